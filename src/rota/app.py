@@ -1,0 +1,356 @@
+"""App: tasks, and submitting them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeVar, overload
+
+import msgspec
+
+from rota.config import Settings
+from rota.control import Jobs, Nodes, Queues
+from rota.core.arguments import Limits, check_payload
+from rota.entropy import new_id, new_ids
+from rota.errors import ConfigError, InvalidArguments, KeyConflict, UnknownTask
+from rota.handle import JobHandle
+from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
+from rota.portal import portal
+from rota.store.callers import submit_through, submit_through_sync
+from rota.store.database import Database
+from rota.store.embedded import EmbeddedPostgres, open_embedded
+from rota.store.migrate import check_schema, migrate
+from rota.store.postgres import JobStore
+from rota.store.rows import NewJob, Submitted
+from rota.store.submitter import Submitter
+from rota.task import P, R, SubmitOptions, Task, TaskOptions
+
+T = TypeVar("T")
+
+_COPY_FROM = 200  # so many jobs at once are worth a COPY
+_COPY_CHUNK = 10_000
+
+
+class _Opened:
+    """What an app keeps for one event loop: connections can't be shared between loops."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.store = JobStore(database)
+        self.submitter = Submitter(self.store)
+
+
+class App:
+    """The tasks of an application, and its door to the database.
+
+    Settings come from the environment (``ROTA_DATABASE_URL`` and so on) unless given here. Without a
+    database URL the embedded PostgreSQL is started and used. Nothing is opened before the first use.
+    """
+
+    def __init__(self, settings: Settings | None = None, **given: Any) -> None:
+        if settings is not None and given:
+            raise ConfigError("give App either settings or single settings by name, not both")
+        self.settings = settings or Settings.read(**given)
+        self.tasks: dict[str, Task[..., Any]] = {}
+        self.jobs = Jobs(self)
+        self.queues = Queues(self)
+        self.nodes = Nodes(self)
+        self._opened: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._embedded: EmbeddedPostgres | None = None
+        self._embedded_lock = threading.Lock()
+
+    # -- tasks
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+
+    @overload
+    def task(
+        self,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        needs: Sequence[str] = (),
+        priority: int = 0,
+        guarantee: GuaranteeName = "at_least_once",
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        runner: RunnerName | None = None,
+    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+
+    def task(self, function: Any = None, /, **given: Any) -> Any:
+        """Register a function or coroutine function as a task.
+
+        Args:
+            name: how it is called in the database and in other languages; its own name by default.
+            queue: where its jobs wait.
+            needs: capabilities that a worker must have to run it.
+            priority: higher goes first; each point is worth a minute of waiting.
+            guarantee: ``at_least_once``, ``at_most_once`` or ``exactly_once``.
+            retry: when and how often a failed attempt is repeated.
+            timeout: seconds that an attempt may take before it is stopped.
+            runner: ``loop`` for coroutines, ``process`` (the default) or ``thread`` for functions.
+        """
+        if function is not None:
+            return self._register(function, None, TaskOptions())
+        name = given.pop("name", None)
+        options = _task_options(given)
+        return lambda function: self._register(function, name, options)
+
+    def _register(
+        self, function: Callable[P, R], name: str | None, options: TaskOptions
+    ) -> Task[P, R]:
+        task = Task(self, function, name or function.__name__, options)
+        if task.name in self.tasks:
+            raise ConfigError(
+                f"two tasks are named {task.name!r}: give one of them another name, "
+                '@app.task(name="...")'
+            )
+        self.tasks[task.name] = task
+        return task
+
+    # -- submitting
+
+    async def submit(
+        self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
+    ) -> JobHandle:
+        """Submit by name. The task may live elsewhere: then its registered defaults apply."""
+        job, chosen = self._named_job(task, payload or {}, options)
+        return await self._submit_one(job, chosen)
+
+    def submit_sync(
+        self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
+    ) -> JobHandle:
+        """The same from synchronous code."""
+        job, chosen = self._named_job(task, payload or {}, options)
+        return self._submit_one_sync(job, chosen)
+
+    def _named_job(
+        self, name: str, payload: Mapping[str, Any], options: dict[str, Any]
+    ) -> tuple[NewJob, SubmitOptions]:
+        chosen = SubmitOptions.checked(**options)
+        if not isinstance(payload, Mapping):
+            raise InvalidArguments(
+                f"task {name!r}: the payload must be a dict of argument names and values"
+            )
+        if known := self.tasks.get(name):
+            encoded = known.arguments.encode((), dict(payload), self.limits)
+            return self._new_job(known, chosen, encoded), chosen
+        try:
+            encoded = msgspec.json.encode(payload)
+        except (TypeError, ValueError, OverflowError, RecursionError) as error:
+            raise InvalidArguments(f"task {name!r}: {error}") from None
+        check_payload(encoded, self.limits, name)
+        job = NewJob(id=new_id(), namespace=self.settings.namespace, task=name,
+                     payload=msgspec.Raw(encoded))  # fmt: skip
+        return _with_options(job, chosen), chosen
+
+    async def _submit_call(
+        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
+    ) -> JobHandle:
+        payload = task.arguments.encode(args, kwargs, self.limits)
+        return await self._submit_one(self._new_job(task, options, payload), options)
+
+    def _submit_call_sync(
+        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
+    ) -> JobHandle:
+        payload = task.arguments.encode(args, kwargs, self.limits)
+        return self._submit_one_sync(self._new_job(task, options, payload), options)
+
+    async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle:
+        if options.connection is not None:
+            answers = await submit_through(options.connection, [job], self.settings.schema)
+        else:
+            answers = await (await self._open()).submitter.submit([job])
+        return self._handles([job], answers)[0]
+
+    def _submit_one_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle:
+        if options.connection is not None:
+            answers = submit_through_sync(options.connection, [job], self.settings.schema)
+            return self._handles([job], answers)[0]
+        return portal.call(self._submit_one(job, options))
+
+    async def _submit_calls(
+        self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
+    ) -> list[JobHandle]:
+        if options.key is not None:
+            raise InvalidArguments("submit_many can't give one key to many jobs")
+        encode, limits = task.arguments.encode, self.limits
+        payloads = [encode(*_as_call(call), limits) for call in calls]
+        ids = new_ids(len(payloads))
+        first = self._new_job(task, options, b"{}")
+        jobs = [
+            NewJob(id, first.namespace, first.task, msgspec.Raw(payload), first.queue, first.needs,
+                   first.priority, first.guarantee, first.max_attempts, first.timeout, first.at,
+                   first.delay, None, first.headers, first.share)
+            for id, payload in zip(ids, payloads, strict=True)
+        ]  # fmt: skip
+        if not jobs:
+            return []
+        if options.connection is not None:
+            answers = await submit_through(options.connection, jobs, self.settings.schema)
+            return self._handles(jobs, answers)
+        store = (await self._open()).store
+        if len(jobs) >= _COPY_FROM:
+            await store.copy_jobs(jobs)
+            return [JobHandle(self, job.id) for job in jobs]
+        return self._handles(jobs, await store.submit_atomically(jobs))
+
+    def _new_job(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:
+        defaults = task.options_
+        job = NewJob(
+            id=new_id(),
+            namespace=self.settings.namespace,
+            task=task.name,
+            payload=msgspec.Raw(payload),
+            queue=defaults.queue,
+            needs=defaults.needs,
+            priority=defaults.priority,
+            guarantee=int(defaults.guarantee),
+            max_attempts=defaults.retry.max_attempts,
+            timeout=defaults.timeout,
+        )
+        return _with_options(job, options)
+
+    def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Submitted]) -> list[JobHandle]:
+        for job, answer in zip(jobs, answers, strict=True):
+            if answer.conflict:
+                raise KeyConflict(job.key or "", str(answer.id))
+        return [JobHandle(self, answer.id, answer.existed) for answer in answers]
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.settings.max_payload_bytes, self.settings.max_payload_depth)
+
+    def require_task(self, name: str) -> Task[..., Any]:
+        try:
+            return self.tasks[name]
+        except KeyError:
+            known = ", ".join(sorted(self.tasks)) or "none"
+            raise UnknownTask(f"no task is named {name!r} here; known: {known}") from None
+
+    # -- the database
+
+    async def database_url(self) -> str:
+        """Where the database is; starts the embedded one when none is configured."""
+        if self.settings.database_url:
+            return self.settings.database_url
+        return (await asyncio.to_thread(self._start_embedded)).url
+
+    def _start_embedded(self) -> EmbeddedPostgres:
+        with self._embedded_lock:
+            if self._embedded is None:
+                self._embedded = open_embedded(self.settings.data_dir)
+            return self._embedded
+
+    async def open_database(self, *, hot: bool = False) -> Database:
+        """A database of the caller's own, with its schema checked. The embedded one is migrated."""
+        database = Database(await self.database_url(), self.settings, hot=hot)
+        await database.open()
+        try:
+            async with database.connection() as connection:
+                if not self.settings.database_url:
+                    await migrate(connection, self.settings.schema)
+                await check_schema(connection, self.settings.schema)
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    async def _open(self) -> _Opened:
+        loop = asyncio.get_running_loop()
+        opened = self._opened.get(loop)
+        if opened is None:
+            async with self._opening.setdefault(loop, asyncio.Lock()):
+                opened = self._opened.get(loop)
+                if opened is None:
+                    opened = self._opened[loop] = _Opened(await self.open_database())
+        return opened
+
+    async def store(self) -> JobStore:
+        return (await self._open()).store
+
+    async def migrate(self, *, include_post: bool = False) -> list[str]:
+        """Bring the database's schema up to this code; the files that were applied."""
+        database = Database(await self.database_url(), self.settings)
+        await database.open()
+        try:
+            async with database.connection() as connection:
+                return await migrate(connection, self.settings.schema, include_post=include_post)
+        finally:
+            await database.close()
+
+    async def close(self) -> None:
+        """Close this event loop's connections, and leave the embedded PostgreSQL."""
+        opened = self._opened.pop(asyncio.get_running_loop(), None)
+        if opened is not None:
+            await opened.database.close()
+        if not self._opened:
+            await asyncio.to_thread(self._leave_embedded)
+
+    def _leave_embedded(self) -> None:
+        with self._embedded_lock:
+            embedded, self._embedded = self._embedded, None
+            if embedded is not None:
+                embedded.close()
+
+    async def __aenter__(self) -> App:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @contextlib.asynccontextmanager
+    async def using(self, settings: Settings) -> AsyncIterator[App]:
+        """The same app on another database or schema for a while, e.g. in tests."""
+        before = self.settings
+        await self.close()
+        self.settings = settings
+        try:
+            yield self
+        finally:
+            await self.close()
+            self.settings = before
+
+
+def _task_options(given: dict[str, Any]) -> TaskOptions:
+    unknown = sorted(set(given) - set(TaskOptions.__struct_fields__))
+    if unknown:
+        known = ", ".join(("name", *TaskOptions.__struct_fields__))
+        raise ConfigError(f"unknown task option {unknown[0]!r}; known: {known}")
+    if "guarantee" in given:
+        given["guarantee"] = Guarantee.parse(given["guarantee"])
+    if "needs" in given:
+        needs = given["needs"]
+        given["needs"] = (needs,) if isinstance(needs, str) else tuple(needs)
+    return TaskOptions(**{name: value for name, value in given.items() if value is not None})
+
+
+def _with_options(job: NewJob, options: SubmitOptions) -> NewJob:
+    for field in ("at", "delay", "key", "priority", "queue", "needs", "max_attempts", "timeout",
+                  "share"):  # fmt: skip
+        if (value := getattr(options, field)) is not None:
+            setattr(job, field, value)
+    if headers := options.all_headers:
+        try:
+            job.headers = msgspec.Raw(msgspec.json.encode(headers))
+        except (TypeError, ValueError) as error:
+            raise InvalidArguments(f"headers can't travel as JSON: {error}") from None
+    return job
+
+
+def _as_call(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    if isinstance(call, dict):
+        return (), call
+    if isinstance(call, tuple):
+        return call, {}
+    return (call,), {}

@@ -1,0 +1,119 @@
+"""Settings: read once, checked once, then handed around frozen."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from rota.errors import ConfigError
+
+NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
+
+
+def check_name(field: str, value: object) -> str:
+    """A name of a queue, task, capability or namespace: short, printable, safe in a lane."""
+    if not isinstance(value, str) or not NAME.fullmatch(value):
+        raise ConfigError(
+            f"{field} {value!r} is not a usable name: use 1 to 100 letters, digits, "
+            "'_', '.', ':' or '-', starting with a letter, digit or '_'"
+        )
+    return value
+
+
+def default_data_dir() -> Path:
+    base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "rota"
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """How this process uses Rota. Each field can be given as ``ROTA_<FIELD>`` in the environment."""
+
+    database_url: str | None = None  # None: the embedded PostgreSQL under data_dir
+    data_dir: Path = msgspec.field(default_factory=default_data_dir)
+    schema: str = "rota"
+    namespace: str = "default"
+
+    # A node is dead when it has not been heard of for `heartbeat * missed_heartbeats` seconds.
+    heartbeat: float = 5.0
+    missed_heartbeats: int = 3
+    # Jobs are released to workers this long before they are due, and start at their moment.
+    horizon: float = 1.0
+    # How long an idle worker waits before it looks without having been told to.
+    poll: float = 5.0
+
+    concurrency: int = 100  # coroutines at a time
+    processes: int = msgspec.field(default_factory=lambda: os.cpu_count() or 2)
+    threads: int = 16
+    prefetch: int = 2000  # claimed ahead of a free slot, at the very most
+    grace: float = 30.0  # what a shutdown leaves running jobs to end by themselves
+    kill_grace: float = 5.0  # between asking a handler to stop and making it stop
+    max_crashes: int = 3  # a job that took its process down this often is quarantined
+
+    max_payload_bytes: int = 1_000_000
+    max_payload_depth: int = 64
+    max_result_bytes: int = 1_000_000
+
+    retention_days: int = 7
+    dead_letter_days: int = 90
+
+    pool_size: int = 4
+    connect_timeout: float = 10.0
+    statement_timeout: float = 60.0
+    node_name: str = msgspec.field(default_factory=socket.gethostname)
+
+    def __post_init__(self) -> None:
+        check_name("namespace", self.namespace)
+        if not _SCHEMA_NAME.fullmatch(self.schema):
+            raise ConfigError(
+                f"schema {self.schema!r} is not usable: lower-case letters, digits and '_', "
+                "at most 40 characters"
+            )
+        for field in ("heartbeat", "poll", "connect_timeout", "statement_timeout"):
+            if not getattr(self, field) > 0:
+                raise ConfigError(f"{field} must be above 0 seconds, not {getattr(self, field)!r}")
+        for field in ("grace", "kill_grace", "horizon"):
+            if getattr(self, field) < 0:
+                raise ConfigError(f"{field} must be 0 seconds or more")
+        for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",
+                      "max_payload_bytes", "max_payload_depth", "max_result_bytes",
+                      "retention_days", "dead_letter_days"):  # fmt: skip
+            if getattr(self, field) < 1:
+                raise ConfigError(f"{field} must be at least 1, not {getattr(self, field)!r}")
+        if self.pool_size < 2:
+            raise ConfigError("pool_size must be at least 2: one to claim, one to finish")
+
+    @property
+    def lease_seconds(self) -> float:
+        """How long a node lives without a heartbeat."""
+        return self.heartbeat * self.missed_heartbeats
+
+    def replace(self, **changes: Any) -> Settings:
+        return msgspec.structs.replace(self, **changes)
+
+    @classmethod
+    def read(cls, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:
+        """From the environment, with what is given in code taking precedence."""
+        environ = os.environ if environ is None else environ
+        known = {field.name for field in msgspec.structs.fields(cls)}
+        unknown = sorted(set(given) - known)
+        if unknown:
+            raise ConfigError(f"unknown setting {unknown[0]!r}; known: {', '.join(sorted(known))}")
+        values: dict[str, Any] = {
+            name: environ[variable]
+            for name in known
+            if environ.get(variable := f"ROTA_{name.upper()}")
+        }
+        values.update({name: value for name, value in given.items() if value is not None})
+        if "data_dir" in values:
+            values["data_dir"] = Path(values["data_dir"]).expanduser().absolute()
+        try:
+            return msgspec.convert(values, cls, strict=False)
+        except msgspec.ValidationError as error:
+            raise ConfigError(f"settings: {error}") from None

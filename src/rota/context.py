@@ -1,0 +1,185 @@
+"""What a handler knows about the job it runs, and what it can ask of its node."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeVar
+from uuid import UUID
+
+import msgspec
+
+T = TypeVar("T")
+
+
+class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The job, as its handler sees it."""
+
+    id: UUID
+    task: str
+    attempt: int
+    max_attempts: int
+    token: int
+    due_at: datetime | None = None
+    key: str | None = None
+    headers: Mapping[str, Any] = {}
+
+
+class Desk(Protocol):
+    """What a context asks of the node that runs it."""
+
+    def report_progress(self, info: JobInfo, progress: bytes) -> None: ...
+
+    async def run_once(
+        self, info: JobInfo, key: str, effect: Callable[[], Any], rerun_unknown: bool
+    ) -> Any: ...
+
+
+class Context:
+    """Given to coroutine tasks that have a parameter annotated `Context`, or named ``ctx``."""
+
+    __slots__ = ("_connection", "_desk", "_stopping", "job")
+
+    def __init__(self, job: JobInfo, desk: Desk, connection: Any = None) -> None:
+        self.job = job
+        self._desk = desk
+        self._connection = connection
+        self._stopping: Callable[[], bool] | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The number of this try, from 1."""
+        return self.job.attempt
+
+    @property
+    def token(self) -> int:
+        """The fencing token: rises with every claim of this job.
+
+        Write it beside what you change outside Rota, and refuse to change what carries a higher one:
+        then an attempt that lost its lease without noticing can do no harm.
+        """
+        return self.job.token
+
+    @property
+    def connection(self) -> Any:
+        """``exactly_once``: the open transaction that will also finish this job.
+
+        What is written through it happens if and only if the job succeeds.
+        """
+        if self._connection is None:
+            raise RuntimeError(
+                f'task {self.job.task!r} has no transaction: declare it with guarantee="exactly_once"'
+            )
+        return self._connection
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt has been asked to stop (by a cancel, a timeout or a shutdown)."""
+        return self._stopping is not None and self._stopping()
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell people how far it is. Cheap; only the latest is kept."""
+        self._desk.report_progress(self.job, encode_progress(done, total, message))
+
+    def heartbeat(self) -> None:
+        """Nothing to do: the node's heartbeat covers its jobs. Kept for those who look for it."""
+
+    async def once(
+        self,
+        key: str,
+        effect: Callable[[], Awaitable[T] | T],
+        *,
+        on_unknown: Literal["refuse", "run"] = "refuse",
+    ) -> T:
+        """Do a side effect at most once for all attempts of all jobs that use this key.
+
+        The key is written down, the effect is run, its (JSON) result is kept and given back to
+        whoever asks again. If it raises, the key is free again. If an attempt died inside the
+        effect nobody knows whether it happened: `OnceUnknown` is raised, unless you say
+        ``on_unknown="run"`` because the other side recognises a repetition.
+        """
+        result: T = await self._desk.run_once(self.job, key, effect, on_unknown == "run")
+        return result
+
+
+class SyncContext:
+    """Given to plain functions. The same as `Context`, without awaiting."""
+
+    __slots__ = ("_channel", "_connection", "job")
+
+    def __init__(self, job: JobInfo, channel: Any, connection: Any = None) -> None:
+        self.job = job
+        self._channel = channel
+        self._connection = connection
+
+    @classmethod
+    def over(cls, channel: Any) -> SyncContext:
+        """For a handler in another process, which has only a channel to its node."""
+        info = JobInfo(
+            id=channel.job_id,
+            task=channel.task,
+            attempt=channel.attempt,
+            max_attempts=channel.max_attempts,
+            token=channel.token,
+            due_at=channel.due_at,
+            key=channel.key,
+            headers=msgspec.json.decode(channel.headers) if channel.headers else {},
+        )
+        return cls(info, channel, channel.connection)
+
+    attempt = Context.attempt
+    token = Context.token
+    connection = Context.connection
+    heartbeat = Context.heartbeat
+
+    @property
+    def cancelled(self) -> bool:
+        """Whether this attempt has been asked to stop."""
+        return bool(self._channel.cancelled)
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell people how far it is. Cheap; only the latest is kept."""
+        self._channel.tell("progress", encode_progress(done, total, message))
+
+    def once(
+        self,
+        key: str,
+        effect: Callable[[], T],
+        *,
+        on_unknown: Literal["refuse", "run"] = "refuse",
+    ) -> T:
+        """Do a side effect at most once for all attempts of all jobs that use this key.
+
+        See `Context.once`.
+        """
+        begun = OnceAnswer.decode(
+            self._channel.call("once_begin", msgspec.json.encode([key, on_unknown == "run"]))
+        )
+        if begun.done:
+            result: T = msgspec.json.decode(begun.result) if begun.result else None  # type: ignore[assignment]
+            return result
+        try:
+            value = effect()
+            encoded = msgspec.json.encode(value)
+        except Exception:
+            # Stopped from outside (JobStopped is no Exception) it may or may not have happened:
+            # then the key stays begun.
+            self._channel.call("once_drop", msgspec.json.encode(key))
+            raise
+        self._channel.call("once_end", msgspec.json.encode([key, msgspec.Raw(encoded)]))
+        return value
+
+
+class OnceAnswer(msgspec.Struct):
+    """How far a `once` key is: done with this result, or ours to run."""
+
+    done: bool
+    result: msgspec.Raw | None = None
+
+    @classmethod
+    def decode(cls, body: bytes) -> OnceAnswer:
+        return msgspec.json.decode(body, type=cls)
+
+
+def encode_progress(done: float, total: float | None, message: str) -> bytes:
+    return msgspec.json.encode({"done": done, "total": total, "message": str(message)[:500]})

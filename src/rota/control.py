@@ -1,0 +1,163 @@
+"""What people and programs ask about jobs, queues and nodes, and do to them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+from rota.config import check_name
+from rota.core.explain import Explanation, explain
+from rota.errors import ConfigError, NotFound
+from rota.model import Job, Node, Queue, State
+
+if TYPE_CHECKING:
+    from rota.app import App
+
+_MANY = 10_000
+
+
+def _as_id(id: UUID | str) -> UUID:
+    try:
+        return id if isinstance(id, UUID) else UUID(id)
+    except ValueError:
+        raise ConfigError(f"{id!r} is not a job id: give the UUID that a submit printed") from None
+
+
+class Jobs:
+    """`app.jobs`"""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    @property
+    def _namespace(self) -> str:
+        return self._app.settings.namespace
+
+    async def find(self, id: UUID | str) -> Job | None:
+        jobs = await (await self._app.store()).get_jobs(self._namespace, [_as_id(id)])
+        return jobs[0] if jobs else None
+
+    async def get(self, id: UUID | str) -> Job:
+        """The job as it is now; `NotFound` when there is none (any more)."""
+        job = await self.find(id)
+        if job is None:
+            raise NotFound(
+                f"there is no job {id} in namespace {self._namespace!r}: it never was, or its "
+                f"retention ({self._app.settings.retention_days} days) is over"
+            )
+        return job
+
+    async def list(
+        self,
+        *,
+        state: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        tag: str | None = None,
+        before: UUID | str | None = None,
+        limit: int = 50,
+    ) -> list[Job]:
+        """The newest first. For the next page pass the last id as `before`."""
+        if not 1 <= limit <= _MANY:
+            raise ConfigError(f"limit must be from 1 to {_MANY}, not {limit}")
+        return await (await self._app.store()).list_jobs(
+            self._namespace,
+            state=State.parse(state) if state else None,
+            task=task, queue=queue, tag=tag, before=_as_id(before) if before else None, limit=limit,
+        )  # fmt: skip
+
+    async def count(
+        self, *, state: str | None = None, task: str | None = None, queue: str | None = None
+    ) -> dict[str, int]:
+        """How many jobs there are, by state. Exact, and so slow over a long history."""
+        store = await self._app.store()
+        chosen = State.parse(state) if state else None
+        return await store.count_jobs(self._namespace, state=chosen, task=task, queue=queue)
+
+    async def cancel(self, id: UUID | str) -> str:
+        """'cancelled', or 'stopping' when it runs and has been asked to stop."""
+        job_id = _as_id(id)
+        done = await (await self._app.store()).cancel_jobs(self._namespace, [job_id])
+        if job_id not in done:
+            job = await self.get(job_id)
+            raise ConfigError(f"job {id} can't be cancelled: it has already {job.state}")
+        return done[job_id]
+
+    async def cancel_many(self, ids: Sequence[UUID | str]) -> dict[UUID, str]:
+        """For each job that could be cancelled: 'cancelled' or 'stopping'."""
+        store = await self._app.store()
+        return await store.cancel_jobs(self._namespace, [_as_id(id) for id in ids])
+
+    async def retry(self, id: UUID | str) -> None:
+        """Run a failed job again, or one that waits for its next retry: now, counting afresh."""
+        job_id = _as_id(id)
+        if not await (await self._app.store()).retry_jobs(self._namespace, [job_id]):
+            job = await self.get(job_id)
+            raise ConfigError(
+                f"job {id} can't be retried: it is {job.state}. Only failed jobs, and jobs that "
+                "wait for their next retry, can"
+            )
+
+    async def dead_letters(
+        self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
+        limit: int = _MANY,
+    ) -> list[UUID]:  # fmt: skip
+        """The ids of failed jobs, oldest first."""
+        store = await self._app.store()
+        return await store.find_dead(
+            self._namespace, task=task, queue=queue, error=error, limit=limit
+        )
+
+    async def retry_dead(
+        self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
+        limit: int = _MANY,
+    ) -> list[UUID]:  # fmt: skip
+        """Run all failed jobs that match again; the ids of those."""
+        ids = await self.dead_letters(task=task, queue=queue, error=error, limit=limit)
+        return await (await self._app.store()).retry_jobs(self._namespace, ids)
+
+    async def discard(self, ids: Sequence[UUID | str]) -> list[UUID]:
+        """Take failed jobs off the dead-letter list for good; the ids that were on it."""
+        store = await self._app.store()
+        return await store.discard_jobs(self._namespace, [_as_id(id) for id in ids])
+
+    async def explain(self, id: UUID | str) -> Explanation:
+        """Why the job isn't running now, or what it does."""
+        facts = await (await self._app.store()).explain_job(self._namespace, _as_id(id))
+        if facts is None:
+            await self.get(id)  # raises NotFound with its advice
+            raise NotFound(f"job {id} has just been removed")
+        return explain(facts)
+
+
+class Queues:
+    """`app.queues`"""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def list(self) -> list[Queue]:
+        return await (await self._app.store()).list_queues(self._app.settings.namespace)
+
+    async def pause(self, name: str) -> None:
+        """No job of this queue is started until it is resumed. What runs goes on."""
+        check_name("queue", name)
+        await (await self._app.store()).pause_queue(self._app.settings.namespace, name)
+
+    async def resume(self, name: str) -> None:
+        check_name("queue", name)
+        if not await (await self._app.store()).resume_queue(self._app.settings.namespace, name):
+            raise NotFound(f"there is no queue {name!r}; `rota queues` lists them")
+
+
+class Nodes:
+    """`app.nodes`"""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def list(self, *, ended: bool = False) -> list[Node]:
+        """The live nodes; with `ended`, also those that stopped or died within the last day."""
+        store = await self._app.store()
+        return await store.list_nodes(self._app.settings.namespace, ended=ended)

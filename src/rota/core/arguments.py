@@ -1,0 +1,200 @@
+"""A task's arguments: from a call to JSON and back, checked against the function's signature.
+
+The payload is a JSON object of argument names and values, so that it reads well in a table and can
+be written by hand, by SQL or by another language. Types come from the annotations: dates, UUIDs,
+decimals, enums, dataclasses and msgspec structs travel; what has no annotation travels as plain JSON.
+"""
+
+from __future__ import annotations
+
+import inspect
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge
+
+_POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
+_VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
+_VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_encode = msgspec.json.Encoder(decimal_format="string").encode
+
+
+class Limits(msgspec.Struct, frozen=True):
+    payload_bytes: int
+    payload_depth: int
+
+
+class Arguments:
+    """How to encode, check and decode the arguments of one function."""
+
+    def __init__(self, function: Callable[..., Any], context_types: Sequence[type]) -> None:
+        self._name = getattr(function, "__name__", repr(function))
+        self._signature = inspect.signature(function)
+        hints = self._resolve_hints(function)
+        self.context_parameter = self._find_context(hints, tuple(context_types))
+        self._parameters = {
+            name: parameter
+            for name, parameter in self._signature.parameters.items()
+            if name != self.context_parameter
+        }
+        self._open = any(p.kind is _VAR_KEYWORD for p in self._parameters.values())
+        self._by_position = [
+            n for n, p in self._parameters.items() if p.kind in (_POSITIONAL_ONLY, _VAR_POSITIONAL)
+        ]
+        self._names = [n for n, p in self._parameters.items() if p.kind is not _VAR_KEYWORD]
+        self._bindable = self._signature.replace(parameters=list(self._parameters.values()))
+        self._plain = not (self._open or self._by_position)
+        self._decode = self._make_decoder(hints)
+
+    def _resolve_hints(self, function: Callable[..., Any]) -> dict[str, Any]:
+        try:
+            return typing.get_type_hints(function, include_extras=True)
+        except (NameError, TypeError) as error:
+            raise ConfigError(
+                f"task {self._name!r}: an annotation can't be resolved ({error}). Import it at run "
+                "time, not only for type checking"
+            ) from None
+
+    def _find_context(self, hints: Mapping[str, Any], kinds: tuple[type, ...]) -> str | None:
+        for name in self._signature.parameters:
+            if hints.get(name) in kinds or (name == "ctx" and name not in hints):
+                return name
+        return None
+
+    def _make_decoder(self, hints: Mapping[str, Any]) -> Callable[[bytes], Any]:
+        fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
+        for name, parameter in self._parameters.items():
+            kind = hints.get(name, Any)
+            if parameter.kind is _VAR_KEYWORD:
+                continue
+            if parameter.kind is _VAR_POSITIONAL:
+                fields.append((name, list[kind] | msgspec.UnsetType, msgspec.UNSET))
+            elif parameter.default is inspect.Parameter.empty:
+                fields.append((name, kind))
+            else:
+                # Not the default itself: that stays the function's business, also when it changes.
+                fields.append((name, typing.Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
+        try:
+            struct = msgspec.defstruct(
+                "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
+            )
+            return msgspec.json.Decoder(struct).decode
+        except TypeError as error:
+            raise ConfigError(
+                f"task {self._name!r}: its arguments can't travel as JSON: {error}"
+            ) from None
+
+    def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits) -> bytes:
+        """The payload for a call, checked as the worker will check it."""
+        try:
+            payload = _encode(self._bind(args, kwargs))
+        except (
+            TypeError,
+            ValueError,
+            OverflowError,
+            RecursionError,
+            msgspec.MsgspecError,
+        ) as error:
+            raise InvalidArguments(f"task {self._name!r}: {error}") from None
+        check_payload(payload, limits, self._name)
+        self.decode(payload)
+        return payload
+
+    def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        if self._plain and len(args) <= len(self._names) and not (args and kwargs):
+            # Missing, unknown and doubled names are found by the check that follows.
+            return kwargs if not args else dict(zip(self._names, args, strict=False))
+        bound = self._bindable.bind(*args, **kwargs).arguments
+        if self._open:
+            extra = next(n for n, p in self._parameters.items() if p.kind is _VAR_KEYWORD)
+            bound.update(bound.pop(extra, {}))
+        return bound
+
+    def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
+        """Positional and keyword arguments for the call."""
+        if not self._names and payload == b"{}":
+            return [], {}
+        try:
+            values = msgspec.structs.asdict(self._decode(payload))
+        except msgspec.DecodeError as error:
+            raise InvalidArguments(f"task {self._name!r}: {error}") from None
+        except RecursionError:
+            raise InvalidArguments(
+                f"task {self._name!r}: the payload is nested too deeply"
+            ) from None
+        kwargs = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        if self._plain:
+            return [], kwargs
+        return self._spread(payload, kwargs)
+
+    def _spread(self, payload: bytes, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        if self._open:
+            given = msgspec.json.decode(payload)
+            kwargs.update({name: v for name, v in given.items() if name not in self._names})
+        args: list[Any] = []
+        for name, parameter in self._parameters.items():
+            if parameter.kind is _VAR_POSITIONAL:
+                args.extend(kwargs.pop(name, ()))
+            elif self._by_position and parameter.kind is not _VAR_KEYWORD and name in kwargs:
+                if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
+                    args.append(kwargs.pop(name))
+        return args, kwargs
+
+
+def check_payload(payload: bytes, limits: Limits, task: str) -> None:
+    """Refuses what is too large, too deep, or can't be stored."""
+    if len(payload) > limits.payload_bytes:
+        raise PayloadTooLarge(
+            f"task {task!r}: the payload has {len(payload):,} bytes, the limit is "
+            f"{limits.payload_bytes:,}. Store large data elsewhere and pass a reference"
+        )
+    # Cheap first: there can't be more levels than opening brackets.
+    if payload.count(b"[") + payload.count(b"{") > limits.payload_depth:
+        depth = json_depth(payload)
+        if depth > limits.payload_depth:
+            raise PayloadTooLarge(
+                f"task {task!r}: the payload is nested {depth} levels deep, the limit is "
+                f"{limits.payload_depth}"
+            )
+    if b"\\u0000" in payload and _has_nul(payload):
+        raise InvalidArguments(
+            f"task {task!r}: a string holds a NUL character, which PostgreSQL can't store"
+        )
+
+
+def json_depth(payload: bytes) -> int:
+    """How deeply arrays and objects are nested, without building them."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in payload:
+        if in_string:
+            if escaped:
+                escaped = False
+            elif byte == 0x5C:
+                escaped = True
+            elif byte == 0x22:
+                in_string = False
+        elif byte == 0x22:
+            in_string = True
+        elif byte in (0x5B, 0x7B):
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in (0x5D, 0x7D):
+            depth -= 1
+    return deepest
+
+
+def _has_nul(payload: bytes) -> bool:
+    # An odd number of backslashes before u0000 makes it an escape; an even one is text about it.
+    at = payload.find(b"\\u0000")
+    while at >= 0:
+        before = at
+        while before > 0 and payload[before - 1] == 0x5C:
+            before -= 1
+        if (at - before) % 2 == 0:
+            return True
+        at = payload.find(b"\\u0000", at + 1)
+    return False

@@ -1,0 +1,204 @@
+"""Why isn't it running? Facts in, one exact sentence out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from rota.model import State
+
+
+class Explanation(msgspec.Struct, frozen=True):
+    """A stable code for programs, a sentence for people."""
+
+    code: str
+    sentence: str
+
+    def __str__(self) -> str:
+        return self.sentence
+
+
+def explain(facts: Mapping[str, Any]) -> Explanation:
+    """`facts` is what the query explain_job reads, all in one snapshot."""
+    match State(facts["state"]):
+        case State.SCHEDULED:
+            return _scheduled(facts)
+        case State.READY:
+            return _ready(facts)
+        case State.RUNNING:
+            return _running(facts)
+        case State.WAITING:
+            return Explanation("waiting", "It waits for another job.")
+        case ended:
+            return _ended(ended, facts)
+
+
+def _scheduled(facts: Mapping[str, Any]) -> Explanation:
+    now, due = facts["now"], facts["due_at"]
+    if due <= now and not facts["schedulers"]:
+        return Explanation(
+            "no_scheduler",
+            f"It has been due for {_span(now - due)}, but no live node has the scheduler role to "
+            "release it; start one with `rota start --role scheduler`.",
+        )
+    if facts["attempt"] > 0:
+        return Explanation(
+            "waiting_for_retry",
+            f"It waits for retry {facts['attempt'] + 1} of {facts['max_attempts']} at "
+            f"{_moment(due)} ({_until(due, now)}){_last_error(facts)}.",
+        )
+    return Explanation("not_due", f"It is due at {_moment(due)} ({_until(due, now)}).")
+
+
+def _ready(facts: Mapping[str, Any]) -> Explanation:
+    now, due = facts["now"], facts["due_at"]
+    if facts["paused_at"] is not None:
+        return Explanation(
+            "queue_paused",
+            f"Queue {_queue(facts)!r} has been paused since {_moment(facts['paused_at'])}; "
+            f"`rota queues resume {_queue(facts)}` goes on.",
+        )
+    blocked = _no_server(facts)
+    if blocked is not None:
+        return blocked
+    if due > now:
+        return Explanation("about_to_start", f"It is due in {_span(due - now)}, and released.")
+    servers = [server for server in _servers(facts) if server["knows_task"]]
+    return _queued(facts, servers)
+
+
+def _queued(facts: Mapping[str, Any], servers: list[dict[str, Any]]) -> Explanation:
+    slots = sum(server["slots"] for server in servers)
+    running = sum(server["running"] for server in servers)
+    ahead = _jobs(facts["ahead"])
+    if running >= slots:
+        return Explanation(
+            "all_busy",
+            f"All {_count(slots, 'slot')} of the {_count(len(servers), 'worker')} that serve it are "
+            f"busy; {ahead} ahead of it.",
+        )
+    retry = (
+        f" (attempt {facts['attempt'] + 1} of {facts['max_attempts']})" if facts["attempt"] else ""
+    )
+    return Explanation(
+        "starting",
+        f"It is ready and about to be claimed{retry}: {running} of {_count(slots, 'slot')} of the "
+        f"{_count(len(servers), 'worker')} that serve it are busy, {ahead} ahead of it.",
+    )
+
+
+def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
+    servers = _servers(facts)
+    lane = facts["lane"].partition("/")[2]
+    if not facts["workers"]:
+        return Explanation(
+            "no_worker", "No worker is alive; start one with `rota start module:app --role worker`."
+        )
+    if not servers:
+        return Explanation(
+            "no_worker_for_lane",
+            f"No live worker serves lane `{lane}`: {_others(facts['workers'])} other queues or lack "
+            "a capability it needs.",
+        )
+    if not any(server["knows_task"] for server in servers):
+        return Explanation(
+            "task_unknown",
+            f"None of the {_count(len(servers), 'live worker')} of lane `{lane}` knows task "
+            f"{facts['task']!r}; they may run older code.",
+        )
+    return None
+
+
+def _running(facts: Mapping[str, Any]) -> Explanation:
+    holder = _decoded(facts["holder"]) or {"name": str(facts["node"]), "silent": 0, "expires_in": 0}
+    since = f"since {_moment(facts['started_at'])} ({_span(facts['now'] - facts['started_at'])})"
+    attempt = f"attempt {facts['attempt']} of {facts['max_attempts']}"
+    where = f"on node {holder['name']} {since}, {attempt}"
+    if holder["expires_in"] < 0 or holder.get("state") == "dead":
+        return Explanation(
+            "node_lost",
+            f"It was running {where}, but that node has been silent for "
+            f"{holder['silent']:.0f} s; a scheduler is about to return it to the queue.",
+        )
+    if facts["cancel_at"] is not None:
+        return Explanation("stopping", f"It is being stopped: it runs {where}, and was cancelled.")
+    return Explanation("running", f"It is running {where}.")
+
+
+def _ended(state: State, facts: Mapping[str, Any]) -> Explanation:
+    took = ""
+    if facts["started_at"] is not None and state is not State.CANCELLED:
+        took = f" after {_span(facts['finished_at'] - facts['started_at'])}"
+    error = ""
+    if facts["error_type"] and state is State.FAILED:
+        error = f": {facts['error_type']}: {facts['error_message']}"
+    attempts = (
+        f", attempt {facts['attempt']} of {facts['max_attempts']}" if facts["attempt"] else ""
+    )
+    return Explanation(
+        state.label,
+        f"It {'was cancelled' if state is State.CANCELLED else state.label} at "
+        f"{_moment(facts['finished_at'])}{took}{attempts}{error}.",
+    )
+
+
+def _servers(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
+    servers: list[dict[str, Any]] = _decoded(facts["servers"])
+    return servers
+
+
+def _decoded(value: Any) -> Any:
+    return msgspec.json.decode(value) if isinstance(value, str | bytes) else value
+
+
+def _queue(facts: Mapping[str, Any]) -> str:
+    name: str = facts["lane"].partition("/")[2].partition("+")[0]
+    return name
+
+
+def _last_error(facts: Mapping[str, Any]) -> str:
+    last = _decoded(facts["last_attempt"])
+    error = (last or {}).get("error")
+    return f"; the last one ended with {error['type']}: {error['message']}" if error else ""
+
+
+def _others(workers: int) -> str:
+    return f"the {_count(workers, 'worker')} alive " + ("serves" if workers == 1 else "serve")
+
+
+def _jobs(count: int) -> str:
+    return "1 job is" if count == 1 else f"{count:,} jobs are"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number:,} {noun}" + ("" if number == 1 else "s")
+
+
+def _moment(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def _until(due: datetime, now: datetime) -> str:
+    return f"in {_span(due - now)}" if due > now else f"{_span(now - due)} ago"
+
+
+def _span(delta: Any) -> str:
+    """A duration in its two largest units: '3 h 20 min', '4.2 s'."""
+    seconds = max(delta.total_seconds(), 0.0)
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = int(seconds)
+    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
+    parts: list[str] = []
+    for unit, size in units:
+        count, whole = divmod(whole, size)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+        if len(parts) == 2:
+            break
+    return " ".join(part for part in parts if not part.startswith("0 "))

@@ -1,0 +1,121 @@
+"""What follows from how an attempt ended. Pure: the services fetch, ask here, and apply."""
+
+from __future__ import annotations
+
+import msgspec
+
+from rota.core.retry import may_retry, retry_delay
+from rota.model import Failure, Guarantee, Outcome, OutcomeKind, Retry, State
+
+
+class Tried(msgspec.Struct, frozen=True):
+    """What is known of a job when one of its attempts has ended."""
+
+    attempt: int  # the number of the attempt that ended
+    max_attempts: int
+    guarantee: Guarantee
+    crashes: int  # how often it went down with its process before
+
+
+class Succeed(msgspec.Struct, frozen=True):
+    pass
+
+
+class GiveBack(msgspec.Struct, frozen=True):
+    """As if it had never been claimed."""
+
+
+class TryAgain(msgspec.Struct, frozen=True):
+    delay: float
+    crashes: int
+
+
+class End(msgspec.Struct, frozen=True):
+    state: State
+    crashes: int
+    failure: Failure | None = None
+
+
+Verdict = Succeed | GiveBack | TryAgain | End
+
+
+def judge(tried: Tried, outcome: Outcome, retry: Retry, max_crashes: int, noise: float) -> Verdict:
+    """What becomes of the job. `noise` spreads the retries: a random number in [0, 1)."""
+    match outcome.kind:
+        case OutcomeKind.SUCCEEDED:
+            return Succeed()
+        case OutcomeKind.CANCELLED:
+            return End(State.CANCELLED, tried.crashes, outcome.failure)
+        case OutcomeKind.RETURNED:
+            return _judge_returned(tried)
+        case OutcomeKind.CRASHED:
+            return _judge_failure(tried, outcome, retry, tried.crashes + 1, max_crashes, noise)
+        case _:
+            return _judge_failure(tried, outcome, retry, tried.crashes, max_crashes, noise)
+
+
+def _judge_returned(tried: Tried) -> Verdict:
+    # It had begun: running it again would break the promise.
+    if tried.guarantee is Guarantee.AT_MOST_ONCE:
+        failure = Failure("Interrupted", "stopped by a shutdown; at_most_once is not run again")
+        return End(State.FAILED, tried.crashes, failure)
+    return GiveBack()
+
+
+def _judge_failure(
+    tried: Tried, outcome: Outcome, retry: Retry, crashes: int, max_crashes: int, noise: float
+) -> Verdict:
+    final = (
+        outcome.fatal
+        or tried.guarantee is Guarantee.AT_MOST_ONCE
+        or tried.attempt >= tried.max_attempts
+        or not may_retry(retry, outcome.failure)
+    )
+    if final:
+        return End(State.FAILED, crashes, outcome.failure)
+    if crashes >= max_crashes:
+        return End(State.FAILED, crashes, _quarantined(crashes, outcome.failure))
+    if outcome.retry_after is not None:
+        return TryAgain(outcome.retry_after, crashes)
+    return TryAgain(retry_delay(retry, tried.attempt, noise), crashes)
+
+
+def judge_lost(tried: Tried, *, started: bool, cancelled: bool, max_crashes: int) -> Verdict:
+    """What becomes of a job whose node died.
+
+    `started` is known only of jobs that are marked before they begin (see `needs_mark`). A loss is
+    not the handler's failure: it never uses up the last attempt. It only counts as a crash, and a
+    job that was there at `max_crashes` crashes is taken for their cause.
+    """
+    if cancelled:
+        return End(State.CANCELLED, tried.crashes)
+    if needs_mark(tried.guarantee, tried.crashes) and not started:
+        return GiveBack()
+    if tried.guarantee is Guarantee.AT_MOST_ONCE:
+        failure = Failure("NodeLost", "its node died while it ran; at_most_once is not run again")
+        return End(State.FAILED, tried.crashes, failure)
+    crashes = tried.crashes + 1
+    if crashes >= max_crashes:
+        lost = Failure("NodeLost", "its node died while it ran")
+        return End(State.FAILED, crashes, _quarantined(crashes, lost))
+    return TryAgain(0.0, crashes)
+
+
+def needs_mark(guarantee: Guarantee, crashes: int) -> bool:
+    """Whether the start must be written down before it happens.
+
+    For at_most_once, so that what was only held can be given back, and a node that overslept can't
+    begin. For a job that was lost before, so that it is blamed for another loss only if it ran.
+    """
+    return guarantee is Guarantee.AT_MOST_ONCE or crashes > 0
+
+
+def runs_alone(crashes: int) -> bool:
+    """A prime suspect runs one at a time on a node, so that the innocent aren't blamed with it."""
+    return crashes >= 2
+
+
+def _quarantined(crashes: int, failure: Failure | None) -> Failure:
+    cause = f" (the last time: {failure.message})" if failure else ""
+    message = f"went down with its process {crashes} times{cause}; quarantined"
+    return Failure("Quarantined", message, failure.traceback if failure else "")

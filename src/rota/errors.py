@@ -1,0 +1,118 @@
+"""Everything Rota raises on purpose. Each message says what happened, to what, and what to do next.
+
+::
+
+    RotaError
+    ├── ConfigError            a setting, a name or a task definition is not usable
+    ├── SubmitError            a job was refused; nothing was stored
+    │   ├── InvalidArguments   the arguments don't fit the task's signature
+    │   ├── PayloadTooLarge    over the size or depth limit
+    │   ├── KeyConflict        the idempotency key names a job with other content
+    │   └── UnknownTask        no task of that name is registered here
+    ├── NotFound               no such job, queue or node
+    ├── SchemaMismatch         the database schema is missing, older or newer than this code
+    ├── StoreUnavailable       the database could not be reached in time
+    └── EmbeddedPostgresError  the embedded PostgreSQL could not be started
+
+    JobError                   raised by or into handlers
+    ├── Fatal                  raise it: never retry this job
+    ├── RetryAfter             raise it (``Retry.after(seconds)``): try again later
+    ├── LeaseLost              the job is no longer ours; whatever we write is refused
+    └── OnceUnknown            an earlier attempt began a ``once`` effect and died inside it
+
+    JobStopped (BaseException) raised inside plain functions that are timed out or cancelled
+"""
+
+from __future__ import annotations
+
+
+class RotaError(Exception):
+    """The base of all errors that Rota raises on purpose."""
+
+
+class ConfigError(RotaError):
+    """A setting, a name or a task definition is not usable."""
+
+
+class SubmitError(RotaError):
+    """A job was refused at submission; nothing was stored."""
+
+
+class InvalidArguments(SubmitError):
+    """The arguments don't fit the task's signature."""
+
+
+class PayloadTooLarge(SubmitError):
+    """The payload is over the size or depth limit."""
+
+
+class KeyConflict(SubmitError):
+    """The idempotency key already names a job with other content."""
+
+    def __init__(self, key: str, job_id: str) -> None:
+        self.key = key
+        self.job_id = job_id
+        super().__init__(
+            f"key {key!r} already names job {job_id}, whose task or payload differs. "
+            "Submit the same content to get that job back, or use another key."
+        )
+
+
+class UnknownTask(SubmitError):
+    """No task of that name is registered."""
+
+
+class NotFound(RotaError):
+    """No such job, queue or node."""
+
+
+class SchemaMismatch(RotaError):
+    """The database schema is missing, or older or newer than this code understands."""
+
+
+class StoreUnavailable(RotaError):
+    """The database could not be reached in time."""
+
+
+class EmbeddedPostgresError(RotaError):
+    """The embedded PostgreSQL could not be started, found or stopped."""
+
+
+class JobError(Exception):
+    """The base of errors that handlers raise, or meet."""
+
+
+class Fatal(JobError):
+    """Raise it from a handler: the job must not be retried. It goes to the dead-letter list."""
+
+
+class RetryAfter(JobError):
+    """Raise it from a handler to be tried again after a delay. Made by ``Retry.after(seconds)``."""
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        if not seconds >= 0:
+            raise ValueError(f"Retry.after() takes a number of seconds >= 0, not {seconds!r}")
+        self.seconds = float(seconds)
+        super().__init__(reason or f"asked to be retried after {seconds:g} s")
+
+
+class LeaseLost(JobError):
+    """The job's lease moved on (this node was declared dead, or the job was cancelled).
+
+    Whatever this attempt still writes through Rota is refused.
+    """
+
+
+class OnceUnknown(Fatal):
+    """An earlier attempt began this ``once`` effect and never reported how it ended.
+
+    Running it again could double it, so it isn't. Find out whether it happened, then call
+    ``once(key, fn, on_unknown="run")``, or retry the job after settling it by hand.
+    """
+
+
+class JobStopped(BaseException):  # noqa: N818 - it is not an error of the handler's
+    """Raised inside a plain function that timed out or was cancelled, so that it can clean up.
+
+    It is not an `Exception`, so that ``except Exception`` doesn't swallow it.
+    """

@@ -1,0 +1,214 @@
+"""The nouns of Rota as frozen structs. No behaviour that needs a clock, a database or a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from enum import IntEnum
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from rota.errors import ConfigError, RetryAfter
+
+GuaranteeName: TypeAlias = Literal["at_least_once", "at_most_once", "exactly_once"]
+RunnerName: TypeAlias = Literal["loop", "process", "thread"]
+
+
+class State(IntEnum):
+    """Where a job is. The numbers are what the tables store; people see the names."""
+
+    WAITING = 1
+    SCHEDULED = 2
+    READY = 3
+    RUNNING = 4
+    SUCCEEDED = 5
+    FAILED = 6
+    CANCELLED = 7
+    SKIPPED = 8
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @property
+    def is_final(self) -> bool:
+        return self >= State.SUCCEEDED
+
+    @classmethod
+    def parse(cls, label: str) -> State:
+        try:
+            return cls[label.upper()]
+        except KeyError:
+            known = ", ".join(state.label for state in cls)
+            raise ConfigError(f"state {label!r} is not one of: {known}") from None
+
+
+class Guarantee(IntEnum):
+    """How many times a job may run, and how many times its effects happen."""
+
+    AT_LEAST_ONCE = 1
+    AT_MOST_ONCE = 2
+    EXACTLY_ONCE = 3
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, label: str) -> Guarantee:
+        try:
+            return cls[label.upper()]
+        except KeyError:
+            known = ", ".join(guarantee.label for guarantee in cls)
+            raise ConfigError(f"guarantee {label!r} is not one of: {known}") from None
+
+
+class OutcomeKind(IntEnum):
+    """How one attempt ended."""
+
+    SUCCEEDED = 1
+    RAISED = 2  # the handler raised
+    TIMED_OUT = 3  # over its timeout, and stopped
+    CRASHED = 4  # its process died under it
+    LOST = 5  # its node was declared dead
+    CANCELLED = 6  # stopped because somebody cancelled the job
+    RETURNED = 7  # given back unharmed: never started, or interrupted by a shutdown
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+
+class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What went wrong in one attempt, as text: safe to store, to show and to send."""
+
+    type: str
+    message: str
+    traceback: str = ""
+    # The names of the exception's classes, base classes included, so that per-exception rules
+    # can be judged by the parent of a child process, which doesn't have the exception itself.
+    lineage: tuple[str, ...] = ()
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """How one attempt ended, as its runner saw it. What follows from it is decided in core."""
+
+    kind: OutcomeKind
+    result: bytes | None = None  # JSON
+    failure: Failure | None = None
+    fatal: bool = False
+    retry_after: float | None = None
+    committed: bool = False  # exactly_once: the handler's own transaction already finished the job
+
+    @classmethod
+    def succeeded(cls, result: bytes | None = None) -> Outcome:
+        return cls(OutcomeKind.SUCCEEDED, result)
+
+
+class Retry(msgspec.Struct, frozen=True, kw_only=True):
+    """When and how often a failed job is tried again.
+
+    The delay before attempt *n + 1* is ``base * factor ** (n - 1)``, at most `cap`, and then
+    spread by `jitter` (0.2: up to 20 % earlier or later). `max_attempts` counts the first one.
+    """
+
+    max_attempts: int = 5
+    base: float = 2.0
+    factor: float = 2.0
+    cap: float = 3600.0
+    jitter: float = 0.2
+    # Exceptions (classes, or their dotted names) that are, or are not, worth another try.
+    only_on: tuple[type[BaseException] | str, ...] = ()
+    never_on: tuple[type[BaseException] | str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.max_attempts <= 32_000:
+            raise ConfigError(f"max_attempts must be from 1 to 32000, not {self.max_attempts!r}")
+        if self.base < 0 or self.cap < 0 or self.factor < 1:
+            raise ConfigError("a retry's base and cap must be >= 0, and its factor >= 1")
+        if not 0 <= self.jitter <= 1:
+            raise ConfigError(f"a retry's jitter must be from 0 to 1, not {self.jitter!r}")
+
+    @staticmethod
+    def after(seconds: float, reason: str = "") -> RetryAfter:
+        """An exception to raise from a handler: "try me again after this many seconds"."""
+        return RetryAfter(seconds, reason)
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One failed, lost or interrupted try, as kept with its job."""
+
+    number: int
+    outcome: str
+    token: int
+    node: str
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    error: Failure | None = None
+
+
+class Job(msgspec.Struct, frozen=True, kw_only=True):
+    """One intended execution of a task, wherever it is in its life."""
+
+    id: UUID
+    namespace: str
+    task: str
+    queue: str
+    needs: tuple[str, ...]
+    state: str
+    priority: int
+    due_at: datetime
+    created_at: datetime
+    payload: Any
+    headers: dict[str, Any]
+    key: str | None
+    guarantee: str
+    attempt: int
+    max_attempts: int
+    timeout: float | None
+    crashes: int
+    node: UUID | None
+    token: int | None
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    result: Any
+    error: Failure | None
+    progress: Any
+    attempts: Sequence[Attempt]
+    workflow_id: UUID | None = None
+    step: str | None = None
+    share: str | None = None
+
+
+class Node(msgspec.Struct, frozen=True, kw_only=True):
+    """One process in the cluster."""
+
+    id: UUID
+    namespace: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    roles: tuple[str, ...]
+    state: str
+    started_at: datetime
+    heartbeat_age: float
+    queues: tuple[str, ...]  # empty: all of them
+    capabilities: tuple[str, ...]
+    slots: int
+    running: int
+
+
+class Queue(msgspec.Struct, frozen=True, kw_only=True):
+    """What a queue holds now."""
+
+    namespace: str
+    name: str
+    paused_at: datetime | None
+    ready: int
+    running: int
+    scheduled: int
+    lag: float | None  # seconds that the oldest ready job has been due

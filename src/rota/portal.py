@@ -1,0 +1,41 @@
+"""A thread with an event loop, through which synchronous code uses the asynchronous one."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+
+
+class Portal:
+    """Started at the first call. One per process: after a fork the child makes its own."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._pid = 0
+
+    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Run it there, and wait here."""
+        return asyncio.run_coroutine_threadsafe(coroutine, self._running_loop()).result()
+
+    def _running_loop(self) -> asyncio.AbstractEventLoop:
+        with self._lock:
+            if self._loop is None or self._pid != os.getpid():
+                loop = asyncio.new_event_loop()
+                threading.Thread(target=loop.run_forever, name="rota-portal", daemon=True).start()
+                self._loop, self._pid = loop, os.getpid()
+            return self._loop
+
+    def close(self) -> None:
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None and self._pid == os.getpid():
+            loop.call_soon_threadsafe(loop.stop)
+
+
+portal = Portal()

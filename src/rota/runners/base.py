@@ -1,0 +1,92 @@
+"""What all runners have in common: the work they are given, and the one way they answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
+from typing import Any, Literal, Protocol, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from rota.model import Guarantee, Outcome
+
+StopReason: TypeAlias = Literal["timeout", "cancel", "shutdown", "lease"]
+
+
+class Work:
+    """One claimed job on its way through a runner. Made once per attempt, so it is kept light."""
+
+    __slots__ = (
+        "attempt",
+        "crashes",
+        "due_at",
+        "guarantee",
+        "handle",
+        "headers",
+        "id",
+        "key",
+        "max_attempts",
+        "payload",
+        "started",
+        "stopping",
+        "task",
+        "timeout",
+        "token",
+    )
+
+    def __init__(
+        self, id: UUID, task: str, payload: bytes, token: int, attempt: int, max_attempts: int
+    ) -> None:
+        self.id = id
+        self.task = task
+        self.payload = payload  # JSON
+        self.token = token
+        self.attempt = attempt
+        self.max_attempts = max_attempts
+        self.guarantee = Guarantee.AT_LEAST_ONCE
+        self.timeout: float | None = None
+        self.crashes = 0
+        self.due_at: datetime | None = None
+        self.headers: bytes | None = None  # JSON
+        self.key: str | None = None
+        self.started = 0.0  # monotonic seconds; 0.0: not started
+        self.stopping: StopReason | None = None  # why the runner was asked to stop it
+        self.handle: object = None  # the runner's own (an asyncio.Task, a child process)
+
+    def decoded_headers(self) -> Mapping[str, Any]:
+        return msgspec.json.decode(self.headers) if self.headers else {}
+
+
+# What a handler asks of its node while it runs: a name and a JSON body, answered by a JSON body.
+NodeCall: TypeAlias = Callable[[Work, str, bytes], Awaitable[bytes]]
+Done: TypeAlias = Callable[[Work, Outcome], None]
+
+
+class Runner(Protocol):
+    """Runs work and reports each exactly once through the `done` it was made with.
+
+    Everything happens on the event loop's thread; no method but start and stop may block or await.
+    """
+
+    async def start(self) -> None: ...
+
+    def capacity(self) -> int:
+        """How many works it runs at a time."""
+        ...
+
+    def run(self, work: Work) -> None:
+        """Start it, or keep it for the next free place. Sets `work.started` when it really starts."""
+        ...
+
+    def stop_work(self, work: Work, reason: StopReason) -> None:
+        """Ask it to stop, and see to it that it does. Its outcome still comes through `done`."""
+        ...
+
+    def withdraw(self, work: Work) -> bool:
+        """Take back work that has not started: True, and `done` will not be called for it."""
+        ...
+
+    async def stop(self) -> None:
+        """End everything that this runner started. All works have been reported or withdrawn."""
+        ...

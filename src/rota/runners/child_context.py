@@ -1,0 +1,70 @@
+"""What a handler in a child process knows of its job, and how it speaks to the node."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+from uuid import UUID
+
+import msgspec
+
+from rota.model import Guarantee
+from rota.runners.frames import Run
+
+if TYPE_CHECKING:
+    from rota.runners.child import Child
+
+
+class ChildContext:
+    """One per work. Its methods may be called from any thread of the handler."""
+
+    __slots__ = ("_child", "_run")
+
+    def __init__(self, child: Child, run: Run) -> None:
+        self._child = child
+        self._run = run
+
+    @property
+    def job_id(self) -> UUID:
+        return UUID(bytes=self._run.job_id)
+
+    @property
+    def task(self) -> str:
+        return self._run.task
+
+    @property
+    def attempt(self) -> int:
+        return self._run.attempt
+
+    @property
+    def max_attempts(self) -> int:
+        return self._run.max_attempts
+
+    @property
+    def token(self) -> int:
+        return self._run.token
+
+    @property
+    def guarantee(self) -> Guarantee:
+        return Guarantee(self._run.guarantee)
+
+    @property
+    def headers(self) -> bytes | None:
+        return self._run.headers
+
+    @property
+    def key(self) -> str | None:
+        return self._run.key
+
+    @property
+    def cancelled(self) -> bool:
+        """True once this job was asked to stop, for whatever reason."""
+        return self._child.is_stop_asked(self._run.seq)
+
+    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
+        """Tell the node how far it is. Doesn't wait; of several in a row the last one counts."""
+        body = msgspec.json.encode({"done": done, "total": total, "message": message})
+        self._child.tell(self._run.seq, "progress", body)
+
+    def call(self, name: str, body: bytes) -> bytes:
+        """Ask the node and wait for its answer. Raises LeaseLost, or what the node raised."""
+        return self._child.call(self._run.seq, name, body)

@@ -1,0 +1,106 @@
+"""How an attempt ended when it did not end well: exceptions and stops, as outcomes."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from pathlib import Path
+
+import rota
+from rota.errors import Fatal, RetryAfter
+from rota.model import Failure, Outcome, OutcomeKind
+from rota.runners.base import StopReason
+
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 16_000
+NAME_LIMIT = 200
+# An app defined in a script is called __main__ by the parent and this by its children.
+CHILD_MAIN = "__rota_child__"
+
+STOP_KINDS: dict[StopReason, OutcomeKind] = {
+    "timeout": OutcomeKind.TIMED_OUT,
+    "cancel": OutcomeKind.CANCELLED,
+    "shutdown": OutcomeKind.RETURNED,
+    "lease": OutcomeKind.RETURNED,
+}
+
+_TRACEBACK_HEAD = 4_000
+# Rota's own, and the import system's, which Python leaves out as well.
+_NOT_THEIRS = (f"{Path(rota.__file__).parent}/", "<frozen importlib", importlib.__file__)
+
+
+def failure_outcome(error: BaseException) -> Outcome:
+    """What a handler's exception means for its attempt. Works with any exception, however odd."""
+    kind = type(error)
+    failure = Failure(
+        type=_dotted_name(kind).removeprefix("builtins."),
+        message=_cut(_message(error), MESSAGE_LIMIT),
+        traceback=_cut_middle(_traceback(error)),
+        lineage=tuple(_dotted_name(each) for each in kind.__mro__ if each is not object),
+    )
+    retry_after = getattr(error, "seconds", None) if isinstance(error, RetryAfter) else None
+    return Outcome(
+        OutcomeKind.RAISED,
+        failure=failure,
+        fatal=isinstance(error, Fatal),
+        retry_after=retry_after,
+    )
+
+
+def stopped_outcome(reason: StopReason, message: str = "", traceback: str = "") -> Outcome:
+    """How an attempt that was stopped for this reason ended. Only a timeout is a failure."""
+    failure = Failure("TimedOut", message, traceback) if reason == "timeout" else None
+    return Outcome(STOP_KINDS[reason], failure=failure)
+
+
+def _dotted_name(kind: type) -> str:
+    module = "__main__" if kind.__module__ == CHILD_MAIN else kind.__module__
+    return _cut(_storable(f"{module}.{kind.__qualname__}"), NAME_LIMIT)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _storable(str(error))
+    except BaseException as broken:  # noqa: BLE001 - a handler's own __str__ may raise anything
+        return f"<its str() raised {type(broken).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    """Formatted as Python does, without Rota's own frames."""
+    try:
+        report = traceback.TracebackException.from_exception(error, compact=True)
+        _drop_own_frames(report)
+        return _storable("".join(report.format()))
+    except BaseException as broken:  # noqa: BLE001 - formatting runs the handler's code too
+        return f"<its traceback could not be formatted: {type(broken).__name__}>"
+
+
+def _drop_own_frames(report: traceback.TracebackException) -> None:
+    reports, seen = [report], set()
+    while reports:
+        current = reports.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        theirs = [frame for frame in current.stack if not frame.filename.startswith(_NOT_THEIRS)]
+        current.stack = traceback.StackSummary.from_list(theirs)
+        linked = (current.__cause__, current.__context__, *(current.exceptions or ()))
+        reports.extend(each for each in linked if each is not None)
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL takes neither lone surrogates nor NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _cut_middle(text: str) -> str:
+    """The head tells where it began, the tail what happened: a long middle tells least."""
+    if len(text) <= TRACEBACK_LIMIT:
+        return text
+    note = f"\n… {len(text) - TRACEBACK_LIMIT} characters or more left out …\n"
+    tail = TRACEBACK_LIMIT - _TRACEBACK_HEAD - len(note)
+    return text[:_TRACEBACK_HEAD] + note + text[-tail:]

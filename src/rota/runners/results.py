@@ -1,0 +1,31 @@
+"""A handler's result as an outcome."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from rota.model import Failure, Outcome, OutcomeKind
+
+_SUCCEEDED = Outcome.succeeded()
+
+
+def encode_result(value: Any, limit: int) -> Outcome:
+    """The work was done, so it stays done: a result that can't be kept is dropped, and said so.
+
+    Failing the attempt instead would repeat its effects.
+    """
+    if value is None:
+        return _SUCCEEDED
+    try:
+        encoded = msgspec.json.encode(value)
+    except Exception as error:  # noqa: BLE001 - user types may raise anything
+        return result_dropped(f"the result can't be written as JSON: {error}")
+    if len(encoded) > limit:
+        return result_dropped(f"the result has {len(encoded):,} bytes, the limit is {limit:,}")
+    return Outcome.succeeded(encoded)
+
+
+def result_dropped(reason: str) -> Outcome:
+    return Outcome(OutcomeKind.SUCCEEDED, failure=Failure("ResultDropped", reason))

@@ -1,0 +1,33 @@
+"""The database's time, as well as a node can know it without asking.
+
+A node's own clock is never used: only the monotonic one, to measure how long ago the database said
+what time it was. The estimate is never ahead of the database's clock, so that nothing starts early:
+a reply's moment is taken for the moment of its receipt.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+_SAMPLES = 12
+
+
+class DatabaseClock:
+    def __init__(self) -> None:
+        self._offsets: deque[float] = deque(maxlen=_SAMPLES)
+        self._offset: float | None = None
+
+    def observe(self, database_seconds: float, received: float) -> None:
+        """The database said this time (seconds since 1970); the reply came at this monotonic one."""
+        self._offsets.append(database_seconds - received)
+        # The largest had the quickest reply, and is still a lower bound.
+        self._offset = max(self._offsets)
+
+    @property
+    def known(self) -> bool:
+        return self._offset is not None
+
+    def local(self, database_seconds: float) -> float:
+        """The monotonic moment at which the database's clock surely shows this."""
+        assert self._offset is not None
+        return database_seconds - self._offset

@@ -1,0 +1,146 @@
+"""Effects that happen exactly once: a handler's own transaction, and `once` keys.
+
+Protocol of a transaction. The handler's writes and the job's finish are one commit, guarded by the
+token: if the job has moved on, the finish finds no row and everything is rolled back. Dying before
+the commit leaves nothing, after it there is nothing left to do: the reaper finds the job gone.
+
+Protocol of `once`. The key is written as begun under the job's lease, the effect runs, the key is
+written as done with its result. Dying in between leaves a key that is begun and not done: nobody
+knows whether the effect happened, so the next attempt is refused unless it says that it may run.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.config import Settings
+from rota.context import JobInfo, OnceAnswer
+from rota.errors import InvalidArguments, LeaseLost, OnceUnknown
+from rota.model import Outcome, OutcomeKind
+from rota.runners.base import Work
+from rota.services.finisher import Finisher
+from rota.store.database import Database
+from rota.store.work import Succeeded, WorkStore
+
+
+class Effects:
+    """What contexts ask of their node. Implements `rota.context.Desk`."""
+
+    def __init__(
+        self, database: Database, settings: Settings, finisher: Finisher, node: Callable[[], UUID]
+    ) -> None:
+        self._database = database
+        self._store = WorkStore(database)
+        self._namespace = settings.namespace
+        self._finisher = finisher
+        self._node = node
+        self._in_progress: set[tuple[UUID, str]] = set()
+
+    # -- exactly_once
+
+    async def transact(self, work: Work, handler: Callable[[Any], Awaitable[Outcome]]) -> Outcome:
+        """Run the handler in a transaction that also finishes its job."""
+        node = self._node()
+        async with self._database.transaction() as connection:
+            # Early, for the handler's sake; what decides is the finish below.
+            check = self._database.queries["check_lease"]
+            if not await connection.fetchval(check, node, work.id, work.token):
+                raise LeaseLost(f"job {work.id} is no longer this node's")
+            outcome = await handler(connection)
+            if outcome.kind is OutcomeKind.SUCCEEDED:
+                await self._finish(connection, node, work, outcome)
+        return msgspec.structs.replace(outcome, committed=True)
+
+    async def _finish(self, connection: Any, node: UUID, work: Work, outcome: Outcome) -> None:
+        now = time.monotonic()
+        done = succeeded(work, outcome, now)
+        if await self._store.finish_succeeded(node, [done], now, connection) != 1:
+            raise LeaseLost(f"job {work.id} moved on while it ran; its writes are rolled back")
+
+    # -- once, and progress
+
+    def report_progress(self, info: JobInfo, progress: bytes) -> None:
+        self._finisher.progress[info.id] = (info.token, progress.decode())
+
+    async def run_once(
+        self, info: JobInfo, key: str, effect: Callable[[], Any], rerun_unknown: bool
+    ) -> Any:
+        begun = await self.begin(info.id, info.token, key, rerun_unknown)
+        if begun.done:
+            return msgspec.json.decode(begun.result) if begun.result else None
+        try:
+            value = effect()
+            if inspect.isawaitable(value):
+                value = await value
+            encoded = msgspec.json.encode(value)
+        except Exception:
+            await self.drop(info.id, info.token, key)
+            raise
+        finally:
+            self._in_progress.discard((info.id, key))
+        await self.end(info.id, info.token, key, encoded)
+        return value
+
+    async def begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
+        if not isinstance(key, str) or not 1 <= len(key) <= 255:
+            raise InvalidArguments("the key of once() must be a text of 1 to 255 characters")
+        if (id, key) in self._in_progress:
+            raise InvalidArguments(f"once({key!r}) is already running in this attempt")
+        rows = await self._database.fetch(
+            "begin_effect", self._node(), id, token, self._namespace, key, rerun_unknown
+        )
+        held, ours, done_at, result = rows[0]
+        if not held:
+            raise LeaseLost(f"job {id} is no longer this node's; once({key!r}) was not run")
+        if done_at is not None:
+            return OnceAnswer(True, msgspec.Raw(result.encode()) if result is not None else None)
+        if not ours:
+            raise OnceUnknown(
+                f"once({key!r}) was begun before and never ended: it may or may not have happened. "
+                'Find out, then run it with on_unknown="run", or discard the job'
+            )
+        self._in_progress.add((id, key))
+        return OnceAnswer(False)
+
+    async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
+        self._in_progress.discard((id, key))
+        await self._database.fetch("end_effect", self._namespace, key, id, token, result.decode())
+
+    async def drop(self, id: UUID, token: int, key: str) -> None:
+        self._in_progress.discard((id, key))
+        await self._database.fetch("drop_effect", self._namespace, key, id, token)
+
+    async def answer(self, work: Work, name: str, body: bytes) -> bytes:
+        """What handlers in child processes and threads ask."""
+        match name:
+            case "progress":
+                self._finisher.progress[work.id] = (work.token, body.decode())
+            case "once_begin":
+                key, rerun = msgspec.json.decode(body, type=tuple[str, bool])
+                return msgspec.json.encode(await self.begin(work.id, work.token, key, rerun))
+            case "once_end":
+                key, result = msgspec.json.decode(body, type=tuple[str, msgspec.Raw])
+                await self.end(work.id, work.token, key, bytes(result))
+            case "once_drop":
+                await self.drop(work.id, work.token, msgspec.json.decode(body, type=str))
+            case _:
+                raise InvalidArguments(f"a node knows no call {name!r}")
+        return b"null"
+
+
+def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
+    failure = outcome.failure
+    return Succeeded(
+        work.id,
+        work.token,
+        int((ended - work.started) * 1e6),
+        ended,
+        outcome.result.decode() if outcome.result is not None else None,
+        msgspec.json.encode(failure).decode() if failure is not None else None,
+    )

@@ -1,0 +1,59 @@
+"""Keeps the tables in shape: days of the past ahead of time, old ones dropped, the hot table vacuumed.
+
+Protocol. Every step can be repeated and raced by any number of janitors: partitions are made if not
+there, dropped if still there, rows deleted in bounded steps. `present` is vacuumed by its count of
+dead rows, because autovacuum naps longer than a fast queue can wait.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+
+from rota.config import Settings
+from rota.store.work import UpkeepStore
+
+log = logging.getLogger("rota.janitor")
+
+_DAYS_AHEAD = 7
+_STEP = 10_000
+_DEAD_ROWS = 50_000
+
+
+class Janitor:
+    name = "janitor"
+
+    def __init__(self, store: UpkeepStore, settings: Settings, interval: float = 60.0) -> None:
+        self._store = store
+        self._settings = settings
+        self._interval = interval
+        self._cleaned_at = -interval
+        self._vacuum_from = _DEAD_ROWS
+
+    async def tick(self) -> float:
+        if time.monotonic() - self._cleaned_at >= self._interval:
+            await self.clean()
+            self._cleaned_at = time.monotonic()
+        await self._vacuum_if_needed()
+        return 1.0
+
+    async def clean(self) -> None:
+        """Make days, drop days, forget what is over. Also for tests and impatient people."""
+        await self._store.make_days(_DAYS_AHEAD)
+        for name in await self._store.drop_old_days(self._settings.retention_days):
+            log.info("dropped %s: its retention is over", name)
+        settings = self._settings
+        while (
+            await self._store.forget_old(settings.retention_days, settings.dead_letter_days, _STEP)
+            >= _STEP
+        ):
+            pass
+
+    async def _vacuum_if_needed(self) -> None:
+        dead, live = await self._store.dead_rows()
+        if dead > max(self._vacuum_from, live // 5):
+            await self._store.vacuum_present()
+            left, _ = await self._store.dead_rows()
+            # What an old transaction elsewhere keeps alive can't be cleaned: don't try again before
+            # it has doubled, or every second would be spent on a vacuum in vain.
+            self._vacuum_from = max(_DEAD_ROWS, 2 * left)

@@ -1,0 +1,110 @@
+"""From what a runner reports to what the finisher writes, keeping count of each claimed batch."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from rota.config import Settings
+from rota.core.lifecycle import End, GiveBack, Succeed, Tried, TryAgain, judge
+from rota.entropy import unit
+from rota.model import Outcome, OutcomeKind
+from rota.runners.base import Work
+from rota.services.effects import succeeded
+from rota.services.entries import attempt_entry, encode_failure
+from rota.services.finisher import Finisher
+from rota.store.work import Ended, Retried, Returned, Succeeded
+from rota.task import Task
+
+
+class Outcomes:
+    def __init__(
+        self, tasks: Mapping[str, Task[..., Any]], settings: Settings, finisher: Finisher,
+        node: Callable[[], UUID],
+    ) -> None:  # fmt: skip
+        self._tasks = tasks
+        self._settings = settings
+        self._finisher = finisher
+        self._node = node
+        self._batches: dict[int, int] = {}  # token -> jobs that are not accounted for
+        self.ended: Callable[[Work], None] = lambda work: None
+        self.wake: Callable[[], None] = lambda: None
+
+    def open_batch(self, token: int, size: int) -> None:
+        self._batches[token] = size
+
+    def known_batches(self) -> set[int]:
+        return set(self._batches) | self._finisher.closing()
+
+    def done(self, work: Work, outcome: Outcome) -> None:
+        """How every attempt ends, whichever runner it was in."""
+        if work.token in self._batches:
+            if outcome.kind is OutcomeKind.SUCCEEDED:
+                if not outcome.committed:
+                    self._note_success(work, outcome)
+            else:
+                self._note_other(work, outcome)
+            self._account(work.token)
+        self.ended(work)
+
+    def _note_success(self, work: Work, outcome: Outcome) -> None:
+        now = time.monotonic()
+        if outcome.result is None and outcome.failure is None:
+            done = Succeeded(work.id, work.token, int((now - work.started) * 1e6), now)
+        else:
+            done = succeeded(work, outcome, now)
+        self._finisher.succeeded.append(done)
+
+    def _note_other(self, work: Work, outcome: Outcome) -> None:
+        tried = Tried(work.attempt, work.max_attempts, work.guarantee, work.crashes)
+        retry = self._tasks[work.task].options_.retry
+        verdict = judge(tried, outcome, retry, self._settings.max_crashes, unit())
+        now = time.monotonic()
+        ran = int((now - work.started) * 1e6) if work.started else 0
+        failure = outcome.failure
+        entry = attempt_entry(work.attempt, outcome.kind, work.token, self._node(), failure)
+        finisher = self._finisher
+        match verdict:
+            case GiveBack():
+                finisher.returned.append(Returned(work.id, work.token))
+            case TryAgain():
+                finisher.retried.append(
+                    Retried(work.id, work.token, verdict.delay, entry, verdict.crashes, ran, now)
+                )
+            case End():
+                error = encode_failure(verdict.failure)
+                finisher.ended.append(
+                    Ended(
+                        work.id, work.token, verdict.state, entry, error, verdict.crashes, ran, now
+                    )
+                )
+            case Succeed():
+                self._note_success(work, outcome)
+
+    def return_unstarted(self, work: Work) -> None:
+        """It never began: back to the queue as if it had not been claimed."""
+        if work.token in self._batches:
+            self._finisher.returned.append(Returned(work.id, work.token))
+            self._account(work.token)
+
+    def give_back(self, jobs: Sequence[Returned]) -> None:
+        """A whole batch, right after its claim."""
+        self._finisher.returned.extend(jobs)
+        self._finisher.close_batch(jobs[0].token)
+        self.wake()
+
+    def _account(self, token: int) -> None:
+        left = self._batches[token] - 1
+        if left:
+            self._batches[token] = left
+        else:
+            del self._batches[token]
+            self._finisher.close_batch(token)
+        self.wake()
+
+    def forget(self) -> None:
+        """This node was declared dead: its outcomes would be refused, so they aren't even sent."""
+        self._batches.clear()
+        self._finisher.forget()

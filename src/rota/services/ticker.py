@@ -1,0 +1,91 @@
+"""The only loop. A service is `async tick() -> seconds until the next tick`.
+
+The ticker owns everything around it: waiting, being woken, backing off from errors, stopping. An
+error never ends a service: it's logged, and tried again later, so that whatever broke the database
+or the line, work resumes by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Protocol
+
+from rota.entropy import unit
+from rota.errors import StoreUnavailable
+
+log = logging.getLogger("rota.ticker")
+
+_FIRST_PAUSE = 0.2
+_LONGEST_PAUSE = 5.0
+
+
+class Service(Protocol):
+    name: str
+
+    async def tick(self) -> float:
+        """Do what is to be done now; how many seconds it can then wait unless woken."""
+        ...
+
+
+class Ticker:
+    """Runs one service until stopped."""
+
+    def __init__(self, service: Service) -> None:
+        self.service = service
+        self._wake = asyncio.Event()
+        self._stopping = False
+        self._task: asyncio.Task[None] | None = None
+        self._failures = 0
+
+    def start(self) -> None:
+        self._task = asyncio.create_task(self._run(), name=f"rota-{self.service.name}")
+
+    def wake(self) -> None:
+        """Tick now, or right after the tick that is under way."""
+        self._wake.set()
+
+    async def stop(self) -> None:
+        """Lets the tick under way end, and starts no other."""
+        self._stopping = True
+        self._wake.set()
+        if self._task is not None:
+            await self._task
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            self._wake.clear()
+            pause = await self._tick()
+            if pause > 0 and not self._stopping:
+                await self._wait(pause)
+            elif pause <= 0:
+                await asyncio.sleep(0)
+
+    async def _tick(self) -> float:
+        try:
+            pause = await self.service.tick()
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a service never ends by an error
+            return self._back_off(error)
+        if self._failures:
+            log.info("%s works again after %d failures", self.service.name, self._failures)
+            self._failures = 0
+        return pause
+
+    def _back_off(self, error: Exception) -> float:
+        self._failures += 1
+        expected = isinstance(error, StoreUnavailable)
+        if self._failures == 1 or not expected:
+            log.warning("%s: %s", self.service.name, error, exc_info=not expected)
+        pause = min(_FIRST_PAUSE * 2 ** min(self._failures - 1, 8), _LONGEST_PAUSE)
+        # Jitter, so that a thousand nodes don't come back in the same moment. A wake-up doesn't
+        # shorten it: hints would turn a broken database into a busy loop.
+        return -0.0 + pause * (0.5 + unit())
+
+    async def _wait(self, seconds: float) -> None:
+        try:
+            async with asyncio.timeout(seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            pass

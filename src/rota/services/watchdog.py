@@ -1,0 +1,112 @@
+"""Notices that the event loop doesn't answer, says who blocks it, and can end a blocking job.
+
+Protocol. From the keeper's thread a ping is put on the loop; while it isn't answered the loop is
+blocked by whatever runs on its thread. After a second that is reported once, with the stack. When
+the job at fault is over its timeout, the loop's thread is sent a signal whose handler, running on that
+very thread between two bytecodes, raises in the job's own frames, and only if it finds them there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
+from rota.errors import JobStopped
+
+log = logging.getLogger("rota.watchdog")
+
+_REPORT_AFTER = 1.0
+SIGNAL = signal.SIGUSR2
+
+# Set by the loop runner: the job's task that is over its time, if any, given the running task.
+OverdueTask = Callable[["asyncio.Task[Any] | None"], "asyncio.Task[Any] | None"]
+
+
+class Watchdog:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._thread = threading.get_ident()
+        self._can_signal = threading.current_thread() is threading.main_thread()
+        self._asked = 0.0
+        self._answered = True
+        self._reported = False
+        if self._can_signal:
+            signal.signal(SIGNAL, _stop_overdue_job)
+
+    def look(self) -> None:
+        """Called several times a second from another thread."""
+        now = time.monotonic()
+        if self._answered:
+            if self._reported:
+                log.warning("the event loop answers again after %.1f s", now - self._asked)
+            self._asked, self._answered, self._reported = now, False, False
+            self._loop.call_soon_threadsafe(self._answer)
+        elif now - self._asked >= _REPORT_AFTER:
+            if not self._reported:
+                self._reported = True
+                self._report(now - self._asked)
+            if self._can_signal and _overdue is not None:
+                signal.pthread_kill(self._thread, SIGNAL)
+
+    def _answer(self) -> None:
+        self._answered = True
+
+    def _report(self, seconds: float) -> None:
+        frame = sys._current_frames().get(self._thread)
+        stack = "".join(traceback.format_stack(frame)[-6:]) if frame else "(no stack)"
+        task = _running_task(self._loop)
+        log.error(
+            "the event loop has been blocked for %.1f s by %s: no other coroutine of this node can "
+            "go on. Make it a plain function (it then runs in a process of its own), or await.\n%s",
+            seconds, task.get_name() if task else "something that is not a job", stack,
+        )  # fmt: skip
+
+
+_overdue: OverdueTask | None = None
+
+
+def watch_overdue(overdue: OverdueTask | None) -> None:
+    global _overdue
+    _overdue = overdue
+
+
+def _running_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
+    try:
+        return asyncio.current_task(loop)
+    except RuntimeError:
+        return None
+
+
+def _stop_overdue_job(_number: int, frame: FrameType | None) -> None:
+    if _overdue is None:
+        return
+    try:
+        task = _overdue(asyncio.current_task())
+    except RuntimeError:
+        return
+    if task is None:
+        return
+    # Only if the job's own code is what was interrupted: raised elsewhere it would break the loop.
+    owned = _frames_of(task.get_coro())
+    while frame is not None:
+        if frame in owned:
+            raise JobStopped("over its timeout, blocking the event loop")
+        frame = frame.f_back
+
+
+def _frames_of(coroutine: Any) -> list[FrameType]:
+    frames: list[FrameType] = []
+    while coroutine is not None:
+        if (frame := getattr(coroutine, "cr_frame", None)) is not None:
+            frames.append(frame)
+        coroutine = getattr(coroutine, "cr_await", None)
+    # The outermost is the runner's wrapper: being in it alone doesn't mean being in the job.
+    return frames[1:]

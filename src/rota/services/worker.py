@@ -1,0 +1,307 @@
+"""Claims jobs and sees to it that they run: at their moment, in the right runner, within limits.
+
+Protocol. A tick claims as much as can start soon, under a new token. What is not due yet waits in the
+timing wheel; what is due waits for a slot of its runner; what must be marked before it starts is marked
+first, and starts only if the mark was accepted. Outcomes are judged and handed to the finisher. Nothing
+starts unless the node trusts its lease. The batch is remembered until each of its jobs is accounted
+for; a claim whose answer was lost is found by comparing what the database says we hold with what we
+know, and given back. Dying anywhere leaves claimed rows, which the reaper returns.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from rota.config import Settings
+from rota.core.demand import split_demand
+from rota.core.lifecycle import needs_mark
+from rota.core.wheel import Wheel
+from rota.entropy import unit
+from rota.errors import StoreUnavailable
+from rota.model import Guarantee
+from rota.runners.base import Runner, StopReason, Work
+from rota.services.clock import DatabaseClock
+from rota.services.cursors import Cursors
+from rota.services.outcomes import Outcomes
+from rota.services.slots import Slots
+from rota.store.rows import split_lane
+from rota.store.work import LaneClaim, Returned, WorkStore
+from rota.task import Task
+
+log = logging.getLogger("rota.worker")
+
+_LANES_EVERY = 2.0
+_HOLD_SECONDS = 2.0  # how long a due job may wait here for a slot before others get a chance
+_GUARANTEES = {int(guarantee): guarantee for guarantee in Guarantee}
+
+
+class Lease(Protocol):
+    """What a worker needs of its keeper."""
+
+    node_id: UUID
+    clock: DatabaseClock
+
+    @property
+    def trusted(self) -> bool: ...
+
+
+class Serves:
+    """Which lanes a worker serves: its queues (none named: all) with its capabilities."""
+
+    def __init__(self, queues: Sequence[str], capabilities: Sequence[str]) -> None:
+        self.queues = frozenset(queues)
+        self.capabilities = frozenset(capabilities)
+
+    def __contains__(self, lane: str) -> bool:
+        queue, needs = split_lane(lane)
+        return (not self.queues or queue in self.queues) and self.capabilities.issuperset(needs)
+
+
+class Worker:
+    name = "worker"
+
+    def __init__(
+        self, store: WorkStore, tasks: dict[str, Task[..., Any]], settings: Settings,
+        lease: Lease, serves: Serves, outcomes: Outcomes,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._tasks = tasks
+        self._settings = settings
+        self._lease = lease
+        self._serves = serves
+        self._outcomes = outcomes
+        self.slots = Slots(settings, self._begin)
+        self.cursors = Cursors()
+        self.draining = False
+        self.hints_work = False  # whether LISTEN reaches us; otherwise we look more often
+        self._task_names = sorted(tasks)
+        self._lanes: list[str] = []
+        self._lanes_at = -_LANES_EVERY
+        self._found: dict[str, int] = {}
+        self._turn = 0
+        self._wheel: Wheel[Work] = Wheel()
+        self._wheel_timer: asyncio.TimerHandle | None = None
+        self._loop = asyncio.get_running_loop()
+        self._reconcile = False
+        self._to_mark: list[tuple[Runner, Work]] = []
+        self._marking: asyncio.Task[None] | None = None
+        self.wake = lambda: None
+        outcomes.ended = self._after_end
+
+    # -- claiming
+
+    async def tick(self) -> float:
+        if self.draining or not self._lease.trusted:
+            return 0.2
+        if self._reconcile:
+            await self._give_back_unknown()
+        await self._refresh_lanes()
+        self._give_back_overdue()
+        demand = self.slots.demand(self._loop.time()) - len(self._wheel)
+        if demand < self.slots.worth_claiming() or not self._lanes:
+            return self._pause(full=False)
+        wishes = self._wishes(demand)
+        claimed = await self._claim(wishes)
+        return 0.0 if claimed >= sum(wish.slots for wish in wishes) else self._pause(full=True)
+
+    def _pause(self, *, full: bool) -> float:
+        """Until the next look, if nothing wakes us before: a hint, or a slot that comes free."""
+        if not full:
+            return 0.2
+        poll = self._settings.poll if self.hints_work else min(self._settings.poll, 0.5)
+        idle = poll * (0.75 + unit() / 2)
+        # While it's busy, or a sweep is owed, it looks again as soon as it may sweep.
+        owed = self.cursors.next_sweep() - self._loop.time()
+        return min(idle, max(owed, 0.01)) if self.slots.busy() else idle
+
+    def _wishes(self, demand: int) -> list[LaneClaim]:
+        self._turn += 1
+        shares = split_demand(demand, self._lanes, self._found, self._turn)
+        now = self._loop.time()
+        return [self.cursors.wish(lane, slots, now) for lane, slots in shares.items()]
+
+    async def _claim(self, wishes: list[LaneClaim]) -> int:
+        sent = self._loop.time()
+        node = self._lease.node_id
+        try:
+            rows = await self._store.claim(node, wishes, self._task_names)
+        except BaseException:
+            # It may have been committed: whatever it took must not be forgotten.
+            self._reconcile = True
+            raise
+        now = self._loop.time()
+        places = [(row["lane"], row["rank"], row["id"]) for row in rows]
+        self.cursors.advance(wishes, places, sent, now)
+        self._found = dict.fromkeys((wish.lane for wish in wishes), 0)
+        for lane, _, _ in places:
+            self._found[lane] += 1
+        if rows:
+            self._take(node, rows)
+        return len(rows)
+
+    def _take(self, node: UUID, rows: list[Any]) -> None:
+        if node != self._lease.node_id or self.draining:
+            # Meanwhile declared dead (then this is refused), or asked to stop.
+            self._outcomes.give_back([Returned(row["id"], row["token"]) for row in rows])
+            return
+        rows.sort(key=_by_rank)
+        self._outcomes.open_batch(rows[0]["token"], len(rows))
+        for row in rows:
+            self._accept(row)
+        self._arm_wheel()
+
+    def _accept(self, row: Any) -> None:
+        work = Work(
+            row["id"], row["task"], row["payload"].encode(), row["token"],
+            row["attempt"], row["max_attempts"],
+        )  # fmt: skip
+        work.guarantee = _GUARANTEES[row["guarantee"]]
+        work.timeout = row["timeout"]
+        work.crashes = row["crashes"]
+        work.due_at = row["due_at"]
+        work.key = row["key"]
+        work.headers = row["headers"]
+        early = row["early"]
+        if early is not None and self._lease.clock.known:
+            self._wheel.add(self._lease.clock.local(early), work)
+        else:
+            self._admit(work)
+
+    # -- starting
+
+    def _admit(self, work: Work) -> None:
+        """It is due: to a place of its runner, now or when one is free."""
+        if self.draining or not self._lease.trusted:
+            self._outcomes.return_unstarted(work)
+        else:
+            self.slots.put(work, self._tasks[work.task].runner, self._loop.time())
+
+    def _begin(self, runner: Runner, work: Work) -> None:
+        """It has got its place. What must be marked first is, together with others like it."""
+        if not needs_mark(work.guarantee, work.crashes) and self._lease.trusted:
+            runner.run(work)
+            return
+        self._to_mark.append((runner, work))
+        if self._marking is None or self._marking.done():
+            self._marking = asyncio.create_task(self._mark_and_start())
+
+    async def _mark_and_start(self) -> None:
+        while self._to_mark:
+            marking, self._to_mark = self._to_mark, []
+            node = self._lease.node_id
+            allowed = await self._mark(node, [work for _, work in marking])
+            for runner, work in marking:
+                fresh = node == self._lease.node_id and self._lease.trusted
+                if work.id in allowed and fresh and not self.draining and work.stopping is None:
+                    runner.run(work)
+                else:
+                    self._outcomes.return_unstarted(work)
+                    self._after_end(work)
+
+    async def _mark(self, node: UUID, works: list[Work]) -> set[UUID]:
+        try:
+            ids, tokens = [work.id for work in works], [work.token for work in works]
+            return await self._store.mark_started(node, ids, tokens)
+        except StoreUnavailable as error:
+            log.warning("could not mark jobs as started, giving them back: %s", error)
+            return set()
+
+    def _is_marking(self, work: Work) -> bool:
+        return work.started == 0.0 and needs_mark(work.guarantee, work.crashes)
+
+    def _arm_wheel(self) -> None:
+        if self._wheel_timer is not None:
+            self._wheel_timer.cancel()
+            self._wheel_timer = None
+        due = self._wheel.next_due()
+        if due is not None:
+            self._wheel_timer = self._loop.call_at(due, self._turn_wheel)
+
+    def _turn_wheel(self) -> None:
+        self._wheel_timer = None
+        for work in self._wheel.pop_due(self._loop.time()):
+            self._admit(work)
+        self._arm_wheel()
+
+    def _after_end(self, work: Work) -> None:
+        """A job has ended: its slot is free."""
+        if self.slots.release(work):
+            self.wake()
+
+    # -- hints and signals
+
+    def hint(self, lane: str, rank: int) -> None:
+        if lane in self._serves:
+            if lane not in self._lanes:
+                self._lanes_at = -_LANES_EVERY
+            self.cursors.lower(lane, rank)
+            self.wake()
+
+    def stop_job(self, id: UUID, token: int, reason: StopReason) -> bool:
+        """Whether the job was here, under this token, and is being stopped."""
+        work = self.slots.find(id)
+        if work is None or work.token != token:
+            return False
+        self._stop(work, reason)
+        return True
+
+    def _stop(self, work: Work, reason: StopReason) -> None:
+        if self._is_marking(work):
+            work.stopping = reason  # its runner doesn't have it yet; looked at after the mark
+        else:
+            self.slots.runner_of(work).stop_work(work, reason)
+
+    # -- giving back
+
+    def _give_back_overdue(self) -> None:
+        """Due jobs that found no slot here for a while may find one elsewhere."""
+        for work in self.slots.take_waiting_since(self._loop.time() - _HOLD_SECONDS):
+            self._outcomes.return_unstarted(work)
+
+    async def _give_back_unknown(self) -> None:
+        node = self._lease.node_id
+        held = await self._store.open_batches(node)
+        unknown = set(held) - self._outcomes.known_batches()
+        for token in unknown:
+            await self._store.give_back(node, [Returned(id, token) for id in held[token]])
+        if unknown:
+            await self._store.close_batches(node, sorted(unknown))
+            log.warning("gave back %d batches whose claim was never answered", len(unknown))
+        self._reconcile = False
+
+    async def _refresh_lanes(self) -> None:
+        now = self._loop.time()
+        if now - self._lanes_at >= _LANES_EVERY:
+            rows = await self._store.lanes(self._settings.namespace)
+            self._lanes = sorted(row["lane"] for row in rows if row["lane"] in self._serves)
+            self._lanes_at = now
+
+    # -- stopping
+
+    def give_back_unstarted(self) -> None:
+        """For a drain: whatever hasn't begun goes back to the queue."""
+        for work in (*self._wheel.clear(), *self.slots.take_waiting_since(float("inf"))):
+            self._outcomes.return_unstarted(work)
+
+    def stop_running(self, reason: StopReason) -> None:
+        for work in self.slots.running_works():
+            self._stop(work, reason)
+
+    def abandon(self) -> None:
+        """This node was declared dead: nothing here is ours any more."""
+        self._wheel.clear()
+        self.slots.take_waiting_since(float("inf"))
+        self.stop_running("lease")
+        self.cursors.sweep_all()
+
+    def add_runner(self, name: str, runner: Runner) -> None:
+        self.slots.add(name, runner)
+
+
+def _by_rank(row: Any) -> Any:
+    return row["rank"]

@@ -1,0 +1,144 @@
+"""Submitting inside the caller's own transaction, through whatever driver they use.
+
+One SQL function does the work, so a driver needs no more than to run one statement. Drivers are
+recognised by where their class comes from: none of them has to be installed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from rota.errors import ConfigError, SchemaMismatch, SubmitError
+from rota.store.rows import NewJob, Submitted
+
+# Our own SQLSTATEs, and what a missing schema or function says.
+_REFUSED = "RT001"
+_MISSING = {"3F000", "42883", "42P01"}
+
+_SUPPORTED = (
+    "asyncpg, psycopg 3 (sync or async), SQLAlchemy 2 (Connection, Session and their async kin), "
+    "or a Django connection"
+)
+
+
+def _statement(schema: str, placeholder: str) -> str:
+    return (
+        f"select job_id, existed, conflict from {schema}.submit_jobs"  # noqa: S608 - checked name
+        f"(cast({placeholder} as json))"
+    )
+
+
+async def submit_through(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
+    """By a coroutine, on an asynchronous connection."""
+    kind = driver_of(connection)
+    body = msgspec.json.encode(jobs).decode()
+    try:
+        if kind == "asyncpg":
+            rows = await connection.fetch(_statement(schema, "$1"), body)
+        elif kind == "psycopg-async":
+            async with connection.cursor(row_factory=_tuples()) as cursor:
+                await cursor.execute(_statement(schema, "%s"), [body])
+                rows = await cursor.fetchall()
+        elif kind == "sqlalchemy-async":
+            result = await connection.execute(_text(schema), {"jobs": body})
+            rows = result.all()
+        else:
+            raise ConfigError(
+                f"{_describe(connection)} is a synchronous connection: use submit_sync(), or pass "
+                "an asynchronous one"
+            )
+    except Exception as error:
+        raise _translated(error, schema) from error
+    return [Submitted(*row) for row in rows]
+
+
+def submit_through_sync(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
+    """By plain code, on a synchronous connection."""
+    kind = driver_of(connection)
+    body = msgspec.json.encode(jobs).decode()
+    try:
+        if kind == "psycopg":
+            with connection.cursor(row_factory=_tuples()) as cursor:
+                rows = cursor.execute(_statement(schema, "%s"), [body]).fetchall()
+        elif kind == "sqlalchemy":
+            rows = connection.execute(_text(schema), {"jobs": body}).all()
+        elif kind == "django":
+            with connection.cursor() as cursor:
+                cursor.execute(_statement(schema, "%s"), [body])
+                rows = cursor.fetchall()
+        else:
+            raise ConfigError(
+                f"{_describe(connection)} is an asynchronous connection: use `await submit()`"
+            )
+    except Exception as error:
+        raise _translated(error, schema) from error
+    return [Submitted(*row) for row in rows]
+
+
+def driver_of(connection: Any) -> str:
+    """Which driver a connection belongs to; a clear error when it's none we know."""
+    modules = {
+        f"{kind.__module__}.{kind.__qualname__}"
+        for kind in type(connection).__mro__
+        if kind is not object
+    }
+    for driver, known in _DRIVERS:
+        if known(modules):
+            return driver
+    raise ConfigError(f"{_describe(connection)} is no connection Rota knows: pass {_SUPPORTED}")
+
+
+def _starts(*prefixes: str) -> Callable[[set[str]], bool]:
+    return lambda modules: any(module.startswith(prefixes) for module in modules)
+
+
+_DRIVERS: list[tuple[str, Callable[[set[str]], bool]]] = [
+    ("asyncpg", _starts("asyncpg.")),
+    ("psycopg-async", _starts("psycopg.connection_async.", "psycopg.AsyncConnection")),
+    ("psycopg", _starts("psycopg.connection.", "psycopg.Connection")),
+    ("sqlalchemy-async", _starts("sqlalchemy.ext.asyncio.")),
+    ("sqlalchemy", _starts("sqlalchemy.engine.base.Connection", "sqlalchemy.orm.")),
+    ("django", _starts("django.db.backends.", "django.utils.connection.")),
+]
+
+
+def _describe(connection: Any) -> str:
+    kind = type(connection)
+    return f"connection of type {kind.__module__}.{kind.__qualname__}"
+
+
+def _tuples() -> Any:
+    from psycopg.rows import tuple_row  # noqa: PLC0415 - there, as the connection is psycopg's
+
+    return tuple_row
+
+
+def _text(schema: str) -> Any:
+    from sqlalchemy import text  # noqa: PLC0415 - there, as the connection is SQLAlchemy's
+
+    return text(_statement(schema, ":jobs"))
+
+
+def _translated(error: Exception, schema: str) -> Exception:
+    state = _sqlstate(error)
+    if state == _REFUSED:
+        return SubmitError(str(error).splitlines()[0].partition("rota: ")[2] or str(error))
+    if state in _MISSING:
+        return SchemaMismatch(
+            f"the connection's database has no Rota schema {schema!r} that this code can use: is it "
+            "the database that ROTA_DATABASE_URL names, and was `rota migrate` run there?"
+        )
+    return error
+
+
+def _sqlstate(error: BaseException | None) -> str | None:
+    """Drivers wrap each other's errors; the SQLSTATE is on one of them."""
+    while error is not None:
+        state = getattr(error, "sqlstate", None)
+        if isinstance(state, str):
+            return state
+        error = getattr(error, "orig", None) or error.__cause__
+    return None

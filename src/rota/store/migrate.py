@@ -1,0 +1,122 @@
+"""Schema versions: numbered files in migrations/, in two phases, under an advisory lock.
+
+A release first runs its `pre` files, which only add: nodes of the release before keep working on
+the new schema. Its `post` files take away what only the old release used, and are run when no old
+node is left. Each applied file is recorded with the oldest code that can live with it, so that a
+node knows whether the schema it meets suits it, in both directions.
+
+Dying in the middle leaves nothing: each file is one transaction with its own record.
+"""
+
+from __future__ import annotations
+
+import re
+from importlib import resources
+from typing import Any, Literal
+
+import asyncpg
+import msgspec
+
+from rota.errors import SchemaMismatch
+from rota.store.queries import in_schema
+
+Phase = Literal["pre", "post"]
+
+# The last schema version this code knows, and so the one it needs.
+CODE_VERSION = 2
+
+_FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
+_LOCK = 7_264_911
+
+
+class Migration(msgspec.Struct, frozen=True, order=True):
+    version: int
+    phase: str
+    name: str
+
+
+def known_migrations() -> list[Migration]:
+    folder = resources.files("rota.store") / "migrations"
+    found = [(_FILE.fullmatch(entry.name), entry.name) for entry in folder.iterdir()]
+    return sorted(
+        Migration(int(match[1]), match[2], name) for match, name in found if match is not None
+    )
+
+
+def _text(migration: Migration, schema: str) -> str:
+    folder = resources.files("rota.store") / "migrations"
+    return in_schema((folder / migration.name).read_text("utf-8"), schema)
+
+
+async def applied_migrations(connection: Any, schema: str) -> dict[str, int]:
+    """The files that were applied, each with the oldest code version that can live with it."""
+    try:
+        rows = await connection.fetch(f"select name, oldest_code from {schema}.migration")  # noqa: S608
+    except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
+        return {}
+    return {row["name"]: row["oldest_code"] for row in rows}
+
+
+async def pending_migrations(
+    connection: Any, schema: str, *, include_post: bool
+) -> list[Migration]:
+    applied = await applied_migrations(connection, schema)
+    return [
+        migration
+        for migration in known_migrations()
+        if migration.name not in applied and (include_post or migration.phase == "pre")
+    ]
+
+
+async def migrate(connection: Any, schema: str, *, include_post: bool = False) -> list[str]:
+    """Brings the schema up to this code. Gives back the names of the files it applied.
+
+    Safe to call from any number of processes at once: the lock is held by a transaction, so that it
+    also works behind a transaction pooler and is gone with its holder.
+    """
+    done: list[str] = []
+    async with connection.transaction():
+        await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
+        # create schema, create table if not exists: these are not safe against racing themselves.
+        await connection.execute(
+            f"create schema if not exists {schema};"
+            f"create table if not exists {schema}.migration (name text primary key,"
+            " version int not null, phase text not null, oldest_code int not null,"
+            " applied_at timestamptz not null default now())"
+        )
+        for migration in await pending_migrations(connection, schema, include_post=include_post):
+            await connection.execute(_text(migration, schema))
+            oldest = migration.version if migration.phase == "post" else 1
+            await connection.execute(
+                f"insert into {schema}.migration (name, version, phase, oldest_code)"  # noqa: S608
+                " values ($1, $2, $3, $4)",
+                migration.name, migration.version, migration.phase, oldest,
+            )  # fmt: skip
+            done.append(migration.name)
+        if done:
+            # Without statistics the first plans are guesses.
+            await connection.execute(
+                f"analyze {schema}.future, {schema}.present, {schema}.setting, {schema}.task"
+            )
+    return done
+
+
+async def check_schema(connection: Any, schema: str) -> None:
+    """Refuses a schema that this code can't work with, saying what to run."""
+    applied = await applied_migrations(connection, schema)
+    if not applied:
+        raise SchemaMismatch(
+            f"the database has no Rota schema {schema!r}. Run `rota migrate` once, "
+            "with the same ROTA_DATABASE_URL"
+        )
+    missing = [m.name for m in known_migrations() if m.phase == "pre" and m.name not in applied]
+    if missing:
+        raise SchemaMismatch(
+            f"the schema {schema!r} is older than this code: {', '.join(missing)} not applied. "
+            "Run `rota migrate`; nodes of the release before can keep running meanwhile"
+        )
+    if max(applied.values()) > CODE_VERSION:
+        raise SchemaMismatch(
+            f"the schema {schema!r} needs code of schema version {max(applied.values())} or newer, "
+            f"and this is {CODE_VERSION}. Upgrade the rota package on this node"
+        )

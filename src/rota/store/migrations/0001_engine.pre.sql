@@ -1,0 +1,307 @@
+-- The engine's tables. `rota.` stands for the configured schema: it is replaced when this file is read.
+--
+-- The checks on `state` also tell the planner which tables a question about one state needs.
+-- A job's row moves: future -> present -> past, or dead (the dead-letter list, which outlives the
+-- past's retention and from which jobs return). Wherever it is, it is in exactly one of them.
+
+create table rota.setting (
+    name  text primary key,
+    value bigint not null
+);
+insert into rota.setting (name, value) values
+    ('shards', 128),
+    ('horizon_ms', 1000),
+    ('max_payload_bytes', 1000000);
+
+-- The only clock. STABLE and a single expression, so that it is inlined and usable in an index
+-- condition; of the statement, not of the transaction, so that a caller's long transaction doesn't
+-- submit into the past. Tests replace this one function to move time.
+create function rota.now() returns timestamptz
+    language sql stable parallel safe as 'select statement_timestamp()';
+
+-- A UUIDv7 for submits from plain SQL; PostgreSQL 18 has its own, 14 to 17 don't.
+create function rota.new_id() returns uuid language sql volatile parallel safe as $$
+    select encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
+        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
+        from 1 for 6), 52, 1), 53, 1), 'hex')::uuid
+$$;
+
+-- The order of claims in a lane. A point of priority is worth a minute of waiting, so that
+-- priority goes first and nothing starves, without ever updating a row.
+create function rota.rank(due_at timestamptz, priority int) returns bigint
+    language sql immutable parallel safe as $$
+    select (extract(epoch from due_at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint
+           - priority::bigint * 60000000
+$$;
+
+create function rota.lane(namespace text, queue text, needs text[]) returns text
+    language sql immutable parallel safe as $$
+    select namespace || '/' || queue
+        || coalesce((select string_agg('+' || need, '' order by need collate "C")
+                     from (select distinct unnest(needs) as need) as n), '')
+$$;
+
+create function rota.queue_of(lane text) returns text
+    language sql immutable parallel safe as
+    $$ select split_part(split_part(lane, '/', 2), '+', 1) $$;
+
+create function rota.needs_of(lane text) returns text[]
+    language sql immutable parallel safe as
+    $$ select (string_to_array(split_part(lane, '/', 2), '+'))[2:] $$;
+
+-- What must be decided together hashes to one shard. The last bytes of a UUIDv7 are random.
+create function rota.shard_of(id uuid, shards bigint) returns smallint
+    language sql immutable parallel safe as
+    $$ select ((('x' || right(id::text, 8))::bit(32)::bigint) % shards)::smallint $$;
+
+-- Rises with every claimed batch; a write that carries an older one is refused.
+create sequence rota.token as bigint;
+
+create table rota.future (
+    id           uuid primary key,
+    due_at       timestamptz not null,
+    created_at   timestamptz not null default rota.now(),
+    workflow_id  uuid,
+    schedule_id  uuid,
+    timeout      real,
+    shard        smallint not null,
+    state        smallint not null default 2 check (state in (1, 2)),
+    priority     smallint not null default 0,
+    guarantee    smallint not null default 1,
+    attempt      smallint not null default 0,
+    max_attempts smallint not null default 5,
+    crashes      smallint not null default 0,
+    namespace    text collate "C" not null,
+    lane         text collate "C" not null,
+    task         text collate "C" not null,
+    key          text,
+    step         text,
+    share        text,
+    payload      json not null,
+    headers      json,
+    attempts     jsonb
+);
+create index future_due on rota.future (shard, due_at);
+
+-- Small and hot. No index mentions what a claim changes (state, node, token, attempt, ...), and
+-- half of each page is kept free, so that a claim is a heap-only update.
+create table rota.present (
+    id           uuid primary key,
+    rank         bigint not null,
+    token        bigint not null default 0,
+    due_at       timestamptz not null,
+    created_at   timestamptz not null default rota.now(),
+    claimed_at   timestamptz,
+    started_at   timestamptz,
+    cancel_at    timestamptz,
+    node         uuid,
+    workflow_id  uuid,
+    schedule_id  uuid,
+    timeout      real,
+    state        smallint not null default 3 check (state in (3, 4)),
+    priority     smallint not null default 0,
+    guarantee    smallint not null default 1,
+    attempt      smallint not null default 0,
+    max_attempts smallint not null default 5,
+    crashes      smallint not null default 0,
+    namespace    text collate "C" not null,
+    lane         text collate "C" not null,
+    task         text collate "C" not null,
+    key          text,
+    step         text,
+    share        text,
+    payload      json not null,
+    headers      json,
+    progress     json,
+    attempts     jsonb
+) with (
+    fillfactor = 50,
+    autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
+    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000,
+    autovacuum_vacuum_cost_delay = 0
+);
+create index present_claim on rota.present (lane, rank, id);
+
+-- Append-only; retention drops whole days.
+create table rota.past (
+    id           uuid not null,
+    token        bigint,
+    due_at       timestamptz not null,
+    created_at   timestamptz not null,
+    started_at   timestamptz,
+    finished_at  timestamptz not null,
+    node         uuid,
+    workflow_id  uuid,
+    schedule_id  uuid,
+    timeout      real,
+    state        smallint not null check (state in (5, 7, 8)),
+    priority     smallint not null,
+    guarantee    smallint not null,
+    attempt      smallint not null,
+    max_attempts smallint not null,
+    crashes      smallint not null,
+    namespace    text collate "C" not null,
+    lane         text collate "C" not null,
+    task         text collate "C" not null,
+    key          text,
+    step         text,
+    share        text,
+    payload      json not null,
+    headers      json,
+    progress     json,
+    attempts     jsonb,
+    result       json,
+    error        json
+) partition by range (finished_at);
+create index past_id on rota.past (id);
+-- Catches what no day was made for, so that a finish never fails for want of a partition.
+create table rota.past_other partition of rota.past default;
+
+-- The dead-letter list: failed jobs that wait for a person. Same columns as the past.
+create table rota.dead (like rota.past including defaults, primary key (id), check (state = 6));
+create index dead_finished on rota.dead (finished_at);
+
+create function rota.make_day(day date) returns boolean language plpgsql as $$
+declare
+    name text := 'past_' || to_char(day, 'YYYYMMDD');
+begin
+    if to_regclass('rota.' || name) is not null then
+        return false;
+    end if;
+    execute format('create table if not exists rota.%I partition of rota.past for values from (%L) to (%L)', name,
+        to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
+    return true;
+exception when check_violation then
+    return false;  -- the default partition already holds rows of that day: it keeps them
+end $$;
+select rota.make_day((rota.now() at time zone 'UTC')::date + ahead) from generate_series(0, 7) as ahead;
+
+-- What idempotency keys were used for. Kept as long as their job is.
+create table rota.submit_key (
+    namespace   text collate "C" not null,
+    key         text collate "C" not null,
+    job_id      uuid not null,
+    fingerprint text not null,
+    created_at  timestamptz not null default rota.now(),
+    primary key (namespace, key)
+);
+
+-- What each node holds, one row per claimed batch: tells the reaper what a dead node leaves behind.
+create table rota.batch (
+    token      bigint primary key,
+    node       uuid not null,
+    claimed_at timestamptz not null default rota.now(),
+    ids        uuid[] not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
+create index batch_node on rota.batch (node);
+
+create table rota.node (
+    id           uuid primary key,
+    namespace    text not null,
+    name         text not null,
+    host         text not null,
+    pid          int not null,
+    version      text not null,
+    roles        text[] not null,
+    state        text not null default 'live' check (state in ('live', 'draining', 'stopped', 'dead')),
+    started_at   timestamptz not null default rota.now(),
+    heartbeat_at timestamptz not null default rota.now(),
+    expires_at   timestamptz not null,
+    ended_at     timestamptz,
+    queues       text[] not null,   -- empty: all
+    capabilities text[] not null,
+    tasks        text[] not null,
+    slots        int not null,
+    running      int not null default 0
+) with (fillfactor = 50);
+
+-- What a node should be told about a job it runs. Read with each heartbeat, hinted by NOTIFY.
+create table rota.signal (
+    node       uuid not null,
+    job_id     uuid not null,
+    token      bigint not null,
+    kind       text not null check (kind in ('cancel')),
+    created_at timestamptz not null default rota.now(),
+    primary key (node, job_id)
+);
+
+create table rota.queue (
+    namespace  text collate "C" not null,
+    name       text collate "C" not null,
+    paused_at  timestamptz,
+    created_at timestamptz not null default rota.now(),
+    primary key (namespace, name)
+);
+
+create table rota.lane (
+    lane      text collate "C" primary key,
+    namespace text collate "C" not null,
+    queue     text collate "C" not null,
+    needs     text[] not null
+);
+
+-- What the nodes' code says of its tasks, so that submits from plain SQL get the same defaults.
+create table rota.task (
+    namespace    text collate "C" not null,
+    name         text collate "C" not null,
+    queue        text not null,
+    needs        text[] not null,
+    priority     smallint not null,
+    guarantee    smallint not null,
+    max_attempts smallint not null,
+    timeout      real,
+    updated_at   timestamptz not null default rota.now(),
+    primary key (namespace, name)
+);
+
+-- Side effects guarded by ctx.once(): begun, then done with its result.
+create table rota.effect (
+    namespace  text collate "C" not null,
+    key        text collate "C" not null,
+    job_id     uuid not null,
+    token      bigint not null,
+    begun_at   timestamptz not null default rota.now(),
+    done_at    timestamptz,
+    result     json,
+    primary key (namespace, key)
+);
+
+-- A job's list of attempts with one more entry, of which the last 20 are kept.
+create function rota.add_attempt(attempts jsonb, entry jsonb, started timestamptz, ended timestamptz)
+    returns jsonb language sql stable parallel safe as $$
+    select case when jsonb_array_length(list) > 20 then list - 0 else list end
+    from (select coalesce(attempts, '[]') || case when entry is null then '[]'::jsonb else jsonb_build_array(
+        entry || jsonb_build_object('started_at', started, 'ended_at', ended)) end as list) as l
+$$;
+
+create function rota.state_label(state smallint) returns text
+    language sql immutable parallel safe as $$
+    select (array['waiting','scheduled','ready','running','succeeded','failed','cancelled','skipped'])[state]
+$$;
+
+create view rota.job as
+    select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           null::uuid as node, null::bigint as token, null::timestamptz as started_at,
+           null::timestamptz as finished_at, null::timestamptz as cancel_at,
+           null::json as progress, null::json as result, null::json as error
+    from rota.future
+    union all
+    select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           node, token, coalesce(started_at, claimed_at), null, cancel_at, progress, null, null
+    from rota.present
+    union all
+    select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           node, token, started_at, finished_at, null, progress, result, error
+    from rota.past
+    union all
+    select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           node, token, started_at, finished_at, null, progress, result, error
+    from rota.dead;
+comment on view rota.job is
+    'Every job, wherever it is in its life. state: 1 waiting, 2 scheduled, 3 ready, 4 running, '
+    '5 succeeded, 6 failed, 7 cancelled, 8 skipped.';

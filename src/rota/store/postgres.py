@@ -1,0 +1,192 @@
+"""The store: one short method per query. Nothing outside this package writes SQL."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.errors import StoreUnavailable
+from rota.model import Job, Node, Queue, State
+from rota.store.database import Database
+from rota.store.rows import NewJob, Submitted, lane_name, to_job, to_node, to_queue
+
+_RANK_EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)
+_MICROSECOND = timedelta(microseconds=1)
+_PRIORITY_STEP = 60_000_000  # microseconds of waiting that a point of priority is worth
+
+_PRESENT = ["id", "rank", "due_at", "timeout", "priority", "guarantee", "max_attempts", "namespace",
+            "lane", "task", "share", "payload", "headers"]  # fmt: skip
+_FUTURE = ["id", "shard", *_PRESENT[2:]]
+
+
+def rank_of(due_at: datetime, priority: int) -> int:
+    """The same number as rota.rank() gives."""
+    return (due_at - _RANK_EPOCH) // _MICROSECOND - priority * _PRIORITY_STEP
+
+
+def shard_of(id: UUID, shards: int) -> int:
+    """The same number as rota.shard_of() gives."""
+    return (id.int & 0xFFFFFFFF) % shards
+
+
+class JobStore:
+    """Submitting, asking about and steering jobs."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._known_lanes: set[str] = set()
+
+    async def submit_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """In order. When the answer to a commit is lost, asks again in a way that doubles nothing."""
+        encoded = msgspec.json.encode(jobs).decode()
+        try:
+            rows = await self.database.fetch("submit_jobs", encoded, False)
+        except StoreUnavailable:
+            rows = await self.database.fetch("submit_jobs", encoded, True)
+        return [Submitted(*row) for row in rows]
+
+    async def submit_atomically(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """All or none: a conflict of one key stores nothing, and comes back as an answer."""
+        encoded = msgspec.json.encode(jobs).decode()
+        answers: list[Submitted] = []
+        try:
+            async with self.database.transaction() as connection:
+                query = self.database.queries["submit_jobs"]
+                rows = await connection.fetch(query, encoded, False)
+                answers = [Submitted(*row) for row in rows]
+                if any(answer.conflict for answer in answers):
+                    raise _Undo
+        except _Undo:
+            pass
+        except StoreUnavailable:
+            return await self.submit_jobs(jobs)
+        return answers
+
+    async def copy_jobs(self, jobs: Sequence[NewJob]) -> None:
+        """Many at once, complete and without keys: by COPY, several times as fast."""
+        try:
+            await self._copy(jobs)
+        except StoreUnavailable:
+            # Its commit may have happened. The slow road knows how to store only what is missing.
+            for start in range(0, len(jobs), 1000):
+                part = msgspec.json.encode(jobs[start : start + 1000]).decode()
+                await self.database.fetch("submit_jobs", part, True)
+
+    async def _copy(self, jobs: Sequence[NewJob]) -> None:
+        queries, schema = self.database.queries, self.database.schema
+        async with self.database.transaction() as connection:
+            opened = await connection.fetchrow(queries["open_bulk"])
+            ready, later, lanes, hints = _to_records(jobs, opened)
+            await self._ensure_lanes(connection, jobs[0].namespace, lanes)
+            if ready:
+                await connection.copy_records_to_table(
+                    "present", schema_name=schema, columns=_PRESENT, records=ready
+                )
+            if later:
+                await connection.copy_records_to_table(
+                    "future", schema_name=schema, columns=_FUTURE, records=later
+                )
+            if hints:
+                await connection.fetch(
+                    queries["hint_lanes"], jobs[0].namespace, *zip(*hints, strict=True)
+                )
+
+    async def _ensure_lanes(self, connection: Any, namespace: str, lanes: set[str]) -> None:
+        unknown = sorted(lanes - self._known_lanes)
+        if unknown:
+            # Only lanes that an earlier transaction left behind are remembered: what this one makes
+            # may still be rolled back.
+            rows = await connection.fetch(self.database.queries["lanes"], namespace)
+            self._known_lanes.update(row["lane"] for row in rows)
+            await connection.fetch(self.database.queries["ensure_lanes"], unknown)
+
+    async def get_jobs(self, namespace: str, ids: Sequence[UUID]) -> list[Job]:
+        return [to_job(row) for row in await self.database.fetch("get_jobs", namespace, ids)]
+
+    async def list_jobs(
+        self, namespace: str, *, state: State | None, task: str | None, queue: str | None,
+        tag: str | None, before: UUID | None, limit: int,
+    ) -> list[Job]:  # fmt: skip
+        rows = await self.database.fetch(
+            "list_jobs", namespace, state, task, queue, tag, before, limit
+        )
+        return [to_job(row) for row in rows]
+
+    async def count_jobs(
+        self, namespace: str, *, state: State | None, task: str | None, queue: str | None
+    ) -> dict[str, int]:
+        rows = await self.database.fetch("count_jobs", namespace, state, task, queue)
+        return {State(row[0]).label: row[1] for row in rows}
+
+    async def cancel_jobs(self, namespace: str, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """For each job that could be cancelled: 'cancelled', or 'stopping' when it was running."""
+        return dict(await self.database.fetch("cancel_jobs", namespace, ids))
+
+    async def retry_jobs(self, namespace: str, ids: Sequence[UUID]) -> list[UUID]:
+        return [row[0] for row in await self.database.fetch("retry_jobs", namespace, ids)]
+
+    async def discard_jobs(self, namespace: str, ids: Sequence[UUID]) -> list[UUID]:
+        return [row[0] for row in await self.database.fetch("discard_jobs", namespace, ids)]
+
+    async def find_dead(
+        self, namespace: str, *, task: str | None, queue: str | None, error: str | None, limit: int
+    ) -> list[UUID]:
+        rows = await self.database.fetch("find_dead", namespace, task, queue, error, limit)
+        return [row[0] for row in rows]
+
+    async def explain_job(self, namespace: str, id: UUID) -> dict[str, Any] | None:
+        rows = await self.database.fetch("explain_job", namespace, id)
+        return dict(rows[0]) if rows else None
+
+    async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[Node]:
+        return [to_node(row) for row in await self.database.fetch("list_nodes", namespace, ended)]
+
+    async def list_queues(self, namespace: str) -> list[Queue]:
+        return [to_queue(row) for row in await self.database.fetch("list_queues", namespace)]
+
+    async def pause_queue(self, namespace: str, name: str) -> datetime:
+        paused_at: datetime = await self.database.fetchval("pause_queue", namespace, name)
+        return paused_at
+
+    async def resume_queue(self, namespace: str, name: str) -> bool:
+        return bool(await self.database.fetch("resume_queue", namespace, name))
+
+
+class _Undo(Exception):  # noqa: N818 - a signal to roll back, not an error
+    pass
+
+
+def _to_records(
+    jobs: Sequence[NewJob], opened: Any
+) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], set[str], list[tuple[str, int, int]]]:
+    """Rows for the present and for the future, the lanes, and hints: lane, lowest rank, count."""
+    now: datetime = opened["now"]
+    horizon = now + timedelta(milliseconds=opened["horizon_ms"])
+    ready: list[tuple[Any, ...]] = []
+    later: list[tuple[Any, ...]] = []
+    hints: dict[str, tuple[int, int]] = {}
+    lanes: dict[tuple[str, tuple[str, ...]], str] = {}
+    for job in jobs:
+        place = (job.queue or "default", job.needs or ())
+        lane = lanes.get(place)
+        if lane is None:
+            lane = lanes[place] = lane_name(job.namespace, *place)
+        due_at = job.at or (now + timedelta(seconds=job.delay) if job.delay else now)
+        priority = job.priority or 0
+        common = (
+            due_at, job.timeout, priority, job.guarantee or 1, job.max_attempts or 5,
+            job.namespace, lane, job.task, job.share, bytes(job.payload).decode(),
+            bytes(job.headers).decode() if job.headers is not None else None,
+        )  # fmt: skip
+        if due_at <= horizon:
+            rank = rank_of(due_at, priority)
+            ready.append((job.id, rank, *common))
+            lowest, count = hints.get(lane, (rank, 0))
+            hints[lane] = (min(lowest, rank), count + 1)
+        else:
+            later.append((job.id, shard_of(job.id, opened["shards"]), *common))
+    return ready, later, set(lanes.values()), [(lane, *hint) for lane, hint in hints.items()]

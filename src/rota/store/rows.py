@@ -1,0 +1,106 @@
+"""Rows to structs and back: the one place that knows how the tables spell things."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.model import Attempt, Failure, Guarantee, Job, Node, Queue, State
+
+_attempts = msgspec.json.Decoder(list[Attempt])
+_failure = msgspec.json.Decoder(Failure)
+
+
+class NewJob(msgspec.Struct, omit_defaults=True):
+    """A job on its way to `rota.submit_jobs`: what is left out gets the task's defaults there."""
+
+    id: UUID
+    namespace: str
+    task: str
+    payload: msgspec.Raw
+    queue: str | None = None
+    needs: tuple[str, ...] | None = None
+    priority: int | None = None
+    guarantee: int | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    at: datetime | None = None
+    delay: float | None = None
+    key: str | None = None
+    headers: msgspec.Raw | None = None
+    share: str | None = None
+    workflow_id: UUID | None = None
+    step: str | None = None
+
+
+class Submitted(msgspec.Struct, frozen=True):
+    """The answer to one submit."""
+
+    id: UUID
+    existed: bool  # the key named this job before
+    conflict: bool  # the key names a job with other content; nothing was stored
+
+
+def lane_name(namespace: str, queue: str, needs: tuple[str, ...]) -> str:
+    """What a claim reads: a queue and the capabilities its jobs ask for, within a namespace."""
+    return f"{namespace}/{queue}" + "".join(f"+{need}" for need in sorted(set(needs)))
+
+
+def split_lane(lane: str) -> tuple[str, tuple[str, ...]]:
+    """The queue and the needed capabilities."""
+    queue, *needs = lane.partition("/")[2].split("+")
+    return queue, tuple(needs)
+
+
+def to_job(row: Mapping[str, Any]) -> Job:
+    queue, needs = split_lane(row["lane"])
+    return Job(
+        id=row["id"],
+        namespace=row["namespace"],
+        task=row["task"],
+        queue=queue,
+        needs=needs,
+        state=State(row["state"]).label,
+        priority=row["priority"],
+        due_at=row["due_at"],
+        created_at=row["created_at"],
+        payload=_json(row["payload"]),
+        headers=_json(row["headers"]) or {},
+        key=row["key"],
+        guarantee=Guarantee(row["guarantee"]).label,
+        attempt=row["attempt"],
+        max_attempts=row["max_attempts"],
+        timeout=row["timeout"],
+        crashes=row["crashes"],
+        node=row["node"],
+        token=row["token"],
+        started_at=row["started_at"],
+        finished_at=row["finished_at"],
+        cancel_requested_at=row["cancel_at"],
+        result=_json(row["result"]),
+        error=_failure.decode(row["error"]) if row["error"] else None,
+        progress=_json(row["progress"]),
+        attempts=_attempts.decode(row["attempts"]) if row["attempts"] else [],
+        workflow_id=row["workflow_id"],
+        step=row["step"],
+        share=row["share"],
+    )
+
+
+def to_node(row: Mapping[str, Any]) -> Node:
+    fields = {field: row[field] for field in Node.__struct_fields__}
+    for listed in ("roles", "queues", "capabilities"):
+        fields[listed] = tuple(fields[listed])
+    return Node(**fields)
+
+
+def to_queue(row: Mapping[str, Any]) -> Queue:
+    return Queue(**{field: row[field] for field in Queue.__struct_fields__})
+
+
+def _json(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

@@ -1,0 +1,185 @@
+-- What people and programs ask about jobs, and do to them.
+
+-- name: submit_jobs
+select job_id, existed, conflict from rota.submit_jobs($1::json, $2);
+
+-- name: open_bulk
+-- Before a COPY: the database's time (the only clock), what is due within the horizon, the shards.
+select rota.now() as now,
+       (select value from rota.setting where name = 'horizon_ms') as horizon_ms,
+       (select value from rota.setting where name = 'shards') as shards;
+
+-- name: ensure_lanes
+with queues as (
+    insert into rota.queue (namespace, name)
+    select distinct split_part(lane, '/', 1), rota.queue_of(lane) from unnest($1::text[]) as lane
+    on conflict do nothing
+)
+insert into rota.lane (lane, namespace, queue, needs)
+select lane, split_part(lane, '/', 1), rota.queue_of(lane), rota.needs_of(lane) from unnest($1::text[]) as lane
+on conflict do nothing;
+
+-- name: hint_lanes
+select rota.hint($1, lane, rank, count) from unnest($2::text[], $3::bigint[], $4::bigint[]) as h(lane, rank, count);
+
+-- name: get_jobs
+select * from rota.job where namespace = $1 and id = any($2::uuid[]);
+
+-- name: list_jobs
+-- Newest first; $6 is the last id of the page before.
+select * from rota.job
+where namespace = $1
+  and ($2::smallint is null or state = $2)
+  and ($3::text is null or task = $3)
+  and ($4::text is null or rota.queue_of(lane) = $4)
+  and ($5::text is null or (headers::jsonb -> 'tags') ? $5)
+  and ($6::uuid is null or id < $6)
+order by id desc
+limit $7;
+
+-- name: count_jobs
+select state, count(*) from rota.job
+where namespace = $1
+  and ($2::smallint is null or state = $2)
+  and ($3::text is null or task = $3)
+  and ($4::text is null or rota.queue_of(lane) = $4)
+group by state;
+
+-- name: cancel_jobs
+-- What hasn't started is cancelled here. What runs is marked, and its node is told.
+with postponed as (
+    delete from rota.future where namespace = $1 and id = any($2::uuid[])
+    returning *
+), waiting as (
+    delete from rota.present where namespace = $1 and id = any($2::uuid[]) and state = 3
+    returning *
+), kept as (
+    insert into rota.past (id, due_at, created_at, finished_at, workflow_id, schedule_id, timeout, state, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
+    select id, due_at, created_at, rota.now(), workflow_id, schedule_id, timeout, 7, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+    from postponed
+    union all
+    select id, due_at, created_at, rota.now(), workflow_id, schedule_id, timeout, 7, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+    from waiting
+    returning id
+), asked as (
+    update rota.present set cancel_at = coalesce(cancel_at, rota.now())
+    where namespace = $1 and id = any($2::uuid[]) and state = 4
+    returning id, node, token
+), signalled as (
+    insert into rota.signal as s (node, job_id, token, kind)
+    select node, id, token, 'cancel' from asked
+    on conflict (node, job_id) do update set token = excluded.token
+    returning s.node
+), told as (
+    select pg_notify('rota_' || md5('rota.' || $1), 'signal ' || node) from (select distinct node from signalled) as n
+)
+select id, 'cancelled' as what from kept
+union all
+select id, 'stopping' from asked where (select count(*) from told) >= 0;
+
+-- name: retry_jobs
+-- From the dead-letter list, or out of a wait for the next retry, to ready: now, with a fresh count.
+with risen as (
+    delete from rota.dead where namespace = $1 and id = any($2::uuid[])
+    returning id, created_at, workflow_id, schedule_id, timeout, priority, guarantee, max_attempts, namespace,
+        lane, task, key, step, share, payload, headers, attempts
+), hurried as (
+    delete from rota.future where namespace = $1 and id = any($2::uuid[]) and state = 2 and attempt > 0
+    returning id, created_at, workflow_id, schedule_id, timeout, priority, guarantee, max_attempts, namespace,
+        lane, task, key, step, share, payload, headers, attempts
+), readied as (
+    insert into rota.present (id, rank, due_at, created_at, workflow_id, schedule_id, timeout, priority, guarantee,
+        max_attempts, namespace, lane, task, key, step, share, payload, headers, attempts)
+    select id, rota.rank(rota.now(), priority), rota.now(), created_at, workflow_id, schedule_id, timeout, priority,
+        guarantee, max_attempts, namespace, lane, task, key, step, share, payload, headers, attempts
+    from (select * from risen union all select * from hurried) as r
+    returning id, namespace, lane, rank
+), hinted as (
+    select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+)
+select id from readied where (select count(*) from hinted) >= 0;
+
+-- name: discard_jobs
+-- Off the dead-letter list: kept in the past as cancelled, until retention takes it.
+with gone as (
+    delete from rota.dead where namespace = $1 and id = any($2::uuid[]) returning *
+)
+insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
+    schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+    key, step, share, payload, headers, progress, attempts, result, error)
+select id, token, due_at, created_at, started_at, rota.now(), node, workflow_id,
+    schedule_id, timeout, 7, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+    key, step, share, payload, headers, progress, attempts, result, error
+from gone
+returning id;
+
+-- name: find_dead
+select id from rota.dead
+where namespace = $1
+  and ($2::text is null or task = $2)
+  and ($3::text is null or rota.queue_of(lane) = $3)
+  and ($4::text is null or error ->> 'type' = $4)
+order by finished_at
+limit $5;
+
+-- name: explain_job
+-- The facts behind a job's "why isn't it running": judged in core, all read in one snapshot.
+select j.id, j.task, j.lane, j.state, j.due_at, j.attempt, j.max_attempts, j.started_at, j.finished_at, j.cancel_at,
+       j.node, j.error ->> 'type' as error_type, j.error ->> 'message' as error_message, j.attempts -> -1 as last_attempt,
+       rota.now() as now,
+       (select paused_at from rota.queue as q where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as paused_at,
+       (select jsonb_build_object('name', n.name, 'state', n.state,
+               'silent', extract(epoch from rota.now() - n.heartbeat_at),
+               'expires_in', extract(epoch from n.expires_at - rota.now()))
+        from rota.node as n where n.id = j.node) as holder,
+       (select coalesce(jsonb_agg(jsonb_build_object('name', n.name, 'slots', n.slots, 'running', n.running,
+               'knows_task', j.task = any(n.tasks), 'draining', n.state = 'draining')), '[]')
+        from rota.node as n
+        where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state in ('live', 'draining')
+          and n.expires_at >= rota.now()
+          and (n.queues = '{}' or rota.queue_of(j.lane) = any(n.queues))
+          and rota.needs_of(j.lane) <@ n.capabilities) as servers,
+       (select count(*) from rota.node as n
+        where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state = 'live' and n.expires_at >= rota.now()) as workers,
+       (select count(*) from rota.node as n
+        where 'scheduler' = any(n.roles) and n.state in ('live', 'draining') and n.expires_at >= rota.now()) as schedulers,
+       (select count(*) from (
+            select from rota.present as p
+            join rota.present as me on me.id = j.id
+            where p.lane = me.lane and (p.rank, p.id) < (me.rank, me.id) and p.state = 3 and j.state = 3
+            limit 1000000) as ahead) as ahead
+from rota.job as j
+where j.namespace = $1 and j.id = $2;
+
+-- name: list_queues
+select q.namespace, q.name, q.paused_at,
+       coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
+       p.lag
+from rota.queue as q
+left join (
+    select namespace, rota.queue_of(lane) as name, count(*) filter (where state = 3) as ready,
+           count(*) filter (where state = 4) as running,
+           greatest(extract(epoch from rota.now() - min(due_at) filter (where state = 3))::float8, 0) as lag
+    from rota.present where namespace = $1 group by 1, 2) as p on p.namespace = q.namespace and p.name = q.name
+left join (
+    select namespace, rota.queue_of(lane) as name, count(*) as scheduled
+    from rota.future where namespace = $1 group by 1, 2) as f on f.namespace = q.namespace and f.name = q.name
+where q.namespace = $1
+order by q.name;
+
+-- name: pause_queue
+insert into rota.queue as q (namespace, name, paused_at) values ($1, $2, rota.now())
+on conflict (namespace, name) do update set paused_at = coalesce(q.paused_at, rota.now())
+returning paused_at;
+
+-- name: resume_queue
+with resumed as (
+    update rota.queue set paused_at = null where namespace = $1 and name = $2 returning name
+), hinted as (
+    select rota.hint($1, l.lane, -9223372036854775808, 1) from rota.lane as l, resumed
+    where l.namespace = $1 and l.queue = resumed.name
+)
+select name from resumed where (select count(*) from hinted) >= 0;

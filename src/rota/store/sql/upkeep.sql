@@ -1,0 +1,113 @@
+-- What schedulers do: release what comes due, reap what the dead held, keep the tables in shape.
+
+-- name: release
+-- Moves what is due within the horizon to the present, where workers find it and wait for its moment.
+with due as (
+    select f.at
+    from unnest($1::smallint[]) as s(shard)
+    cross join lateral (
+        select f.ctid as at from rota.future as f
+        where f.shard = s.shard
+          and f.due_at <= rota.now() + make_interval(secs =>
+                (select value from rota.setting where name = 'horizon_ms') / 1000.0)
+          and f.state = 2
+        order by f.due_at
+        limit $2
+        for update skip locked
+    ) as f
+    limit $2
+), moved as (
+    delete from rota.future as f where f.ctid = any(array(select at from due))
+    returning f.*
+), readied as (
+    insert into rota.present (id, rank, due_at, created_at, workflow_id, schedule_id, timeout, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
+    select id, rota.rank(due_at, priority), due_at, created_at, workflow_id, schedule_id, timeout, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+    from moved
+    returning namespace, lane, rank
+), hinted as (
+    select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+)
+select (select count(*) from readied) + 0 * (select count(*) from hinted);
+
+-- name: declare_dead
+update rota.node as n set state = 'dead', ended_at = rota.now()
+where n.id in (
+    select id from rota.node where state in ('live', 'draining') and expires_at < rota.now()
+    for update skip locked)
+returning n.id, n.name, n.host, n.pid, extract(epoch from rota.now() - n.heartbeat_at)::float8 as silent;
+
+-- name: take_abandoned
+-- Batches whose node is dead, stopped or unknown. Locked until the reaper's transaction ends.
+select b.token, b.node, b.ids from rota.batch as b
+where not exists (select from rota.node as n where n.id = b.node and n.state in ('live', 'draining'))
+limit $1
+for update skip locked;
+
+-- name: held_jobs
+select p.id, p.token, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+       p.started_at is not null as started, p.cancel_at is not null as cancelled,
+       (extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at)) * 1000000)::bigint as ran
+from unnest($2::uuid[], $3::bigint[]) as h(id, token)
+join rota.present as p on p.id = h.id and p.token = h.token
+where p.node = $1 and p.state = 4
+for update of p skip locked;
+
+-- name: close_reaped
+-- Batches of which nothing is held any more. What was locked by its old node's last commit, and so
+-- was passed over, keeps its batch for the next look.
+delete from rota.batch as b
+where b.token = any($2::bigint[]) and b.node = $1
+  and not exists (select from unnest(b.ids) as h(id) join rota.present as p on p.id = h.id
+                  where p.token = b.token and p.node = b.node and p.state = 4);
+
+-- name: make_days
+select count(*) filter (where rota.make_day((rota.now() at time zone 'UTC')::date + ahead))
+from generate_series(0, $1::int) as ahead;
+
+-- name: old_days
+-- Partitions of the past whose last moment is older than the retention.
+select c.relname as name
+from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = 'rota.past'::regclass and c.relname ~ '^past_[0-9]{8}$'
+  and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
+order by 1;
+
+-- name: forget_old
+-- What retention by partitions doesn't reach, in bounded steps.
+with other as (
+    delete from rota.past_other where ctid = any(array(
+        select ctid from rota.past_other where finished_at < rota.now() - make_interval(days => $1::int) limit $3))
+    returning 1
+), dead as (
+    delete from rota.dead where id = any(array(
+        select id from rota.dead where finished_at < rota.now() - make_interval(days => $2::int)
+        order by finished_at limit $3))
+    returning 1
+), keys as (
+    delete from rota.submit_key where ctid = any(array(
+        select k.ctid from rota.submit_key as k
+        where k.created_at < rota.now() - make_interval(days => $1::int)
+          and not exists (select from rota.job as j where j.id = k.job_id) limit $3))
+    returning 1
+), effects as (
+    delete from rota.effect where ctid = any(array(
+        select e.ctid from rota.effect as e
+        where e.begun_at < rota.now() - make_interval(days => $1::int)
+          and not exists (select from rota.job as j where j.id = e.job_id) limit $3))
+    returning 1
+), nodes as (
+    delete from rota.node as n where n.state in ('dead', 'stopped') and n.ended_at < rota.now() - interval '1 day'
+        and not exists (select from rota.batch as b where b.node = n.id)
+    returning 1
+), signals as (
+    delete from rota.signal as s
+    where not exists (select from rota.present as p where p.id = s.job_id and p.token = s.token)
+    returning 1
+)
+select (select count(*) from other) + (select count(*) from dead) + (select count(*) from keys)
+     + (select count(*) from effects) + (select count(*) from nodes) + (select count(*) from signals);
+
+-- name: dead_rows
+select coalesce(n_dead_tup, 0), coalesce(n_live_tup, 0) from pg_stat_user_tables where relid = 'rota.present'::regclass;

@@ -1,0 +1,204 @@
+-- What workers do to the hot table. Every write is guarded by (id, token, node): a row that isn't
+-- found has moved on, and that is an answer, not an error.
+
+-- name: claim
+-- Up to limits[i] ready jobs of lanes[i] after the cursor (ranks[i], ids[i]), in rank order, under
+-- one new token. `early` is the due moment of what is not due yet. Rows are locked by an ordered index scan and then updated by ctid: no index
+-- mentions what changes here, so the update is heap-only and writes no index entry.
+with wanted as (
+    select w.lane, w.rank, w.id, w.slots
+    from unnest($2::text[], $3::bigint[], $4::uuid[], $5::int[]) as w(lane, rank, id, slots)
+    where not exists (
+        select from rota.queue as q
+        where q.namespace = split_part(w.lane, '/', 1) and q.name = rota.queue_of(w.lane)
+          and q.paused_at is not null)
+), picked as (
+    select p.at
+    from wanted as w
+    cross join lateral (
+        select p.ctid as at from rota.present as p
+        where p.lane = w.lane and (p.rank, p.id) > (w.rank, w.id)
+          and p.state = 3 and p.task = any($6::text[])
+        order by p.rank, p.id
+        limit w.slots
+        for update skip locked
+    ) as p
+), claimed as (
+    update rota.present as p
+    set state = 4, node = $1, token = (select nextval('rota.token')), attempt = p.attempt + 1,
+        claimed_at = rota.now(), started_at = null, progress = null
+    where p.ctid = any(array(select at from picked))
+    returning p.id, p.rank, p.lane, p.task, p.payload, p.due_at, p.token, p.attempt, p.max_attempts,
+              p.guarantee, p.timeout, p.crashes, p.headers, p.key,
+              case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early
+), noted as (
+    insert into rota.batch (token, node, ids)
+    select token, $1, array_agg(id) from claimed group by token
+)
+select * from claimed;
+
+-- name: mark_started
+-- Before at_most_once jobs, and jobs that were lost before, really start: so that a reaper can tell
+-- what began from what was only held, and a node that overslept can't begin at all.
+update rota.present as p set started_at = rota.now()
+from unnest($2::uuid[], $3::bigint[]) as s(id, token)
+where p.id = s.id and p.token = s.token and p.node = $1 and p.state = 4 and p.cancel_at is null
+returning p.id;
+
+-- name: finish_succeeded
+-- ran, ago: microseconds by the node's monotonic clock (how long it ran, how long ago it ended);
+-- the moments themselves are the database's.
+with done as (
+    select * from unnest($2::uuid[], $3::bigint[], $4::json[], $5::json[], $6::bigint[], $7::bigint[])
+        as d(id, token, result, error, ran, ago)
+), gone as (
+    delete from rota.present as p using done as d
+    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
+    returning p.*, d.result, d.error, rota.now() - d.ago * interval '1 microsecond' as ended, d.ran
+), kept as (
+    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
+        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts, result, error)
+    select id, token, due_at, created_at, ended - ran * interval '1 microsecond', ended, node, workflow_id,
+        schedule_id, timeout, 5, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts, result, error
+    from gone
+    returning 1
+)
+select count(*) from kept;
+
+-- name: finish_ended
+-- state 6, failed: to the dead-letter list. State 7, cancelled: to the past. `entry` joins the
+-- job's list of attempts, of which the last 20 are kept.
+with done as (
+    select * from unnest($2::uuid[], $3::bigint[], $4::smallint[], $5::jsonb[], $6::json[], $7::smallint[],
+                         $8::bigint[], $9::bigint[])
+        as d(id, token, state, entry, error, crashes, ran, ago)
+), gone as (
+    delete from rota.present as p using done as d
+    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
+    returning p.*, d.state as ended_as, d.entry, d.error, d.crashes as crashed,
+              rota.now() - d.ago * interval '1 microsecond' as ended, d.ran
+), row as (
+    select id, token, due_at, created_at, ended - ran * interval '1 microsecond' as started_at,
+        ended as finished_at, node, workflow_id, schedule_id, timeout, ended_as as state, priority, guarantee,
+        attempt, max_attempts, crashed as crashes, namespace, lane, task, key, step, share, payload, headers,
+        progress, rota.add_attempt(attempts, entry, ended - ran * interval '1 microsecond', ended) as attempts,
+        null::json as result, error
+    from gone
+), buried as (
+    insert into rota.dead (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
+        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts, result, error)
+    select * from row where state = 6
+    returning 1
+), kept as (
+    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
+        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts, result, error)
+    select * from row where state <> 6
+    returning 1
+)
+select (select count(*) from buried) + (select count(*) from kept);
+
+-- name: finish_retried
+-- Back to the future, due after `delay` seconds; at once ready again when nothing is to be waited for.
+with done as (
+    select * from unnest($2::uuid[], $3::bigint[], $4::double precision[], $5::jsonb[], $6::smallint[],
+                         $7::bigint[], $8::bigint[])
+        as d(id, token, delay, entry, crashes, ran, ago)
+), again as (
+    update rota.present as p
+    set state = 3, node = null, claimed_at = null, started_at = null, crashes = d.crashes,
+        attempts = rota.add_attempt(p.attempts, d.entry,
+            rota.now() - (d.ran + d.ago) * interval '1 microsecond', rota.now() - d.ago * interval '1 microsecond')
+    from done as d
+    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4 and d.delay <= 0
+    returning p.namespace, p.lane, p.rank
+), gone as (
+    delete from rota.present as p using done as d
+    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4 and d.delay > 0
+    returning p.*, d.entry, d.crashes as crashed, d.delay, d.ran, d.ago
+), later as (
+    insert into rota.future (id, due_at, created_at, workflow_id, schedule_id, timeout, shard, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
+    select id, rota.now() + make_interval(secs => delay), created_at, workflow_id, schedule_id, timeout,
+        rota.shard_of(id, (select value from rota.setting where name = 'shards')), priority,
+        guarantee, attempt, max_attempts, crashed, namespace, lane, task, key, step, share, payload, headers,
+        rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 microsecond',
+                         rota.now() - ago * interval '1 microsecond')
+    from gone
+    returning 1
+), hinted as (
+    select rota.hint(namespace, lane, min(rank), count(*)) from again group by namespace, lane
+)
+select (select count(*) from again) + (select count(*) from later) + 0 * (select count(*) from hinted);
+
+-- name: give_back
+-- Unharmed: never started, or interrupted by a shutdown. The attempt doesn't count. What somebody
+-- asked to cancel meanwhile ends here instead.
+with back as (
+    select * from unnest($2::uuid[], $3::bigint[]) as b(id, token)
+), again as (
+    update rota.present as p
+    set state = 3, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1
+    from back as b
+    where p.id = b.id and p.token = b.token and p.node = $1 and p.state = 4 and p.cancel_at is null
+    returning p.namespace, p.lane, p.rank
+), gone as (
+    delete from rota.present as p using back as b
+    where p.id = b.id and p.token = b.token and p.node = $1 and p.state = 4 and p.cancel_at is not null
+    returning p.*
+), kept as (
+    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
+        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts)
+    select id, token, due_at, created_at, started_at, rota.now(), node, workflow_id,
+        schedule_id, timeout, 7, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts
+    from gone
+    returning 1
+), hinted as (
+    select rota.hint(namespace, lane, min(rank), count(*)) from again group by namespace, lane
+)
+select (select count(*) from again) + (select count(*) from kept) + 0 * (select count(*) from hinted);
+
+-- name: close_batches
+delete from rota.batch where node = $1 and token = any($2::bigint[]);
+
+-- name: open_batches
+select token, ids from rota.batch where node = $1;
+
+-- name: save_progress
+update rota.present as p set progress = s.progress
+from unnest($2::uuid[], $3::bigint[], $4::json[]) as s(id, token, progress)
+where p.id = s.id and p.token = s.token and p.node = $1 and p.state = 4;
+
+-- name: check_lease
+-- No lock: a handler may hold its transaction open for long, and the reaper must not wait for it. The
+-- finish in the same transaction decides.
+select true from rota.present where id = $2 and token = $3 and node = $1 and state = 4;
+
+-- name: begin_effect
+-- Under the job's lease, the key becomes ours, or tells how far somebody got with it.
+with lease as (
+    select from rota.present where id = $2 and token = $3 and node = $1 and state = 4 for share
+), begun as (
+    insert into rota.effect as e (namespace, key, job_id, token)
+    select $4, $5, $2, $3 from lease
+    on conflict (namespace, key) do update
+        set job_id = case when e.done_at is null and $6 then excluded.job_id else e.job_id end,
+            token = case when e.done_at is null and $6 then excluded.token else e.token end
+    returning e.job_id, e.token, e.done_at, e.result
+)
+select exists (select from lease) as held, b.job_id = $2 and b.token = $3 as ours, b.done_at, b.result
+from (select) as one left join begun as b on true;
+
+-- name: end_effect
+update rota.effect set done_at = rota.now(), result = $5
+where namespace = $1 and key = $2 and job_id = $3 and token = $4 and done_at is null
+returning true;
+
+-- name: drop_effect
+delete from rota.effect
+where namespace = $1 and key = $2 and job_id = $3 and token = $4 and done_at is null;

@@ -1,0 +1,79 @@
+"""Submits that come at the same time are committed together.
+
+Protocol. A caller leaves its jobs and waits; one flush is under way at a time, and takes everything
+that gathered during the one before. A caller is answered only after the commit. When a flush fails
+for what it holds (not for the database's being away), each caller's jobs are tried on their own, so
+that one bad job fails one caller.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+from rota.errors import RotaError
+from rota.store.postgres import JobStore
+from rota.store.rows import NewJob, Submitted
+
+_FLUSH = 500
+
+
+class Submitter:
+    def __init__(self, store: JobStore) -> None:
+        self._store = store
+        self._waiting: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]] = []
+        self._flusher: asyncio.Task[None] | None = None
+
+    async def submit(self, jobs: list[NewJob]) -> list[Submitted]:
+        answer: asyncio.Future[list[Submitted]] = asyncio.get_running_loop().create_future()
+        self._waiting.append((jobs, answer))
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush_all())
+        return await answer
+
+    async def _flush_all(self) -> None:
+        while self._waiting:
+            taken = self._take()
+            try:
+                await self._flush(taken)
+            except Exception as error:  # noqa: BLE001 - handed to the callers who wait for it
+                if len(taken) == 1 or isinstance(error, RotaError):
+                    _fail(taken, error)
+                else:
+                    await self._flush_one_by_one(taken)
+
+    def _take(self) -> list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]]:
+        size = count = 0
+        for jobs, _ in self._waiting:
+            size += len(jobs)
+            count += 1
+            if size >= _FLUSH:
+                break
+        taken, self._waiting = self._waiting[:count], self._waiting[count:]
+        return taken
+
+    async def _flush(
+        self, taken: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]]
+    ) -> None:
+        answers = await self._store.submit_jobs([job for jobs, _ in taken for job in jobs])
+        start = 0
+        for jobs, future in taken:
+            if not future.done():
+                future.set_result(answers[start : start + len(jobs)])
+            start += len(jobs)
+
+    async def _flush_one_by_one(
+        self, taken: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]]
+    ) -> None:
+        for one in taken:
+            try:
+                await self._flush([one])
+            except Exception as error:  # noqa: BLE001 - handed to the caller who waits for it
+                _fail([one], error)
+
+
+def _fail(
+    taken: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]], error: Exception
+) -> None:
+    for _, future in taken:
+        if not future.done():
+            future.set_exception(error)

@@ -1,0 +1,231 @@
+"""What nodes do to the store: claim, finish, heartbeat, release, reap. One short method per query.
+
+Every write carries the node and the token it was claimed under. The count that comes back is how
+many rows still agreed; the others had moved on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from rota.store.database import Connection, Database
+
+NIL = UUID(int=0)
+LOWEST_RANK = -(2**63)
+
+
+class LaneClaim(msgspec.Struct, frozen=True):
+    """A wish for up to `slots` jobs of a lane, from after (rank, id)."""
+
+    lane: str
+    slots: int
+    rank: int = LOWEST_RANK
+    id: UUID = NIL
+
+
+class Succeeded(msgspec.Struct):
+    """Microseconds are by the node's monotonic clock; moments are made of them in SQL."""
+
+    id: UUID
+    token: int
+    ran: int
+    ended: float  # monotonic seconds
+    result: str | None = None
+    error: str | None = None
+
+
+class Ended(msgspec.Struct):
+    """Out of attempts, or cancelled."""
+
+    id: UUID
+    token: int
+    state: int
+    entry: str | None
+    error: str | None
+    crashes: int
+    ran: int
+    ended: float
+
+
+class Retried(msgspec.Struct):
+    """To be tried again after `delay` seconds."""
+
+    id: UUID
+    token: int
+    delay: float
+    entry: str | None
+    crashes: int
+    ran: int
+    ended: float
+
+
+class Returned(msgspec.Struct):
+    """Given back as if it had never been claimed."""
+
+    id: UUID
+    token: int
+
+
+class WorkStore:
+    """Claims and outcomes, on the hot table."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def claim(
+        self, node: UUID, wishes: Sequence[LaneClaim], tasks: Sequence[str]
+    ) -> list[Any]:
+        return await self.database.fetch(
+            "claim",
+            node,
+            [wish.lane for wish in wishes],
+            [wish.rank for wish in wishes],
+            [wish.id for wish in wishes],
+            [wish.slots for wish in wishes],
+            tasks,
+        )
+
+    async def mark_started(
+        self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
+    ) -> set[UUID]:
+        """The jobs that may start. The others are no longer ours, or were cancelled."""
+        rows = await self.database.fetch("mark_started", node, ids, tokens)
+        return {row[0] for row in rows}
+
+    async def finish_succeeded(
+        self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None
+    ) -> int:
+        return await self._count(
+            connection,
+            "finish_succeeded",
+            node,
+            [job.id for job in jobs],
+            [job.token for job in jobs],
+            [job.result for job in jobs],
+            [job.error for job in jobs],
+            [job.ran for job in jobs],
+            [int((now - job.ended) * 1e6) for job in jobs],
+        )
+
+    async def finish_ended(
+        self, node: UUID, jobs: Sequence[Ended], now: float, connection: Connection = None
+    ) -> int:
+        return await self._count(
+            connection,
+            "finish_ended",
+            node,
+            [job.id for job in jobs],
+            [job.token for job in jobs],
+            [job.state for job in jobs],
+            [job.entry for job in jobs],
+            [job.error for job in jobs],
+            [job.crashes for job in jobs],
+            [job.ran for job in jobs],
+            [int((now - job.ended) * 1e6) for job in jobs],
+        )
+
+    async def finish_retried(
+        self, node: UUID, jobs: Sequence[Retried], now: float, connection: Connection = None
+    ) -> int:
+        return await self._count(
+            connection,
+            "finish_retried",
+            node,
+            [job.id for job in jobs],
+            [job.token for job in jobs],
+            [job.delay for job in jobs],
+            [job.entry for job in jobs],
+            [job.crashes for job in jobs],
+            [job.ran for job in jobs],
+            [int((now - job.ended) * 1e6) for job in jobs],
+        )
+
+    async def give_back(
+        self, node: UUID, jobs: Sequence[Returned], connection: Connection = None
+    ) -> int:
+        ids, tokens = [job.id for job in jobs], [job.token for job in jobs]
+        return await self._count(connection, "give_back", node, ids, tokens)
+
+    async def close_batches(self, node: UUID, tokens: Sequence[int]) -> None:
+        await self.database.fetch("close_batches", node, tokens)
+
+    async def open_batches(self, node: UUID) -> dict[int, list[UUID]]:
+        return dict(await self.database.fetch("open_batches", node))
+
+    async def save_progress(
+        self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int], progress: Sequence[str]
+    ) -> None:
+        await self.database.fetch("save_progress", node, ids, tokens, progress)
+
+    async def _count(self, connection: Connection, name: str, *arguments: Any) -> int:
+        if connection is None:
+            count: int = await self.database.fetchval(name, *arguments)
+        else:
+            count = await connection.fetchval(self.database.queries[name], *arguments)
+        return count
+
+    async def lanes(self, namespace: str) -> list[Any]:
+        return await self.database.fetch("lanes", namespace)
+
+    async def register_tasks(self, namespace: str, columns: Sequence[Sequence[Any]]) -> None:
+        await self.database.fetch("register_tasks", namespace, *columns)
+
+
+class UpkeepStore:
+    """Releasing, reaping, and keeping the tables in shape."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.work = WorkStore(database)
+
+    async def shards(self) -> int:
+        async with self.database.connection() as connection:
+            row = await connection.fetchrow(self.database.queries["open_bulk"])
+            shards: int = row["shards"]
+            return shards
+
+    async def release(self, shards: Sequence[int], limit: int) -> int:
+        count: int = await self.database.fetchval("release", shards, limit)
+        return count
+
+    async def declare_dead(self) -> list[Any]:
+        return await self.database.fetch("declare_dead")
+
+    async def make_days(self, ahead: int) -> int:
+        count: int = await self.database.fetchval("make_days", ahead)
+        return count
+
+    async def drop_old_days(self, retention_days: int) -> list[str]:
+        """The names of the days that are gone. One that is being read stays for another time."""
+        dropped: list[str] = []
+        for row in await self.database.fetch("old_days", retention_days):
+            async with self.database.connection() as connection:
+                try:
+                    async with connection.transaction():
+                        # Everyone's finishes queue up behind this lock: never wait long for it.
+                        await connection.execute("set local lock_timeout = '2s'")
+                        await connection.execute(f"drop table {self.database.schema}.{row[0]}")
+                    dropped.append(row[0])
+                except (asyncpg.LockNotAvailableError, asyncpg.UndefinedTableError):
+                    continue
+        return dropped
+
+    async def forget_old(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
+        count: int = await self.database.fetchval(
+            "forget_old", retention_days, dead_letter_days, limit
+        )
+        return count
+
+    async def dead_rows(self) -> tuple[int, int]:
+        rows = await self.database.fetch("dead_rows")
+        return (rows[0][0], rows[0][1]) if rows else (0, 0)
+
+    async def vacuum_present(self) -> None:
+        async with self.database.connection() as connection:
+            # TRUNCATE would take an exclusive lock for space that is needed again at once.
+            await connection.execute(f"vacuum (truncate off) {self.database.schema}.present")

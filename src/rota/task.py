@@ -1,0 +1,242 @@
+"""Tasks: registered code with a name and defaults, and the ways to submit it."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+
+import msgspec
+
+from rota.config import check_name
+from rota.context import Context, SyncContext
+from rota.core.arguments import Arguments
+from rota.errors import ConfigError, InvalidArguments
+from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
+
+if TYPE_CHECKING:
+    from rota.app import App
+    from rota.handle import JobHandle
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+PRIORITIES = range(-1000, 1001)
+
+
+class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """A task's defaults."""
+
+    queue: str = "default"
+    needs: tuple[str, ...] = ()
+    priority: int = 0
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    retry: Retry = msgspec.field(default_factory=Retry)
+    timeout: float | None = None
+    runner: RunnerName | None = None
+
+    def __post_init__(self) -> None:
+        check_name("queue", self.queue)
+        for need in self.needs:
+            check_name("a capability in needs", need)
+        _check_priority(self.priority)
+        _check_timeout(self.timeout)
+
+
+class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
+    """What one submit says differently. Left out: the task's defaults."""
+
+    at: datetime | None = None
+    delay: float | None = None
+    key: str | None = None
+    priority: int | None = None
+    queue: str | None = None
+    needs: tuple[str, ...] | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    tags: tuple[str, ...] = ()
+    headers: dict[str, Any] | None = None
+    share: str | None = None
+    connection: Any = None
+
+    @classmethod
+    def checked(cls, **given: Any) -> SubmitOptions:
+        unknown = sorted(set(given) - set(cls.__struct_fields__))
+        if unknown:
+            known = ", ".join(cls.__struct_fields__)
+            raise InvalidArguments(f"unknown option {unknown[0]!r}; known: {known}")
+        if isinstance(delay := given.get("delay"), timedelta):
+            given["delay"] = delay.total_seconds()
+        for several in ("needs", "tags"):
+            if (value := given.get(several)) is not None:
+                given[several] = (value,) if isinstance(value, str) else tuple(value)
+        return cls(**given)
+
+    def __post_init__(self) -> None:
+        self._check_time()
+        if self.key is not None and (
+            not isinstance(self.key, str) or not 1 <= len(self.key) <= 255
+        ):
+            raise InvalidArguments("key must be a text of 1 to 255 characters")
+        if self.priority is not None:
+            _check_priority(self.priority)
+        if self.queue is not None:
+            check_name("queue", self.queue)
+        for need in self.needs or ():
+            check_name("a capability in needs", need)
+        for tag in self.tags:
+            check_name("tag", tag)
+        if self.max_attempts is not None and not 1 <= self.max_attempts <= 32_000:
+            raise InvalidArguments(f"max_attempts must be 1 to 32000, not {self.max_attempts!r}")
+        _check_timeout(self.timeout)
+
+    def _check_time(self) -> None:
+        if self.at is not None and self.delay is not None:
+            raise InvalidArguments("give at or delay, not both")
+        if self.at is not None and (not isinstance(self.at, datetime) or self.at.tzinfo is None):
+            raise InvalidArguments(
+                f"at must be a datetime with a time zone, not {self.at!r}; "
+                "e.g. datetime(2027, 1, 1, 9, tzinfo=ZoneInfo('Europe/Paris'))"
+            )
+        if self.delay is not None and not 0 <= self.delay <= 3_155_760_000:
+            raise InvalidArguments(f"delay must be 0 seconds to 100 years, not {self.delay!r}")
+
+    @property
+    def all_headers(self) -> dict[str, Any] | None:
+        if not self.tags:
+            return self.headers
+        return {**(self.headers or {}), "tags": list(self.tags)}
+
+
+def _check_priority(priority: object) -> None:
+    if not isinstance(priority, int) or priority not in PRIORITIES:
+        raise ConfigError(f"priority must be a whole number from -1000 to 1000, not {priority!r}")
+
+
+def _check_timeout(timeout: float | None) -> None:
+    if timeout is not None and not 0 < timeout < 1e9:
+        raise ConfigError(f"timeout must be above 0 seconds, not {timeout!r}")
+
+
+class Task(Generic[P, R]):
+    """Made by ``@app.task``. Calling it calls the function; submitting it makes a job."""
+
+    def __init__(self, app: App, function: Callable[P, R], name: str, options: TaskOptions) -> None:
+        self.app = app
+        self.function = function
+        self.name = check_name("task", name)
+        self.options_ = options
+        self.is_async = inspect.iscoroutinefunction(function)
+        self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
+        self._check_runner()
+        self.arguments = Arguments(function, (Context, SyncContext))
+        self.takes_context = self.arguments.context_parameter is not None
+        self.__name__ = name
+        self.__doc__ = function.__doc__
+        self.__wrapped__ = function
+
+    def _check_runner(self) -> None:
+        if self.is_async != (self.runner == "loop"):
+            fitting = '"loop"' if self.is_async else '"process" or "thread"'
+            kind = "a coroutine" if self.is_async else "a plain function"
+            raise ConfigError(f"task {self.name!r} is {kind}: its runner must be {fitting}")
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return f"<Task {self.name}>"
+
+    def options(
+        self,
+        *,
+        at: datetime | None = None,
+        delay: float | timedelta | None = None,
+        key: str | None = None,
+        priority: int | None = None,
+        queue: str | None = None,
+        needs: Sequence[str] | None = None,
+        max_attempts: int | None = None,
+        timeout: float | None = None,
+        tags: Sequence[str] = (),
+        headers: dict[str, Any] | None = None,
+        share: str | None = None,
+        connection: Any = None,
+    ) -> BoundTask[P]:
+        """The same task, with other options for what is submitted through it.
+
+        Args:
+            at: the moment to run it (with a time zone); by default, now.
+            delay: seconds (or a timedelta) from now, by the database's clock.
+            key: idempotency key: the same key and content give the same job back.
+            priority: higher goes first; each point is worth a minute of waiting.
+            queue: the queue to put it into.
+            needs: capabilities that a worker must have.
+            max_attempts: how often it may be tried in all.
+            timeout: seconds an attempt may take.
+            tags: names to find it by.
+            headers: a JSON object that travels along (trace context and the like).
+            share: whose share of the queue it uses (a customer, say).
+            connection: your own open transaction; the job exists if and only if it commits.
+        """
+        given = {
+            "at": at, "delay": delay, "key": key, "priority": priority, "queue": queue,
+            "needs": needs, "max_attempts": max_attempts, "timeout": timeout, "tags": tags,
+            "headers": headers, "share": share, "connection": connection,
+        }  # fmt: skip
+        return BoundTask(self, SubmitOptions.checked(**given))
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """Store a job that will call this function with these arguments."""
+        return await self.app._submit_call(self, SubmitOptions(), args, kwargs)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """The same from synchronous code."""
+        return self.app._submit_call_sync(self, SubmitOptions(), args, kwargs)
+
+    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle]:
+        """Store many jobs at once, all or none.
+
+        Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
+        """
+        return await self.app._submit_calls(self, SubmitOptions(), calls)
+
+    def call(self, payload: bytes, context: Any) -> Any:
+        """Decode the arguments and call the function. For runners.
+
+        `context` is what the function gets, or in a child process the channel to make it from.
+        """
+        args, kwargs = self.arguments.decode(payload)
+        if self.arguments.context_parameter is not None:
+            if not isinstance(context, Context | SyncContext):
+                context = SyncContext.over(context)
+            kwargs[self.arguments.context_parameter] = context
+        return self.function(*args, **kwargs)
+
+    @staticmethod
+    def encode_result(value: Any) -> bytes | None:
+        return None if value is None else msgspec.json.encode(value)
+
+
+class BoundTask(Generic[P]):
+    """A task with options for a submit. Made by ``task.options(...)``."""
+
+    def __init__(self, task: Task[P, Any], options: SubmitOptions) -> None:
+        self._task = task
+        self._options = options
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """Store a job that will call the task's function with these arguments."""
+        return await self._task.app._submit_call(self._task, self._options, args, kwargs)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+        """The same from synchronous code."""
+        return self._task.app._submit_call_sync(self._task, self._options, args, kwargs)
+
+    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle]:
+        """Store many jobs at once, all or none."""
+        return await self._task.app._submit_calls(self._task, self._options, calls)
+
+
+Handler = Callable[..., Awaitable[Any] | Any]
