@@ -1,6 +1,6 @@
 """How many plain functions a second the process runner does, and how soon one is done.
 
-    python bench/process_runner.py [SIZE] [JOBS]
+python bench/process_runner.py [SIZE] [JOBS]
 """
 
 from __future__ import annotations

@@ -4,7 +4,9 @@ Run as a script, it is the parent of one busy child, for tests that kill the par
 """
 
 import asyncio
+import collections
 import ctypes
+import itertools
 import json
 import os
 import signal
@@ -13,6 +15,7 @@ import sys
 import time
 import uuid
 
+from rota.context import SyncContext
 from rota.errors import Fatal, JobStopped, RetryAfter
 
 
@@ -24,7 +27,21 @@ class Task:
         return self.function(ctx, **json.loads(payload))
 
     def encode_result(self, value):
-        return json.dumps(value).encode()
+        return json.dumps(value, default=self.encode_other).encode()
+
+    def encode_other(self, value):
+        if not isinstance(value, SlowToEncode):
+            raise TypeError("it can't be encoded")
+        value.ctx.progress(0)
+        while not value.ctx.cancelled:
+            pass
+        time.sleep(0.2)  # long enough for a signal
+        return "encoded"
+
+
+class SlowToEncode:
+    def __init__(self, ctx):
+        self.ctx = ctx
 
 
 class App:
@@ -39,7 +56,7 @@ class App:
 app = App()
 
 
-class Unspeakable(Exception):
+class UnspeakableError(Exception):
     def __str__(self):
         raise RuntimeError("no words")
 
@@ -55,8 +72,9 @@ def echo(ctx, value=None):
 
 @app.task
 def describe(ctx):
-    return [str(ctx.job_id), ctx.task, ctx.attempt, ctx.max_attempts, ctx.token,
-            ctx.guarantee.label, ctx.cancelled, ctx.key, os.getpid()]  # fmt: skip
+    job = SyncContext.over(ctx).job
+    info = [str(job.id), job.task, job.attempt, job.max_attempts, job.token]
+    return [*info, str(job.due_at), job.key, job.headers, ctx.guarantee.label, ctx.cancelled]
 
 
 @app.task
@@ -71,7 +89,7 @@ def raise_at_length(ctx):
 
 @app.task
 def raise_unspeakable(ctx):
-    raise Unspeakable
+    raise UnspeakableError
 
 
 @app.task
@@ -127,7 +145,7 @@ def clean_up(ctx, path):
     try:
         ctx.progress(0)
         time.sleep(1000)
-    except Exception:
+    except Exception:  # noqa: BLE001
         return "swallowed"
     finally:
         with open(path, "w") as file:
@@ -140,14 +158,19 @@ def stubborn(ctx):
         try:
             ctx.progress(0)
             time.sleep(1000)
-        except BaseException:
+        except BaseException:  # noqa: BLE001
             pass
+
+
+def loop_in_c():
+    """Forever, with the interpreter's lock held, and without a look at signals."""
+    collections.deque(itertools.repeat(None), maxlen=0)
 
 
 @app.task
 def hold_the_interpreter(ctx):
     ctx.progress(0)
-    return 3 ** (10**9)
+    loop_in_c()
 
 
 @app.task
@@ -170,11 +193,11 @@ def start_grandchild(ctx, then):
     grandchild = subprocess.Popen(["sleep", "1000"])
     ctx.progress(grandchild.pid, os.getpid())
     if then == "hold":
-        3 ** (10**9)
+        loop_in_c()
     elif then == "exit":
         os._exit(1)
-    elif then == "fork":  # a process without exec, which keeps all that its parent had open
-        if os.fork() == 0:
+    elif then == "fork":  # behind Python's back, so that it keeps all that its parent had open
+        if ctypes.PyDLL(None).fork() == 0:
             time.sleep(1000)
         os._exit(1)
     time.sleep(1000)
@@ -218,6 +241,11 @@ def return_bytes(ctx, count):
 
 
 @app.task
+def return_slow(ctx):
+    return SlowToEncode(ctx)
+
+
+@app.task
 def return_object(ctx):
     return object()
 
@@ -243,7 +271,7 @@ def ask(ctx, name):
 def ask_in_vain(ctx, name):
     try:
         ctx.call(name, b"")
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         return [type(error).__name__, str(error)]
 
 

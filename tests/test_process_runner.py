@@ -8,14 +8,15 @@ import random
 import signal
 import subprocess
 import sys
-import threading
 import time
 import uuid
 from collections import defaultdict
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
 import pytest
+import pytest_asyncio
 
 import process_tasks
 from rota.config import Settings
@@ -25,6 +26,8 @@ from rota.runners.base import Work
 from rota.runners.frames import AppReference
 from rota.runners.process import ProcessRunner
 
+pytestmark = pytest.mark.asyncio(loop_scope="module")
+
 REFERENCE = AppReference("process_tasks", None, "app")
 
 
@@ -32,15 +35,18 @@ class Pool:
     """A runner, and everything it said."""
 
     def __init__(self, size=2, reference=REFERENCE, **settings):
+        self._changed = asyncio.Event()
+        self.forget()
+        settings = Settings(**{"kill_grace": 5.0, **settings})
+        self.runner = ProcessRunner(reference, size, settings, self._done)
+        self.runner.on_call = self._on_call
+
+    def forget(self):
         self.outcomes = defaultdict(list)
         self.heard = defaultdict(list)  # by job: (name, body)
         self.released = asyncio.Event()
         self.failing = {}
-        self._changed = asyncio.Event()
         self.on_done = lambda work, outcome: None
-        settings = Settings(**{"kill_grace": 5.0, **settings})
-        self.runner = ProcessRunner(reference, size, settings, self._done)
-        self.runner.on_call = self._on_call
 
     async def __aenter__(self):
         await self.runner.start()
@@ -93,16 +99,24 @@ class Pool:
         return {child.pid for child in self.runner._children}
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="module")
 async def pool():
     async with Pool() as pool:
         yield pool
 
 
-@pytest.fixture
-async def single():
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def one_for_all():
     async with Pool(size=1) as pool:
         yield pool
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def single(one_for_all):
+    """A pool with one child, which is used again, because a start takes its time."""
+    one_for_all.forget()
+    yield one_for_all
+    await one_for_all.result("echo")  # it has healed
 
 
 def is_alive(pid):
@@ -113,26 +127,30 @@ def is_alive(pid):
 
 
 async def death_of(*pids):
-    while any(is_alive(pid) for pid in pids):
+    while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110 - nobody tells of orphans
         await asyncio.sleep(0.01)
 
 
 # How works end
 
 
-async def test_a_function_returns_its_result_and_knows_its_job(pool):
-    work = pool.run("describe", guarantee=Guarantee.AT_MOST_ONCE)
-    outcome = await pool.outcome(work)
+async def test_a_function_returns_its_result_and_knows_its_job(single):
+    due = datetime(2026, 1, 2, tzinfo=UTC)
+    work = Work(
+        uuid.uuid4(), "describe", b"{}", 7, 1, 5, Guarantee.AT_MOST_ONCE, due_at=due, key="k",
+        headers='{"a":1}',
+    )  # fmt: skip
+    single.runner.run(work)
+    outcome = await single.outcome(work)
     assert outcome.kind is OutcomeKind.SUCCEEDED
-    *described, pid = json.loads(outcome.result)
-    assert described == [str(work.id), "describe", 1, 5, 7, "at_most_once", False, None]
-    assert pid in pool.pids()
+    expected = [str(work.id), "describe", 1, 5, 7, str(due), "k", {"a": 1}, "at_most_once", False]
+    assert json.loads(outcome.result) == expected
     assert work.started > 0
-    assert await pool.result("echo") is None
+    assert await single.result("echo") is None
 
 
-async def test_an_exception_is_kept_as_text_without_our_own_frames(pool):
-    outcome = await pool.outcome(pool.run("raise_own"))
+async def test_an_exception_is_kept_as_text_without_our_own_frames(single):
+    outcome = await single.outcome(single.run("raise_own"))
     assert outcome.kind is OutcomeKind.RAISED
     assert not outcome.fatal
     failure = outcome.failure
@@ -143,19 +161,19 @@ async def test_an_exception_is_kept_as_text_without_our_own_frames(pool):
     assert "rota/runners" not in failure.traceback
 
 
-async def test_odd_exceptions_break_nothing(pool):
-    long = (await pool.outcome(pool.run("raise_at_length"))).failure
+async def test_odd_exceptions_break_nothing(single):
+    long = (await single.outcome(single.run("raise_at_length"))).failure
     assert len(long.message) == 2_000
     assert len(long.traceback) == 16_000
     assert long.traceback.startswith("Traceback")
-    odd = (await pool.outcome(pool.run("raise_unspeakable"))).failure
-    assert odd.type == "process_tasks.Unspeakable"
+    odd = (await single.outcome(single.run("raise_unspeakable"))).failure
+    assert odd.type == "process_tasks.UnspeakableError"
     assert "RuntimeError" in odd.message
 
 
-async def test_fatal_and_retry_after_are_told_apart(pool):
-    assert (await pool.outcome(pool.run("raise_fatal"))).fatal
-    outcome = await pool.outcome(pool.run("raise_retry_after"))
+async def test_fatal_and_retry_after_are_told_apart(single):
+    assert (await single.outcome(single.run("raise_fatal"))).fatal
+    outcome = await single.outcome(single.run("raise_retry_after"))
     assert (outcome.retry_after, outcome.fatal) == (42.0, False)
 
 
@@ -170,8 +188,8 @@ async def test_leaving_by_an_odd_door_ends_the_job_and_not_the_child(single, how
     assert await single.result("print_child_pid") in pids
 
 
-async def test_an_unknown_task_is_an_error_of_that_job(pool):
-    outcome = await pool.outcome(pool.run("no_such_task"))
+async def test_an_unknown_task_is_an_error_of_that_job(single):
+    outcome = await single.outcome(single.run("no_such_task"))
     assert outcome.kind is OutcomeKind.RAISED
     assert outcome.failure.type == "rota.errors.UnknownTask"
 
@@ -188,11 +206,11 @@ async def test_a_result_that_cannot_be_kept_is_dropped_and_the_job_is_done(task,
     assert reason in outcome.failure.message
 
 
-async def test_large_payloads_and_results_pass(pool):
+async def test_large_payloads_and_results_pass(single):
     value = "x" * 900_000
-    works = [pool.run("echo", value=value) for _ in range(8)]
+    works = [single.run("echo", value=value) for _ in range(8)]
     for work in works:
-        assert json.loads((await pool.outcome(work)).result) == value
+        assert json.loads((await single.outcome(work)).result) == value
 
 
 # Stopping
@@ -243,6 +261,14 @@ async def test_a_result_that_comes_in_spite_of_the_stop_counts(single):
     single.runner.stop_work(work, "cancel")
     outcome = await single.outcome(work)
     assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCEEDED, b"true")
+
+
+async def test_a_stop_while_the_result_is_being_encoded_comes_too_late(single):
+    work = single.run("return_slow")
+    await single.told(work)
+    single.runner.stop_work(work, "cancel")
+    outcome = await single.outcome(work)
+    assert (outcome.kind, outcome.result) == (OutcomeKind.SUCCEEDED, b'"encoded"')
 
 
 async def test_backlog_can_be_cancelled_or_withdrawn_but_running_work_cannot_be_withdrawn(single):
@@ -329,11 +355,11 @@ async def test_a_segfault_takes_down_one_job_while_its_neighbour_finishes(pool):
     assert json.loads((await pool.outcome(neighbour)).result) == "well"
 
 
-async def test_a_crash_tells_how_the_process_died(pool):
-    outcome = await pool.outcome(pool.run("exit_at_once", status=3))
+async def test_a_crash_tells_how_the_process_died(single):
+    outcome = await single.outcome(single.run("exit_at_once", status=3))
     assert (outcome.kind, outcome.failure.type) == (OutcomeKind.CRASHED, "ProcessDied")
     assert "exited with status 3" in outcome.failure.message
-    outcome = await pool.outcome(pool.run("kill_own_process"))
+    outcome = await single.outcome(single.run("kill_own_process"))
     assert "SIGKILL (possibly out of memory)" in outcome.failure.message
 
 
@@ -352,7 +378,7 @@ async def test_results_that_a_dead_child_had_sent_count(single):
     await asyncio.sleep(0)  # they are written
     (child,) = single.runner._children
     while not child.has_exited():  # without letting the loop read anything
-        time.sleep(0.001)
+        time.sleep(0.001)  # noqa: ASYNC251
     single.runner._scan()
     for work in works[:9]:
         assert (await single.outcome(work)).kind is OutcomeKind.SUCCEEDED
@@ -371,7 +397,7 @@ async def test_grandchildren_die_with_a_killed_child_and_a_crashed_one():
 @pytest.mark.parametrize("then", ["sleep", "hold"])
 async def test_children_and_grandchildren_die_with_a_killed_parent(then):
     command = [sys.executable, process_tasks.__file__, then]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:  # noqa: ASYNC220
         grandchild, child = map(int, parent.stdout.readline().split())
         assert is_alive(child)
         parent.kill()
@@ -396,7 +422,7 @@ async def test_nothing_is_lost_or_doubled_while_children_are_killed_at_random():
 
         async def kill_at_random():
             while True:
-                await asyncio.sleep(chance.random() * 0.1)
+                await asyncio.sleep(chance.random() * 0.2)
                 ready = [child.pid for child in pool.runner._children if child.is_ready]
                 if ready:
                     os.kill(chance.choice(ready), signal.SIGKILL)
@@ -411,7 +437,7 @@ async def test_nothing_is_lost_or_doubled_while_children_are_killed_at_random():
             await pool.until(lambda start=start: len(results) >= start)
         await pool.until(lambda: len(results) == 5000)
         killer.cancel()
-    assert len(reports) >= 5000
+    assert len(reports) > 5000  # some crashed, and ran again
     assert set(reports.values()) == {1}
 
 
@@ -428,6 +454,7 @@ async def test_an_over_long_frame_kills_the_child_with_a_clear_line(single, capl
 
 async def train(pool, task, **arguments):
     """Its task becomes known to be short, so that works are given ahead."""
+    pool.runner._pace._seconds.clear()
     pool.released.set()
     for _ in range(20):
         await pool.result(task, **arguments)
@@ -476,20 +503,20 @@ async def test_a_work_that_must_be_alone_is_neither_ahead_nor_behind(single, spe
 # Speaking with the node
 
 
-async def test_progress_and_calls_reach_the_node(pool):
-    work = pool.run("ask", name="once")
-    assert json.loads((await pool.outcome(work)).result) == "answer to question"
-    assert pool.heard[work] == [("once", b"question")]
-    much = pool.run("say_much", times=5000)
-    await pool.outcome(much)
+async def test_progress_and_calls_reach_the_node(single):
+    work = single.run("ask", name="once")
+    assert json.loads((await single.outcome(work)).result) == "answer to question"
+    assert single.heard[work] == [("once", b"question")]
+    much = single.run("say_much", times=5000)
+    await single.outcome(much)
     last = json.dumps({"done": 4999, "total": 5000, "message": "on"}, separators=(",", ":"))
-    await pool.until(lambda: pool.heard[much][-1] == ("progress", last.encode()))
+    await single.until(lambda: single.heard[much][-1] == ("progress", last.encode()))
 
 
-async def test_errors_of_the_node_are_raised_in_the_handler(pool):
-    pool.failing = {"lost": LeaseLost("gone"), "odd": ZeroDivisionError("no")}
-    assert await pool.result("ask_in_vain", name="lost") == ["LeaseLost", "gone"]
-    assert await pool.result("ask_in_vain", name="odd") == ["JobError", "ZeroDivisionError: no"]
+async def test_errors_of_the_node_are_raised_in_the_handler(single):
+    single.failing = {"lost": LeaseLost("gone"), "odd": ZeroDivisionError("no")}
+    assert await single.result("ask_in_vain", name="lost") == ["LeaseLost", "gone"]
+    assert await single.result("ask_in_vain", name="odd") == ["JobError", "ZeroDivisionError: no"]
 
 
 async def test_a_function_that_waits_for_the_node_can_be_stopped(single):
@@ -505,11 +532,12 @@ async def test_a_function_that_waits_for_the_node_can_be_stopped(single):
 async def test_an_import_error_at_start_is_clear(tmp_path, monkeypatch):
     (tmp_path / "broken_app.py").write_text("import json\nraise ValueError('broken on import')\n")
     monkeypatch.syspath_prepend(tmp_path)
+    children = psutil.Process().children()
     with pytest.raises(ConfigError, match="broken_app:app") as caught:
         await Pool(reference=AppReference("broken_app", None, "app")).runner.start()
     assert "ValueError: broken on import" in str(caught.value)
     assert "line 2" in str(caught.value)
-    assert not psutil.Process().children()
+    assert psutil.Process().children() == children
 
 
 async def test_a_pool_heals_when_an_import_works_again(tmp_path, monkeypatch, caplog):
@@ -538,17 +566,18 @@ async def test_a_pool_heals_when_an_import_works_again(tmp_path, monkeypatch, ca
 
 
 async def test_stopping_leaves_nothing_behind():
-    await asyncio.sleep(0)
-    fds = len(os.listdir("/proc/self/fd"))
+    def held():
+        fds = len(os.listdir("/proc/self/fd"))
+        return fds, psutil.Process().children(), asyncio.all_tasks()
+
+    before = held()
     async with Pool(size=3) as pool:
         assert pool.runner.capacity() == 3
         await asyncio.gather(*(pool.result("echo", value=n) for n in range(100)))
         await pool.outcome(pool.run("exit_at_once", status=1))
         pids = pool.pids()
-    assert len(os.listdir("/proc/self/fd")) == fds
-    assert not psutil.Process().children()
+    assert held() == before
     assert not any(is_alive(pid) for pid in pids)
-    assert asyncio.all_tasks() == {asyncio.current_task()}
 
 
 async def test_what_is_left_at_the_end_is_given_back():
@@ -559,7 +588,7 @@ async def test_what_is_left_at_the_end_is_given_back():
     assert (await pool.outcome(waiting)).kind is OutcomeKind.RETURNED
 
 
-def test_it_works_on_a_loop_that_is_not_on_the_main_thread():
+async def test_it_works_on_a_loop_that_is_not_on_the_main_thread():
     results = []
 
     async def use():
@@ -568,9 +597,7 @@ def test_it_works_on_a_loop_that_is_not_on_the_main_thread():
             outcome = await pool.outcome(pool.run("sleep", timeout=0.1))
             results.append(outcome.kind)
 
-    thread = threading.Thread(target=lambda: asyncio.run(use()))
-    thread.start()
-    thread.join()
+    await asyncio.to_thread(lambda: asyncio.run(use()))
     assert results == ["there", OutcomeKind.TIMED_OUT]
 
 

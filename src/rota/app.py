@@ -13,7 +13,7 @@ import msgspec
 
 from rota.config import Settings
 from rota.control import Jobs, Nodes, Queues
-from rota.core.arguments import Limits, check_payload
+from rota.core.arguments import Limits, encode_payload
 from rota.entropy import new_id, new_ids
 from rota.errors import ConfigError, InvalidArguments, KeyConflict, UnknownTask
 from rota.handle import JobHandle
@@ -32,6 +32,7 @@ T = TypeVar("T")
 
 _COPY_FROM = 200  # so many jobs at once are worth a COPY
 _COPY_CHUNK = 10_000
+_HEADER_LIMITS = Limits(16_384, 64)
 
 
 class _Opened:
@@ -86,7 +87,20 @@ class App:
         runner: RunnerName | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-    def task(self, function: Any = None, /, **given: Any) -> Any:
+    def task(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        queue: str = "default",
+        needs: Sequence[str] = (),
+        priority: int = 0,
+        guarantee: GuaranteeName = "at_least_once",
+        retry: Retry | None = None,
+        timeout: float | None = None,
+        runner: RunnerName | None = None,
+    ) -> Any:
         """Register a function or coroutine function as a task.
 
         Args:
@@ -99,10 +113,17 @@ class App:
             timeout: seconds that an attempt may take before it is stopped.
             runner: ``loop`` for coroutines, ``process`` (the default) or ``thread`` for functions.
         """
+        options = TaskOptions(
+            queue=queue,
+            needs=(needs,) if isinstance(needs, str) else tuple(needs),
+            priority=priority,
+            guarantee=Guarantee.parse(guarantee),
+            retry=retry or Retry(),
+            timeout=timeout,
+            runner=runner,
+        )
         if function is not None:
-            return self._register(function, None, TaskOptions())
-        name = given.pop("name", None)
-        options = _task_options(given)
+            return self._register(function, name, options)
         return lambda function: self._register(function, name, options)
 
     def _register(
@@ -144,11 +165,7 @@ class App:
         if known := self.tasks.get(name):
             encoded = known.arguments.encode((), dict(payload), self.limits)
             return self._new_job(known, chosen, encoded), chosen
-        try:
-            encoded = msgspec.json.encode(payload)
-        except (TypeError, ValueError, OverflowError, RecursionError) as error:
-            raise InvalidArguments(f"task {name!r}: {error}") from None
-        check_payload(encoded, self.limits, name)
+        encoded = encode_payload(payload, self.limits, name)
         job = NewJob(id=new_id(), namespace=self.settings.namespace, task=name,
                      payload=msgspec.Raw(encoded))  # fmt: skip
         return _with_options(job, chosen), chosen
@@ -289,10 +306,12 @@ class App:
             await database.close()
 
     async def close(self) -> None:
-        """Close this event loop's connections, and leave the embedded PostgreSQL."""
-        opened = self._opened.pop(asyncio.get_running_loop(), None)
-        if opened is not None:
-            await opened.database.close()
+        """Close this event loop's connections and those of synchronous callers, and leave the
+        embedded PostgreSQL."""
+        for loop in (asyncio.get_running_loop(), portal.loop):
+            opened = self._opened.pop(loop, None) if loop is not None else None
+            if opened is not None:
+                await portal.run_on(loop, opened.database.close())
         if not self._opened:
             await asyncio.to_thread(self._leave_embedded)
 
@@ -322,29 +341,13 @@ class App:
             self.settings = before
 
 
-def _task_options(given: dict[str, Any]) -> TaskOptions:
-    unknown = sorted(set(given) - set(TaskOptions.__struct_fields__))
-    if unknown:
-        known = ", ".join(("name", *TaskOptions.__struct_fields__))
-        raise ConfigError(f"unknown task option {unknown[0]!r}; known: {known}")
-    if "guarantee" in given:
-        given["guarantee"] = Guarantee.parse(given["guarantee"])
-    if "needs" in given:
-        needs = given["needs"]
-        given["needs"] = (needs,) if isinstance(needs, str) else tuple(needs)
-    return TaskOptions(**{name: value for name, value in given.items() if value is not None})
-
-
 def _with_options(job: NewJob, options: SubmitOptions) -> NewJob:
     for field in ("at", "delay", "key", "priority", "queue", "needs", "max_attempts", "timeout",
                   "share"):  # fmt: skip
         if (value := getattr(options, field)) is not None:
             setattr(job, field, value)
     if headers := options.all_headers:
-        try:
-            job.headers = msgspec.Raw(msgspec.json.encode(headers))
-        except (TypeError, ValueError) as error:
-            raise InvalidArguments(f"headers can't travel as JSON: {error}") from None
+        job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, job.task, "header"))
     return job
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
 from rota.config import check_name
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from rota.app import App
 
 _MANY = 10_000
+Ids: TypeAlias = list[UUID]  # inside Jobs, `list` is its method
 
 
 def _as_id(id: UUID | str) -> UUID:
@@ -102,7 +103,7 @@ class Jobs:
     async def dead_letters(
         self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
         limit: int = _MANY,
-    ) -> list[UUID]:  # fmt: skip
+    ) -> Ids:  # fmt: skip
         """The ids of failed jobs, oldest first."""
         store = await self._app.store()
         return await store.find_dead(
@@ -112,12 +113,12 @@ class Jobs:
     async def retry_dead(
         self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
         limit: int = _MANY,
-    ) -> list[UUID]:  # fmt: skip
+    ) -> Ids:  # fmt: skip
         """Run all failed jobs that match again; the ids of those."""
         ids = await self.dead_letters(task=task, queue=queue, error=error, limit=limit)
         return await (await self._app.store()).retry_jobs(self._namespace, ids)
 
-    async def discard(self, ids: Sequence[UUID | str]) -> list[UUID]:
+    async def discard(self, ids: Sequence[UUID | str]) -> Ids:
         """Take failed jobs off the dead-letter list for good; the ids that were on it."""
         store = await self._app.store()
         return await store.discard_jobs(self._namespace, [_as_id(id) for id in ids])

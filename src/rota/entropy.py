@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 import threading
 import time
 from uuid import UUID
@@ -13,8 +14,8 @@ from asyncpg.pgproto.pgproto import (
 )  # a uuid.UUID, made from bytes ten times faster
 
 _VERSION_7 = 0x7000
-_VARIANT = 0x8000_0000_0000_0000
-_RANDOM_62_BITS = (1 << 62) - 1
+# Sets the variant bits of the byte they live in.
+_VARIANT = bytes(byte & 0x3F | 0x80 for byte in range(256))
 
 _lock = threading.Lock()
 _last = 0  # milliseconds << 12 | counter: rises with every id this process makes
@@ -26,19 +27,15 @@ def new_ids(count: int) -> list[UUID]:
     The time inside is this node's own and orders ids for people and B-trees. Nothing is ever
     judged due, expired or dead by it.
     """
-    global _last
+    global _last  # noqa: PLW0603 - the counter that makes them rise
     with _lock:
         first = max(_last + 1, (time.time_ns() // 1_000_000) << 12)
         _last = first + count - 1
-    noise = os.urandom(8 * count)
-    ids: list[UUID] = []
-    for offset in range(count):
-        stamp = first + offset
-        high = (stamp >> 12) << 16 | _VERSION_7 | (stamp & 0xFFF)
-        at = 8 * offset
-        low = _VARIANT | (int.from_bytes(noise[at : at + 8], "big") & _RANDOM_62_BITS)
-        ids.append(FastUUID((high << 64 | low).to_bytes(16, "big")))
-    return ids
+    stamps = [(s >> 12) << 16 | _VERSION_7 | (s & 0xFFF) for s in range(first, first + count)]
+    high = struct.pack(f">{count}Q", *stamps)
+    low = bytearray(os.urandom(8 * count))
+    low[::8] = low[::8].translate(_VARIANT)
+    return [FastUUID(high[at : at + 8] + low[at : at + 8]) for at in range(0, 8 * count, 8)]
 
 
 def new_id() -> UUID:

@@ -111,7 +111,7 @@ class OnceUnknown(Fatal):
     """
 
 
-class JobStopped(BaseException):  # noqa: N818 - it is not an error of the handler's
+class JobStopped(BaseException):
     """Raised inside a plain function that timed out or was cancelled, so that it can clean up.
 
     It is not an `Exception`, so that ``except Exception`` doesn't swallow it.

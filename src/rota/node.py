@@ -10,7 +10,7 @@ import signal
 import socket
 import time
 from collections.abc import AsyncIterator, Sequence
-from typing import Any, Literal
+from typing import Literal
 from uuid import UUID
 
 import rota
@@ -30,7 +30,7 @@ from rota.services.listener import Listener
 from rota.services.outcomes import Outcomes
 from rota.services.reaper import Reaper
 from rota.services.releaser import Releaser
-from rota.services.ticker import Ticker
+from rota.services.ticker import Service, Ticker
 from rota.services.watchdog import watch_overdue
 from rota.services.worker import Serves, Worker
 from rota.store.database import Database
@@ -83,13 +83,11 @@ class Node:
         async with contextlib.AsyncExitStack() as opened:
             self._database = await self.app.open_database(hot=True)
             opened.push_async_callback(self._database.close)
+            self._keeper = Keeper(self._database, self.settings, self)
             if "worker" in self.roles:
-                await self._prepare_worker()
                 opened.push_async_callback(self._stop_runners)
-            self._keeper = Keeper(self._database, self.settings, self._profile(), self)
-            if self._worker is not None:
-                self._attach_lease(self._worker)
-            await self._keeper.start()
+                await self._prepare_worker()
+            await self._keeper.start(self._profile())
             self._start_services()
             opened.pop_all()
         log.info("node %s is up: %s", self._keeper.node_id, ", ".join(self.roles))
@@ -98,8 +96,11 @@ class Node:
         settings = self.settings
         store = WorkStore(self._database)
         self._finisher = Finisher(store, self._more_is_coming)
+        self._finisher.node = self._keeper.node_id
         self._outcomes = Outcomes(self.app.tasks, settings, self._finisher, self._node_id)
-        self._worker = Worker(store, self.app.tasks, settings, self, self._serves, self._outcomes)
+        self._worker = Worker(
+            store, self.app.tasks, settings, self._keeper, self._serves, self._outcomes
+        )
         # Handlers' own transactions last as long as handlers do, and must not hold up the queue's.
         patient = settings.replace(
             pool_size=max(2, min(settings.concurrency, 20)), statement_timeout=3600.0
@@ -160,9 +161,6 @@ class Node:
             slots=worker.slots.capacity() if worker else 0,
         )
 
-    def _attach_lease(self, worker: Worker) -> None:
-        self._finisher.node = self._keeper.node_id
-
     def _start_services(self) -> None:
         if self._worker is not None:
             worker = Ticker(self._worker)
@@ -178,7 +176,7 @@ class Node:
             self._tickers += [finisher, worker, Ticker(listener)]
         if "scheduler" in self.roles:
             upkeep = UpkeepStore(self._database)
-            services = [
+            services: list[Service] = [
                 Releaser(upkeep),
                 Reaper(upkeep, self.settings),
                 Janitor(upkeep, self.settings),
@@ -188,18 +186,6 @@ class Node:
             ticker.start()
 
     # -- what the keeper tells, and asks
-
-    @property
-    def node_id(self) -> UUID:
-        return self._keeper.node_id
-
-    @property
-    def clock(self) -> Any:
-        return self._keeper.clock
-
-    @property
-    def trusted(self) -> bool:
-        return self._keeper.trusted
 
     def count_running(self) -> int:
         return self._worker.slots.count_running() if self._worker else 0

@@ -23,6 +23,17 @@ class Portal:
         """Run it there, and wait here."""
         return asyncio.run_coroutine_threadsafe(coroutine, self._running_loop()).result()
 
+    @property
+    def loop(self) -> asyncio.AbstractEventLoop | None:
+        """The thread's loop, if there is one."""
+        return self._loop if self._pid == os.getpid() else None
+
+    async def run_on(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
+        """Await it on the loop it belongs to: this one, or the portal's."""
+        if loop is asyncio.get_running_loop():
+            return await coroutine
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
+
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():

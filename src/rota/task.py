@@ -13,7 +13,7 @@ from rota.config import check_name
 from rota.context import Context, SyncContext
 from rota.core.arguments import Arguments
 from rota.errors import ConfigError, InvalidArguments
-from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
+from rota.model import Guarantee, Retry, RunnerName
 
 if TYPE_CHECKING:
     from rota.app import App
@@ -75,10 +75,10 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_time()
-        if self.key is not None and (
-            not isinstance(self.key, str) or not 1 <= len(self.key) <= 255
-        ):
-            raise InvalidArguments("key must be a text of 1 to 255 characters")
+        _check_text("key", self.key)
+        _check_text("share", self.share)
+        if self.headers is not None and not isinstance(self.headers, dict):
+            raise InvalidArguments(f"headers must be a dict, not {self.headers!r}")
         if self.priority is not None:
             _check_priority(self.priority)
         if self.queue is not None:
@@ -87,7 +87,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             check_name("a capability in needs", need)
         for tag in self.tags:
             check_name("tag", tag)
-        if self.max_attempts is not None and not 1 <= self.max_attempts <= 32_000:
+        if self.max_attempts is not None and not _is_whole(self.max_attempts, range(1, 32_001)):
             raise InvalidArguments(f"max_attempts must be 1 to 32000, not {self.max_attempts!r}")
         _check_timeout(self.timeout)
 
@@ -99,7 +99,9 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
                 f"at must be a datetime with a time zone, not {self.at!r}; "
                 "e.g. datetime(2027, 1, 1, 9, tzinfo=ZoneInfo('Europe/Paris'))"
             )
-        if self.delay is not None and not 0 <= self.delay <= 3_155_760_000:
+        if self.delay is not None and (
+            not isinstance(self.delay, int | float) or not 0 <= self.delay <= 3_155_760_000
+        ):
             raise InvalidArguments(f"delay must be 0 seconds to 100 years, not {self.delay!r}")
 
     @property
@@ -110,13 +112,27 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _check_priority(priority: object) -> None:
-    if not isinstance(priority, int) or priority not in PRIORITIES:
+    if not _is_whole(priority, PRIORITIES):
         raise ConfigError(f"priority must be a whole number from -1000 to 1000, not {priority!r}")
 
 
 def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and not 0 < timeout < 1e9:
+    if timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
         raise ConfigError(f"timeout must be above 0 seconds, not {timeout!r}")
+
+
+def _check_text(field: str, value: object) -> None:
+    """Short, and something that PostgreSQL can store."""
+    if value is None:
+        return
+    if not isinstance(value, str) or not 1 <= len(value) <= 255:
+        raise InvalidArguments(f"{field} must be a text of 1 to 255 characters, not {value!r}")
+    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+        raise InvalidArguments(f"{field} {value!r} holds a character that can't be stored")
+
+
+def _is_whole(value: object, allowed: range) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
 class Task(Generic[P, R]):
@@ -132,6 +148,7 @@ class Task(Generic[P, R]):
         self._check_runner()
         self.arguments = Arguments(function, (Context, SyncContext))
         self.takes_context = self.arguments.context_parameter is not None
+        self._takes_anything = self.takes_context or not self.arguments.is_empty
         self.__name__ = name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -207,6 +224,8 @@ class Task(Generic[P, R]):
 
         `context` is what the function gets, or in a child process the channel to make it from.
         """
+        if payload == b"{}" and not self._takes_anything:
+            return self.function()  # type: ignore[call-arg]
         args, kwargs = self.arguments.decode(payload)
         if self.arguments.context_parameter is not None:
             if not isinstance(context, Context | SyncContext):

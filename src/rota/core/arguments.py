@@ -8,6 +8,7 @@ decimals, enums, dataclasses and msgspec structs travel; what has no annotation 
 from __future__ import annotations
 
 import inspect
+import math
 import typing
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -19,6 +20,7 @@ from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
+_NAMED_ONLY = (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)
 _encode = msgspec.json.Encoder(decimal_format="string").encode
 
 
@@ -49,6 +51,10 @@ class Arguments:
         self._plain = not (self._open or self._by_position)
         self._decode = self._make_decoder(hints)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._parameters
+
     def _resolve_hints(self, function: Callable[..., Any]) -> dict[str, Any]:
         try:
             return typing.get_type_hints(function, include_extras=True)
@@ -71,12 +77,12 @@ class Arguments:
             if parameter.kind is _VAR_KEYWORD:
                 continue
             if parameter.kind is _VAR_POSITIONAL:
-                fields.append((name, list[kind] | msgspec.UnsetType, msgspec.UNSET))
+                fields.append((name, _or_unset(list.__class_getitem__(kind)), msgspec.UNSET))
             elif parameter.default is inspect.Parameter.empty:
                 fields.append((name, kind))
             else:
                 # Not the default itself: that stays the function's business, also when it changes.
-                fields.append((name, typing.Union[kind, msgspec.UnsetType], msgspec.UNSET))  # noqa: UP007
+                fields.append((name, _or_unset(kind), msgspec.UNSET))
         try:
             struct = msgspec.defstruct(
                 "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
@@ -90,16 +96,10 @@ class Arguments:
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits) -> bytes:
         """The payload for a call, checked as the worker will check it."""
         try:
-            payload = _encode(self._bind(args, kwargs))
-        except (
-            TypeError,
-            ValueError,
-            OverflowError,
-            RecursionError,
-            msgspec.MsgspecError,
-        ) as error:
+            bound = self._bind(args, kwargs)
+        except TypeError as error:
             raise InvalidArguments(f"task {self._name!r}: {error}") from None
-        check_payload(payload, limits, self._name)
+        payload = encode_payload(bound, limits, self._name)
         self.decode(payload)
         return payload
 
@@ -138,17 +138,45 @@ class Arguments:
         for name, parameter in self._parameters.items():
             if parameter.kind is _VAR_POSITIONAL:
                 args.extend(kwargs.pop(name, ()))
-            elif self._by_position and parameter.kind is not _VAR_KEYWORD and name in kwargs:
-                if parameter.kind is not inspect.Parameter.KEYWORD_ONLY:
-                    args.append(kwargs.pop(name))
+            elif self._by_position and parameter.kind not in _NAMED_ONLY and name in kwargs:
+                args.append(kwargs.pop(name))
         return args, kwargs
 
 
-def check_payload(payload: bytes, limits: Limits, task: str) -> None:
+def encode_payload(
+    values: Mapping[str, Any], limits: Limits, task: str, what: str = "payload"
+) -> bytes:
+    """As JSON; refuses what can't travel, naming the task."""
+    try:
+        payload = _encode(values)
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidArguments(f"task {task!r}: {error}") from None
+    check_payload(payload, limits, task, what)
+    # They are written as null: what isn't a number must not become nothing without a word.
+    if b"null" in payload and _has_non_number(msgspec.to_builtins(values)):
+        raise InvalidArguments(
+            f"task {task!r}: NaN and infinity have no JSON form: pass None, or a string"
+        )
+    return payload
+
+
+def _has_non_number(value: Any) -> bool:
+    if isinstance(value, float):
+        return not math.isfinite(value)
+    if isinstance(value, dict):
+        value = [*value, *value.values()]
+    return isinstance(value, list | tuple) and any(_has_non_number(item) for item in value)
+
+
+def _or_unset(kind: Any) -> Any:
+    return typing.Union[kind, msgspec.UnsetType]  # noqa: UP007 - `kind` may be a string alias
+
+
+def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payload") -> None:
     """Refuses what is too large, too deep, or can't be stored."""
     if len(payload) > limits.payload_bytes:
         raise PayloadTooLarge(
-            f"task {task!r}: the payload has {len(payload):,} bytes, the limit is "
+            f"task {task!r}: its {what} has {len(payload):,} bytes, the limit is "
             f"{limits.payload_bytes:,}. Store large data elsewhere and pass a reference"
         )
     # Cheap first: there can't be more levels than opening brackets.
@@ -156,12 +184,13 @@ def check_payload(payload: bytes, limits: Limits, task: str) -> None:
         depth = json_depth(payload)
         if depth > limits.payload_depth:
             raise PayloadTooLarge(
-                f"task {task!r}: the payload is nested {depth} levels deep, the limit is "
+                f"task {task!r}: its {what} is nested {depth} levels deep, the limit is "
                 f"{limits.payload_depth}"
             )
-    if b"\\u0000" in payload and _has_nul(payload):
+    if has_nul(payload):
         raise InvalidArguments(
-            f"task {task!r}: a string holds a NUL character, which PostgreSQL can't store"
+            f"task {task!r}: a string in its {what} holds a NUL character, which PostgreSQL can't "
+            "store"
         )
 
 
@@ -187,7 +216,8 @@ def json_depth(payload: bytes) -> int:
     return deepest
 
 
-def _has_nul(payload: bytes) -> bool:
+def has_nul(payload: bytes) -> bool:
+    """Whether a string in this JSON holds a NUL character."""
     # An odd number of backslashes before u0000 makes it an escape; an even one is text about it.
     at = payload.find(b"\\u0000")
     while at >= 0:

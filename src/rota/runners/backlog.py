@@ -88,6 +88,7 @@ def _board(child: ChildProcess, work: Work, estimate: float) -> Run:
         work.attempt,
         work.max_attempts,
         work.guarantee,
-        work.headers,
+        work.due_at,
         work.key,
+        work.headers,
     )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
@@ -28,6 +28,7 @@ class Work:
         "key",
         "max_attempts",
         "payload",
+        "place",
         "started",
         "stopping",
         "task",
@@ -35,8 +36,20 @@ class Work:
         "token",
     )
 
-    def __init__(
-        self, id: UUID, task: str, payload: bytes, token: int, attempt: int, max_attempts: int
+    def __init__(  # noqa: PLR0913 - a row, unpacked once per job on the hottest path there is
+        self,
+        id: UUID,
+        task: str,
+        payload: bytes,
+        token: int,
+        attempt: int,
+        max_attempts: int,
+        guarantee: Guarantee = Guarantee.AT_LEAST_ONCE,
+        timeout: float | None = None,
+        crashes: int = 0,
+        due_at: datetime | None = None,
+        key: str | None = None,
+        headers: str | None = None,
     ) -> None:
         self.id = id
         self.task = task
@@ -44,22 +57,23 @@ class Work:
         self.token = token
         self.attempt = attempt
         self.max_attempts = max_attempts
-        self.guarantee = Guarantee.AT_LEAST_ONCE
-        self.timeout: float | None = None
-        self.crashes = 0
-        self.due_at: datetime | None = None
-        self.headers: bytes | None = None  # JSON
-        self.key: str | None = None
+        self.guarantee = guarantee
+        self.timeout = timeout
+        self.crashes = crashes
+        self.due_at = due_at
+        self.key = key
+        self.headers = headers  # JSON
         self.started = 0.0  # monotonic seconds; 0.0: not started
         self.stopping: StopReason | None = None  # why the runner was asked to stop it
-        self.handle: object = None  # the runner's own (an asyncio.Task, a child process)
+        self.handle: Any = None  # the runner's own (an asyncio.Task, a child process)
+        self.place: Any = None  # the worker's own: where it runs or waits
 
     def decoded_headers(self) -> Mapping[str, Any]:
         return msgspec.json.decode(self.headers) if self.headers else {}
 
 
 # What a handler asks of its node while it runs: a name and a JSON body, answered by a JSON body.
-NodeCall: TypeAlias = Callable[[Work, str, bytes], Awaitable[bytes]]
+NodeCall: TypeAlias = Callable[[Work, str, bytes], Coroutine[Any, Any, bytes]]
 Done: TypeAlias = Callable[[Work, Outcome], None]
 
 

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Coroutine
-from typing import TypeAlias
+from collections.abc import Coroutine
 
 from rota.errors import LeaseLost
-from rota.runners.base import Work
+from rota.runners.base import NodeCall, Work
 from rota.runners.frames import Answer, Call, Tell
 from rota.runners.spawn import ChildProcess
 
 log = logging.getLogger("rota.runners.process")
-
-OnCall: TypeAlias = Callable[[Work, str, bytes], Awaitable[bytes]]
 
 
 async def refuse_calls(work: Work, name: str, body: bytes) -> bytes:
@@ -29,7 +26,7 @@ async def refuse_calls(work: Work, name: str, body: bytes) -> bytes:
 class Calls:
     """Passes calls on to the node, and its answers back."""
 
-    def __init__(self, ask: OnCall) -> None:
+    def __init__(self, ask: NodeCall) -> None:
         self._ask = ask
         self._tasks: set[asyncio.Task[None]] = set()
         self._news: dict[tuple[Work, str], bytes | None] = {}

@@ -14,8 +14,9 @@ How a stop reaches the right work, and no other:
   as long as the handler's code runs, is the work that `_stop_asked` names; and once per work, so
   that its clean-up is not interrupted. A signal that comes late finds another number and does
   nothing.
-- A signal can arrive in the instant before a blocking call begins, which then doesn't see it. So
-  the control thread repeats it until JobStopped was raised or the work has ended.
+- The group's signal can be taken by another thread, or arrive in the instant before a blocking
+  call begins, which then doesn't see it. So the control thread repeats it, for the main thread
+  alone, until JobStopped was raised or the work has ended.
 
 How it dies with its parent: see `lifeline`.
 """
@@ -39,7 +40,7 @@ from typing import Any
 
 from rota import errors
 from rota.errors import JobStopped
-from rota.model import Failure, Outcome, OutcomeKind
+from rota.model import Outcome
 from rota.runners.child_context import ChildContext
 from rota.runners.failures import failure_outcome
 from rota.runners.frames import (
@@ -62,6 +63,7 @@ from rota.runners.frames import (
     pack,
 )
 from rota.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
+from rota.runners.results import result_dropped
 
 _READ_BYTES = 256 * 1024
 _REPEAT_STOP_SECONDS = 0.05
@@ -178,9 +180,9 @@ class Child:
         except BaseException as error:  # noqa: BLE001 - the value's own code may raise anything
             failure = failure_outcome(error).failure
             reason = f"{failure.type}: {failure.message}" if failure else "unknown"
-            return None, _result_dropped(f"its result can't be encoded as JSON: {reason}")
+            return None, result_dropped(f"its result can't be encoded as JSON: {reason}")
         if result is not None and len(result) > self._max_result_bytes:
-            return None, _result_dropped(
+            return None, result_dropped(
                 f"its result has {len(result)} bytes, over max_result_bytes "
                 f"({self._max_result_bytes}): store it elsewhere and return a reference"
             )
@@ -280,17 +282,11 @@ class Child:
             elif seq > self._ended:
                 self._stop_asked = seq
                 os.killpg(os.getpgrp(), signal.SIGTERM)
-                # The group's signal may have gone to another thread, and left a sleep asleep.
-                signal.pthread_kill(self._main_thread, signal.SIGTERM)
 
     def _give_back(self, seqs: list[int]) -> None:
         # Sent inside the gate: the parent hears of it before it hears of any later work.
         self._recalled.update(seqs)
         self._send(Unstarted(seqs))
-
-
-def _result_dropped(reason: str) -> Outcome:
-    return Outcome(OutcomeKind.SUCCEEDED, failure=Failure("ResultDropped", reason))
 
 
 def _named_error(name: str, message: str) -> Exception:

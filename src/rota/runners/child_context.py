@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING
 from uuid import UUID
 
@@ -48,12 +49,21 @@ class ChildContext:
         return Guarantee(self._run.guarantee)
 
     @property
-    def headers(self) -> bytes | None:
-        return self._run.headers
+    def due_at(self) -> datetime | None:
+        return self._run.due_at
 
     @property
     def key(self) -> str | None:
         return self._run.key
+
+    @property
+    def headers(self) -> str | None:
+        """JSON."""
+        return self._run.headers
+
+    @property
+    def connection(self) -> None:
+        """A transaction can't be shared between processes."""
 
     @property
     def cancelled(self) -> bool:
@@ -63,7 +73,11 @@ class ChildContext:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Tell the node how far it is. Doesn't wait; of several in a row the last one counts."""
         body = msgspec.json.encode({"done": done, "total": total, "message": message})
-        self._child.tell(self._run.seq, "progress", body)
+        self.tell("progress", body)
+
+    def tell(self, name: str, body: bytes) -> None:
+        """Let the node know something, and don't wait."""
+        self._child.tell(self._run.seq, name, body)
 
     def call(self, name: str, body: bytes) -> bytes:
         """Ask the node and wait for its answer. Raises LeaseLost, or what the node raised."""

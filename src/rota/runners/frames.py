@@ -18,6 +18,7 @@ import importlib
 import runpy
 import sys
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 from types import ModuleType
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -75,8 +76,9 @@ class Run(msgspec.Struct, array_like=True, tag=2, gc=False):
     attempt: int
     max_attempts: int
     guarantee: int
-    headers: bytes | None
+    due_at: datetime | None
     key: str | None
+    headers: str | None
 
 
 class Stop(msgspec.Struct, array_like=True, tag=3):

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
@@ -40,9 +39,7 @@ class LoopRunner:
         self._done = done
         self.desk: Desk | None = None
         self.transact: Transact | None = None
-        self._backlog: deque[Work] = deque()
-        self._running: dict[Any, Work] = {}
-        self._watched: dict[Any, Work] = {}  # what has a timeout, or was asked to stop
+        self._watched: set[Work] = set()  # what has a timeout, or was asked to stop
         self._loop = asyncio.get_running_loop()
         self._looking: asyncio.TimerHandle | None = None
 
@@ -53,14 +50,9 @@ class LoopRunner:
         return self._size
 
     def run(self, work: Work) -> None:
-        if len(self._running) >= self._size:
-            self._backlog.append(work)
-        else:
-            self._begin(work)
-
-    def _begin(self, work: Work) -> None:
-        self._running[work.id] = work
-        work.handle = self._loop.create_task(self._execute(work, self._tasks[work.task]))
+        task = self._tasks[work.task]
+        # asyncio.Task itself, named: half the cost of loop.create_task, which makes up a name.
+        work.handle = asyncio.Task(self._execute(work, task), loop=self._loop, name=task.name)
         if work.timeout is not None:
             self._watch(work)
 
@@ -100,32 +92,23 @@ class LoopRunner:
         return failure_outcome(error)
 
     def _end(self, work: Work, outcome: Outcome) -> None:
-        del self._running[work.id]
         if self._watched:
-            self._watched.pop(work.id, None)
-        if self._backlog:
-            self._begin(self._backlog.popleft())
+            self._watched.discard(work)
         self._done(work, outcome)
 
     def stop_work(self, work: Work, reason: StopReason) -> None:
-        if self.withdraw(work):
-            self._done(work, stopped_outcome(reason, "stopped before it began"))
-        elif work.id in self._running and work.stopping is None:
+        if work.handle is not None and not work.handle.done() and work.stopping is None:
             work.stopping = reason
             self._watch(work)
             self._cancel(work)
 
     def _cancel(self, work: Work) -> None:
         # Not before its first step: cancelled then, the wrapper would never be entered.
-        if work.started and isinstance(work.handle, asyncio.Task):
+        if work.started:
             work.handle.cancel()
 
     def withdraw(self, work: Work) -> bool:
-        try:
-            self._backlog.remove(work)
-        except ValueError:
-            return False
-        return True
+        return False  # it starts what it is given at once
 
     async def stop(self) -> None:
         if self._looking is not None:
@@ -134,14 +117,14 @@ class LoopRunner:
     # -- timeouts
 
     def _watch(self, work: Work) -> None:
-        self._watched[work.id] = work
+        self._watched.add(work)
         if self._looking is None:
             self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
 
     def _look(self) -> None:
         self._looking = None
         now = time.monotonic()
-        for work in list(self._watched.values()):
+        for work in list(self._watched):
             if work.stopping is not None:
                 self._cancel(work)
             elif is_overdue(work, now):
@@ -153,8 +136,8 @@ class LoopRunner:
     def overdue_task(self, current: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
         """The current task, if it is a job's and the job is over its timeout. For the watchdog."""
         now = time.monotonic()
-        for work in self._watched.values():
-            if work.handle is current and (work.stopping is not None or is_overdue(work, now)):
+        for work in self._watched:
+            if current is not None and work.handle is current and (work.stopping is not None or is_overdue(work, now)):
                 return current
         return None
 

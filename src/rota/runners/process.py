@@ -32,8 +32,8 @@ from rota.config import Settings
 from rota.errors import ConfigError
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runners.backlog import Backlog
-from rota.runners.base import Done, StopReason, Work
-from rota.runners.calls import Calls, OnCall, refuse_calls
+from rota.runners.base import Done, NodeCall, StopReason, Work
+from rota.runners.calls import Calls, refuse_calls
 from rota.runners.failures import stopped_outcome
 from rota.runners.frames import (
     FRAME_SLACK,
@@ -66,7 +66,7 @@ class ProcessRunner:
     """A pool of child processes. See `Runner` for what each method promises."""
 
     def __init__(self, reference: AppReference, size: int, settings: Settings, done: Done) -> None:
-        self.on_call: OnCall = refuse_calls
+        self.on_call: NodeCall = refuse_calls
         self._reference = reference
         self._size = size
         self._settings = settings

@@ -88,7 +88,7 @@ class Effects:
         return value
 
     async def begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
-        if not isinstance(key, str) or not 1 <= len(key) <= 255:
+        if not 1 <= len(key) <= 255:
             raise InvalidArguments("the key of once() must be a text of 1 to 255 characters")
         if (id, key) in self._in_progress:
             raise InvalidArguments(f"once({key!r}) is already running in this attempt")
@@ -139,7 +139,7 @@ def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
     return Succeeded(
         work.id,
         work.token,
-        int((ended - work.started) * 1e6),
+        ended - work.started,
         ended,
         outcome.result.decode() if outcome.result is not None else None,
         msgspec.json.encode(failure).decode() if failure is not None else None,

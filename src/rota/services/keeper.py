@@ -60,12 +60,9 @@ class KeptNode(Protocol):
 
 
 class Keeper:
-    def __init__(
-        self, database: Database, settings: Settings, profile: NodeProfile, kept: KeptNode
-    ) -> None:
+    def __init__(self, database: Database, settings: Settings, kept: KeptNode) -> None:
         self._database = database
         self._settings = settings
-        self._profile = profile
         self._kept = kept
         self.node_id: UUID = new_id()
         self.clock = DatabaseClock()
@@ -83,8 +80,9 @@ class Keeper:
         """Whether this node may still start jobs."""
         return time.monotonic() < self.trusted_until
 
-    async def start(self) -> None:
+    async def start(self, profile: NodeProfile) -> None:
         """Returns when the node is registered; raises when that failed."""
+        self._profile = profile
         self._thread.start()
         await self._first
 
@@ -119,7 +117,8 @@ class Keeper:
                 registered = await self._beat(connection)
                 pause = self._settings.heartbeat if registered else 0.0
             except Exception as error:  # noqa: BLE001 - reported, and tried again
-                connection = await self._recover(connection, error)
+                self._recover(connection, error)
+                connection = None
                 pause = min(1.0, self._settings.heartbeat / 5)
         await self._leave(connection, registered)
 
@@ -176,7 +175,7 @@ class Keeper:
         self.node_id = new_id()
         self._tell(self._kept.declared_dead)
 
-    async def _recover(self, connection: Connection | None, error: Exception) -> None:
+    def _recover(self, connection: Connection | None, error: Exception) -> None:
         if not isinstance(error, StoreUnavailable):
             log.exception("heartbeat failed")
         elif self.trusted:

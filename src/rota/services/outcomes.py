@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
 from rota.config import Settings
-from rota.core.lifecycle import End, GiveBack, Succeed, Tried, TryAgain, judge
+from rota.core.lifecycle import End, GiveBack, Succeed, Tried, TryAgain, Verdict, judge
 from rota.entropy import unit
 from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
@@ -17,6 +17,14 @@ from rota.services.entries import attempt_entry, encode_failure
 from rota.services.finisher import Finisher
 from rota.store.work import Ended, Retried, Returned, Succeeded
 from rota.task import Task
+
+# Told of each attempt that ended here, and what becomes of its job. Must be quick, and not raise.
+Observer = Callable[[Work, Outcome, Verdict], None]
+
+_SUCCEED = Succeed()
+
+
+_SUCCEEDED = OutcomeKind.SUCCEEDED
 
 
 class Outcomes:
@@ -31,6 +39,7 @@ class Outcomes:
         self._batches: dict[int, int] = {}  # token -> jobs that are not accounted for
         self.ended: Callable[[Work], None] = lambda work: None
         self.wake: Callable[[], None] = lambda: None
+        self.observers: list[Observer] = []
 
     def open_batch(self, token: int, size: int) -> None:
         self._batches[token] = size
@@ -40,29 +49,29 @@ class Outcomes:
 
     def done(self, work: Work, outcome: Outcome) -> None:
         """How every attempt ends, whichever runner it was in."""
-        if work.token in self._batches:
-            if outcome.kind is OutcomeKind.SUCCEEDED:
-                if not outcome.committed:
-                    self._note_success(work, outcome)
-            else:
+        token = work.token
+        if token in self._batches:
+            if outcome.kind is not _SUCCEEDED:
                 self._note_other(work, outcome)
-            self._account(work.token)
+            elif not outcome.committed:
+                self._note_success(work, outcome)
+            self._account(token)
         self.ended(work)
 
     def _note_success(self, work: Work, outcome: Outcome) -> None:
-        now = time.monotonic()
+        now = monotonic()
         if outcome.result is None and outcome.failure is None:
-            done = Succeeded(work.id, work.token, int((now - work.started) * 1e6), now)
+            done = Succeeded(work.id, work.token, now - work.started, now)
         else:
             done = succeeded(work, outcome, now)
         self._finisher.succeeded.append(done)
 
-    def _note_other(self, work: Work, outcome: Outcome) -> None:
+    def _note_other(self, work: Work, outcome: Outcome) -> Verdict:
         tried = Tried(work.attempt, work.max_attempts, work.guarantee, work.crashes)
         retry = self._tasks[work.task].options_.retry
         verdict = judge(tried, outcome, retry, self._settings.max_crashes, unit())
-        now = time.monotonic()
-        ran = int((now - work.started) * 1e6) if work.started else 0
+        now = monotonic()
+        ran = now - work.started if work.started else 0.0
         failure = outcome.failure
         entry = attempt_entry(work.attempt, outcome.kind, work.token, self._node(), failure)
         finisher = self._finisher
@@ -82,6 +91,7 @@ class Outcomes:
                 )
             case Succeed():
                 self._note_success(work, outcome)
+        return verdict
 
     def return_unstarted(self, work: Work) -> None:
         """It never began: back to the queue as if it had not been claimed."""

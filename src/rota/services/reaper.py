@@ -18,7 +18,6 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-
 from rota.config import Settings
 from rota.core.lifecycle import End, GiveBack, Tried, TryAgain, judge_lost
 from rota.errors import StoreUnavailable
@@ -67,9 +66,9 @@ class Reaper:
 
     async def _reap_node(self, connection: Any, node: UUID, batches: Sequence[Any]) -> None:
         queries, work = self._store.database.queries, self._store.work
-        ids = [id for batch in batches for id in batch["ids"]]
-        tokens = [batch["token"] for batch in batches for _ in batch["ids"]]
-        held = await connection.fetch(queries["held_jobs"], node, ids, tokens)
+        tokens = [batch["token"] for batch in batches]
+        lanes = [batch["lane"] for batch in batches]
+        held = await connection.fetch(queries["held_jobs"], node, tokens, lanes)
         ended, retried, returned = self._judge(node, held)
         now = 0.0
         if ended:
@@ -78,7 +77,7 @@ class Reaper:
             await work.finish_retried(node, retried, now, connection)
         if returned:
             await work.give_back(node, returned, connection)
-        await connection.fetch(queries["close_reaped"], node, [b["token"] for b in batches])
+        await connection.fetch(queries["close_reaped"], node, tokens, lanes)
         if held:
             log.warning(
                 "returned %d jobs of dead node %s, failed or cancelled %d",

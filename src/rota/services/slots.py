@@ -19,7 +19,7 @@ from rota.runners.base import Runner, Work
 # Starts a work that has got its place; usually by handing it to the runner at once.
 Begin: TypeAlias = Callable[[Runner, Work], None]
 
-_RATE_WINDOW = 0.25
+_RATE_WINDOW = 0.05
 _FEW = 8
 
 
@@ -29,22 +29,27 @@ class _Places:
     def __init__(self, runner: Runner, ahead: int) -> None:
         self.runner = runner
         self.size = runner.capacity()
-        self._ahead = ahead
         self.waiting: deque[tuple[float, Work]] = deque()
-        self.running: dict[UUID, Work] = {}
+        self.running: set[Work] = set()
         self.ended = 0
-        self.rate = 0.0
+        self.prefetch = 0
+        self.few = _FEW  # when fewer than this wait, it's time to claim more
+        self._rate = 0.0
+        self._ahead = ahead
         self._since = 0.0
 
-    def measure(self, now: float) -> None:
+    def measure(self, now: float, limit: int) -> None:
         elapsed = now - self._since
-        if elapsed >= _RATE_WINDOW:
-            rate = self.ended / elapsed
-            self.rate = rate if rate > self.rate else (self.rate + rate) / 2
-            self.ended, self._since = 0, now
-            # A runner that pipelines is given so much more that it never runs dry, and nothing when
-            # its jobs are long.
-            self.size = self.runner.capacity() + min(self._ahead, int(self.rate * 0.02))
+        if elapsed < _RATE_WINDOW:
+            return
+        rate = self.ended / elapsed
+        self._rate = rate if rate > self._rate else (self._rate + rate) / 2
+        self.ended, self._since = 0, now
+        self.prefetch = prefetch(self._rate, limit)
+        self.few = max(_FEW, self.prefetch // 2)
+        # A runner that pipelines is given so much more that it never runs dry, and nothing when
+        # its jobs are long.
+        self.size = self.runner.capacity() + min(self._ahead, int(self._rate * 0.02))
 
 
 class Slots:
@@ -52,8 +57,7 @@ class Slots:
         self._settings = settings
         self._begin = begin
         self._places: dict[str, _Places] = {}
-        self._by_work: dict[UUID, _Places] = {}
-        self._suspect: UUID | None = None  # the one prime suspect that runs here
+        self._suspect: Work | None = None  # the one prime suspect that runs here
         self._suspects: deque[tuple[float, Work]] = deque()
 
     def add(self, name: str, runner: Runner, ahead: int = 0) -> None:
@@ -63,87 +67,82 @@ class Slots:
         """How many more jobs could be used soon."""
         demand = 0
         for places in self._places.values():
-            places.measure(now)
+            places.measure(now, self._settings.prefetch)
             held = len(places.running) + len(places.waiting)
-            demand += max(places.size - held + prefetch(places.rate, self._settings.prefetch), 0)
+            demand += max(places.size - held + places.prefetch, 0)
         return demand - len(self._suspects)
 
     def worth_claiming(self) -> int:
         """A claim for fewer than this would be more work than it brings."""
-        ahead = sum(prefetch(p.rate, self._settings.prefetch) for p in self._places.values())
-        return max(1, ahead // 2)
+        return max(1, sum(places.prefetch for places in self._places.values()) // 2)
 
     def busy(self) -> bool:
         return any(places.running or places.waiting for places in self._places.values())
 
     def put(self, work: Work, runner: str, now: float) -> None:
-        places = self._by_work[work.id] = self._places[runner]
+        work.place = self._places[runner]
         if runs_alone(work.crashes):
             if self._suspect is not None:
                 self._suspects.append((now, work))
                 return
-            self._suspect = work.id
+            self._suspect = work
+        self._enter(work, now)
+
+    def _enter(self, work: Work, since: float) -> None:
+        places = work.place
         if len(places.running) < places.size:
-            places.running[work.id] = work
+            places.running.add(work)
             self._begin(places.runner, work)
         else:
-            places.waiting.append((now, work))
+            places.waiting.append((since, work))
 
     def release(self, work: Work) -> bool:
         """Its place is free for the next. True when it's time to think of claiming more."""
-        places = self._by_work.pop(work.id, None)
-        if places is None:
+        places: _Places = work.place
+        if work not in places.running:
             return False
-        places.running.pop(work.id, None)
+        places.running.remove(work)
         places.ended += 1
-        if work.id == self._suspect:
+        if work is self._suspect:
             self._next_suspect()
-        if places.waiting:
-            _, following = places.waiting.popleft()
-            places.running[following.id] = following
+        waiting = places.waiting
+        if waiting and len(places.running) < places.size:
+            following = waiting.popleft()[1]
+            places.running.add(following)
             self._begin(places.runner, following)
-        few = max(_FEW, prefetch(places.rate, self._settings.prefetch) // 2)
-        return len(places.waiting) < few
+        return len(waiting) < places.few
 
     def _next_suspect(self) -> None:
         self._suspect = None
         if self._suspects:
             since, work = self._suspects.popleft()
-            places = self._by_work[work.id]
-            self._suspect = work.id
-            if len(places.running) < places.size:
-                places.running[work.id] = work
-                self._begin(places.runner, work)
-            else:
-                places.waiting.append((since, work))
+            self._suspect = work
+            self._enter(work, since)
 
     def find(self, id: UUID) -> Work | None:
-        places = self._by_work.get(id)
-        if places is None:
-            return None
-        return places.running.get(id) or next(
-            (work for _, work in (*places.waiting, *self._suspects) if work.id == id), None
-        )
+        """Among what runs or waits. By looking at all of it: rare, and there are few."""
+        return next((work for work in self._all() if work.id == id), None)
 
-    def runner_of(self, work: Work) -> Runner:
-        return self._by_work[work.id].runner
+    def _all(self) -> list[Work]:
+        waiting = [work for places in self._places.values() for _, work in places.waiting]
+        return [*self.running_works(), *waiting, *(work for _, work in self._suspects)]
 
     def take_waiting_since(self, moment: float) -> list[Work]:
         """What has waited for a place since before this moment, removed."""
         taken: list[Work] = []
-        for places in self._places.values():
-            while places.waiting and places.waiting[0][0] <= moment:
-                taken.append(places.waiting.popleft()[1])
-        while self._suspects and self._suspects[0][0] <= moment:
-            taken.append(self._suspects.popleft()[1])
-        for work in taken:
-            del self._by_work[work.id]
-            if work.id == self._suspect:
-                self._suspect = None
+        for waiting in (*(places.waiting for places in self._places.values()), self._suspects):
+            while waiting and waiting[0][0] <= moment:
+                taken.append(waiting.popleft()[1])
+        if self._suspect in taken:
+            self._next_suspect()
         return taken
 
+    def is_running(self, work: Work) -> bool:
+        places: _Places = work.place
+        return work in places.running
+
     def running_works(self) -> list[Work]:
-        return [work for places in self._places.values() for work in places.running.values()]
+        return [work for places in self._places.values() for work in places.running]
 
     def count_running(self) -> int:
         return sum(len(places.running) for places in self._places.values())

@@ -8,6 +8,7 @@ or the line, work resumes by itself.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from typing import Protocol
 
@@ -34,7 +35,7 @@ class Ticker:
     def __init__(self, service: Service) -> None:
         self.service = service
         self._wake = asyncio.Event()
-        self._stopping = False
+        self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
 
@@ -47,19 +48,22 @@ class Ticker:
 
     async def stop(self) -> None:
         """Lets the tick under way end, and starts no other."""
-        self._stopping = True
+        self._stopped.set()
         self._wake.set()
         if self._task is not None:
             await self._task
 
     async def _run(self) -> None:
-        while not self._stopping:
+        while not self._stopped.is_set():
             self._wake.clear()
             pause = await self._tick()
-            if pause > 0 and not self._stopping:
-                await self._wait(pause)
-            elif pause <= 0:
+            if pause <= 0:
                 await asyncio.sleep(0)
+            elif self._failures:
+                # Not shortened by a wake-up: hints would turn a broken database into a busy loop.
+                await _wait_for(self._stopped, pause)
+            else:
+                await _wait_for(self._wake, pause)
 
     async def _tick(self) -> float:
         try:
@@ -76,16 +80,14 @@ class Ticker:
     def _back_off(self, error: Exception) -> float:
         self._failures += 1
         expected = isinstance(error, StoreUnavailable)
-        if self._failures == 1 or not expected:
+        if self._failures == 1 or self._failures % 20 == 0:
             log.warning("%s: %s", self.service.name, error, exc_info=not expected)
-        pause = min(_FIRST_PAUSE * 2 ** min(self._failures - 1, 8), _LONGEST_PAUSE)
-        # Jitter, so that a thousand nodes don't come back in the same moment. A wake-up doesn't
-        # shorten it: hints would turn a broken database into a busy loop.
-        return -0.0 + pause * (0.5 + unit())
+        pause: float = min(_FIRST_PAUSE * 2.0 ** min(self._failures - 1, 8), _LONGEST_PAUSE)
+        # Jitter, so that a thousand nodes don't come back in the same moment.
+        return pause * (0.5 + unit())
 
-    async def _wait(self, seconds: float) -> None:
-        try:
-            async with asyncio.timeout(seconds):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+
+async def _wait_for(event: asyncio.Event, seconds: float) -> None:
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()

@@ -74,7 +74,7 @@ _overdue: OverdueTask | None = None
 
 
 def watch_overdue(overdue: OverdueTask | None) -> None:
-    global _overdue
+    global _overdue  # noqa: PLW0603 - signal handlers are a process's, not an object's
     _overdue = overdue
 
 

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -45,6 +45,7 @@ class Lease(Protocol):
 
     node_id: UUID
     clock: DatabaseClock
+    trusted_until: float  # monotonic
 
     @property
     def trusted(self) -> bool: ...
@@ -90,7 +91,7 @@ class Worker:
         self._reconcile = False
         self._to_mark: list[tuple[Runner, Work]] = []
         self._marking: asyncio.Task[None] | None = None
-        self.wake = lambda: None
+        self.wake: Callable[[], None] = lambda: None
         outcomes.ended = self._after_end
 
     # -- claiming
@@ -102,7 +103,7 @@ class Worker:
             await self._give_back_unknown()
         await self._refresh_lanes()
         self._give_back_overdue()
-        demand = self.slots.demand(self._loop.time()) - len(self._wheel)
+        demand = self.slots.demand(monotonic()) - len(self._wheel)
         if demand < self.slots.worth_claiming() or not self._lanes:
             return self._pause(full=False)
         wishes = self._wishes(demand)
@@ -134,39 +135,43 @@ class Worker:
             # It may have been committed: whatever it took must not be forgotten.
             self._reconcile = True
             raise
-        now = self._loop.time()
-        places = [(row["lane"], row["rank"], row["id"]) for row in rows]
-        self.cursors.advance(wishes, places, sent, now)
-        self._found = dict.fromkeys((wish.lane for wish in wishes), 0)
-        for lane, _, _ in places:
-            self._found[lane] += 1
+        self._note_found(wishes, rows, sent)
         if rows:
             self._take(node, rows)
         return len(rows)
 
+    def _note_found(self, wishes: list[LaneClaim], rows: list[Any], sent: float) -> None:
+        """Rows come ordered by rank and id: the last of each lane is where to go on from."""
+        found = dict.fromkeys((wish.lane for wish in wishes), 0)
+        last: dict[str, Any] = {}
+        if len(wishes) == 1 and rows:
+            found[wishes[0].lane], last[wishes[0].lane] = len(rows), rows[-1]
+        else:
+            for row in rows:
+                found[row["lane"]] += 1
+                last[row["lane"]] = row
+        self._found = found
+        places = [(lane, row["rank"], row["id"]) for lane, row in last.items()]
+        self.cursors.advance(wishes, places, sent, self._loop.time())
+
     def _take(self, node: UUID, rows: list[Any]) -> None:
+        token: int = rows[0]["token"]
         if node != self._lease.node_id or self.draining:
             # Meanwhile declared dead (then this is refused), or asked to stop.
-            self._outcomes.give_back([Returned(row["id"], row["token"]) for row in rows])
+            self._outcomes.give_back([Returned(row["id"], token) for row in rows])
             return
-        rows.sort(key=_by_rank)
-        self._outcomes.open_batch(rows[0]["token"], len(rows))
+        self._outcomes.open_batch(token, len(rows))
         for row in rows:
             self._accept(row)
         self._arm_wheel()
 
     def _accept(self, row: Any) -> None:
+        (id, task, payload, token, attempt, max_attempts, guarantee, timeout, crashes, due_at, key,
+         headers, early, _rank, _lane) = row  # fmt: skip
         work = Work(
-            row["id"], row["task"], row["payload"].encode(), row["token"],
-            row["attempt"], row["max_attempts"],
+            id, task, payload.encode(), token, attempt, max_attempts, _GUARANTEES[guarantee],
+            timeout, crashes, due_at, key, headers,
         )  # fmt: skip
-        work.guarantee = _GUARANTEES[row["guarantee"]]
-        work.timeout = row["timeout"]
-        work.crashes = row["crashes"]
-        work.due_at = row["due_at"]
-        work.key = row["key"]
-        work.headers = row["headers"]
-        early = row["early"]
         if early is not None and self._lease.clock.known:
             self._wheel.add(self._lease.clock.local(early), work)
         else:
@@ -176,16 +181,20 @@ class Worker:
 
     def _admit(self, work: Work) -> None:
         """It is due: to a place of its runner, now or when one is free."""
-        if self.draining or not self._lease.trusted:
+        if self.draining:
             self._outcomes.return_unstarted(work)
         else:
-            self.slots.put(work, self._tasks[work.task].runner, self._loop.time())
+            self.slots.put(work, self._tasks[work.task].runner, monotonic())
 
     def _begin(self, runner: Runner, work: Work) -> None:
         """It has got its place. What must be marked first is, together with others like it."""
-        if not needs_mark(work.guarantee, work.crashes) and self._lease.trusted:
+        if work.stopping is not None:
+            self._loop.call_soon(self._end_unstarted, work)
+            return
+        if monotonic() < self._lease.trusted_until and not needs_mark(work.guarantee, work.crashes):
             runner.run(work)
             return
+        # Without trust in our lease the mark asks the database, which decides.
         self._to_mark.append((runner, work))
         if self._marking is None or self._marking.done():
             self._marking = asyncio.create_task(self._mark_and_start())
@@ -200,8 +209,12 @@ class Worker:
                 if work.id in allowed and fresh and not self.draining and work.stopping is None:
                     runner.run(work)
                 else:
-                    self._outcomes.return_unstarted(work)
-                    self._after_end(work)
+                    self._end_unstarted(work)
+
+    def _end_unstarted(self, work: Work) -> None:
+        # Given back; if it was cancelled, that is where its cancellation is written.
+        self._outcomes.return_unstarted(work)
+        self._after_end(work)
 
     async def _mark(self, node: UUID, works: list[Work]) -> set[UUID]:
         try:
@@ -251,27 +264,26 @@ class Worker:
         return True
 
     def _stop(self, work: Work, reason: StopReason) -> None:
-        if self._is_marking(work):
-            work.stopping = reason  # its runner doesn't have it yet; looked at after the mark
+        if self.slots.is_running(work) and not self._is_marking(work):
+            work.place.runner.stop_work(work, reason)
         else:
-            self.slots.runner_of(work).stop_work(work, reason)
+            work.stopping = reason  # no runner has it yet: looked at before one gets it
 
     # -- giving back
 
     def _give_back_overdue(self) -> None:
         """Due jobs that found no slot here for a while may find one elsewhere."""
-        for work in self.slots.take_waiting_since(self._loop.time() - _HOLD_SECONDS):
+        for work in self.slots.take_waiting_since(monotonic() - _HOLD_SECONDS):
             self._outcomes.return_unstarted(work)
 
     async def _give_back_unknown(self) -> None:
         node = self._lease.node_id
-        held = await self._store.open_batches(node)
-        unknown = set(held) - self._outcomes.known_batches()
-        for token in unknown:
-            await self._store.give_back(node, [Returned(id, token) for id in held[token]])
+        unknown = sorted(await self._store.open_batches(node) - self._outcomes.known_batches())
         if unknown:
-            await self._store.close_batches(node, sorted(unknown))
-            log.warning("gave back %d batches whose claim was never answered", len(unknown))
+            jobs = await self._store.jobs_of_batches(node, unknown)
+            await self._store.give_back(node, jobs)
+            await self._store.close_batches(node, unknown)
+            log.warning("gave back %d jobs whose claim was never answered", len(jobs))
         self._reconcile = False
 
     async def _refresh_lanes(self) -> None:
@@ -301,7 +313,3 @@ class Worker:
 
     def add_runner(self, name: str, runner: Runner) -> None:
         self.slots.add(name, runner)
-
-
-def _by_rank(row: Any) -> Any:
-    return row["rank"]

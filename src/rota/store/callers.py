@@ -12,10 +12,10 @@ from typing import Any
 import msgspec
 
 from rota.errors import ConfigError, SchemaMismatch, SubmitError
+from rota.store.database import REFUSED
 from rota.store.rows import NewJob, Submitted
 
-# Our own SQLSTATEs, and what a missing schema or function says.
-_REFUSED = "RT001"
+# What a missing schema or function says.
 _MISSING = {"3F000", "42883", "42P01"}
 
 _SUPPORTED = (
@@ -111,20 +111,20 @@ def _describe(connection: Any) -> str:
 
 
 def _tuples() -> Any:
-    from psycopg.rows import tuple_row  # noqa: PLC0415 - there, as the connection is psycopg's
+    from psycopg.rows import tuple_row
 
     return tuple_row
 
 
 def _text(schema: str) -> Any:
-    from sqlalchemy import text  # noqa: PLC0415 - there, as the connection is SQLAlchemy's
+    from sqlalchemy import text
 
     return text(_statement(schema, ":jobs"))
 
 
 def _translated(error: Exception, schema: str) -> Exception:
     state = _sqlstate(error)
-    if state == _REFUSED:
+    if state == REFUSED:
         return SubmitError(str(error).splitlines()[0].partition("rota: ")[2] or str(error))
     if state in _MISSING:
         return SchemaMismatch(

@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from rota.config import Settings
-from rota.errors import ConfigError, StoreUnavailable
+from rota.errors import ConfigError, StoreUnavailable, SubmitError
 from rota.store.queries import load_queries
 
 Connection: TypeAlias = Any  # asyncpg's, pooled or not
@@ -34,6 +34,8 @@ PINNED_PLANS = {
     "enable_mergejoin": "off",
     "plan_cache_mode": "force_generic_plan",
 }
+
+REFUSED = "RT001"  # the SQLSTATE of what rota.submit_jobs() refuses
 
 # What a restart, a failover, a cut line or an overloaded server look like. Everything else is a bug
 # or bad input, and must not be retried.
@@ -126,7 +128,7 @@ class Database:
             try:
                 async with asyncio.timeout(5):
                     await pool.close()
-            except (TimeoutError, *TRANSIENT):
+            except TRANSIENT:
                 pool.terminate()
 
     @contextlib.asynccontextmanager
@@ -179,3 +181,7 @@ def translated_errors(url: str) -> Any:
     except TRANSIENT as error:
         detail = str(error) or type(error).__name__
         raise StoreUnavailable(f"the database could not be reached: {detail}") from error
+    except asyncpg.PostgresError as error:
+        if error.sqlstate == REFUSED:
+            raise SubmitError(str(error.args[0]).removeprefix("rota: ")) from error
+        raise

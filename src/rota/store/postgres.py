@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
@@ -14,7 +14,7 @@ from rota.model import Job, Node, Queue, State
 from rota.store.database import Database
 from rota.store.rows import NewJob, Submitted, lane_name, to_job, to_node, to_queue
 
-_RANK_EPOCH = datetime(2000, 1, 1, tzinfo=timezone.utc)
+_RANK_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PRIORITY_STEP = 60_000_000  # microseconds of waiting that a point of priority is worth
 
@@ -138,6 +138,18 @@ class JobStore:
         rows = await self.database.fetch("find_dead", namespace, task, queue, error, limit)
         return [row[0] for row in rows]
 
+    async def count_dead(
+        self, namespace: str, *, task: str | None, queue: str | None
+    ) -> list[dict[str, Any]]:
+        """The dead-letter list by task and kind of error, the most frequent first."""
+        rows = await self.database.fetch("count_dead", namespace, task, queue)
+        return [dict(row) for row in rows]
+
+    async def now(self) -> datetime:
+        """The database's time, the only one that counts."""
+        now: datetime = await self.database.fetchval("now")
+        return now
+
     async def explain_job(self, namespace: str, id: UUID) -> dict[str, Any] | None:
         rows = await self.database.fetch("explain_job", namespace, id)
         return dict(rows[0]) if rows else None
@@ -156,7 +168,7 @@ class JobStore:
         return bool(await self.database.fetch("resume_queue", namespace, name))
 
 
-class _Undo(Exception):  # noqa: N818 - a signal to roll back, not an error
+class _Undo(Exception):
     pass
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 
-from rota.errors import RotaError
+from rota.errors import StoreUnavailable
 from rota.store.postgres import JobStore
 from rota.store.rows import NewJob, Submitted
 
@@ -36,7 +36,7 @@ class Submitter:
             try:
                 await self._flush(taken)
             except Exception as error:  # noqa: BLE001 - handed to the callers who wait for it
-                if len(taken) == 1 or isinstance(error, RotaError):
+                if len(taken) == 1 or isinstance(error, StoreUnavailable):
                     _fail(taken, error)
                 else:
                     await self._flush_one_by_one(taken)

@@ -29,11 +29,11 @@ class LaneClaim(msgspec.Struct, frozen=True):
 
 
 class Succeeded(msgspec.Struct):
-    """Microseconds are by the node's monotonic clock; moments are made of them in SQL."""
+    """Seconds are by the node's monotonic clock; moments are made of them in SQL."""
 
     id: UUID
     token: int
-    ran: int
+    ran: float
     ended: float  # monotonic seconds
     result: str | None = None
     error: str | None = None
@@ -48,7 +48,7 @@ class Ended(msgspec.Struct):
     entry: str | None
     error: str | None
     crashes: int
-    ran: int
+    ran: float
     ended: float
 
 
@@ -60,7 +60,7 @@ class Retried(msgspec.Struct):
     delay: float
     entry: str | None
     crashes: int
-    ran: int
+    ran: float
     ended: float
 
 
@@ -109,7 +109,7 @@ class WorkStore:
             [job.result for job in jobs],
             [job.error for job in jobs],
             [job.ran for job in jobs],
-            [int((now - job.ended) * 1e6) for job in jobs],
+            [now - job.ended for job in jobs],
         )
 
     async def finish_ended(
@@ -126,7 +126,7 @@ class WorkStore:
             [job.error for job in jobs],
             [job.crashes for job in jobs],
             [job.ran for job in jobs],
-            [int((now - job.ended) * 1e6) for job in jobs],
+            [now - job.ended for job in jobs],
         )
 
     async def finish_retried(
@@ -142,7 +142,7 @@ class WorkStore:
             [job.entry for job in jobs],
             [job.crashes for job in jobs],
             [job.ran for job in jobs],
-            [int((now - job.ended) * 1e6) for job in jobs],
+            [now - job.ended for job in jobs],
         )
 
     async def give_back(
@@ -154,8 +154,12 @@ class WorkStore:
     async def close_batches(self, node: UUID, tokens: Sequence[int]) -> None:
         await self.database.fetch("close_batches", node, tokens)
 
-    async def open_batches(self, node: UUID) -> dict[int, list[UUID]]:
-        return dict(await self.database.fetch("open_batches", node))
+    async def open_batches(self, node: UUID) -> set[int]:
+        return {row[0] for row in await self.database.fetch("open_batches", node)}
+
+    async def jobs_of_batches(self, node: UUID, tokens: Sequence[int]) -> list[Returned]:
+        rows = await self.database.fetch("jobs_of_batches", node, tokens)
+        return [Returned(*row) for row in rows]
 
     async def save_progress(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int], progress: Sequence[str]
@@ -195,6 +199,9 @@ class UpkeepStore:
 
     async def declare_dead(self) -> list[Any]:
         return await self.database.fetch("declare_dead")
+
+    async def note_strays(self) -> int:
+        return len(await self.database.fetch("note_strays"))
 
     async def make_days(self, ahead: int) -> int:
         count: int = await self.database.fetchval("make_days", ahead)

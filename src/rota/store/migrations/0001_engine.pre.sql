@@ -187,12 +187,16 @@ create table rota.submit_key (
     primary key (namespace, key)
 );
 
--- What each node holds, one row per claimed batch: tells the reaper what a dead node leaves behind.
+-- What each node holds, one row per claimed batch and lane: where in the lane the reaper finds what a
+-- dead node leaves behind. Not the ids themselves: a few hundred of them cost more than the claim.
 create table rota.batch (
-    token      bigint primary key,
+    token      bigint not null,
+    lane       text collate "C" not null,
     node       uuid not null,
+    low        bigint not null,   -- ranks
+    high       bigint not null,
     claimed_at timestamptz not null default rota.now(),
-    ids        uuid[] not null
+    primary key (token, lane)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 create index batch_node on rota.batch (node);
 

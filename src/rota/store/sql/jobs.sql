@@ -125,6 +125,18 @@ where namespace = $1
 order by finished_at
 limit $5;
 
+-- name: count_dead
+select task, error ->> 'type' as error, count(*) as count, max(finished_at) as last_at
+from rota.dead
+where namespace = $1
+  and ($2::text is null or task = $2)
+  and ($3::text is null or rota.queue_of(lane) = $3)
+group by 1, 2
+order by 3 desc, 1, 2;
+
+-- name: now
+select rota.now();
+
 -- name: explain_job
 -- The facts behind a job's "why isn't it running": judged in core, all read in one snapshot.
 select j.id, j.task, j.lane, j.state, j.due_at, j.attempt, j.max_attempts, j.started_at, j.finished_at, j.cancel_at,

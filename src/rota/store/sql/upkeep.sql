@@ -40,27 +40,41 @@ returning n.id, n.name, n.host, n.pid, extract(epoch from rota.now() - n.heartbe
 
 -- name: take_abandoned
 -- Batches whose node is dead, stopped or unknown. Locked until the reaper's transaction ends.
-select b.token, b.node, b.ids from rota.batch as b
+select b.token, b.lane, b.node from rota.batch as b
 where not exists (select from rota.node as n where n.id = b.node and n.state in ('live', 'draining'))
+order by b.node
 limit $1
 for update skip locked;
 
 -- name: held_jobs
+-- What a node still holds of these batches. A row that its last commit has locked is passed over;
+-- its batch then stays for the next look.
 select p.id, p.token, p.attempt, p.max_attempts, p.guarantee, p.crashes,
        p.started_at is not null as started, p.cancel_at is not null as cancelled,
-       (extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at)) * 1000000)::bigint as ran
-from unnest($2::uuid[], $3::bigint[]) as h(id, token)
-join rota.present as p on p.id = h.id and p.token = h.token
-where p.node = $1 and p.state = 4
+       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+from unnest($2::bigint[], $3::text[]) as t(token, lane)
+join rota.batch as b on b.token = t.token and b.lane = t.lane
+join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
+where p.token = b.token and p.node = $1 and b.node = $1 and p.state = 4
 for update of p skip locked;
 
 -- name: close_reaped
--- Batches of which nothing is held any more. What was locked by its old node's last commit, and so
--- was passed over, keeps its batch for the next look.
 delete from rota.batch as b
-where b.token = any($2::bigint[]) and b.node = $1
-  and not exists (select from unnest(b.ids) as h(id) join rota.present as p on p.id = h.id
-                  where p.token = b.token and p.node = b.node and p.state = 4);
+using unnest($2::bigint[], $3::text[]) as t(token, lane)
+where b.token = t.token and b.lane = t.lane and b.node = $1
+  and not exists (select from rota.present as p
+                  where p.lane = b.lane and p.rank between b.low and b.high
+                    and p.token = b.token and p.node = $1 and p.state = 4);
+
+-- name: note_strays
+-- What runs without a batch to find it by. There should be none; if there ever is, the reaper is told.
+insert into rota.batch (token, lane, node, low, high)
+select p.token, p.lane, p.node, min(p.rank), max(p.rank) from rota.present as p
+where p.state = 4 and not exists (
+    select from rota.batch as b where b.token = p.token and b.lane = p.lane and b.node = p.node)
+group by p.token, p.lane, p.node
+on conflict do nothing
+returning token;
 
 -- name: make_days
 select count(*) filter (where rota.make_day((rota.now() at time zone 'UTC')::date + ahead))

@@ -28,14 +28,15 @@ with wanted as (
     set state = 4, node = $1, token = (select nextval('rota.token')), attempt = p.attempt + 1,
         claimed_at = rota.now(), started_at = null, progress = null
     where p.ctid = any(array(select at from picked))
-    returning p.id, p.rank, p.lane, p.task, p.payload, p.due_at, p.token, p.attempt, p.max_attempts,
-              p.guarantee, p.timeout, p.crashes, p.headers, p.key,
-              case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early
+    returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout,
+              p.crashes, p.due_at, p.key, p.headers,
+              case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early,
+              p.rank, p.lane
 ), noted as (
-    insert into rota.batch (token, node, ids)
-    select token, $1, array_agg(id) from claimed group by token
+    insert into rota.batch (token, lane, node, low, high)
+    select token, lane, $1, min(rank), max(rank) from claimed group by token, lane
 )
-select * from claimed;
+select * from claimed order by rank, id;
 
 -- name: mark_started
 -- Before at_most_once jobs, and jobs that were lost before, really start: so that a reaper can tell
@@ -46,20 +47,20 @@ where p.id = s.id and p.token = s.token and p.node = $1 and p.state = 4 and p.ca
 returning p.id;
 
 -- name: finish_succeeded
--- ran, ago: microseconds by the node's monotonic clock (how long it ran, how long ago it ended);
+-- ran, ago: seconds by the node's monotonic clock (how long it ran, how long ago it ended);
 -- the moments themselves are the database's.
 with done as (
-    select * from unnest($2::uuid[], $3::bigint[], $4::json[], $5::json[], $6::bigint[], $7::bigint[])
+    select * from unnest($2::uuid[], $3::bigint[], $4::json[], $5::json[], $6::float8[], $7::float8[])
         as d(id, token, result, error, ran, ago)
 ), gone as (
     delete from rota.present as p using done as d
     where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
-    returning p.*, d.result, d.error, rota.now() - d.ago * interval '1 microsecond' as ended, d.ran
+    returning p.*, d.result, d.error, rota.now() - d.ago * interval '1 second' as ended, d.ran
 ), kept as (
     insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
         schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
         key, step, share, payload, headers, progress, attempts, result, error)
-    select id, token, due_at, created_at, ended - ran * interval '1 microsecond', ended, node, workflow_id,
+    select id, token, due_at, created_at, ended - ran * interval '1 second', ended, node, workflow_id,
         schedule_id, timeout, 5, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
         key, step, share, payload, headers, progress, attempts, result, error
     from gone
@@ -72,18 +73,18 @@ select count(*) from kept;
 -- job's list of attempts, of which the last 20 are kept.
 with done as (
     select * from unnest($2::uuid[], $3::bigint[], $4::smallint[], $5::jsonb[], $6::json[], $7::smallint[],
-                         $8::bigint[], $9::bigint[])
+                         $8::float8[], $9::float8[])
         as d(id, token, state, entry, error, crashes, ran, ago)
 ), gone as (
     delete from rota.present as p using done as d
     where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
     returning p.*, d.state as ended_as, d.entry, d.error, d.crashes as crashed,
-              rota.now() - d.ago * interval '1 microsecond' as ended, d.ran
+              rota.now() - d.ago * interval '1 second' as ended, d.ran
 ), row as (
-    select id, token, due_at, created_at, ended - ran * interval '1 microsecond' as started_at,
+    select id, token, due_at, created_at, ended - ran * interval '1 second' as started_at,
         ended as finished_at, node, workflow_id, schedule_id, timeout, ended_as as state, priority, guarantee,
         attempt, max_attempts, crashed as crashes, namespace, lane, task, key, step, share, payload, headers,
-        progress, rota.add_attempt(attempts, entry, ended - ran * interval '1 microsecond', ended) as attempts,
+        progress, rota.add_attempt(attempts, entry, ended - ran * interval '1 second', ended) as attempts,
         null::json as result, error
     from gone
 ), buried as (
@@ -105,13 +106,13 @@ select (select count(*) from buried) + (select count(*) from kept);
 -- Back to the future, due after `delay` seconds; at once ready again when nothing is to be waited for.
 with done as (
     select * from unnest($2::uuid[], $3::bigint[], $4::double precision[], $5::jsonb[], $6::smallint[],
-                         $7::bigint[], $8::bigint[])
+                         $7::float8[], $8::float8[])
         as d(id, token, delay, entry, crashes, ran, ago)
 ), again as (
     update rota.present as p
     set state = 3, node = null, claimed_at = null, started_at = null, crashes = d.crashes,
         attempts = rota.add_attempt(p.attempts, d.entry,
-            rota.now() - (d.ran + d.ago) * interval '1 microsecond', rota.now() - d.ago * interval '1 microsecond')
+            rota.now() - (d.ran + d.ago) * interval '1 second', rota.now() - d.ago * interval '1 second')
     from done as d
     where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4 and d.delay <= 0
     returning p.namespace, p.lane, p.rank
@@ -125,8 +126,8 @@ with done as (
     select id, rota.now() + make_interval(secs => delay), created_at, workflow_id, schedule_id, timeout,
         rota.shard_of(id, (select value from rota.setting where name = 'shards')), priority,
         guarantee, attempt, max_attempts, crashed, namespace, lane, task, key, step, share, payload, headers,
-        rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 microsecond',
-                         rota.now() - ago * interval '1 microsecond')
+        rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 second',
+                         rota.now() - ago * interval '1 second')
     from gone
     returning 1
 ), hinted as (
@@ -167,7 +168,12 @@ select (select count(*) from again) + (select count(*) from kept) + 0 * (select 
 delete from rota.batch where node = $1 and token = any($2::bigint[]);
 
 -- name: open_batches
-select token, ids from rota.batch where node = $1;
+select distinct token from rota.batch where node = $1;
+
+-- name: jobs_of_batches
+select p.id, p.token from rota.batch as b
+join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
+where b.node = $1 and b.token = any($2::bigint[]) and p.token = b.token and p.node = $1 and p.state = 4;
 
 -- name: save_progress
 update rota.present as p set progress = s.progress

@@ -1,0 +1,145 @@
+"""`rota jobs dead|retry|discard`: the dead-letter list, and ways off it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from uuid import UUID
+
+import typer
+
+from rota.cli.jobs import Ids, Limit, QueueOption, TaskOption, each, report, show_list
+from rota.cli.jobs import database_now as now_of
+from rota.cli.output import plain, table
+from rota.cli.session import Session, command
+from rota.cli.times import relative
+from rota.errors import ConfigError
+
+Failed = Annotated[bool, typer.Option("--failed", help="All failed jobs, or those that match:")]
+ErrorOption = Annotated[str | None, typer.Option("--error", help="Only with this type of error.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
+
+_MOST = 10_000
+
+
+def add_to(group: typer.Typer) -> None:
+    command(group, "dead")(dead)
+    command(group, "retry")(retry)
+    command(group, "discard")(discard)
+
+
+def dead(
+    session: Session,
+    task: TaskOption = None,
+    queue: QueueOption = None,
+    rows: Annotated[bool, typer.Option("--list", help="The jobs, one by one.")] = False,
+    limit: Limit = 50,
+) -> None:
+    """The dead-letter list: jobs that failed for good, by task and type of error."""
+    screen = session.screen
+    if rows:
+        jobs = session.app.jobs
+        show_list(
+            session, session.run(jobs.list(state="failed", task=task, queue=queue, limit=limit))
+        )
+        return
+    counts = session.run(_count(session, task, queue))
+    if screen.as_json:
+        screen.json(counts)
+        return
+    if not counts:
+        screen.note("No failed jobs.")
+        return
+    now = session.run(now_of(session))
+    shown = table("task", "error", "count", "last", right=["count"])
+    for row in counts:
+        error = plain(row["error"] or "-")
+        shown.add_row(plain(row["task"]), error, f"{row['count']:,}", relative(row["last_at"], now))
+    screen.show(shown)
+    screen.note("Run them again: rota jobs retry --failed [--task T] [--error TYPE]")
+
+
+async def _count(session: Session, task: str | None, queue: str | None) -> list[dict[str, Any]]:
+    store = await session.app.store()
+    return await store.count_dead(session.app.settings.namespace, task=task, queue=queue)
+
+
+def retry(
+    session: Session,
+    ids: Ids = None,
+    failed: Failed = False,
+    task: TaskOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    limit: Limit = _MOST,
+    yes: Yes = False,
+) -> None:
+    """Run failed jobs again, now: by their ids, or by a filter."""
+    retried: list[UUID] = []
+
+    async def one(job_id: UUID) -> None:
+        await session.app.jobs.retry(job_id)
+        retried.append(job_id)
+
+    async def many(chosen: list[UUID]) -> list[UUID]:
+        store = await session.app.store()
+        return await store.retry_jobs(session.app.settings.namespace, chosen)
+
+    if _by_id(ids, failed, task, queue, error):
+        each(session, ids or [], one, {"retried": retried})
+    elif chosen := _choose(session, "retry", yes, limit, task=task, queue=queue, error=error):
+        report(session, {"retried": session.run(many(chosen))})
+    else:
+        report(session, {"retried": []})
+
+
+def discard(
+    session: Session,
+    ids: Ids = None,
+    failed: Failed = False,
+    task: TaskOption = None,
+    queue: QueueOption = None,
+    error: ErrorOption = None,
+    limit: Limit = _MOST,
+    yes: Yes = False,
+) -> None:
+    """Take failed jobs off the dead-letter list for good: by their ids, or by a filter."""
+    discarded: list[UUID] = []
+
+    async def one(job_id: UUID) -> None:
+        if not await session.app.jobs.discard([job_id]):
+            job = await session.app.jobs.get(job_id)
+            raise ConfigError(f"job {job_id} can't be discarded: it is {job.state}, not failed")
+        discarded.append(job_id)
+
+    if _by_id(ids, failed, task, queue, error):
+        each(session, ids or [], one, {"discarded": discarded})
+    elif chosen := _choose(session, "discard", yes, limit, task=task, queue=queue, error=error):
+        report(session, {"discarded": session.run(session.app.jobs.discard(chosen))})
+    else:
+        report(session, {"discarded": []})
+
+
+def _by_id(ids: list[UUID] | None, failed: bool, *filters: str | None) -> bool:
+    """Whether the jobs are named; otherwise they are described."""
+    described = failed or any(filters)
+    if bool(ids) == described:
+        raise typer.BadParameter("give either ids, or --failed with or without a filter",
+                                 param_hint="ID")  # fmt: skip
+    return bool(ids)
+
+
+def _choose(
+    session: Session, verb: str, yes: bool, limit: int, **filters: str | None
+) -> list[UUID]:
+    """The failed jobs that match, if the person at the terminal agrees."""
+    if session.screen.as_json and not yes:
+        raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
+    found = session.run(session.app.jobs.dead_letters(**filters, limit=limit))
+    if not found:
+        session.screen.note("No failed jobs match.")
+        return []
+    if not yes:
+        jobs = "1 failed job" if len(found) == 1 else f"{len(found):,} failed jobs"
+        first = "the oldest " if len(found) == limit else ""
+        typer.confirm(f"{verb.capitalize()} {first}{jobs}?", abort=True, err=True)
+    return found

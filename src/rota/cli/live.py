@@ -1,0 +1,232 @@
+"""What `rota dev` shows: a banner, then a line per ended attempt, as many as one can read."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import time
+from collections import Counter
+from typing import Any
+from urllib.parse import urlsplit
+
+import msgspec
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+import rota
+from rota.app import App
+from rota.cli.output import STYLES, Screen, first_line, plain
+from rota.cli.times import duration
+from rota.config import Settings
+from rota.core.lifecycle import End, TryAgain, Verdict
+from rota.model import Outcome, OutcomeKind, State
+from rota.node import Node
+from rota.runners.base import Work
+from rota.task import Task
+
+_PERIOD = 1.0  # seconds
+_READABLE = 12  # lines in a period; of failures so many more
+
+_SAMPLES: dict[Any, Any] = {str: "...", int: 1, float: 1.5, bool: True, list: [], dict: {}}
+
+
+class DevNode(Node):
+    """A node that migrates its database, and tells the terminal what happens."""
+
+    def __init__(self, app: App, teller: Teller) -> None:
+        super().__init__(app)
+        self._teller = teller
+
+    async def start(self) -> None:
+        await self.app.migrate()
+        await super().start()
+        self._outcomes.observers.append(self._teller.ended)
+        self._teller.up()
+
+    def request_stop(self) -> None:
+        self._teller.stopping(self.count_running(), again=self._stop_requested.is_set())
+        super().request_stop()
+
+
+class Teller:
+    """The voice of a node in a terminal; with --json, one JSON object per line."""
+
+    def __init__(self, screen: Screen, reference: str, app: App) -> None:
+        self._screen = screen
+        self._reference = reference
+        self._app = app
+        self._shown: Counter[bool] = Counter()  # in this period, by whether it was a success
+        self._held: Counter[str] = Counter()
+        self._log = logging.getLogger("rota.dev")
+
+    def starting(self) -> None:
+        handler = _TerminalHandler(self._screen.err if self._screen.as_json else self._screen.out)
+        logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+        logging.getLogger("rota").setLevel(logging.WARNING)
+        self._log.setLevel(logging.INFO)
+        if not self._app.settings.database_url:
+            self._screen.note("Starting the embedded PostgreSQL ...")
+
+    def up(self) -> None:
+        where = describe_database(self._app.settings)
+        tasks = list(self._app.tasks.values())
+        if self._screen.as_json:
+            listed = [
+                {"name": task.name, "queue": task.options_.queue,
+                 "guarantee": task.options_.guarantee.label} for task in tasks
+            ]  # fmt: skip
+            self._screen.json_line(
+                {"event": "up", "app": self._reference, "database": where, "tasks": listed}
+            )
+        else:
+            self._screen.show(banner(self._reference, where, tasks))
+            self._screen.say("")
+
+    def stopping(self, running: int, *, again: bool) -> None:
+        if self._screen.as_json:
+            self._screen.json_line({"event": "stopping", "running": running, "now": again})
+        elif again:
+            self._screen.note("Stopping at once.")
+        else:
+            waits = (
+                f"; waiting for {running} running jobs (Ctrl-C again: at once)" if running else ""
+            )
+            self._screen.note(f"Stopping{waits}.")
+
+    def ended(self, work: Work, outcome: Outcome, verdict: Verdict) -> None:
+        """An observer: whatever can fail, such as the terminal, happens after it has returned."""
+        loop = asyncio.get_running_loop()
+        seconds = time.monotonic() - work.started if work.started else None
+        if self._screen.as_json:
+            loop.call_soon(self._screen.json_line, _event(work, outcome, verdict, seconds))
+            return
+        good = outcome.kind is OutcomeKind.SUCCEEDED
+        if not self._shown and not self._held:
+            loop.call_later(_PERIOD, self._end_period)
+        if self._shown[good] < _READABLE:
+            self._shown[good] += 1
+            loop.call_soon(self._say, _line(work, outcome, verdict, seconds))
+        else:
+            self._held[outcome.kind.label] += 1
+
+    def _end_period(self) -> None:
+        held, self._held = self._held, Counter()
+        self._shown.clear()
+        if held:
+            kinds = ", ".join(f"{count:,} {kind}" for kind, count in held.most_common())
+            self._say(Text(f"... and {held.total():,} more: {kinds}", style="dim"))
+
+    def _say(self, line: Text) -> None:
+        self._log.info("%s", line)
+
+
+class _TerminalHandler(logging.Handler):
+    """Everything that is logged goes to the terminal, each line with its time."""
+
+    _clock = logging.Formatter(datefmt="%H:%M:%S")
+
+    def __init__(self, console: Console) -> None:
+        super().__init__()
+        self._console = console
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = Text(self._clock.formatTime(record, self._clock.datefmt), style="dim")
+            line = Text.assemble(line, "  ", self._message(record))
+            self._console.print(line, soft_wrap=True)
+        except Exception:  # noqa: BLE001 - logging's own way out
+            self.handleError(record)
+
+    def _message(self, record: logging.LogRecord) -> Text:
+        if isinstance(record.args, tuple) and record.args and isinstance(record.args[0], Text):
+            return record.args[0]
+        style = "red" if record.levelno >= logging.ERROR else (
+            "yellow" if record.levelno >= logging.WARNING else "")  # fmt: skip
+        text = f"{record.name}: {record.getMessage()}"
+        if record.exc_info:
+            text += "\n" + self._clock.formatException(record.exc_info)
+        return Text(plain(text), style=style)
+
+
+def _line(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None) -> Text:
+    kind = outcome.kind.label
+    dead = isinstance(verdict, End) and verdict.state is State.FAILED
+    took = f" in {duration(seconds)}" if seconds is not None else ""
+    line = Text(f"{work.task:<20} ")
+    line.append(
+        "failed" if dead else kind.replace("_", " "), style=STYLES["failed" if dead else kind]
+    )
+    line.append(took)
+    failure = verdict.failure if isinstance(verdict, End) else outcome.failure
+    if failure is not None and outcome.kind is not OutcomeKind.CANCELLED:
+        line.append(f": {plain(first_line(f'{failure.type}: {failure.message}'))}", style="red")
+    if isinstance(verdict, TryAgain):
+        line.append(f", attempt {work.attempt} of {work.max_attempts}", style="yellow")
+        line.append(f", again in {duration(verdict.delay)}", style="yellow")
+    return line.append(f"  {work.id}", style="dim")
+
+
+def _event(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None) -> dict[str, Any]:
+    failure = verdict.failure if isinstance(verdict, End) else outcome.failure
+    return {
+        "event": "ended",
+        "id": work.id,
+        "task": work.task,
+        "attempt": work.attempt,
+        "outcome": outcome.kind.label,
+        "seconds": seconds,
+        "error": {"type": failure.type, "message": failure.message} if failure else None,
+        "retry_in": verdict.delay if isinstance(verdict, TryAgain) else None,
+    }
+
+
+def describe_database(settings: Settings) -> str:
+    """Where it is, for people. Without a password, and without what else a URL may carry."""
+    if not settings.database_url:
+        return f"embedded PostgreSQL in {settings.data_dir}"
+    url = urlsplit(settings.database_url)
+    access, _, hosts = url.netloc.rpartition("@")
+    user = access.partition(":")[0]
+    return f"{url.scheme}://{user + '@' if user else ''}{hosts}{url.path}"
+
+
+def banner(reference: str, where: str, tasks: list[Task[..., Any]]) -> Table:
+    shown = Table.grid(padding=(0, 2, 0, 0))
+    shown.add_column(style="dim", no_wrap=True)
+    shown.add_column(overflow="fold")
+    shown.add_row(Text("rota", style="bold green"), Text(f"{rota.__version__} runs {reference}"))
+    shown.add_row("database", plain(where))
+    listed = Table.grid(padding=(0, 2, 0, 0))
+    for task in tasks:
+        options = task.options_
+        listed.add_row(
+            Text(task.name, style="bold"), f"queue {options.queue}", options.guarantee.label
+        )
+    shown.add_row("tasks", listed if tasks else Text("none: add @app.task functions"))
+    if tasks:
+        shown.add_row("try", Text(f"rota jobs submit {tasks[0].name} '{sample(tasks[0])}'"))
+    shown.add_row("", Text("rota jobs list"))
+    shown.add_row("stop", "Ctrl-C")
+    return shown
+
+
+def sample(task: Task[..., Any]) -> str:
+    """Arguments that this task might take, as JSON."""
+    required = {
+        name: parameter
+        for name, parameter in inspect.signature(task.function, eval_str=False).parameters.items()
+        if name != task.arguments.context_parameter
+        and parameter.default is inspect.Parameter.empty
+        and parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    }
+    values = {name: _sample_value(parameter.annotation) for name, parameter in required.items()}
+    return msgspec.json.format(msgspec.json.encode(values), indent=-1).decode()
+
+
+def _sample_value(annotation: Any) -> Any:
+    for kind, value in _SAMPLES.items():
+        if annotation in (kind, kind.__name__) or getattr(annotation, "__origin__", None) is kind:
+            return value
+    return "..."

@@ -1,0 +1,45 @@
+"""`rota nodes`: who is in the cluster."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.jobs import database_now
+from rota.cli.output import plain, state, table
+from rota.cli.session import Session, command
+from rota.cli.times import relative, rough
+
+
+def add_to(group: typer.Typer) -> None:
+    command(group, "nodes")(list_nodes)
+
+
+def list_nodes(
+    session: Session,
+    ended: Annotated[
+        bool, typer.Option("--all", help="Also those that stopped or died recently.")
+    ] = False,
+) -> None:
+    """The nodes of the cluster: what they do, and when they were last heard of."""
+    screen = session.screen
+    nodes = session.run(session.app.nodes.list(ended=ended))
+    if screen.as_json:
+        screen.json(nodes)
+        return
+    if not nodes:
+        screen.note("No node is alive. Start one: rota dev, or rota start module:app")
+        return
+    now = session.run(database_now(session))
+    rows = table("name", "state", "roles", "queues", "capabilities", "running", "slots", "heard",
+                 "started", "version", right=["running", "slots", "heard"],
+                 whole=["name"])  # fmt: skip
+    for node in nodes:
+        rows.add_row(
+            plain(node.name), state(node.state), ", ".join(node.roles),
+            ", ".join(node.queues) or "all", ", ".join(node.capabilities) or "-",
+            f"{node.running:,}", f"{node.slots:,}", f"{rough(max(node.heartbeat_age, 0))} ago",
+            relative(node.started_at, now), node.version,
+        )  # fmt: skip
+    screen.show(rows)

@@ -1,0 +1,174 @@
+"""`rota jobs submit`: make a job by hand, and follow it to its end if wanted."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+import typer
+from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+
+from rota.app import App
+from rota.cli.output import Screen, plain, pretty
+from rota.cli.session import Session, command
+from rota.cli.times import parse_duration, parse_moment
+from rota.core.explain import Explanation
+from rota.handle import JobFailed, JobHandle
+from rota.model import Job, State
+
+_EXPLAIN_EVERY = 2.0
+# Reasons not to start that a person can do something about.
+_BLOCKED = {"no_worker", "no_worker_for_lane", "task_unknown", "queue_paused", "no_scheduler"}
+
+
+def add_to(group: typer.Typer) -> None:
+    command(group, "submit")(submit)
+
+
+def submit(
+    session: Session,
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Its registered name.")],
+    payload: Annotated[
+        str,
+        typer.Argument(
+            metavar="PAYLOAD",
+            help="The arguments as a JSON object; @FILE reads it from a file, - from the input.",
+        ),
+    ] = "{}",
+    at: Annotated[
+        str | None, typer.Option(metavar="TIME", help="When, e.g. 2027-01-31T09:00:00+01:00.")
+    ] = None,
+    delay: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How long from now: 90, 30s, 5m, 1h30m.")
+    ] = None,
+    key: Annotated[
+        str | None, typer.Option(help="Idempotency key: the same key gives the same job.")
+    ] = None,
+    priority: Annotated[
+        int | None, typer.Option(help="Higher goes first; a point is a minute.")
+    ] = None,
+    queue: Annotated[str | None, typer.Option()] = None,
+    need: Annotated[
+        list[str] | None, typer.Option(help="A capability the worker must have. Repeatable.")
+    ] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="A name to find it by. Repeatable.")] = None,
+    retries: Annotated[
+        int | None, typer.Option(min=0, help="How often it is tried again after a failure.")
+    ] = None,
+    timeout: Annotated[
+        str | None, typer.Option(metavar="DURATION", help="How long an attempt may take.")
+    ] = None,
+    app: Annotated[
+        str | None,
+        typer.Option(metavar="MODULE:APP", help="Check the arguments against the task in there."),
+    ] = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for its end, and show the result.")
+    ] = False,
+) -> None:
+    """Submit a job."""
+    given: dict[str, Any] = {
+        "at": parse_moment(at) if at else None,
+        "delay": parse_duration(delay) if delay else None,
+        "key": key,
+        "priority": priority,
+        "queue": queue,
+        "needs": need or None,
+        "max_attempts": None if retries is None else retries + 1,
+        "timeout": parse_duration(timeout) if timeout else None,
+        "tags": tag or (),
+    }
+    arguments = read_payload(payload)
+    rota = session.load(app) if app else session.app
+    if app:
+        rota.require_task(task)
+    handle = session.run(rota.submit(task, arguments, **given))
+    if wait:
+        _follow(session, handle)
+    elif session.screen.as_json:
+        session.screen.json({"id": handle.id, "existed": handle.existed})
+    else:
+        session.screen.say(f"{'already there:' if handle.existed else 'submitted'} {handle.id}")
+        explanation = session.run(rota.jobs.explain(handle.id))
+        if explanation.code in _BLOCKED:
+            session.screen.note(f"It won't start yet. {explanation}")
+
+
+def read_payload(text: str) -> dict[str, Any]:
+    """A JSON object: the text itself, `-` for standard input, or `@file`."""
+    if text == "-":
+        text = sys.stdin.read()
+    elif text.startswith("@"):
+        try:
+            text = Path(text[1:]).read_text("utf-8")
+        except (OSError, UnicodeDecodeError) as error:
+            raise typer.BadParameter(
+                f"{text[1:]} can't be read: {error}", param_hint="PAYLOAD"
+            ) from None
+    try:
+        payload = msgspec.json.decode(text)
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise typer.BadParameter(f"this is not JSON: {error}", param_hint="PAYLOAD") from None
+    if not isinstance(payload, dict):
+        raise typer.BadParameter(
+            "it must be a JSON object of argument names and values, e.g. '{\"width\": 200}'",
+            param_hint="PAYLOAD",
+        )
+    return payload
+
+
+def _follow(session: Session, handle: JobHandle) -> None:
+    screen = session.screen
+    if not screen.as_json:
+        screen.note(f"submitted {handle.id}")
+    try:
+        job = session.run(_wait(session.app, handle.id, screen))
+    except KeyboardInterrupt:
+        screen.note(f"It goes on without us: rota jobs show {handle.id}")
+        raise
+    if screen.as_json:
+        screen.json(job)
+    if job.state != State.SUCCEEDED.label:
+        raise JobFailed(job)
+    if not screen.as_json:
+        screen.show(pretty(job.result))
+
+
+async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
+    """Until the job's end, with its progress on the terminal, if there is one."""
+    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(),
+               TaskProgressColumn())  # fmt: skip
+    visible = screen.err.is_terminal and not screen.as_json
+    loop = asyncio.get_running_loop()
+    pause, explain_at = 0.02, loop.time() + _EXPLAIN_EVERY
+    with Progress(*columns, console=screen.err, transient=True, disable=not visible) as progress:
+        bar = progress.add_task("submitted", total=None)
+        while True:
+            job = await app.jobs.find(job_id)
+            if job is not None:
+                if State.parse(job.state).is_final:
+                    return job
+                why = None
+                if visible and job.state != "running" and loop.time() >= explain_at:
+                    why = await app.jobs.explain(job_id)
+                    explain_at = loop.time() + _EXPLAIN_EVERY
+                _draw(progress, bar, job, why)
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.3, 0.5)
+
+
+def _draw(progress: Progress, bar: Any, job: Job, why: Explanation | None) -> None:
+    told = job.progress if isinstance(job.progress, dict) else {}
+    if job.state != "running":
+        if why is not None:
+            progress.update(bar, description=plain(f"{job.task}: {why}"))
+        return
+    description = told.get("message") or "running"
+    progress.update(
+        bar, description=plain(f"{job.task}: {description}"), total=told.get("total"),
+        completed=told.get("done") or 0,
+    )  # fmt: skip

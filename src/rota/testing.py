@@ -1,0 +1,305 @@
+"""For your tests: an app on a private schema, where time stands still until the test moves it.
+
+    async with rota.testing.isolated(app) as sandbox:
+        await remind.options(delay=3600).submit(order_id=7)
+        assert await sandbox.run_due() == []           # not due yet
+        await sandbox.advance(hours=1)
+        [job] = await sandbox.run_due()                # runs it, here and now
+        assert job.state == "succeeded"
+
+It is the real thing on a real PostgreSQL: the same statements release, claim and finish the jobs,
+the same rules decide about retries, `exactly_once` handlers get their transaction and `once` keys
+are kept. Only the workers are missing: nothing runs unless the test says so, and then one job
+after the other, in this process. Plain functions run in a thread, so that patches and breakpoints
+work. Nothing is left behind: the schema is dropped at the end.
+
+The schema is made in the app's own database; without a database URL in the embedded PostgreSQL,
+which then stays up until the process ends, so that only the first test waits for it.
+
+As a pytest fixture, with pytest-asyncio:
+
+    @pytest.fixture
+    async def sandbox():
+        async with rota.testing.isolated(app) as sandbox:
+            yield sandbox
+
+    async def test_a_reminder_is_sent_after_an_hour(sandbox):
+        await remind.options(delay=3600).submit(order_id=7)
+        await sandbox.advance(hours=1)
+        await sandbox.run_due(raise_errors=True)
+        assert outbox == ["order 7"]
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import copy
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Self
+from uuid import UUID
+
+from rota.app import App
+from rota.core.lifecycle import needs_mark
+from rota.entropy import new_id
+from rota.errors import ConfigError, RotaError
+from rota.model import Guarantee, Job, State
+from rota.runners.base import Runner, Work
+from rota.runners.loop import LoopRunner
+from rota.runners.thread import ThreadRunner
+from rota.services.effects import Effects
+from rota.services.finisher import Finisher
+from rota.services.outcomes import Outcomes
+from rota.store.database import Database
+from rota.store.embedded import EmbeddedPostgres, open_embedded
+from rota.store.migrate import migrate
+from rota.store.work import LaneClaim, UpkeepStore, WorkStore
+from rota.task import Task
+
+__all__ = ["EndlessRun", "Sandbox", "isolated"]
+
+_FINAL = frozenset(state.label for state in State if state.is_final)
+_RELEASE = 5_000
+
+_embedded: dict[Path, EmbeddedPostgres] = {}  # left when the process ends
+
+
+class EndlessRun(RotaError):
+    """`run_due` ran very many jobs and more were still due: a job probably submits itself."""
+
+
+class Sandbox:
+    """An app on a private schema with its own time. Made by `isolated`."""
+
+    def __init__(self, app: App, database: Database, now: datetime) -> None:
+        self.app = app
+        self._database = database
+        self._now = now
+        self._node = new_id()
+
+    # -- time
+
+    def now(self) -> datetime:
+        """The time in this sandbox. It stands still."""
+        return self._now
+
+    async def advance(self, delta: timedelta | None = None, /, **units: float) -> datetime:
+        """Move time forward, by a timedelta or as in ``advance(hours=1, seconds=30)``."""
+        return await self.travel_to(self._now + (delta or timedelta()) + timedelta(**units))
+
+    async def travel_to(self, moment: datetime) -> datetime:
+        """Move time forward to this moment. What comes due on the way waits for `run_due`."""
+        if moment.tzinfo is None:
+            raise ConfigError(f"travel_to() needs a datetime with a time zone, not {moment!r}")
+        if moment < self._now:
+            raise ConfigError(f"time only moves forward: it is {self._now}, later than {moment}")
+        await _set_time(self._database, moment)
+        self._now = moment
+        return moment
+
+    # -- jobs
+
+    async def jobs(self, **filters: Any) -> list[Job]:
+        """The jobs of this sandbox, newest first; takes what `app.jobs.list` takes."""
+        return await self.app.jobs.list(**filters)
+
+    async def run_due(self, *, raise_errors: bool = False, limit: int = 10_000) -> list[Job]:
+        """Run what is due now, and what that makes due, until nothing is left.
+
+        Gives back the jobs that have ended, in that order. What raises is recorded as in
+        production, and tried again in this call if its retry is due at once; otherwise it stays
+        scheduled until time is moved. Jobs of paused queues and of tasks that the app doesn't know
+        are left alone.
+
+        Args:
+            raise_errors: raise what the first failing handler raised, once it is recorded.
+            limit: how many attempts to run before `EndlessRun` is raised.
+        """
+        async with _Inline(self.app, self._database, self._node) as inline:
+            while await inline.run_next():
+                if raise_errors and inline.raised:
+                    raise inline.raised[0]
+                if len(inline.ran) > limit:
+                    raise EndlessRun(
+                        f"{limit:,} attempts ran and more jobs are due: does a task submit itself? "
+                        "Otherwise pass a higher limit to run_due()"
+                    )
+        return await self._ended(inline.ran)
+
+    async def _ended(self, ran: list[UUID]) -> list[Job]:
+        store = await self.app.store()
+        ids = list(dict.fromkeys(reversed(ran)))[::-1]  # where a job ran for the last time
+        jobs = {job.id: job for job in await store.get_jobs(self.app.settings.namespace, ids)}
+        return [jobs[each] for each in ids if each in jobs and jobs[each].state in _FINAL]
+
+
+@contextlib.asynccontextmanager
+async def isolated(
+    app: App, *, now: datetime | None = None, **settings: Any
+) -> AsyncIterator[Sandbox]:
+    """The app on a private, empty schema with its own time, for the length of the block.
+
+    Inside, `app` and its tasks use that schema; afterwards it is dropped, and the app is as before.
+
+    Args:
+        app: your application.
+        now: the time to begin with (with a time zone); by default the database's.
+        settings: other settings of the app for this block, e.g. ``namespace="acme"``.
+    """
+    if now is not None and now.tzinfo is None:
+        raise ConfigError(f"now must be a datetime with a time zone, not {now!r}")
+    url = app.settings.database_url
+    if not url:
+        url = await asyncio.to_thread(_embedded_url, app.settings.data_dir)
+    private = app.settings.replace(
+        **settings, database_url=url, schema=f"rota_test_{new_id().hex[12:]}"
+    )
+    database = Database(url, private, hot=True)
+    await database.open()
+    try:
+        begin = await _prepare(database, now)
+        async with app.using(private):
+            yield Sandbox(app, database, begin)
+    finally:
+        async with database.connection() as connection:
+            await connection.execute(f"drop schema if exists {private.schema} cascade")
+        await database.close()
+
+
+def _embedded_url(data_dir: Path) -> str:
+    if data_dir not in _embedded:
+        _embedded[data_dir] = open_embedded(data_dir)
+    return _embedded[data_dir].url
+
+
+async def _prepare(database: Database, now: datetime | None) -> datetime:
+    async with database.connection() as connection:
+        await migrate(connection, database.schema)
+        # Jobs are released at their moment, not ahead of it: here nobody waits for it to come.
+        await connection.execute(
+            f"update {database.schema}.setting set value = 0 where name = 'horizon_ms'"  # noqa: S608
+        )
+        begin: datetime = now or await connection.fetchval("select now()")
+    await _set_time(database, begin)
+    return begin
+
+
+async def _set_time(database: Database, moment: datetime) -> None:
+    # A literal, and not a table to read it from: PostgreSQL inlines no function that reads a table.
+    # Plans that were made with the old one are dropped by PostgreSQL, in all connections.
+    async with database.connection() as connection:
+        await connection.execute(
+            f"create or replace function {database.schema}.now() returns timestamptz "
+            f"language sql stable parallel safe as 'select timestamptz ''{moment.isoformat()}'''"
+        )
+
+
+class _Inline:
+    """Claims and runs one job at a time, with a worker's own parts."""
+
+    def __init__(self, app: App, database: Database, node: UUID) -> None:
+        self._database = database
+        self._settings = app.settings
+        self._upkeep = UpkeepStore(database)
+        self._store = WorkStore(database)
+        self._node = node
+        self.ran: list[UUID] = []
+        self.raised: list[BaseException] = []
+        self._tasks = {name: _recording(task, self.raised) for name, task in app.tasks.items()}
+        self._finisher = Finisher(self._store, lambda: False)
+        self._finisher.node = node
+        self._outcomes = Outcomes(app.tasks, app.settings, self._finisher, lambda: node)
+        self._ready: list[str] = []  # lanes that may have something
+
+    async def __aenter__(self) -> Self:
+        settings, done = self._settings, self._outcomes.done
+        self._effects_database = Database(self._database.url, settings)
+        await self._effects_database.open()
+        effects = Effects(self._effects_database, settings, self._finisher, lambda: self._node)
+        loop = LoopRunner(self._tasks, 1, settings.max_result_bytes, done)
+        loop.desk, loop.transact = effects, effects.transact
+        thread = ThreadRunner(self._tasks, 1, settings, done)
+        thread.on_call = effects.answer
+        self._runners: Mapping[str, Runner] = {"loop": loop, "thread": thread, "process": thread}
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for runner in set(self._runners.values()):
+            await runner.stop()
+        await self._store.close_batches(self._node, sorted(self._finisher.closing()))
+        await self._effects_database.close()
+
+    async def run_next(self) -> bool:
+        """Whether there was something to run."""
+        if not self._ready:
+            await self._release()
+            rows = await self._store.lanes(self._settings.namespace)
+            self._ready = sorted((row["lane"] for row in rows), reverse=True)
+        while self._ready:
+            wish = LaneClaim(self._ready[-1], 1)
+            for row in await self._store.claim(self._node, [wish], sorted(self._tasks)):
+                await self._run(row)
+                return True
+            self._ready.pop()
+        return False
+
+    async def _release(self) -> None:
+        shards = range(await self._upkeep.shards())
+        while await self._upkeep.release(shards, _RELEASE) == _RELEASE:
+            pass
+
+    async def _run(self, row: Any) -> None:
+        work = _to_work(row)
+        ended = asyncio.Event()
+        self._outcomes.ended = lambda _: ended.set()
+        self._outcomes.open_batch(work.token, 1)
+        if await self._may_start(work):
+            self._runners[self._tasks[work.task].runner].run(work)
+            await ended.wait()
+        else:
+            self._outcomes.return_unstarted(work)
+        if progress := self._finisher.progress.pop(work.id, None):
+            await self._store.save_progress(self._node, [work.id], [progress[0]], [progress[1]])
+        await self._finisher.flush()
+        self.ran.append(work.id)
+
+    async def _may_start(self, work: Work) -> bool:
+        if not needs_mark(work.guarantee, work.crashes):
+            return True
+        return work.id in await self._store.mark_started(self._node, [work.id], [work.token])
+
+
+def _to_work(row: Any) -> Work:
+    work = Work(
+        row["id"], row["task"], row["payload"].encode(), row["token"],
+        row["attempt"], row["max_attempts"],
+    )  # fmt: skip
+    work.guarantee = Guarantee(row["guarantee"])
+    for field in ("timeout", "crashes", "due_at", "key", "headers"):
+        setattr(work, field, row[field])
+    return work
+
+
+def _recording(task: Task[..., Any], raised: list[BaseException]) -> Task[..., Any]:
+    """The same task, which also keeps what it raised: a job's record has only the text of it."""
+
+    async def call_async(payload: bytes, context: Any) -> Any:
+        try:
+            return await task.call(payload, context)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    def call_plain(payload: bytes, context: Any) -> Any:
+        try:
+            return task.call(payload, context)
+        except Exception as error:
+            raised.append(error)
+            raise
+
+    recording = copy.copy(task)
+    call: Callable[..., Any] = call_async if task.is_async else call_plain
+    recording.call = call  # type: ignore[method-assign]
+    return recording

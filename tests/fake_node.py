@@ -1,0 +1,100 @@
+"""A node that exists in the tables only: it claims, finishes and falls silent when the test says so."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rota.config import Settings
+from rota.context import JobInfo
+from rota.entropy import new_id
+from rota.model import State
+from rota.services.effects import Effects
+from rota.services.finisher import Finisher
+from rota.store.database import Database
+from rota.store.work import Ended, LaneClaim, Retried, Returned, Succeeded, WorkStore
+
+LANE = "default/default"
+
+
+class FakeNode:
+    def __init__(self, database: Database, settings: Settings, name: str = "fake") -> None:
+        self.id = new_id()
+        self.name = name
+        self.database = database
+        self.settings = settings
+        self.store = WorkStore(database)
+        finisher = Finisher(self.store, lambda: False)
+        self.effects = Effects(database, settings, finisher, lambda: self.id)
+
+    async def register(
+        self,
+        *,
+        roles: Sequence[str] = ("worker",),
+        queues: Sequence[str] = (),
+        capabilities: Sequence[str] = (),
+        tasks: Sequence[str] = (),
+        slots: int = 8,
+    ) -> FakeNode:
+        await self.database.fetch(
+            "register_node", self.id, self.settings.namespace, self.name, "host", 1, "0", roles,
+            self.settings.lease_seconds, queues, capabilities, tasks, slots,
+        )  # fmt: skip
+        return self
+
+    async def heartbeat(self, running: int = 0, draining: bool = False) -> bool:
+        """Whether the cluster still believes in this node."""
+        lease = self.settings.lease_seconds
+        return bool(await self.database.fetch("heartbeat", self.id, lease, running, draining))
+
+    async def claim(
+        self, *wishes: LaneClaim, tasks: Sequence[str] = ("greet",), lane: str = LANE
+    ) -> list[Any]:
+        """What it got, in rank order."""
+        rows = await self.store.claim(self.id, wishes or [LaneClaim(lane, 1000)], tasks)
+        return sorted(rows, key=lambda row: (row["rank"], row["id"]))
+
+    async def claim_one(self, **options: Any) -> Any:
+        [row] = await self.claim(**options)
+        return row
+
+    # -- every way to write about a claimed job: whether it was accepted
+
+    async def finish_succeeded(self, row: Any) -> bool:
+        done = Succeeded(row["id"], row["token"], 0, 0.0, '"done"')
+        return await self.store.finish_succeeded(self.id, [done], 0.0) == 1
+
+    async def finish_failed(self, row: Any, error: str = "ValueError") -> bool:
+        text = msgspec.json.encode({"type": error, "message": "it broke"}).decode()
+        done = Ended(row["id"], row["token"], State.FAILED, None, text, 0, 0, 0.0)
+        return await self.store.finish_ended(self.id, [done], 0.0) == 1
+
+    async def finish_cancelled(self, row: Any) -> bool:
+        done = Ended(row["id"], row["token"], State.CANCELLED, None, None, 0, 0, 0.0)
+        return await self.store.finish_ended(self.id, [done], 0.0) == 1
+
+    async def retry_later(self, row: Any, delay: float = 60) -> bool:
+        again = Retried(row["id"], row["token"], delay, None, 0, 0, 0.0)
+        return await self.store.finish_retried(self.id, [again], 0.0) == 1
+
+    async def retry_at_once(self, row: Any) -> bool:
+        return await self.retry_later(row, 0)
+
+    async def give_back(self, row: Any) -> bool:
+        return await self.store.give_back(self.id, [Returned(row["id"], row["token"])]) == 1
+
+    async def mark_started(self, row: Any) -> bool:
+        return row["id"] in await self.store.mark_started(self.id, [row["id"]], [row["token"]])
+
+    async def save_progress(self, row: Any, done: int = 1) -> None:
+        text = msgspec.json.encode({"done": done}).decode()
+        await self.store.save_progress(self.id, [row["id"]], [row["token"]], [text])
+
+    async def once(self, row: Any, key: str, effect: Any) -> Any:
+        info = JobInfo(
+            id=row["id"], task=row["task"], attempt=row["attempt"],
+            max_attempts=row["max_attempts"], token=row["token"],
+        )  # fmt: skip
+        return await self.effects.run_once(info, key, effect, False)

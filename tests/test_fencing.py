@@ -1,0 +1,343 @@
+"""A dead node's jobs move on, and nothing that it says afterwards counts."""
+
+from __future__ import annotations
+
+import pytest
+
+from fake_node import LANE, FakeNode
+from rota import Context, LeaseLost
+from rota.services.reaper import Reaper
+from rota.store.work import UpkeepStore
+
+
+@pytest.fixture
+def settings(sandbox):
+    return sandbox.app.settings
+
+
+@pytest.fixture
+def reaper(hot, settings):
+    return Reaper(UpkeepStore(hot), settings)
+
+
+@pytest.fixture
+async def node(hot, settings):
+    return await FakeNode(hot, settings, "doomed").register()
+
+
+@pytest.fixture
+async def other(hot, settings):
+    """Lives as long as the test: it is registered after time was moved."""
+    return FakeNode(hot, settings, "other")
+
+
+@pytest.fixture
+def submit(sandbox):
+    async def submit(**options):
+        return (await sandbox.app.submit("greet", {"name": "Ada"}, **options)).id
+
+    return submit
+
+
+@pytest.fixture
+def lose(sandbox, reaper, settings):
+    """The node falls silent until its lease is over, and a scheduler notices."""
+
+    async def lose():
+        await sandbox.advance(seconds=settings.lease_seconds + 0.001)
+        await reaper.tick()
+
+    return lose
+
+
+def guaranteed(app, guarantee):
+    """Tasks carry the guarantee, so a task is needed to submit one."""
+
+    @app.task(guarantee=guarantee)
+    async def greet(name: str) -> None: ...
+
+
+async def test_a_dead_nodes_job_is_ready_again_and_the_loss_is_on_record(
+    sandbox, node, submit, lose
+):
+    job_id = await submit()
+    row = await node.claim_one()
+    await lose()
+    job = await sandbox.app.jobs.get(job_id)
+    assert (job.state, job.node, job.attempt, job.crashes) == ("ready", None, 1, 1)
+    [entry] = job.attempts
+    assert (entry.number, entry.outcome, entry.node) == (1, "lost", str(node.id))
+    assert entry.token == row["token"]
+    assert entry.ended_at == sandbox.now()
+
+
+async def test_a_node_is_not_dead_before_its_lease_is_over(sandbox, node, submit, reaper, settings):
+    job_id = await submit()
+    await node.claim_one()
+    await sandbox.advance(seconds=settings.lease_seconds)
+    await reaper.tick()
+    assert (await sandbox.app.jobs.get(job_id)).state == "running"
+    assert await node.heartbeat() is True
+
+
+async def test_a_heartbeat_keeps_a_node_alive(sandbox, node, submit, reaper, settings):
+    job_id = await submit()
+    await node.claim_one()
+    for _ in range(3):
+        await sandbox.advance(seconds=settings.lease_seconds - 1)
+        assert await node.heartbeat() is True
+        await reaper.tick()
+    assert (await sandbox.app.jobs.get(job_id)).state == "running"
+
+
+async def test_a_node_that_was_declared_dead_stays_dead(sandbox, node, lose):
+    await lose()
+    assert await node.heartbeat() is False
+    [dead] = await sandbox.app.nodes.list(ended=True)
+    assert (dead.state, await sandbox.app.nodes.list()) == ("dead", [])
+
+
+async def test_a_clean_leave_that_forgot_a_job_doesnt_lose_it(sandbox, hot, node, submit, reaper):
+    job_id = await submit()
+    await node.claim_one()
+    await hot.fetch("deregister_node", node.id)
+    await reaper.tick()
+    assert (await sandbox.app.jobs.get(job_id)).state == "ready"
+
+
+async def test_tokens_rise_with_every_claim(node, submit):
+    tokens = []
+    job_id = await submit()
+    for _ in range(5):
+        row = await node.claim_one()
+        tokens.append(row["token"])
+        assert await node.give_back(row)
+    other_id = await submit()
+    rows = await node.claim()
+    assert {row["id"] for row in rows} == {job_id, other_id}
+    assert len({row["token"] for row in rows}) == 1  # one per batch
+    tokens.append(rows[0]["token"])
+    assert tokens == sorted(set(tokens))
+
+
+WRITES = ["finish_succeeded", "finish_failed", "finish_cancelled", "retry_later", "retry_at_once",
+          "give_back", "mark_started"]  # fmt: skip
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_write_with_the_current_token_is_accepted(sandbox, node, submit, write):
+    await submit()
+    row = await node.claim_one()
+    assert await getattr(node, write)(row) is True
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_late_write_with_a_stale_token_changes_nothing(
+    sandbox, node, other, submit, lose, write
+):
+    job_id = await submit()
+    stale = await node.claim_one()
+    await lose()
+    await other.register()
+    fresh = await other.claim_one()
+    before = await sandbox.app.jobs.get(job_id)
+    assert fresh["token"] > stale["token"]
+
+    assert await getattr(node, write)(stale) is False
+
+    assert await sandbox.app.jobs.get(job_id) == before
+    assert before.node == other.id
+    # Not even under the new token, by a node that isn't its holder (a token that was issued twice).
+    assert await getattr(node, write)(fresh) is False
+    # And not by the holder under the old one.
+    assert await getattr(other, write)(stale) is False
+    assert await sandbox.app.jobs.get(job_id) == before
+    assert await other.finish_succeeded(fresh) is True
+
+
+@pytest.mark.parametrize("write", WRITES)
+async def test_a_late_write_about_a_job_that_waits_again_changes_nothing(
+    sandbox, node, submit, lose, write
+):
+    job_id = await submit()
+    stale = await node.claim_one()
+    await lose()
+    before = await sandbox.app.jobs.get(job_id)
+    assert await getattr(node, write)(stale) is False
+    assert await sandbox.app.jobs.get(job_id) == before
+    assert before.state == "ready"
+
+
+async def test_late_progress_is_not_kept(sandbox, node, other, submit, lose):
+    job_id = await submit()
+    stale = await node.claim_one()
+    await node.save_progress(stale, 1)
+    assert (await sandbox.app.jobs.get(job_id)).progress == {"done": 1}
+    await lose()
+    await other.register()
+    fresh = await other.claim_one()
+    await other.save_progress(fresh, 2)
+    await node.save_progress(stale, 3)
+    assert (await sandbox.app.jobs.get(job_id)).progress == {"done": 2}
+
+
+async def test_a_late_once_doesnt_run_its_effect(node, other, submit, lose):
+    await submit()
+    stale = await node.claim_one()
+    await lose()
+    await other.register()
+    fresh = await other.claim_one()
+    ran = []
+    with pytest.raises(LeaseLost, match="not run"):
+        await node.once(stale, "charge", lambda: ran.append("stale"))
+    await other.once(fresh, "charge", lambda: ran.append("fresh"))
+    assert ran == ["fresh"]
+
+
+async def test_an_exactly_once_handler_that_lost_its_lease_leaves_nothing(sandbox, reaper):
+    app = sandbox.app
+    schema = app.settings.schema
+    seen = []
+
+    @app.task(guarantee="exactly_once")
+    async def refund(order: int, ctx: Context) -> None:
+        await ctx.connection.execute(f"insert into {schema}.refunds values ($1)", ctx.attempt)
+        seen.append((ctx.attempt, ctx.token))
+        if ctx.attempt == 1:
+            await reaper.tick()  # whoever runs it here is no registered node: taken for dead
+
+    store = await app.store()
+    async with store.database.connection() as connection:
+        await connection.execute(f"create table {schema}.refunds (attempt int)")
+        handle = await refund.submit(7)
+        [job] = await sandbox.run_due()
+        rows = await connection.fetch(f"select attempt from {schema}.refunds")
+    assert (job.id, job.state) == (handle.id, "succeeded")
+    assert [attempt for attempt, _ in seen] == [1, 2]
+    assert seen[1][1] > seen[0][1]
+    assert [row["attempt"] for row in rows] == [2]
+    assert [entry.outcome for entry in job.attempts] == ["lost"]
+
+
+# -- what becomes of the job depends on its guarantee
+
+
+async def test_at_most_once_that_never_began_is_given_back(sandbox, node, submit, lose):
+    guaranteed(sandbox.app, "at_most_once")
+    job_id = await submit()
+    await node.claim_one()
+    await lose()
+    job = await sandbox.app.jobs.get(job_id)
+    assert (job.state, job.attempt, job.crashes, job.attempts) == ("ready", 0, 0, [])
+
+
+async def test_at_most_once_that_had_begun_is_never_run_again(sandbox, node, submit, lose):
+    guaranteed(sandbox.app, "at_most_once")
+    job_id = await submit()
+    assert await node.mark_started(await node.claim_one())
+    await lose()
+    job = await sandbox.app.jobs.get(job_id)
+    assert (job.state, job.error.type) == ("failed", "NodeLost")
+    assert [entry.outcome for entry in job.attempts] == ["lost"]
+    assert await sandbox.run_due() == []
+
+
+async def test_exactly_once_is_run_again(sandbox, node, submit, lose):
+    guaranteed(sandbox.app, "exactly_once")
+    job_id = await submit()
+    await node.claim_one()
+    await lose()
+    assert (await sandbox.app.jobs.get(job_id)).state == "ready"
+    [job] = await sandbox.run_due()
+    assert (job.state, job.attempt) == ("succeeded", 2)
+
+
+async def test_a_lost_job_that_was_cancelled_ends_cancelled(sandbox, node, submit, lose):
+    job_id = await submit()
+    await node.claim_one()
+    assert await sandbox.app.jobs.cancel(job_id) == "stopping"
+    await lose()
+    assert (await sandbox.app.jobs.get(job_id)).state == "cancelled"
+
+
+async def test_a_loss_uses_up_no_attempt_but_three_of_them_quarantine_the_job(
+    sandbox, hot, settings, submit, lose
+):
+    job_id = await submit(max_attempts=1)
+    for crashes in (1, 2, 3):
+        node = await FakeNode(hot, settings).register()
+        row = await node.claim_one()
+        # From the second time on it is only blamed if it really ran.
+        assert await node.mark_started(row)
+        await lose()
+        job = await sandbox.app.jobs.get(job_id)
+        assert job.crashes == crashes
+        assert job.state == ("failed" if crashes == 3 else "ready")
+    assert job.error.type == "Quarantined"
+    assert [entry.outcome for entry in job.attempts] == ["lost"] * 3
+
+
+async def test_a_suspect_that_was_only_held_is_not_blamed_again(
+    sandbox, hot, settings, submit, lose
+):
+    job_id = await submit()
+    for _ in range(4):
+        node = await FakeNode(hot, settings).register()
+        await node.claim_one()
+        await lose()
+    job = await sandbox.app.jobs.get(job_id)
+    assert (job.state, job.crashes) == ("ready", 1)
+
+
+async def test_a_whole_batch_comes_back_except_what_had_finished(sandbox, node, submit, lose, hot):
+    ids = [await submit(priority=n % 3) for n in range(30)]
+    rows = await node.claim()
+    assert len(rows) == 30
+    done = rows[5:15]
+    for row in done:
+        assert await node.finish_succeeded(row)
+    await lose()
+    count = await sandbox.app.jobs.count()
+    assert count == {"ready": 20, "succeeded": 10}
+    assert {job.id for job in await sandbox.jobs(state="ready")} == set(ids) - {
+        row["id"] for row in done
+    }
+    async with hot.connection() as connection:
+        left = await connection.fetchval(f"select count(*) from {hot.schema}.batch")
+    assert left == 0
+
+
+async def test_two_reapers_return_a_job_once(sandbox, node, submit, hot, settings):
+    import asyncio
+
+    job_id = await submit()
+    await node.claim_one()
+    await sandbox.advance(seconds=settings.lease_seconds + 1)
+    reapers = [Reaper(UpkeepStore(hot), settings) for _ in range(4)]
+    await asyncio.gather(*(reaper.tick() for reaper in reapers))
+    job = await sandbox.app.jobs.get(job_id)
+    assert (job.state, job.crashes, len(job.attempts)) == ("ready", 1, 1)
+
+
+async def test_another_nodes_jobs_in_the_same_lane_stay_with_it(
+    sandbox, node, other, submit, reaper, settings
+):
+    mine = await submit()
+    theirs = await submit()
+    [first] = await node.claim(one_of(LANE))
+    await other.register()
+    [second] = await other.claim(one_of(LANE))
+    assert (first["id"], second["id"]) == (mine, theirs)
+    await sandbox.advance(seconds=settings.lease_seconds)
+    assert await other.heartbeat()
+    await sandbox.advance(seconds=1)
+    await reaper.tick()
+    assert (await sandbox.app.jobs.get(mine)).state == "ready"
+    assert (await sandbox.app.jobs.get(theirs)).state == "running"
+    assert await other.finish_succeeded(second)
+
+
+def one_of(lane):
+    from rota.store.work import LaneClaim
+
+    return LaneClaim(lane, 1)
