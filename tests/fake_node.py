@@ -1,4 +1,4 @@
-"""A node that exists in the tables only: it claims, finishes and falls silent when the test says so."""
+"""A node in the tables only: it claims, finishes and falls silent when the test says so."""
 
 from __future__ import annotations
 

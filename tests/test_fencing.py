@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import pytest
 
-from fake_node import LANE, FakeNode
 from rota import Context, LeaseLost
 from rota.services.reaper import Reaper
-from rota.store.work import UpkeepStore
+from rota.store.work import LaneClaim, UpkeepStore
+from tests.fake_node import LANE, FakeNode
 
 
 @pytest.fixture
@@ -308,8 +310,6 @@ async def test_a_whole_batch_comes_back_except_what_had_finished(sandbox, node, 
 
 
 async def test_two_reapers_return_a_job_once(sandbox, node, submit, hot, settings):
-    import asyncio
-
     job_id = await submit()
     await node.claim_one()
     await sandbox.advance(seconds=settings.lease_seconds + 1)
@@ -324,9 +324,9 @@ async def test_another_nodes_jobs_in_the_same_lane_stay_with_it(
 ):
     mine = await submit()
     theirs = await submit()
-    [first] = await node.claim(one_of(LANE))
+    [first] = await node.claim(LaneClaim(LANE, 1))
     await other.register()
-    [second] = await other.claim(one_of(LANE))
+    [second] = await other.claim(LaneClaim(LANE, 1))
     assert (first["id"], second["id"]) == (mine, theirs)
     await sandbox.advance(seconds=settings.lease_seconds)
     assert await other.heartbeat()
@@ -335,9 +335,3 @@ async def test_another_nodes_jobs_in_the_same_lane_stay_with_it(
     assert (await sandbox.app.jobs.get(mine)).state == "ready"
     assert (await sandbox.app.jobs.get(theirs)).state == "running"
     assert await other.finish_succeeded(second)
-
-
-def one_of(lane):
-    from rota.store.work import LaneClaim
-
-    return LaneClaim(lane, 1)

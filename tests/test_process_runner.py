@@ -18,17 +18,17 @@ import psutil
 import pytest
 import pytest_asyncio
 
-import process_tasks
 from rota.config import Settings
 from rota.errors import ConfigError, LeaseLost
 from rota.model import Guarantee, OutcomeKind
 from rota.runners.base import Work
 from rota.runners.frames import AppReference
 from rota.runners.process import ProcessRunner
+from tests import process_tasks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
-REFERENCE = AppReference("process_tasks", None, "app")
+REFERENCE = AppReference(process_tasks.__name__, None, "app")
 
 
 class Pool:
@@ -116,7 +116,7 @@ async def single(one_for_all):
     """A pool with one child, which is used again, because a start takes its time."""
     one_for_all.forget()
     yield one_for_all
-    await one_for_all.result("echo")  # it has healed
+    await asyncio.wait_for(one_for_all.result("echo"), 10)  # it has healed
 
 
 def is_alive(pid):
@@ -154,9 +154,9 @@ async def test_an_exception_is_kept_as_text_without_our_own_frames(single):
     assert outcome.kind is OutcomeKind.RAISED
     assert not outcome.fatal
     failure = outcome.failure
-    assert failure.type == "process_tasks.OwnError"
+    assert failure.type == f"{process_tasks.__name__}.OwnError"
     assert failure.message == "nothing there \\x00 \\ud800"
-    assert failure.lineage[:2] == ("process_tasks.OwnError", "builtins.LookupError")
+    assert failure.lineage[:2] == (f"{process_tasks.__name__}.OwnError", "builtins.LookupError")
     assert "in raise_own" in failure.traceback
     assert "rota/runners" not in failure.traceback
 
@@ -167,7 +167,7 @@ async def test_odd_exceptions_break_nothing(single):
     assert len(long.traceback) == 16_000
     assert long.traceback.startswith("Traceback")
     odd = (await single.outcome(single.run("raise_unspeakable"))).failure
-    assert odd.type == "process_tasks.UnspeakableError"
+    assert odd.type == f"{process_tasks.__name__}.UnspeakableError"
     assert "RuntimeError" in odd.message
 
 
@@ -543,7 +543,7 @@ async def test_an_import_error_at_start_is_clear(tmp_path, monkeypatch):
 async def test_a_pool_heals_when_an_import_works_again(tmp_path, monkeypatch, caplog):
     flag = tmp_path / "flag"
     flag.touch()
-    code = f"open({str(flag)!r}).close()\nfrom process_tasks import app\n"
+    code = f"open({str(flag)!r}).close()\nfrom {process_tasks.__name__} import app\n"
     (tmp_path / "fragile_app.py").write_text(code)
     monkeypatch.syspath_prepend(tmp_path)
     seen = asyncio.Event()

@@ -87,7 +87,7 @@ class App:
         runner: RunnerName | None = None,
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
 
-    def task(
+    def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
         self,
         function: Callable[..., Any] | None = None,
         /,
@@ -309,8 +309,7 @@ class App:
         """Close this event loop's connections and those of synchronous callers, and leave the
         embedded PostgreSQL."""
         for loop in (asyncio.get_running_loop(), portal.loop):
-            opened = self._opened.pop(loop, None) if loop is not None else None
-            if opened is not None:
+            if loop is not None and (opened := self._opened.pop(loop, None)) is not None:
                 await portal.run_on(loop, opened.database.close())
         if not self._opened:
             await asyncio.to_thread(self._leave_embedded)

@@ -156,7 +156,7 @@ class SyncContext:
             self._channel.call("once_begin", msgspec.json.encode([key, on_unknown == "run"]))
         )
         if begun.done:
-            result: T = msgspec.json.decode(begun.result) if begun.result else None  # type: ignore[assignment]
+            result: T = msgspec.json.decode(begun.result)
             return result
         try:
             value = effect()
@@ -174,7 +174,7 @@ class OnceAnswer(msgspec.Struct):
     """How far a `once` key is: done with this result, or ours to run."""
 
     done: bool
-    result: msgspec.Raw | None = None
+    result: msgspec.Raw = msgspec.Raw(b"null")
 
     @classmethod
     def decode(cls, body: bytes) -> OnceAnswer:

@@ -100,7 +100,6 @@ class Outcome(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     fatal: bool = False
     retry_after: float | None = None
-    committed: bool = False  # exactly_once: the handler's own transaction already finished the job
 
     @classmethod
     def succeeded(cls, result: bytes | None = None) -> Outcome:

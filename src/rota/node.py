@@ -117,7 +117,7 @@ class Node:
         needed = {task.runner for task in tasks.values()} | {"loop"}
         loop = LoopRunner(tasks, settings.concurrency, settings.max_result_bytes, done)
         loop.desk, loop.transact = self._effects, self._effects.transact
-        watch_overdue(loop.overdue_task)
+        watch_overdue(loop.overdue_code)
         self._add_runner(worker, "loop", loop)
         if "thread" in needed:
             threads = ThreadRunner(tasks, settings.threads, settings, done)

@@ -158,6 +158,11 @@ class Task(Generic[P, R]):
             fitting = '"loop"' if self.is_async else '"process" or "thread"'
             kind = "a coroutine" if self.is_async else "a plain function"
             raise ConfigError(f"task {self.name!r} is {kind}: its runner must be {fitting}")
+        if self.runner == "thread" and self.options_.guarantee is Guarantee.EXACTLY_ONCE:
+            raise ConfigError(
+                f"task {self.name!r}: exactly_once needs a coroutine, or a plain function in a "
+                'child process (runner="process")'
+            )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)

@@ -11,7 +11,8 @@ It is the real thing on a real PostgreSQL: the same statements release, claim an
 the same rules decide about retries, `exactly_once` handlers get their transaction and `once` keys
 are kept. Only the workers are missing: nothing runs unless the test says so, and then one job
 after the other, in this process. Plain functions run in a thread, so that patches and breakpoints
-work. Nothing is left behind: the schema is dropped at the end.
+work. How long a handler runs is real, timeouts included. Nothing is left behind: the schema is
+dropped at the end.
 
 The schema is made in the app's own database; without a database URL in the embedded PostgreSQL,
 which then stays up until the process ends, so that only the first test waits for it.

@@ -222,7 +222,7 @@ def sample(task: Task[..., Any]) -> str:
         and parameter.kind not in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     }
     values = {name: _sample_value(parameter.annotation) for name, parameter in required.items()}
-    return msgspec.json.format(msgspec.json.encode(values), indent=-1).decode()
+    return msgspec.json.format(msgspec.json.encode(values), indent=0).decode()
 
 
 def _sample_value(annotation: Any) -> Any:

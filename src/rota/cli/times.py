@@ -35,9 +35,10 @@ def parse_moment(text: str) -> datetime:
 
 
 def duration(seconds: float) -> str:
-    """How long something took: '34 ms', '1.2 s', '3 min 20 s'."""
+    """How long something took: '0.4 ms', '34 ms', '1.2 s', '3 min 20 s'."""
     if seconds < 1:
-        return f"{max(seconds, 0) * 1000:.0f} ms"
+        milliseconds = max(seconds, 0) * 1000
+        return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"
     if seconds < 60:
         return f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -38,9 +38,11 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
+import msgspec
+
 from rota import errors
 from rota.errors import JobStopped
-from rota.model import Outcome
+from rota.model import Guarantee, Outcome
 from rota.runners.child_context import ChildContext
 from rota.runners.failures import failure_outcome
 from rota.runners.frames import (
@@ -64,6 +66,7 @@ from rota.runners.frames import (
 )
 from rota.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
 from rota.runners.results import result_dropped
+from rota.store.sync_effects import SyncEffects, TransactionTerms
 
 _READ_BYTES = 256 * 1024
 _REPEAT_STOP_SECONDS = 0.05
@@ -78,6 +81,7 @@ class Child:
         self._parent = parent
         self._pid = os.getpid()
         self._tasks: dict[str, Any] = {}
+        self._effects = SyncEffects()
         self._max_result_bytes = 0
         self._frame_limit = 0
 
@@ -169,7 +173,22 @@ class Child:
         task = self._tasks.get(run.task)
         if task is None:
             raise errors.UnknownTask(f"task {run.task!r} is not registered in the child's app")
-        return task.call(run.payload, ChildContext(self, run))
+        context = ChildContext(self, run)
+        if run.guarantee == Guarantee.EXACTLY_ONCE:
+            return self._call_in_transaction(run, task, context)
+        return task.call(run.payload, context)
+
+    def _call_in_transaction(self, run: Run, task: Any, context: ChildContext) -> object:
+        """What the handler writes and the end of its job are one commit, made here."""
+        terms = msgspec.json.decode(context.call("transaction", b"null"), type=TransactionTerms)
+        began = time.monotonic()
+        with self._effects.transaction(terms, context.job_id, run.token) as connection:
+            context.connection = connection
+            value = task.call(run.payload, context)
+            result, _ = self._encode(run.task, value)
+            ran = time.monotonic() - began
+            self._effects.finish(terms, context.job_id, run.token, ran, result)
+        return value
 
     def _encode(self, task: str, value: object) -> tuple[bytes | None, Outcome | None]:
         """The work is done, so that a result which can't be kept must not cause a retry."""

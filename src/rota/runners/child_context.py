@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 import msgspec
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
 class ChildContext:
     """One per work. Its methods may be called from any thread of the handler."""
 
-    __slots__ = ("_child", "_run")
+    __slots__ = ("_child", "_run", "connection")
 
     def __init__(self, child: Child, run: Run) -> None:
         self._child = child
         self._run = run
+        self.connection: Any = None  # exactly_once: the open transaction, as psycopg's connection
 
     @property
     def job_id(self) -> UUID:
@@ -60,10 +61,6 @@ class ChildContext:
     def headers(self) -> str | None:
         """JSON."""
         return self._run.headers
-
-    @property
-    def connection(self) -> None:
-        """A transaction can't be shared between processes."""
 
     @property
     def cancelled(self) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from types import CodeType
 from typing import Any
 
 from rota.context import Context, Desk, JobInfo
@@ -133,12 +134,12 @@ class LoopRunner:
         if self._watched:
             self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
 
-    def overdue_task(self, current: asyncio.Task[Any] | None) -> asyncio.Task[Any] | None:
-        """The current task, if it is a job's and the job is over its timeout. For the watchdog."""
+    def overdue_code(self, current: asyncio.Task[Any] | None) -> CodeType | None:
+        """The code of the running task's function, if its job is over its timeout. For the watchdog."""
         now = time.monotonic()
         for work in self._watched:
-            if current is not None and work.handle is current and (work.stopping is not None or is_overdue(work, now)):
-                return current
+            if work.handle is current and (work.stopping is not None or is_overdue(work, now)):
+                return getattr(self._tasks[work.task].function, "__code__", None)
         return None
 
 

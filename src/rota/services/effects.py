@@ -26,6 +26,7 @@ from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
 from rota.services.finisher import Finisher
 from rota.store.database import Database
+from rota.store.sync_effects import TransactionTerms
 from rota.store.work import Succeeded, WorkStore
 
 
@@ -55,7 +56,7 @@ class Effects:
             outcome = await handler(connection)
             if outcome.kind is OutcomeKind.SUCCEEDED:
                 await self._finish(connection, node, work, outcome)
-        return msgspec.structs.replace(outcome, committed=True)
+        return outcome
 
     async def _finish(self, connection: Any, node: UUID, work: Work, outcome: Outcome) -> None:
         now = time.monotonic()
@@ -73,7 +74,7 @@ class Effects:
     ) -> Any:
         begun = await self.begin(info.id, info.token, key, rerun_unknown)
         if begun.done:
-            return msgspec.json.decode(begun.result) if begun.result else None
+            return msgspec.json.decode(begun.result)
         try:
             value = effect()
             if inspect.isawaitable(value):
@@ -99,7 +100,7 @@ class Effects:
         if not held:
             raise LeaseLost(f"job {id} is no longer this node's; once({key!r}) was not run")
         if done_at is not None:
-            return OnceAnswer(True, msgspec.Raw(result.encode()) if result is not None else None)
+            return OnceAnswer(True, msgspec.Raw(result.encode()))
         if not ours:
             raise OnceUnknown(
                 f"once({key!r}) was begun before and never ended: it may or may not have happened. "
@@ -119,6 +120,9 @@ class Effects:
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """What handlers in child processes and threads ask."""
         match name:
+            case "transaction":
+                terms = TransactionTerms(self._database.url, self._database.schema, self._node())
+                return msgspec.json.encode(terms)
             case "progress":
                 self._finisher.progress[work.id] = (work.token, body.decode())
             case "once_begin":

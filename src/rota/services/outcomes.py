@@ -10,7 +10,7 @@ from uuid import UUID
 from rota.config import Settings
 from rota.core.lifecycle import End, GiveBack, Succeed, Tried, TryAgain, Verdict, judge
 from rota.entropy import unit
-from rota.model import Outcome, OutcomeKind
+from rota.model import Guarantee, Outcome, OutcomeKind
 from rota.runners.base import Work
 from rota.services.effects import succeeded
 from rota.services.entries import attempt_entry, encode_failure
@@ -22,8 +22,6 @@ from rota.task import Task
 Observer = Callable[[Work, Outcome, Verdict], None]
 
 _SUCCEED = Succeed()
-
-
 _SUCCEEDED = OutcomeKind.SUCCEEDED
 
 
@@ -51,11 +49,16 @@ class Outcomes:
         """How every attempt ends, whichever runner it was in."""
         token = work.token
         if token in self._batches:
+            verdict: Verdict = _SUCCEED
             if outcome.kind is not _SUCCEEDED:
-                self._note_other(work, outcome)
-            elif not outcome.committed:
+                verdict = self._note_other(work, outcome)
+            elif work.guarantee is not Guarantee.EXACTLY_ONCE:
+                # What ran exactly once was finished by its own transaction.
                 self._note_success(work, outcome)
             self._account(token)
+            if self.observers:
+                for observe in self.observers:
+                    observe(work, outcome, verdict)
         self.ended(work)
 
     def _note_success(self, work: Work, outcome: Outcome) -> None:

@@ -16,7 +16,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 from rota.errors import JobStopped
@@ -26,8 +26,8 @@ log = logging.getLogger("rota.watchdog")
 _REPORT_AFTER = 1.0
 SIGNAL = signal.SIGUSR2
 
-# Set by the loop runner: the job's task that is over its time, if any, given the running task.
-OverdueTask = Callable[["asyncio.Task[Any] | None"], "asyncio.Task[Any] | None"]
+# Given the task that runs now: the code of its job's function, if that job is over its timeout.
+Overdue = Callable[["asyncio.Task[Any] | None"], "CodeType | None"]
 
 
 class Watchdog:
@@ -70,10 +70,10 @@ class Watchdog:
         )  # fmt: skip
 
 
-_overdue: OverdueTask | None = None
+_overdue: Overdue | None = None
 
 
-def watch_overdue(overdue: OverdueTask | None) -> None:
+def watch_overdue(overdue: Overdue | None) -> None:
     global _overdue  # noqa: PLW0603 - signal handlers are a process's, not an object's
     _overdue = overdue
 
@@ -89,24 +89,12 @@ def _stop_overdue_job(_number: int, frame: FrameType | None) -> None:
     if _overdue is None:
         return
     try:
-        task = _overdue(asyncio.current_task())
+        code = _overdue(asyncio.current_task())
     except RuntimeError:
         return
-    if task is None:
-        return
-    # Only if the job's own code is what was interrupted: raised elsewhere it would break the loop.
-    owned = _frames_of(task.get_coro())
-    while frame is not None:
-        if frame in owned:
+    # Only if the job's own function is what was interrupted, or what called it: raised elsewhere it
+    # would break the loop itself.
+    while code is not None and frame is not None:
+        if frame.f_code is code:
             raise JobStopped("over its timeout, blocking the event loop")
         frame = frame.f_back
-
-
-def _frames_of(coroutine: Any) -> list[FrameType]:
-    frames: list[FrameType] = []
-    while coroutine is not None:
-        if (frame := getattr(coroutine, "cr_frame", None)) is not None:
-            frames.append(frame)
-        coroutine = getattr(coroutine, "cr_await", None)
-    # The outermost is the runner's wrapper: being in it alone doesn't mean being in the job.
-    return frames[1:]

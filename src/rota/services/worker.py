@@ -90,6 +90,7 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._reconcile = False
         self._to_mark: list[tuple[Runner, Work]] = []
+        self._unmarked: set[Work] = set()
         self._marking: asyncio.Task[None] | None = None
         self.wake: Callable[[], None] = lambda: None
         outcomes.ended = self._after_end
@@ -196,6 +197,7 @@ class Worker:
             return
         # Without trust in our lease the mark asks the database, which decides.
         self._to_mark.append((runner, work))
+        self._unmarked.add(work)
         if self._marking is None or self._marking.done():
             self._marking = asyncio.create_task(self._mark_and_start())
 
@@ -205,6 +207,7 @@ class Worker:
             node = self._lease.node_id
             allowed = await self._mark(node, [work for _, work in marking])
             for runner, work in marking:
+                self._unmarked.discard(work)
                 fresh = node == self._lease.node_id and self._lease.trusted
                 if work.id in allowed and fresh and not self.draining and work.stopping is None:
                     runner.run(work)
@@ -223,9 +226,6 @@ class Worker:
         except StoreUnavailable as error:
             log.warning("could not mark jobs as started, giving them back: %s", error)
             return set()
-
-    def _is_marking(self, work: Work) -> bool:
-        return work.started == 0.0 and needs_mark(work.guarantee, work.crashes)
 
     def _arm_wheel(self) -> None:
         if self._wheel_timer is not None:
@@ -264,7 +264,7 @@ class Worker:
         return True
 
     def _stop(self, work: Work, reason: StopReason) -> None:
-        if self.slots.is_running(work) and not self._is_marking(work):
+        if self.slots.is_running(work) and work not in self._unmarked:
             work.place.runner.stop_work(work, reason)
         else:
             work.stopping = reason  # no runner has it yet: looked at before one gets it

@@ -104,6 +104,7 @@ select (select count(*) from buried) + (select count(*) from kept);
 
 -- name: finish_retried
 -- Back to the future, due after `delay` seconds; at once ready again when nothing is to be waited for.
+-- What somebody asked to cancel meanwhile ends here instead.
 with done as (
     select * from unnest($2::uuid[], $3::bigint[], $4::double precision[], $5::jsonb[], $6::smallint[],
                          $7::float8[], $8::float8[])
@@ -115,10 +116,12 @@ with done as (
             rota.now() - (d.ran + d.ago) * interval '1 second', rota.now() - d.ago * interval '1 second')
     from done as d
     where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4 and d.delay <= 0
+      and p.cancel_at is null
     returning p.namespace, p.lane, p.rank
 ), gone as (
     delete from rota.present as p using done as d
-    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4 and d.delay > 0
+    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
+      and (d.delay > 0 or p.cancel_at is not null)
     returning p.*, d.entry, d.crashes as crashed, d.delay, d.ran, d.ago
 ), later as (
     insert into rota.future (id, due_at, created_at, workflow_id, schedule_id, timeout, shard, priority,
@@ -128,12 +131,24 @@ with done as (
         guarantee, attempt, max_attempts, crashed, namespace, lane, task, key, step, share, payload, headers,
         rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 second',
                          rota.now() - ago * interval '1 second')
-    from gone
+    from gone where cancel_at is null
+    returning 1
+), stopped as (
+    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
+        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts)
+    select id, token, due_at, created_at, rota.now() - (ran + ago) * interval '1 second', rota.now(), node, workflow_id,
+        schedule_id, timeout, 7, priority, guarantee, attempt, max_attempts, crashed, namespace, lane, task,
+        key, step, share, payload, headers, progress,
+        rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 second',
+                         rota.now() - ago * interval '1 second')
+    from gone where cancel_at is not null
     returning 1
 ), hinted as (
     select rota.hint(namespace, lane, min(rank), count(*)) from again group by namespace, lane
 )
-select (select count(*) from again) + (select count(*) from later) + 0 * (select count(*) from hinted);
+select (select count(*) from again) + (select count(*) from later) + (select count(*) from stopped)
+     + 0 * (select count(*) from hinted);
 
 -- name: give_back
 -- Unharmed: never started, or interrupted by a shutdown. The attempt doesn't count. What somebody

@@ -1,0 +1,120 @@
+"""The parts of the documentation that are made from the code: settings, command line, errors.
+
+An mkdocs hook (see mkdocs.yml): `<!-- generated: settings -->` in a page becomes the table. What is
+made from the code at build time can't go stale.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import typer
+
+import rota.errors
+import rota.handle
+from rota.cli import cli
+from rota.config import Settings
+
+_MARK = re.compile(r"<!-- generated: (\w+) -->")
+
+# A setting without a description here fails the build, and a test.
+SETTINGS = {
+    "database_url": "Where PostgreSQL is. Several hosts for failover: see below. "
+    "Without it, the embedded PostgreSQL is started and used.",
+    "data_dir": "Where the embedded PostgreSQL lives.",
+    "schema": "The PostgreSQL schema of Rota's tables.",
+    "namespace": "The wall between tenants: a node and a client see only their own.",
+    "heartbeat": "Seconds between two signs of life of a node.",
+    "missed_heartbeats": "So many heartbeats missed, and a node is dead.",
+    "horizon": "Seconds that a job is released to workers before it is due.",
+    "poll": "Seconds after which an idle worker looks for work without having been told to.",
+    "concurrency": "Coroutines that a node runs at a time.",
+    "processes": "Child processes of a node, for plain functions.",
+    "threads": 'Threads of a node, for tasks with `runner="thread"`.',
+    "prefetch": "Jobs that a node claims ahead of a free slot, at the very most.",
+    "grace": "Seconds that a shutdown leaves running jobs to end by themselves.",
+    "kill_grace": "Seconds between asking a handler to stop and making it stop.",
+    "max_crashes": "A job that went down with its process so often is quarantined.",
+    "max_payload_bytes": "The largest payload of a job.",
+    "max_payload_depth": "How deeply a payload may be nested.",
+    "max_result_bytes": "The largest result of a job.",
+    "retention_days": "Days that succeeded and cancelled jobs are kept.",
+    "dead_letter_days": "Days that failed jobs are kept.",
+    "pool_size": "Connections in a process's pool.",
+    "connect_timeout": "Seconds to wait for a connection.",
+    "statement_timeout": "Seconds that one of Rota's own statements may take.",
+    "node_name": "How this node is called in lists and logs.",
+}
+_COMPUTED = {
+    "data_dir": "`~/.local/share/rota`",
+    "processes": "number of CPUs",
+    "node_name": "the host's name",
+}
+
+
+def on_page_markdown(markdown: str, **_: Any) -> str:
+    """Called by mkdocs for each page."""
+    return _MARK.sub(lambda mark: GENERATORS[mark[1]](), markdown)
+
+
+def settings_table() -> str:
+    rows = ["| setting | environment | default | |", "| --- | --- | --- | --- |"]
+    for field in msgspec.structs.fields(Settings):
+        default = _COMPUTED.get(field.name) or (
+            "none" if field.default is None else f"`{field.default}`"
+        )
+        environment = f"`ROTA_{field.name.upper()}`"
+        rows.append(f"| `{field.name}` | {environment} | {default} | {SETTINGS[field.name]} |")
+    return "\n".join(rows)
+
+
+def errors_tree() -> str:
+    return (
+        "```text\n" + inspect.cleandoc(rota.errors.__doc__ or "").partition("::\n\n")[2] + "\n```"
+    )
+
+
+def cli_reference() -> str:
+    root = typer.main.get_command(cli)
+    return "\n".join(line for command in _walk(root, "rota") for line in _describe(*command))
+
+
+def _walk(command: Any, path: str) -> Iterator[tuple[Any, str]]:
+    if path != "rota":
+        yield command, path
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from _walk(inner, f"{path} {name}")
+
+
+def _describe(command: Any, path: str) -> Iterator[str]:
+    options = [p for p in command.params if p.param_type_name == "option" and not _is_common(p)]
+    arguments = [p for p in command.params if p.param_type_name == "argument"]
+    signature = " ".join((path, *(_argument(p) for p in arguments)))
+    yield f"\n### {path}\n\n{inspect.cleandoc(command.help or '')}\n\n```text\n{signature}\n```\n"
+    if arguments or options:
+        yield "| | |\n| --- | --- |"
+    for parameter in (*arguments, *options):
+        name = parameter.metavar if parameter in arguments else _option(parameter)
+        yield f"| `{name}` | {parameter.help or ''} |"
+
+
+def _is_common(parameter: Any) -> bool:
+    return parameter.name in {"as_json", "database_url", "namespace", "help"}
+
+
+def _argument(parameter: Any) -> str:
+    name = (parameter.metavar or parameter.name).upper()
+    name = f"{name} ..." if parameter.nargs == -1 else name
+    return name if parameter.required else f"[{name}]"
+
+
+def _option(parameter: Any) -> str:
+    names = ", ".join(parameter.opts)
+    return names if parameter.is_flag else f"{names} {parameter.metavar or parameter.name.upper()}"
+
+
+GENERATORS = {"settings": settings_table, "errors": errors_tree, "cli": cli_reference}

@@ -1,0 +1,94 @@
+"""The shop's background work. `rota dev shop.app:app` runs it; `make run` adds customers (demo.py).
+
+Each task shows one thing that Rota does. They are ordinary functions: call them as usual in a unit
+test, submit them to have them run by a worker.
+"""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from decimal import Decimal
+from pathlib import Path
+
+from rota import App, Context, Fatal, Retry, SyncContext
+from shop import images, outside
+from shop.model import Order
+
+# Where the database is, comes from ROTA_DATABASE_URL; without it, Rota brings its own PostgreSQL.
+app = App()
+
+PICTURES = Path(tempfile.gettempdir()) / f"rota-shop-{os.getuid()}"
+
+
+# The smallest kind: no arguments, every default. demo.py submits it for two o'clock at night.
+@app.task
+async def report_stock() -> dict[str, int]:
+    return {article: await outside.count_stock(article) for article in outside.ARTICLES}
+
+
+# A payment must not happen twice, and the provider is not part of our database. `once` writes down
+# that it begins, runs it, and keeps the result: a later attempt gets the result, and pays nothing.
+@app.task(queue="payments", priority=5, timeout=30)
+async def take_payment(order: Order, ctx: Context) -> str:
+    async def charge() -> str:
+        return await outside.charge_card(order.id, order.price)
+
+    payment: str = await ctx.once(f"payment:{order.id}", charge)
+    # This handler may run twice (it is at_least_once): with a key, the same job is only made once.
+    await confirm.options(key=f"confirm:{order.id}").submit(order, payment)
+    await restock.options(key=f"restock:{order.id}").submit(order.article, pieces=1)
+    return payment
+
+
+# A coroutine runs on the node's event loop. Whatever it raises is tried again, up to six times in
+# all, after about 1, 2, 4, 8 and 16 seconds; the jitter keeps a thousand of them apart.
+@app.task(queue="mail", retry=Retry(max_attempts=6, base=1, jitter=0.3), timeout=20)
+async def confirm(order: Order, payment: str) -> None:
+    await outside.send_mail(order.email, f"Your {order.article} is on its way ({payment})")
+
+
+# A text message in the middle of the night is bad; the same one twice is worse. If the worker dies
+# in here, or this raises, the job fails and is not run again.
+@app.task(queue="mail", guarantee="at_most_once")
+async def text_courier(order_id: int, phone: str) -> None:
+    await outside.send_sms(phone, f"Order {order_id} is ready")
+
+
+# A plain function runs in a child process: it may use the CPU, block, or even crash, and takes
+# nothing down but itself. Over its timeout it is really stopped.
+@app.task(queue="images", timeout=30)
+def resize(article: str, width: int, ctx: SyncContext) -> str:
+    if not 8 <= width <= images.WIDTH:
+        raise Fatal(f"a width of {width} makes no picture")
+    PICTURES.mkdir(mode=0o700, exist_ok=True)
+    rows: list[bytes] = []
+    photo = images.photograph(article)
+    for row in images.scaled(photo, width):
+        rows.append(row)
+        ctx.progress(len(rows), images.HEIGHT * width // images.WIDTH, "scaling")
+    path = PICTURES / f"{article.replace(' ', '-')}-{width}.png"
+    images.write_png(path, rows)
+    return str(path)
+
+
+# The refund's row and the end of its job are one transaction. Whatever dies and whoever runs it
+# again: the customer gets the money once.
+@app.task(queue="payments", guarantee="exactly_once")
+async def refund(order_id: int, amount: Decimal, ctx: Context) -> str:
+    await ctx.connection.execute(
+        "insert into shop.refund (order_id, amount) values ($1, $2)", order_id, amount
+    )
+    return f"{amount} for order {order_id}"
+
+
+# Three ways to fail. What the supplier's network does is tried again by the usual rule; when told
+# to wait we wait exactly so long; what no patience will cure goes to the dead-letter list at once.
+@app.task(queue="supplier", retry=Retry(max_attempts=8, base=0.5, cap=60), timeout=10)
+async def restock(article: str, pieces: int = 1) -> int:
+    try:
+        return await outside.order_from_supplier(article, pieces)
+    except outside.TooManyRequests as error:
+        raise Retry.after(error.retry_after, str(error)) from error
+    except outside.UnknownArticle as error:
+        raise Fatal(f"no supplier has {article!r}: fix the catalogue, then retry") from error

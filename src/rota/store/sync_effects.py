@@ -1,0 +1,83 @@
+"""A plain function's own transaction, in a child process: psycopg, and the same SQL as everywhere.
+
+Protocol. As for coroutines (see services.effects): the handler's writes and the job's finish are one
+commit under the token. The node is told only afterwards; dying in between is found out by the token.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.errors import ConfigError, LeaseLost
+from rota.store.queries import load_queries
+
+_PLACEHOLDER = re.compile(r"\$(\d+)")
+
+
+class TransactionTerms(msgspec.Struct):
+    """What a child needs to know to finish a job by itself."""
+
+    url: str
+    schema: str
+    node: UUID
+
+
+class SyncEffects:
+    """One connection per child process, opened when first needed."""
+
+    def __init__(self) -> None:
+        self._connection: Any = None
+
+    @contextlib.contextmanager
+    def transaction(self, terms: TransactionTerms, job_id: UUID, token: int) -> Iterator[Any]:
+        """The handler's transaction. Before it ends well, `finish` must have been called."""
+        connection = self._open(terms.url)
+        try:
+            with connection.transaction():
+                # Early, for the handler's sake; what decides is the finish.
+                check = _for_psycopg(load_queries(terms.schema)["check_lease"])
+                found = connection.execute(check, _numbered(terms.node, job_id, token)).fetchone()
+                if found is None:
+                    raise LeaseLost(f"job {job_id} is no longer this node's")
+                yield connection
+        finally:
+            if connection.closed or connection.broken:
+                self._connection = None
+
+    def finish(
+        self, terms: TransactionTerms, job_id: UUID, token: int, ran: float, result: bytes | None
+    ) -> None:
+        query = _for_psycopg(load_queries(terms.schema)["finish_succeeded"])
+        text = result.decode() if result is not None else None
+        row = self._connection.execute(
+            query, _numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0])
+        ).fetchone()
+        if row is None or row[0] != 1:
+            raise LeaseLost(f"job {job_id} moved on while it ran; its writes are rolled back")
+
+    def _open(self, url: str) -> Any:
+        if self._connection is None or self._connection.closed:
+            try:
+                import psycopg
+            except ImportError:
+                raise ConfigError(
+                    "a plain function with guarantee='exactly_once' needs psycopg: "
+                    "pip install 'rota[psycopg]', or make it a coroutine"
+                ) from None
+            # prepare_threshold: behind a transaction pooler prepared statements don't stay put.
+            self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+        return self._connection
+
+
+def _for_psycopg(query: str) -> str:
+    return _PLACEHOLDER.sub(r"%(p\1)s", query.replace("%", "%%"))
+
+
+def _numbered(*values: Any) -> dict[str, Any]:
+    return {f"p{number}": value for number, value in enumerate(values, 1)}

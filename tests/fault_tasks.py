@@ -1,0 +1,88 @@
+"""Tasks for the fault tests. Each writes down that it began, to a file that survives its process."""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import os
+from pathlib import Path
+
+from rota import App, Context, Retry, SyncContext
+
+app = App(processes=2)
+
+JOURNAL = Path(os.environ.get("FAULT_JOURNAL", "journal"))
+
+
+def note(kind: str, number: int, token: int) -> None:
+    line = f"{kind} {number} {token} {os.getpid()}\n".encode()
+    file = os.open(JOURNAL, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    try:
+        os.write(file, line)  # one write, appended whole
+    finally:
+        os.close(file)
+
+
+@app.task
+async def at_least(number: int, ctx: Context) -> None:
+    note("at_least", number, ctx.token)
+    await asyncio.sleep(0.01)
+
+
+@app.task(guarantee="at_most_once")
+async def at_most(number: int, ctx: Context) -> None:
+    note("at_most", number, ctx.token)
+    await asyncio.sleep(0.01)
+
+
+@app.task(guarantee="exactly_once")
+async def exactly(number: int, ctx: Context) -> None:
+    note("exactly", number, ctx.token)
+    await ctx.connection.execute("insert into public.fault_effect (number) values ($1)", number)
+    await asyncio.sleep(0.01)
+
+
+@app.task(guarantee="exactly_once")
+def exactly_in_a_child(number: int, ctx: SyncContext) -> None:
+    note("child", number, ctx.token)
+    ctx.connection.execute("insert into public.fault_effect (number) values (%s)", [number])
+
+
+@app.task(retry=Retry(max_attempts=3, base=0.05))
+async def wait_for_file(path: str, ctx: Context) -> int:
+    note("waiting", 0, ctx.token)
+    while not Path(path).exists():  # noqa: ASYNC110 - the signal comes from another process
+        await asyncio.sleep(0.02)
+    return os.getpid()
+
+
+@app.task(timeout=1, retry=Retry(max_attempts=1))
+def spin() -> None:
+    while True:
+        pass
+
+
+@app.task(timeout=1, retry=Retry(max_attempts=1))
+async def block_the_loop() -> None:
+    while True:
+        pass
+
+
+@app.task(retry=Retry(max_attempts=10, base=0.01))
+def segfault() -> None:
+    ctypes.string_at(0)
+
+
+@app.task(retry=Retry(max_attempts=20))
+async def kill_the_node() -> None:
+    os._exit(9)
+
+
+@app.task
+def double(number: int) -> int:
+    return 2 * number
+
+
+@app.task
+async def which_process() -> int:
+    return os.getpid()

@@ -1,0 +1,327 @@
+"""The documentation is true: its Python and SQL run, its commands exist, its examples work.
+
+Every ```python and ```sql block of README.md and docs/ is run, one after the other per page, as in
+an interactive session (`await` is allowed) on a private schema, while whatever is due is executed.
+`<!-- no-run: reason -->` before a block says why one isn't.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import contextlib
+import importlib.util
+import inspect
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import textwrap
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+from uuid import uuid4
+
+import asyncpg
+import msgspec
+import pytest
+import typer
+
+import rota.testing
+from rota import App, Settings
+from rota.cli import cli
+from rota.store.queries import in_schema
+
+ROOT = Path(__file__).parent.parent
+EXAMPLES = ROOT / "examples"
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
+ROTA = Path(sys.executable).with_name("rota")
+
+# What a handler in the documentation can only raise by mistake.
+MISTAKES = {
+    "AttributeError",
+    "ImportError",
+    "NameError",
+    "TypeError",
+    "rota.errors.InvalidArguments",
+}
+
+_FENCE = re.compile(r"^( *)```(\w+)")
+_NO_RUN = re.compile(r"<!-- no-run: .+ -->")
+_INCLUDED = '--8<-- "'  # a file of examples/, which is run by its own test
+
+
+class Block(NamedTuple):
+    language: str
+    line: int
+    text: str
+
+
+def blocks_of(page: Path, *languages: str) -> list[Block]:
+    lines = iter(enumerate(page.read_text("utf-8").splitlines(), 1))
+    found: list[Block] = []
+    before = ""
+    for number, line in lines:
+        if opening := _FENCE.match(line):
+            closing = f"{opening[1]}```"
+            body = [inner for _, inner in iter_until(lines, closing)]
+            text = textwrap.dedent("\n".join(body))
+            if (
+                opening[2] in languages
+                and not _NO_RUN.search(before)
+                and not text.startswith(_INCLUDED)
+            ):
+                found.append(Block(opening[2], number, text))
+        if line.strip():
+            before = line
+    return found
+
+
+def iter_until(lines: Iterator[tuple[int, str]], closing: str) -> Iterator[tuple[int, str]]:
+    for number, line in lines:
+        if line.rstrip() == closing:
+            return
+        yield number, line
+
+
+def name_of(path: Path) -> str:
+    return str(path.relative_to(ROOT))
+
+
+@pytest.fixture
+def environment(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ROTA_DATABASE_URL", database_url)
+
+
+@pytest.mark.usefixtures("environment")
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+async def test_what_a_page_shows_runs(page: Path, database_url: str) -> None:
+    names: dict[str, Any] = {"__name__": "page"}
+    async with contextlib.AsyncExitStack() as opened:
+        app: App | None = None
+        for block in blocks_of(page, "python", "sql"):
+            if block.language == "sql":
+                assert app is not None, f"{name_of(page)}:{block.line}: SQL before any app"
+                await run_sql(block, app, database_url)
+            else:
+                await run_python(page, block, names)
+            if isinstance(latest := names.get("app"), App) and latest is not app:
+                await opened.aclose()  # of the app before
+                app = latest
+                await opened.enter_async_context(executing(app))
+
+
+async def run_python(page: Path, block: Block, names: dict[str, Any]) -> None:
+    source = "\n" * block.line + block.text  # so that a traceback shows the page's own line
+    code = compile(source, name_of(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
+    result = eval(code, names)
+    if inspect.isawaitable(result):
+        async with asyncio.timeout(30):
+            await result
+
+
+async def run_sql(block: Block, app: App, database_url: str) -> None:
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute(in_schema(block.text, app.settings.schema))
+    finally:
+        await connection.close()
+
+
+@contextlib.asynccontextmanager
+async def executing(app: App) -> AsyncIterator[None]:
+    """The app on a private schema, where what is due is run at once."""
+    async with rota.testing.isolated(app) as sandbox:
+        running = asyncio.create_task(keep_running(sandbox))
+        try:
+            yield
+        finally:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
+        await sandbox.run_due()
+        for job in await sandbox.jobs(limit=1000):
+            wrong = [a.error for a in job.attempts if a.error and a.error.type in MISTAKES]
+            assert not wrong, f"{job.task}: {wrong[0].traceback or wrong[0].message}"
+
+
+async def keep_running(sandbox: rota.testing.Sandbox) -> None:
+    while True:
+        await sandbox.run_due()
+        await asyncio.sleep(0.05)
+
+
+# -- the command line
+
+
+def commands_of(page: Path) -> list[str]:
+    shown = [
+        line for block in blocks_of(page, "bash", "console") for line in block.text.split("\n")
+    ]
+    commands = [line.removeprefix("$ ").partition(" #")[0].strip() for line in shown]
+    return [command for command in commands if re.match(r"(\S*/)?rota\b", command)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_the_commands_that_a_page_shows_exist(page: Path) -> None:
+    for command in commands_of(page):
+        arguments = shlex.split(command)[1:]
+        current: Any = typer.main.get_command(cli)
+        while arguments and arguments[0] in getattr(current, "commands", {}):
+            current = current.commands[arguments.pop(0)]
+        try:
+            current.make_context("rota", arguments)  # parses, and runs nothing
+        except typer.Exit:
+            pass  # --help, --version
+        except Exception as error:
+            pytest.fail(f"{name_of(page)}: `{command}`: {error!r}")
+
+
+# -- what is made from the code
+
+
+def generator() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_settings_table_has_every_setting_and_no_other() -> None:
+    generate = generator()
+    fields = {field.name for field in msgspec.structs.fields(Settings)}
+    assert set(generate.SETTINGS) == fields
+    assert all(f"`ROTA_{name.upper()}`" in generate.settings_table() for name in fields)
+
+
+def test_the_command_line_and_the_errors_are_generated() -> None:
+    generate = generator()
+    assert "### rota jobs explain" in generate.cli_reference()
+    assert "KeyConflict" in generate.errors_tree()
+
+
+def test_links_between_pages_lead_somewhere() -> None:
+    for page in PAGES:
+        text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)#\s]+)", text):
+            if "://" not in target:
+                assert (page.parent / target).exists(), f"{name_of(page)} links to {target}"
+
+
+# -- the examples
+
+
+def test_the_readme_shows_the_quickstart() -> None:
+    shown = (ROOT / "README.md").read_text("utf-8")
+    assert (EXAMPLES / "quickstart.py").read_text("utf-8") in shown
+
+
+@pytest.fixture
+async def example_environment(database_url: str) -> AsyncIterator[dict[str, str]]:
+    schema = f"rota_docs_{uuid4().hex[:12]}"
+    yield {**os.environ, "ROTA_DATABASE_URL": database_url, "ROTA_SCHEMA": schema,
+           "PYTHONWARNINGS": "error::ResourceWarning"}  # fmt: skip
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(f"drop schema if exists {schema} cascade")
+    await connection.close()
+
+
+def run(environment: dict[str, str], *command: str | Path) -> str:
+    done = subprocess.run(
+        command, cwd=EXAMPLES, env=environment, capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@contextlib.contextmanager
+def dev(environment: dict[str, str], reference: str) -> Iterator[Iterator[dict[str, Any]]]:
+    """`rota dev`, as the events it tells; ended by Ctrl-C."""
+    process = subprocess.Popen(
+        [ROTA, "dev", reference, "--json"], cwd=EXAMPLES, env=environment,
+        stdout=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        events = (json.loads(line) for line in process.stdout)
+        assert next(events)["event"] == "up"
+        yield events
+    finally:
+        process.send_signal(signal.SIGINT)
+        with process.stdout:
+            process.stdout.read()
+        assert process.wait(timeout=60) == 0
+
+
+def test_the_quickstart_greets(example_environment: dict[str, str]) -> None:
+    with dev(example_environment, "quickstart:app"):
+        assert run(example_environment, sys.executable, "quickstart.py") == "Hello, world!\n"
+
+
+def test_a_job_in_a_rolled_back_transaction_never_was(example_environment: dict[str, str]) -> None:
+    shown = run(example_environment, sys.executable, "transactional.py")
+    assert "order 1 is confirmed" in shown
+    assert "None is left of order 2" in shown
+
+
+def test_a_fencing_token_guards_a_table(example_environment: dict[str, str]) -> None:
+    shown = run(example_environment, sys.executable, "fencing.py")
+    assert "is refused" in shown
+    assert "the teapot costs 30" in shown
+
+
+def test_every_example_is_run() -> None:
+    tested = set(re.findall(r'"(\w+\.py)"\)', Path(__file__).read_text("utf-8")))
+    assert {path.name for path in EXAMPLES.glob("*.py")} <= tested
+
+
+def test_the_shop_opens_and_serves_customers(example_environment: dict[str, str]) -> None:
+    run(example_environment, sys.executable, "-m", "shop.demo")
+    with dev(example_environment, "shop.demo:app") as events:
+        served: set[str] = set()
+        for event in events:
+            assert event["outcome"] != "crashed"
+            if event["outcome"] == "succeeded":
+                served.add(event["task"])
+            if {"customers", "take_payment"} <= served:
+                break
+
+
+@pytest.mark.usefixtures("environment")
+async def test_the_shop_does_its_work(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(str(EXAMPLES))
+    from shop import app as shop
+    from shop import demo, outside
+
+    monkeypatch.setattr(shop, "PICTURES", tmp_path)
+    monkeypatch.setattr(outside.random, "uniform", lambda low, high: 0.0)
+    settings = shop.app.settings.replace(database_url=database_url)
+    async with shop.app.using(settings), rota.testing.isolated(shop.app) as sandbox:
+        await demo.make_tables()
+        order = {"id": 7, "article": "teapot", "price": "19.90", "email": "a@example.org"}
+        await shop.app.submit("take_payment", {"order": order})
+        await shop.app.submit("refund", {"order_id": uuid4().int % 10**9, "amount": "19.90"})
+        await shop.app.submit("resize", {"article": "teapot", "width": 80})
+        await shop.app.submit("restock", {"article": "samovar"})
+        await shop.app.submit("text_courier", {"order_id": 7, "phone": "+44"})
+        await shop.app.submit("customers")
+        await demo.plan_stock_report()
+        for _ in range(8):
+            await sandbox.run_due()
+            await sandbox.advance(minutes=1)
+        jobs = await sandbox.jobs(limit=1000)
+
+    ended = {(job.task, job.state) for job in jobs}
+    for task in ("take_payment", "refund", "resize", "restock", "text_courier", "confirm"):
+        assert (task, "succeeded") in ended
+    assert {job.error.type for job in jobs if job.state == "failed"} == {"rota.errors.Fatal"}
+    assert ("report_stock", "scheduled") in ended
+    [picture] = tmp_path.glob("teapot-80.png")
+    assert picture.read_bytes().startswith(b"\x89PNG")

@@ -1,0 +1,162 @@
+"""The hot statements keep their one good plan, whatever the planner believes about the tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+from rota.store.work import LOWEST_RANK, NIL
+
+NODE = uuid4()
+LANES = ["default/default", "default/heavy"]
+
+# What each statement is given, as SQL.
+ARGUMENTS = {
+    "claim": (
+        f"'{NODE}'::uuid, array{LANES}, array['{LOWEST_RANK}'::bigint, 0], "
+        f"array['{NIL}'::uuid, '{NIL}'], array[100, 100], array['greet']"
+    ),
+    "release": f"array{list(range(128))}, 5000",
+    "finish_succeeded": (
+        f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array[null::json], array[null::json], "
+        "array[0], array[0]"
+    ),
+    "finish_ended": (
+        f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array[6::smallint], "
+        "array[null::jsonb], array[null::json], array[0::smallint], array[0], array[0]"
+    ),
+    "finish_retried": (
+        f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array[1.0::float8], "
+        "array[null::jsonb], array[0::smallint], array[0], array[0]"
+    ),
+    "give_back": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
+    "mark_started": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
+    "save_progress": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array['1'::json]",
+    "held_jobs": f"'{NODE}', array[1::bigint], array['default/default']",
+}
+WRITES = ARGUMENTS.keys() - {"claim", "release", "held_jobs"}
+
+
+async def plan_of(connection: Any, database: Any, name: str) -> dict[str, Any]:
+    """The plan that a hot connection uses for it: a generic one, made without the arguments."""
+    await connection.execute(f"prepare {name} as {database.queries[name]}")
+    try:
+        text = await connection.fetchval(f"explain (format json) execute {name}({ARGUMENTS[name]})")
+    finally:
+        await connection.execute(f"deallocate {name}")
+    plan: dict[str, Any] = msgspec.json.decode(text)[0]["Plan"]
+    return plan
+
+
+def nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield plan
+    for child in plan.get("Plans", ()):
+        yield from nodes(child)
+
+
+def scans(plan: dict[str, Any], table: str) -> list[tuple[str, str | None]]:
+    """How this table is read: the kinds of scan, each with its index."""
+    return [
+        (node["Node Type"], node.get("Index Name"))
+        for node in nodes(plan)
+        if node.get("Relation Name") == table and "Scan" in node["Node Type"]
+    ]
+
+
+def picked(plan: dict[str, Any]) -> dict[str, Any]:
+    """Where rows are chosen and locked."""
+    return next(node for node in nodes(plan) if node["Node Type"] == "LockRows")
+
+
+HUGE = 200_000
+
+
+@pytest.fixture
+def grow(hot):
+    async def grow(connection: Any, count: int) -> None:
+        """Ready and running jobs in two lanes, and jobs for later, unknown to the planner."""
+        schema = hot.schema
+        await connection.execute(
+            f"insert into {schema}.present"
+            " (id, rank, due_at, state, namespace, lane, task, payload)"
+            f" select gen_random_uuid(), n, now(), 3 + n % 2, 'default',"
+            f" 'default/' || (array['default', 'heavy'])[1 + n % 2], 'greet', '{{}}'"
+            f" from generate_series(1, {count}) as n"
+        )
+        await connection.execute(
+            f"insert into {schema}.future (id, shard, due_at, namespace, lane, task, payload)"
+            f" select gen_random_uuid(), n % 128, now() + n * interval '1 minute', 'default',"
+            f" 'default/default', 'greet', '{{}}' from generate_series(1, {count}) as n"
+        )
+
+    return grow
+
+
+async def check_plans(connection: Any, hot: Any) -> None:
+    claim = await plan_of(connection, hot, "claim")
+    assert sorted(scans(claim, "present")) == [
+        ("Index Scan", "present_claim"), ("Tid Scan", None),
+    ]  # fmt: skip
+    [index_scan] = [n for n in nodes(claim) if n.get("Index Name") == "present_claim"]
+    assert "lane" in index_scan["Index Cond"]
+    assert "ROW(rank, id) > ROW(" in index_scan["Index Cond"]
+    assert "Sort" not in {node["Node Type"] for node in nodes(picked(claim))}
+    assert scans(claim, "queue") == [("Index Scan", "queue_pkey")]
+
+    release = await plan_of(connection, hot, "release")
+    assert sorted(scans(release, "future")) == [("Index Scan", "future_due"), ("Tid Scan", None)]
+    [index_scan] = [n for n in nodes(release) if n.get("Index Name") == "future_due"]
+    assert "shard" in index_scan["Index Cond"]
+    assert "due_at" in index_scan["Index Cond"]
+    assert "Sort" not in {node["Node Type"] for node in nodes(picked(release))}
+
+    for name in WRITES:
+        plan = await plan_of(connection, hot, name)
+        assert set(scans(plan, "present")) == {("Index Scan", "present_pkey")}, name
+
+    held = await plan_of(connection, hot, "held_jobs")
+    assert scans(held, "present") == [("Index Scan", "present_claim")]
+
+
+@pytest.mark.parametrize("size", [0, 10_000, HUGE])
+async def test_claims_and_finishes_go_by_index_with_and_without_statistics(hot, grow, size):
+    """Asked of a pooled connection, so that its settings are what pins the plans."""
+    async with hot.connection() as connection:
+        await connection.execute(f"alter table {hot.schema}.present set (autovacuum_enabled = off)")
+        await connection.execute(f"alter table {hot.schema}.future set (autovacuum_enabled = off)")
+        if size:
+            await grow(connection, size)
+        await check_plans(connection, hot)
+        await connection.execute(f"analyze {hot.schema}.present, {hot.schema}.future")
+        await check_plans(connection, hot)
+
+
+async def test_plans_stay_right_when_the_planner_remembers_a_full_table_that_is_empty(hot, grow):
+    async with hot.connection() as connection:
+        await grow(connection, 10_000)
+        await connection.execute(f"analyze {hot.schema}.present, {hot.schema}.future")
+        await connection.execute(f"delete from {hot.schema}.present")
+        await connection.execute(f"delete from {hot.schema}.future")
+        await check_plans(connection, hot)
+
+
+async def test_a_claim_is_a_heap_only_update_that_writes_no_index_entry(sandbox, hot):
+    @sandbox.app.task
+    async def greet(text: str) -> None: ...
+
+    await greet.submit_many(["x" * 200] * 1000)
+    table = f"'{hot.schema}.present'::regclass"
+    async with hot.connection() as connection, connection.transaction():
+        rows = await connection.fetch(
+            hot.queries["claim"], NODE, ["default/default"], [LOWEST_RANK], [NIL], [1000], ["greet"]
+        )
+        updated, heap_only = await connection.fetchrow(
+            f"select pg_stat_get_xact_tuples_updated({table}),"
+            f" pg_stat_get_xact_tuples_hot_updated({table})"
+        )
+    assert (len(rows), updated) == (1000, 1000)
+    assert heap_only == 1000
