@@ -66,7 +66,7 @@ class Arguments:
 
     def _find_context(self, hints: Mapping[str, Any], kinds: tuple[type, ...]) -> str | None:
         for name in self._signature.parameters:
-            if hints.get(name) in kinds or (name == "ctx" and name not in hints):
+            if name == "ctx" or hints.get(name) in kinds:
                 return name
         return None
 

@@ -1,0 +1,126 @@
+"""Tasks for tests that run a node in the test's own process."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+from pathlib import Path
+
+from rota import App, Context, Fatal, Retry, SyncContext
+
+app = App(processes=1)
+
+# What coroutines did, in this process.
+seen: list[object] = []
+release = asyncio.Event  # replaced by a fresh event in each test
+
+
+@app.task
+async def remember(value: object) -> object:
+    seen.append(value)
+    return value
+
+
+@app.task
+async def sleep_long(ctx: Context) -> None:
+    seen.append("sleeping")
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        seen.append(("woken", ctx.cancelled))
+
+
+@app.task(timeout=0.2, retry=Retry(max_attempts=2, base=0.01))
+async def too_slow() -> None:
+    await asyncio.sleep(3600)
+
+
+@app.task
+def touch_and_sleep(path: str) -> None:
+    Path(path).touch()
+    time.sleep(3600)
+
+
+@app.task(runner="thread")
+def touch_and_spin(path: str, ctx: SyncContext) -> None:
+    Path(path).touch()
+    while True:
+        time.sleep(0.001)
+
+
+@app.task(runner="thread")
+def in_thread(number: int, ctx: SyncContext) -> int:
+    ctx.progress(number, 10, "half way")
+    return ctx.once(f"thread-{number}", lambda: number * 2)
+
+
+@app.task
+def in_child(number: int, ctx: SyncContext) -> list[int]:
+    ctx.progress(number, 10, "half way")
+    doubled = ctx.once(f"child-{number}", lambda: number * 2)
+    again = ctx.once(f"child-{number}", lambda: -1)
+    return [doubled, again, ctx.attempt, os.getpid()]
+
+
+@app.task
+async def in_loop(number: int, ctx: Context) -> list[int]:
+    ctx.progress(number, 10, "half way")
+    doubled = await ctx.once(f"loop-{number}", lambda: number * 2)
+    again = await ctx.once(f"loop-{number}", lambda: -1)
+    return [doubled, again, ctx.attempt, ctx.token]
+
+
+@app.task(retry=Retry(max_attempts=3, base=0.01))
+async def dies_inside_once(ctx: Context) -> None:
+    def effect() -> None:
+        seen.append("effect")
+        raise asyncio.CancelledError  # stopped from outside: nobody knows whether it happened
+
+    await ctx.once("unknown", effect)
+
+
+@app.task(retry=Retry(max_attempts=3, base=0.01))
+async def fails_inside_once(ctx: Context) -> str:
+    def effect() -> str:
+        seen.append("effect")
+        if ctx.attempt == 1:
+            raise ValueError("not this time")
+        return "done"
+
+    return await ctx.once("known", effect)
+
+
+@app.task(retry=Retry(max_attempts=9))
+async def fatal() -> None:
+    raise Fatal("never again")
+
+
+@app.task(retry=Retry(max_attempts=9))
+async def later(ctx: Context) -> int:
+    if ctx.attempt == 1:
+        raise Retry.after(0.05, "busy")
+    return ctx.attempt
+
+
+@app.task
+async def huge() -> str:
+    return "x" * 2_000_000
+
+
+@app.task(guarantee="exactly_once", retry=Retry(max_attempts=2, base=0.01))
+async def insert_then_fail(number: int, ctx: Context) -> None:
+    await ctx.connection.execute("insert into public.node_effect values ($1)", number)
+    if ctx.attempt == 1:
+        raise ValueError("after the insert")
+
+
+@app.task(queue="heavy", needs=["gpu"])
+async def needs_gpu() -> str:
+    return "on a gpu"
+
+
+@app.task(guarantee="at_most_once")
+async def once_at_most() -> None:
+    seen.append("began")
+    raise ValueError("and failed")

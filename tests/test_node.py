@@ -1,0 +1,293 @@
+"""A node in the test's own process, on a real database: what a job meets from start to end."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import pytest
+
+from rota import App, StoreUnavailable
+from rota.node import Node
+from rota.store.work import WorkStore
+from tests import node_tasks
+from tests.cluster import eventually
+
+Task = Any
+
+
+@pytest.fixture
+async def app(make_app: Callable[..., App]) -> AsyncIterator[App]:
+    node_tasks.seen.clear()
+    settings = make_app(heartbeat=0.5, kill_grace=1, processes=1).settings
+    async with node_tasks.app.using(settings) as app:
+        yield app
+
+
+@pytest.fixture
+async def node(app: App) -> AsyncIterator[Node]:
+    async with Node(app).running() as node:
+        yield node
+
+
+def task(name: str) -> Any:
+    return node_tasks.app.require_task(name)
+
+
+async def test_a_job_submitted_to_an_idle_worker_is_started_by_its_hint(node: Node) -> None:
+    """The poll is minutes away: only the hint can be what starts it."""
+    assert node._worker is not None
+    await eventually(lambda: node._worker is not None and node._worker.hints_work)
+    node._worker._settings = node.settings.replace(poll=600.0)
+    await (await task("remember").submit("first")).result(10)  # its pause is now the long one
+    for number in range(5):
+        assert await (await task("remember").submit(number)).result(10) == number
+
+
+async def test_without_hints_workers_find_jobs_by_looking(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def deaf(self: Any) -> float:
+        return 3600.0
+
+    monkeypatch.setattr("rota.services.listener.Listener.tick", deaf)
+    async with Node(app).running():
+        assert await (await task("remember").submit("found")).result(10) == "found"
+
+
+async def test_a_job_never_starts_before_it_is_due(node: Node) -> None:
+    bound = [task("remember").options(delay=0.05 * n) for n in range(1, 40)]
+    handles = await asyncio.gather(*(one.submit(n) for n, one in enumerate(bound)))
+    jobs = [await handle.wait(20) for handle in handles]
+    assert all(job.started_at >= job.due_at for job in jobs)
+
+
+async def test_cancelling_stops_a_running_coroutine(node: Node) -> None:
+    handle = await task("sleep_long").submit()
+    await eventually(lambda: "sleeping" in node_tasks.seen)
+    assert await handle.cancel() == "stopping"
+    job = await handle.wait(10)
+    assert job.state == "cancelled"
+    assert ("woken", True) in node_tasks.seen
+
+
+@pytest.mark.parametrize("name", ["touch_and_sleep", "touch_and_spin"])
+async def test_cancelling_stops_a_running_function(node: Node, tmp_path: Path, name: str) -> None:
+    mark = tmp_path / "mark"
+    handle = await task(name).submit(str(mark))
+    await eventually(mark.exists)
+    assert await handle.cancel() == "stopping"
+    job = await handle.wait(10)
+    assert job.state == "cancelled"
+
+
+async def test_a_coroutine_over_its_timeout_is_stopped_retried_and_ends_as_a_dead_letter(
+    node: Node, app: App
+) -> None:
+    handle = await task("too_slow").submit()
+    job = await handle.wait(20)
+    assert job.state == "failed"
+    assert [attempt.outcome for attempt in job.attempts] == ["timed_out", "timed_out"]
+    assert await app.jobs.dead_letters() == [handle.id]
+
+
+async def test_once_and_progress_work_in_every_runner(node: Node) -> None:
+    child = await (await task("in_child").submit(4)).wait(20)
+    loop = await (await task("in_loop").submit(4)).wait(20)
+    thread = await (await task("in_thread").submit(4)).wait(20)
+    assert child.result[:3] == [8, 8, 1]
+    assert loop.result == [8, 8, 1, loop.token]
+    assert thread.result == 8
+
+
+async def test_progress_can_be_seen_while_a_job_runs(node: Node, app: App) -> None:
+    @app.task(name="reporter")
+    async def reporter(ctx: Any) -> None:
+        ctx.progress(3, 10, "going")
+        await asyncio.sleep(3600)
+
+    try:
+        node._worker._task_names = sorted(app.tasks)  # type: ignore[union-attr]
+        handle = await reporter.submit()
+        job = await eventually(lambda: _with_progress(handle))
+        assert job.progress == {"done": 3, "total": 10, "message": "going"}
+        await handle.cancel()
+        await handle.wait(10)
+    finally:
+        del app.tasks["reporter"]
+
+
+async def _with_progress(handle: Any) -> Any:
+    job = await handle.status()
+    return job if job.progress else None
+
+
+async def test_an_effect_whose_end_is_unknown_is_not_repeated(node: Node) -> None:
+    job = await (await task("dies_inside_once").submit()).wait(20)
+    assert job.state == "failed"
+    assert job.error is not None
+    assert job.error.type.endswith("OnceUnknown")
+    assert node_tasks.seen == ["effect"]
+
+
+async def test_an_effect_that_failed_is_tried_again(node: Node) -> None:
+    assert await (await task("fails_inside_once").submit()).result(20) == "done"
+    assert node_tasks.seen == ["effect", "effect"]
+
+
+async def test_handlers_say_when_to_try_again_or_never(node: Node) -> None:
+    fatal = await (await task("fatal").submit()).wait(20)
+    assert (fatal.state, fatal.attempt) == ("failed", 1)
+    assert await (await task("later").submit()).result(20) == 2
+
+
+async def test_a_result_that_is_too_large_is_dropped_and_the_job_stays_done(node: Node) -> None:
+    job = await (await task("huge").submit()).wait(20)
+    assert (job.state, job.result, job.attempt) == ("succeeded", None, 1)
+    assert job.error is not None
+    assert "2,000,002 bytes" in job.error.message
+
+
+async def test_what_a_failed_attempt_wrote_in_its_transaction_is_gone(node: Node, app: App) -> None:
+    database = (await app.store()).database
+    async with database.connection() as connection:
+        await connection.execute("drop table if exists public.node_effect")
+        await connection.execute("create table public.node_effect (number int)")
+        assert await (await task("insert_then_fail").submit(7)).result(20) is None
+        rows = await connection.fetch("select number from public.node_effect")
+    assert [row[0] for row in rows] == [7]
+
+
+async def test_at_most_once_is_not_retried_even_when_it_fails(node: Node) -> None:
+    job = await (await task("once_at_most").submit()).wait(20)
+    assert (job.state, job.attempt) == ("failed", 1)
+    assert node_tasks.seen == ["began"]
+
+
+async def test_only_a_worker_with_the_capability_takes_a_job(app: App) -> None:
+    handle = await task("needs_gpu").submit()
+    async with Node(app).running():
+        await (await task("remember").submit(1)).result(10)
+        assert (await handle.status()).state == "ready"
+        assert (await app.jobs.explain(handle.id)).code == "no_worker_for_lane"
+    async with Node(app, queues=["heavy"], capabilities=["gpu"]).running():
+        assert await handle.result(10) == "on a gpu"
+
+
+async def test_a_claim_whose_answer_was_lost_is_given_back(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = WorkStore.claim
+    lost: list[int] = []
+
+    async def lose_one_answer(self: Any, *arguments: Any) -> Any:
+        rows = await real(self, *arguments)
+        if rows and not lost:
+            lost.append(len(rows))
+            raise StoreUnavailable("the answer was lost")
+        return rows
+
+    monkeypatch.setattr(WorkStore, "claim", lose_one_answer)
+    job = await (await task("remember").submit("kept")).wait(20)
+    assert lost == [1]
+    assert (job.state, job.attempt, node_tasks.seen) == ("succeeded", 1, ["kept"])
+
+
+async def test_a_finish_whose_answer_was_lost_is_repeated_without_harm(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = WorkStore.finish_succeeded
+    lost: list[int] = []
+
+    async def lose_one_answer(self: Any, *arguments: Any) -> Any:
+        count = await real(self, *arguments)
+        if not lost:
+            lost.append(count)
+            raise StoreUnavailable("the answer was lost")
+        return count
+
+    monkeypatch.setattr(WorkStore, "finish_succeeded", lose_one_answer)
+    for number in range(3):
+        assert await (await task("remember").submit(number)).result(20) == number
+    assert lost == [1]
+    assert node_tasks.seen == [0, 1, 2]
+
+
+async def test_a_stopped_node_leaves_no_task_no_thread_and_no_process(app: App) -> None:
+    before = set(asyncio.all_tasks())
+    async with Node(app).running():
+        await (await task("in_child").submit(1)).result(20)
+    left = {t for t in asyncio.all_tasks() - before if not t.done()}
+    assert left == set()
+    assert await app.nodes.list() == []
+
+
+# -- behind PgBouncer
+
+_NO_PGBOUNCER = pytest.mark.skipif(
+    shutil.which("pgbouncer") is None, reason="pgbouncer is not installed on this machine"
+)
+
+
+@pytest.fixture
+async def pooled_url(database_url: str) -> AsyncIterator[str]:
+    direct = await asyncpg.connect(database_url)
+    host = await direct.fetchval("show unix_socket_directories")
+    port = await direct.fetchval("show port")
+    name = await direct.fetchval("select current_database()")
+    await direct.close()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        listen = free.getsockname()[1]
+    folder = Path(tempfile.mkdtemp(prefix="rota-pgbouncer-"))
+    config = folder / "pgbouncer.ini"
+    config.write_text(
+        f"[databases]\n{name} = host={host} port={port} dbname={name} user=postgres\n"
+        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listen}\nauth_type = any\n"
+        f"pool_mode = transaction\nmax_client_conn = 200\ndefault_pool_size = 10\n"
+        f"unix_socket_dir =\n"
+    )
+    # Not as root, which it refuses: as the server's own user, who can reach the server's socket.
+    owner = Path(host).stat().st_uid
+    os.chown(folder, owner, -1)
+    process = subprocess.Popen(
+        ["pgbouncer", str(config)], user=owner, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    url = f"postgresql://postgres@127.0.0.1:{listen}/{name}"
+    await eventually(lambda: _answers(url), what="PgBouncer's start")
+    yield url
+    process.terminate()
+    process.wait(10)
+    shutil.rmtree(folder)
+
+
+async def _answers(url: str) -> bool:
+    try:
+        await (await asyncpg.connect(url, statement_cache_size=0)).close()
+    except (OSError, asyncpg.PostgresError):
+        return False
+    return True
+
+
+@_NO_PGBOUNCER
+async def test_everything_works_behind_pgbouncer_in_transaction_mode(
+    app: App, pooled_url: str
+) -> None:
+    async with node_tasks.app.using(app.settings.replace(database_url=pooled_url)):
+        async with Node(node_tasks.app).running() as node:
+            assert node._database.behind_pooler
+            assert await (await task("remember").submit("pooled")).result(20) == "pooled"
+            handles = await task("remember").submit_many([(n,) for n in range(500)])
+            for number, handle in enumerate(handles):
+                assert await handle.result(20) == number
+            assert (await (await task("in_child").submit(4)).result(20))[:2] == [8, 8]
+            delayed = await task("remember").options(delay=1.5).submit("later")
+            assert await delayed.result(20) == "later"

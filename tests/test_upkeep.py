@@ -1,0 +1,204 @@
+"""The janitor and the releaser: what is made ahead, what is forgotten when, what never is."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import pytest
+
+from rota import NotFound, Retry
+from rota.services.janitor import Janitor
+from rota.services.releaser import Releaser
+from rota.store.work import UpkeepStore
+from tests.fake_node import FakeNode
+
+
+@pytest.fixture
+def app(sandbox):
+    @sandbox.app.task
+    async def greet() -> None: ...
+
+    @sandbox.app.task(retry=Retry(max_attempts=1))
+    async def hopeless() -> None:
+        raise ValueError("no luck")
+
+    return sandbox.app
+
+
+@pytest.fixture
+def janitor(hot, app):
+    return Janitor(UpkeepStore(hot), app.settings)
+
+
+@pytest.fixture
+def days(hot):
+    async def days() -> list[str]:
+        async with hot.connection() as connection:
+            rows = await connection.fetch(
+                "select c.relname from pg_inherits as i join pg_class as c on c.oid = i.inhrelid"
+                " where i.inhparent = $1::text::regclass and c.relname <> 'past_other' order by 1",
+                f"{hot.schema}.past",
+            )
+        return [row[0] for row in rows]
+
+    return days
+
+
+def day(moment):
+    return f"past_{moment:%Y%m%d}"
+
+
+async def test_days_are_made_a_week_ahead(sandbox, janitor, days):
+    await sandbox.advance(days=100)
+    await janitor.clean()
+    made = await days()
+    assert {day(sandbox.now() + timedelta(days=n)) for n in range(8)} <= set(made)
+    await janitor.clean()
+    assert await days() == made
+
+
+async def test_what_ends_goes_to_its_day(sandbox, app, hot):
+    await app.submit("greet")
+    await sandbox.run_due()
+    async with hot.connection() as connection:
+        table = await connection.fetchval(f"select tableoid::regclass::text from {hot.schema}.past")
+    assert table == f"{hot.schema}.{day(sandbox.now())}"
+
+
+async def test_a_day_is_dropped_when_its_last_moment_is_older_than_the_retention(
+    sandbox, app, janitor, days
+):
+    handle = await app.submit("greet")
+    await sandbox.run_due()
+    first = day(sandbox.now())
+    midnight = sandbox.now().replace(hour=0, minute=0, second=0, microsecond=0)
+    await sandbox.travel_to(midnight + timedelta(days=8, seconds=-1))
+    await janitor.clean()
+    assert first in await days()
+    assert (await handle.status()).state == "succeeded"
+    await sandbox.advance(seconds=1)
+    await janitor.clean()
+    assert first not in await days()
+    with pytest.raises(NotFound, match="retention"):
+        await handle.status()
+
+
+async def test_what_no_day_was_made_for_is_kept_and_forgotten_all_the_same(sandbox, app, janitor):
+    await sandbox.advance(days=50)
+    handle = await app.submit("greet")
+    await sandbox.run_due()
+    await janitor.clean()
+    assert (await handle.status()).state == "succeeded"
+    await sandbox.advance(days=7, seconds=1)
+    await janitor.clean()
+    assert await app.jobs.find(handle.id) is None
+
+
+async def test_dead_letters_outlive_the_past(sandbox, app, janitor):
+    handle = await app.submit("hopeless")
+    await sandbox.run_due()
+    await sandbox.advance(days=89)
+    await janitor.clean()
+    assert (await handle.status()).state == "failed"
+    await sandbox.advance(days=2)
+    await janitor.clean()
+    assert await app.jobs.find(handle.id) is None
+
+
+async def test_a_key_is_kept_exactly_as_long_as_its_job(sandbox, app, janitor):
+    ended = await app.submit("greet", key="ended")
+    dead = await app.submit("hopeless", key="dead")
+    await sandbox.run_due()
+    waiting = await app.submit("greet", key="waiting", delay=30 * 86400)
+    await sandbox.advance(days=20)
+    await janitor.clean()
+    again = await app.submit("greet", key="ended")
+    assert (again.existed, again.id == ended.id) == (False, False)
+    for handle, task, key in ((dead, "hopeless", "dead"), (waiting, "greet", "waiting")):
+        again = await app.submit(task, key=key)
+        assert (again.existed, again.id) == (True, handle.id)
+
+
+async def test_what_waits_or_runs_is_never_forgotten(sandbox, app, hot, janitor):
+    later = await app.submit("greet", delay=400 * 86400)
+    running = await app.submit("greet")
+    node = await FakeNode(hot, app.settings).register()
+    await node.claim_one()
+    ready = await app.submit("greet")
+    await sandbox.advance(days=399)
+    await janitor.clean()
+    assert (await later.status()).state == "scheduled"
+    assert (await running.status()).state == "running"
+    assert (await ready.status()).state == "ready"
+
+
+async def test_nodes_that_ended_are_shown_for_a_day(sandbox, app, hot, janitor):
+    node = await FakeNode(hot, app.settings).register()
+    await hot.fetch("deregister_node", node.id)
+    await janitor.clean()
+    assert [each.id for each in await app.nodes.list(ended=True)] == [node.id]
+    await sandbox.advance(days=1, seconds=1)
+    await janitor.clean()
+    assert await app.nodes.list(ended=True) == []
+
+
+async def test_a_tick_cleans_without_being_asked(sandbox, app, hot, janitor, days):
+    await sandbox.advance(days=30)
+    assert await janitor.tick() > 0
+    assert day(sandbox.now()) in await days()
+
+
+# -- the releaser
+
+
+async def test_what_is_due_is_released_and_what_isnt_stays(sandbox, app, hot):
+    soon = await app.submit("greet", delay=60)
+    later = await app.submit("greet", delay=61)
+    releaser = Releaser(UpkeepStore(hot))
+    await releaser.tick()
+    assert (await soon.status()).state == "scheduled"
+    await sandbox.advance(seconds=60)
+    await releaser.tick()
+    assert (await soon.status()).state == "ready"
+    assert (await later.status()).state == "scheduled"
+
+
+async def test_jobs_are_released_ahead_of_their_moment_by_the_horizon(sandbox, app, hot):
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"update {hot.schema}.setting set value = 1000 where name = 'horizon_ms'"
+        )
+    handle = await app.submit("greet", delay=60)
+    due_at = (await handle.status()).due_at
+    releaser = Releaser(UpkeepStore(hot))
+    await sandbox.advance(seconds=58.9)
+    await releaser.tick()
+    assert (await handle.status()).state == "scheduled"
+    await sandbox.advance(seconds=0.1)
+    await releaser.tick()
+    job = await handle.status()
+    assert (job.state, job.due_at) == ("ready", due_at)
+    # Whoever claims it is told when to start it.
+    row = await FakeNode(hot, app.settings).claim_one()
+    assert row["early"] == due_at.timestamp()
+
+
+async def test_a_release_is_bounded_and_takes_the_rest_the_next_time(sandbox, app, hot):
+    greet = app.tasks["greet"]
+    await greet.options(delay=60).submit_many([{}] * 300)
+    await sandbox.advance(seconds=60)
+    store = UpkeepStore(hot)
+    assert await store.release(range(128), 200) == 200
+    assert await store.release(range(128), 200) == 100
+    assert await store.release(range(128), 200) == 0
+    assert await app.jobs.count() == {"ready": 300}
+
+
+async def test_a_release_of_some_shards_leaves_the_others(sandbox, app, hot):
+    greet = app.tasks["greet"]
+    await greet.options(delay=60).submit_many([{}] * 300)
+    await sandbox.advance(seconds=60)
+    store = UpkeepStore(hot)
+    even = await store.release(range(0, 128, 2), 1000)
+    assert 0 < even < 300
+    assert await store.release(range(1, 128, 2), 1000) == 300 - even
