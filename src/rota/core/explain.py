@@ -44,6 +44,11 @@ def _scheduled(facts: Mapping[str, Any]) -> Explanation:
             f"It has been due for {_span(now - due)}, but no live node has the scheduler role to "
             "release it; start one with `rota start --role scheduler`.",
         )
+    if due <= now:
+        return Explanation(
+            "being_released",
+            f"It has been due for {_span(now - due)}; a scheduler is about to release it.",
+        )
     if facts["attempt"] > 0:
         return Explanation(
             "waiting_for_retry",
@@ -77,16 +82,15 @@ def _queued(facts: Mapping[str, Any], servers: list[dict[str, Any]]) -> Explanat
     if running >= slots:
         return Explanation(
             "all_busy",
-            f"All {_count(slots, 'slot')} of the {_count(len(servers), 'worker')} that serve it are "
-            f"busy; {ahead} ahead of it.",
+            f"All {_count(slots, 'slot')} of {_serving(servers)} are busy; {ahead} ahead of it.",
         )
     retry = (
         f" (attempt {facts['attempt'] + 1} of {facts['max_attempts']})" if facts["attempt"] else ""
     )
     return Explanation(
         "starting",
-        f"It is ready and about to be claimed{retry}: {running} of {_count(slots, 'slot')} of the "
-        f"{_count(len(servers), 'worker')} that serve it are busy, {ahead} ahead of it.",
+        f"It is ready and about to be claimed{retry}: {running} of {_count(slots, 'slot')} of "
+        f"{_serving(servers)} are busy, {ahead} ahead of it.",
     )
 
 
@@ -100,7 +104,7 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
     if not servers:
         return Explanation(
             "no_worker_for_lane",
-            f"No live worker serves lane `{lane}`: {_others(facts['workers'])} other queues or lack "
+            f"No live worker serves lane `{lane}`: {_others(facts['workers'])} "
             "a capability it needs.",
         )
     if not any(server["knows_task"] for server in servers):
@@ -166,7 +170,13 @@ def _last_error(facts: Mapping[str, Any]) -> str:
 
 
 def _others(workers: int) -> str:
-    return f"the {_count(workers, 'worker')} alive " + ("serves" if workers == 1 else "serve")
+    verbs = ("serves", "lacks") if workers == 1 else ("serve", "lack")
+    return f"the {_count(workers, 'worker')} alive {verbs[0]} other queues or {verbs[1]}"
+
+
+def _serving(servers: list[dict[str, Any]]) -> str:
+    verb = "serves" if len(servers) == 1 else "serve"
+    return f"the {_count(len(servers), 'worker')} that {verb} it"
 
 
 def _jobs(count: int) -> str:

@@ -71,6 +71,11 @@ class Returned(msgspec.Struct):
     token: int
 
 
+def _unless_all_none(values: list[str | None]) -> list[str | None]:
+    """Nothing at all is quicker to send than many times nothing; unnest fills it up."""
+    return values if any(values) else []
+
+
 class WorkStore:
     """Claims and outcomes, on the hot table."""
 
@@ -106,8 +111,8 @@ class WorkStore:
             node,
             [job.id for job in jobs],
             [job.token for job in jobs],
-            [job.result for job in jobs],
-            [job.error for job in jobs],
+            _unless_all_none([job.result for job in jobs]),
+            _unless_all_none([job.error for job in jobs]),
             [job.ran for job in jobs],
             [now - job.ended for job in jobs],
         )

@@ -1,0 +1,111 @@
+"""Schema versions: made once, by whoever comes first, and refused when they don't fit."""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from rota import App, SchemaMismatch
+from rota.store.migrate import CODE_VERSION, known_migrations
+
+
+@pytest.fixture
+async def connection(database_url):
+    connection = await asyncpg.connect(database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def schema(connection):
+    """A name that nothing bears yet."""
+    name = f"other_{uuid4().hex[:8]}"
+    yield name
+    await connection.execute(f"drop schema if exists {name} cascade")
+
+
+@pytest.fixture
+async def app(database_url, schema):
+    app = App(database_url=database_url, schema=schema)
+    yield app
+    await app.close()
+
+
+FILES = [migration.name for migration in known_migrations() if migration.phase == "pre"]
+
+
+async def test_a_fresh_database_is_made_usable_under_any_schema_name(app, schema, connection):
+    assert await app.migrate() == FILES
+    assert await connection.fetchval(f"select count(*) from {schema}.migration") == len(FILES)
+    handle = await app.submit("greet", {"name": "Ada"})
+    assert (await handle.status()).state == "ready"
+    by_sql = await connection.fetchval(f"select {schema}.submit('greet')")
+    assert (await app.jobs.get(by_sql)).state == "ready"
+
+
+async def test_nothing_outside_the_schema_is_made(app, schema, connection):
+    query = (
+        "select n.nspname || '.' || c.relname from pg_class as c"
+        " join pg_namespace as n on n.oid = c.relnamespace"
+        " where n.nspname not like 'pg_%' and n.nspname <> $1 and n.nspname not like 'rota_test_%'"
+        " union all select n.nspname || '.' || p.proname from pg_proc as p"
+        " join pg_namespace as n on n.oid = p.pronamespace"
+        " where n.nspname not like 'pg_%' and n.nspname <> $1 and n.nspname not like 'rota_test_%'"
+    )
+    before = await connection.fetch(query, schema)
+    await app.migrate()
+    assert await connection.fetch(query, schema) == before
+
+
+async def test_migrating_twice_does_nothing_and_keeps_what_is_there(app):
+    await app.migrate()
+    handle = await app.submit("greet")
+    assert await app.migrate() == []
+    assert (await handle.status()).state == "ready"
+
+
+async def test_of_five_that_race_one_migrates(database_url, schema):
+    apps = [App(database_url=database_url, schema=schema) for _ in range(5)]
+    answers = await asyncio.gather(*(app.migrate() for app in apps))
+    assert sorted(answers, key=len) == [[], [], [], [], FILES]
+    for app in apps:
+        await app.close()
+
+
+async def test_a_migration_that_fails_leaves_nothing(app, schema, connection):
+    await connection.execute(f"create schema {schema}; create table {schema}.present (id int)")
+    with pytest.raises(asyncpg.PostgresError, match="already exists"):
+        await app.migrate()
+    tables = await connection.fetch("select tablename from pg_tables where schemaname = $1", schema)
+    assert [row[0] for row in tables] == ["present"]
+
+
+async def test_a_missing_schema_is_refused_with_what_to_run(app, schema):
+    with pytest.raises(SchemaMismatch, match=f"no Rota schema '{schema}'. Run `rota migrate`"):
+        await app.submit("greet")
+
+
+async def test_an_older_schema_is_refused_with_what_is_missing(app, schema, connection):
+    await app.migrate()
+    await connection.execute(f"delete from {schema}.migration where name = $1", FILES[-1])
+    with pytest.raises(SchemaMismatch, match=f"older than this code: {FILES[-1]} not applied"):
+        await app.submit("greet")
+
+
+async def test_a_schema_that_only_newer_code_can_use_is_refused(app, schema, connection):
+    await app.migrate()
+    insert = f"insert into {schema}.migration (name, version, phase, oldest_code) values"
+    newer = CODE_VERSION + 1
+    await connection.execute(f"{insert} ('0999_added.pre.sql', {newer}, 'pre', 1)")
+    assert await app.submit("greet")  # what was only added is none of our business
+    await app.close()
+    await connection.execute(f"{insert} ('0999_taken.post.sql', {newer}, 'post', {newer})")
+    with pytest.raises(SchemaMismatch, match=f"version {newer} or newer.*Upgrade the rota package"):
+        await app.submit("greet")
+
+
+def test_the_code_knows_the_newest_of_its_own_migrations():
+    assert max(migration.version for migration in known_migrations()) == CODE_VERSION

@@ -1,0 +1,51 @@
+"""What users may rely on: the public names, and errors that explain themselves."""
+
+from __future__ import annotations
+
+import inspect
+
+import pytest
+
+import rota
+import rota.testing
+from rota import errors
+
+PUBLIC = [
+    "App", "Attempt", "ConfigError", "Context", "Explanation", "Failure", "Fatal",
+    "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle", "JobInfo", "JobStopped",
+    "KeyConflict", "LeaseLost", "Node", "NotFound", "OnceUnknown", "PayloadTooLarge", "Queue",
+    "Retry", "RetryAfter", "RotaError", "SchemaMismatch", "Settings", "StoreUnavailable",
+    "SubmitError", "SyncContext", "Task", "UnknownTask", "__version__",
+]  # fmt: skip
+
+ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if inspect.isclass(kind) and issubclass(kind, BaseException)
+]
+
+
+def test_the_public_names_are_these_and_all_are_there():
+    assert sorted(rota.__all__) == sorted(PUBLIC)
+    assert [name for name in PUBLIC if not hasattr(rota, name)] == []
+
+
+def test_the_testing_names_are_these():
+    assert sorted(rota.testing.__all__) == ["EndlessRun", "Sandbox", "isolated"]
+
+
+@pytest.mark.parametrize("name", sorted(set(PUBLIC) - {"__version__"}))
+def test_every_public_name_has_a_docstring_of_its_own(name):
+    assert (vars(getattr(rota, name)).get("__doc__") or "").strip()
+
+
+@pytest.mark.parametrize("error", ERRORS)
+def test_every_error_has_a_docstring_of_its_own_and_a_place_in_the_tree(error):
+    assert (vars(error).get("__doc__") or "").strip()
+    assert error.__name__ in (errors.__doc__ or "")
+
+
+def test_every_error_that_rota_raises_on_purpose_is_caught_by_one_of_two_bases():
+    stray = [error for error in ERRORS if not issubclass(error, errors.RotaError | errors.JobError)]
+    assert stray == [errors.JobStopped]
+    assert not issubclass(errors.JobStopped, Exception)
