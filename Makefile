@@ -37,7 +37,7 @@ bench: $(VENV)/installed
 	@$(BIN)/python bench/run.py $(ARGS)
 
 docs: $(VENV)/installed-docs
-	@$(BIN)/python -m mkdocs build --strict --quiet
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Built: open site/index.html"
 
 clean:

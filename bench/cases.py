@@ -99,7 +99,21 @@ async def raw_copy(count: int) -> float:
             now = await c.fetchval("select now()")
             rank = rank_of(now, 0)
             rows = [
-                (id, rank, now, None, 0, 1, 5, "default", "default/default", "noop", None, "{}", None)
+                (
+                    id,
+                    rank,
+                    now,
+                    None,
+                    0,
+                    1,
+                    5,
+                    "default",
+                    "default/default",
+                    "noop",
+                    None,
+                    "{}",
+                    None,
+                )
                 for id in new_ids(min(10_000, count - start))
             ]
             await c.copy_records_to_table(

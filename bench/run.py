@@ -1,6 +1,6 @@
 """`make bench`: the engine's table. Rounds are interleaved, so that noise hits all alike.
 
-    python -m bench.run [--quick]
+python -m bench.run [--quick]
 """
 
 from __future__ import annotations
@@ -52,8 +52,20 @@ def measure(rounds: int, count: int, quick: bool) -> Table:
     _row(table, "raw claim + finish loop, jobs/s", base)
     _row(table, "one worker, no-op coroutines", median(one), ("raw loop", base), "≥ 0.5, aim 0.8")
     _row(table, "two workers, no-op coroutines", median(two), ("raw loop", base))
-    _row(table, "one worker, a transaction held open", median(held), ("without", median(one)), "≥ 0.8")
-    _row(table, "one worker, many ready jobs waiting", waiting["rate"], ("without", median(one)), "≈ 1")
+    _row(
+        table,
+        "one worker, a transaction held open",
+        median(held),
+        ("without", median(one)),
+        "≥ 0.8",
+    )
+    _row(
+        table,
+        "one worker, many ready jobs waiting",
+        waiting["rate"],
+        ("without", median(one)),
+        "≈ 1",
+    )
     _row(table, "… its memory, MB", waiting["memory_mb"], None, "< 200")
     _row(table, "sustained, first half, jobs/s", sustained["first"])
     _row(table, "sustained, second half", sustained["second"], ("first", sustained["first"]), "≈ 1")

@@ -30,7 +30,6 @@ SETTINGS = {
     "namespace": "The wall between tenants: a node and a client see only their own.",
     "heartbeat": "Seconds between two signs of life of a node.",
     "missed_heartbeats": "So many heartbeats missed, and a node is dead.",
-    "horizon": "Seconds that a job is released to workers before it is due.",
     "poll": "Seconds after which an idle worker looks for work without having been told to.",
     "concurrency": "Coroutines that a node runs at a time.",
     "processes": "Child processes of a node, for plain functions.",

@@ -12,12 +12,17 @@ from typing import Any
 from uuid import uuid4
 
 import asyncpg
+import hypothesis
 import pytest
 
 import rota.testing
 from rota import App
 from rota.store.database import Database
 from rota.store.embedded import open_embedded
+
+# A busy machine is no failure, and nothing is written into the working folder.
+hypothesis.settings.register_profile("rota", deadline=None, database=None)
+hypothesis.settings.load_profile("rota")
 
 _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",

@@ -13,7 +13,6 @@ app = App(processes=1)
 
 # What coroutines did, in this process.
 seen: list[object] = []
-release = asyncio.Event  # replaced by a fresh event in each test
 
 
 @app.task
@@ -124,3 +123,14 @@ async def needs_gpu() -> str:
 async def once_at_most() -> None:
     seen.append("began")
     raise ValueError("and failed")
+
+
+concurrent = {"now": 0, "most": 0}
+
+
+@app.task(queue="narrow")
+async def count_concurrent() -> None:
+    concurrent["now"] += 1
+    concurrent["most"] = max(concurrent["most"], concurrent["now"])
+    await asyncio.sleep(0.01)
+    concurrent["now"] -= 1

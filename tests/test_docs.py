@@ -22,7 +22,7 @@ import sys
 import textwrap
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -107,18 +107,25 @@ async def test_what_a_page_shows_runs(page: Path, database_url: str) -> None:
             if block.language == "sql":
                 assert app is not None, f"{name_of(page)}:{block.line}: SQL before any app"
                 await run_sql(block, app, database_url)
-            else:
-                await run_python(page, block, names)
-            if isinstance(latest := names.get("app"), App) and latest is not app:
-                await opened.aclose()  # of the app before
-                app = latest
-                await opened.enter_async_context(executing(app))
+                continue
+            for statement in statements_of(page, block):
+                await run_python(statement, names)
+                if isinstance(latest := names.get("app"), App) and latest is not app:
+                    await opened.aclose()  # of the app before
+                    app = latest
+                    await opened.enter_async_context(executing(app))
 
 
-async def run_python(page: Path, block: Block, names: dict[str, Any]) -> None:
+def statements_of(page: Path, block: Block) -> Iterator[CodeType]:
     source = "\n" * block.line + block.text  # so that a traceback shows the page's own line
-    code = compile(source, name_of(page), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
-    result = eval(code, names)
+    for node in ast.parse(source, name_of(page)).body:
+        module = ast.Module([node], [])
+        flags = ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+        yield compile(module, name_of(page), "exec", flags, dont_inherit=True)
+
+
+async def run_python(statement: CodeType, names: dict[str, Any]) -> None:
+    result = eval(statement, names)
     if inspect.isawaitable(result):
         async with asyncio.timeout(30):
             await result

@@ -271,14 +271,27 @@ async def test_a_once_effect_that_an_attempt_died_in_is_not_repeated_unless_allo
 # -- exactly once
 
 
-async def test_an_exactly_once_handlers_writes_and_its_success_are_one_commit(sandbox, app):
+@pytest.mark.parametrize("kind", ["coroutine", "plain function"])
+async def test_an_exactly_once_handlers_writes_and_its_success_are_one_commit(sandbox, app, kind):
     schema = app.settings.schema
+    options = {"guarantee": "exactly_once", "retry": Retry(base=0, jitter=0)}
 
-    @app.task(guarantee="exactly_once", retry=Retry(base=0, jitter=0))
-    async def refund(ctx: Context) -> str:
-        await ctx.connection.execute(f"insert into {schema}.refunds values ($1)", ctx.attempt)
+    if kind == "coroutine":
+
+        @app.task(**options)
+        async def refund(ctx: Context) -> str:
+            await ctx.connection.execute(f"insert into {schema}.refunds values ($1)", ctx.attempt)
+            return after_the_write(ctx)
+    else:
+
+        @app.task(**options)
+        def refund(ctx: SyncContext) -> str:
+            ctx.connection.execute(f"insert into {schema}.refunds values (%s)", [ctx.attempt])
+            return after_the_write(ctx)
+
+    def after_the_write(ctx) -> str:
         if ctx.attempt == 1:
-            raise OSError("after the write")
+            raise OSError
         return "refunded"
 
     async with (await app.store()).database.connection() as connection:

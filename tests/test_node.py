@@ -182,6 +182,16 @@ async def test_only_a_worker_with_the_capability_takes_a_job(app: App) -> None:
         assert await handle.result(10) == "on a gpu"
 
 
+async def test_a_worker_keeps_to_its_limit_for_a_queue(app: App) -> None:
+    node_tasks.concurrent.update(now=0, most=0)
+    async with Node(app, queues={"narrow": 3, "default": None}).running():
+        handles = await task("count_concurrent").submit_many([()] * 60)
+        others = await task("remember").submit_many([(n,) for n in range(60)])
+        for handle in (*handles, *others):
+            await handle.result(30)
+    assert node_tasks.concurrent["most"] == 3
+
+
 async def test_a_claim_whose_answer_was_lost_is_given_back(
     node: Node, monkeypatch: pytest.MonkeyPatch
 ) -> None:

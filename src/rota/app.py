@@ -301,7 +301,14 @@ class App:
         await database.open()
         try:
             async with database.connection() as connection:
-                return await migrate(connection, self.settings.schema, include_post=include_post)
+                done = await migrate(connection, self.settings.schema, include_post=include_post)
+                # Plain SQL is held to the same limit as Python.
+                await connection.execute(
+                    f"update {self.settings.schema}.setting set value = $1"  # noqa: S608
+                    " where name = 'max_payload_bytes'",
+                    self.settings.max_payload_bytes,
+                )
+                return done
         finally:
             await database.close()
 

@@ -43,8 +43,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # A node is dead when it has not been heard of for `heartbeat * missed_heartbeats` seconds.
     heartbeat: float = 5.0
     missed_heartbeats: int = 3
-    # Jobs are released to workers this long before they are due, and start at their moment.
-    horizon: float = 1.0
     # How long an idle worker waits before it looks without having been told to.
     poll: float = 5.0
 
@@ -78,7 +76,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("heartbeat", "poll", "connect_timeout", "statement_timeout"):
             if not getattr(self, field) > 0:
                 raise ConfigError(f"{field} must be above 0 seconds, not {getattr(self, field)!r}")
-        for field in ("grace", "kill_grace", "horizon"):
+        for field in ("grace", "kill_grace"):
             if getattr(self, field) < 0:
                 raise ConfigError(f"{field} must be 0 seconds or more")
         for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",

@@ -9,7 +9,7 @@ import os
 import signal
 import socket
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Literal
 from uuid import UUID
 
@@ -43,25 +43,36 @@ ROLES: tuple[Role, ...] = ("scheduler", "worker")
 
 
 class Node:
-    """Runs an app's jobs. `await node.run()` until a signal, or start() and stop() by hand."""
+    """Runs an app's jobs. `await node.run()` until a signal, or start() and stop() by hand.
+
+    Args:
+        app: whose tasks it knows.
+        roles: ``scheduler`` (releases, reaps, cleans up), ``worker``, or both.
+        queues: the queues it serves; none named: all. As a mapping, with how many jobs of a queue
+            it has at a time: ``{"heavy": 2, "default": None}``.
+        capabilities: what its jobs may need (``gpu``).
+    """
 
     def __init__(
         self,
         app: App,
         roles: Sequence[Role] = ROLES,
-        queues: Sequence[str] = (),
+        queues: Sequence[str] | Mapping[str, int | None] = (),
         capabilities: Sequence[str] = (),
     ) -> None:
         for role in roles:
             if role not in ROLES:
                 raise ConfigError(f"role {role!r} is not one of: {', '.join(ROLES)}")
-        for queue in queues:
+        limits = dict(queues) if isinstance(queues, Mapping) else dict.fromkeys(queues)
+        for queue, limit in limits.items():
             check_name("queue", queue)
+            if limit is not None and limit < 1:
+                raise ConfigError(f"queue {queue!r}: its limit must be at least 1, not {limit}")
         for capability in capabilities:
             check_name("capability", capability)
         self.app = app
         self.roles = tuple(dict.fromkeys(roles))
-        self._serves = Serves(queues, capabilities)
+        self._serves = Serves(limits, capabilities)
         self._tickers: list[Ticker] = []
         self._runners: list[Runner] = []
         self._stop_requests = 0

@@ -36,7 +36,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -273,34 +273,32 @@ class _Inline:
 
 
 def _to_work(row: Any) -> Work:
-    work = Work(
-        row["id"], row["task"], row["payload"].encode(), row["token"],
-        row["attempt"], row["max_attempts"],
+    fields = ("timeout", "crashes", "due_at", "key", "headers")
+    return Work(
+        row["id"], row["task"], row["payload"].encode(), row["token"], row["attempt"],
+        row["max_attempts"], Guarantee(row["guarantee"]), *(row[field] for field in fields),
     )  # fmt: skip
-    work.guarantee = Guarantee(row["guarantee"])
-    for field in ("timeout", "crashes", "due_at", "key", "headers"):
-        setattr(work, field, row[field])
-    return work
 
 
 def _recording(task: Task[..., Any], raised: list[BaseException]) -> Task[..., Any]:
     """The same task, which also keeps what it raised: a job's record has only the text of it."""
 
-    async def call_async(payload: bytes, context: Any) -> Any:
+    @contextlib.contextmanager
+    def kept() -> Iterator[None]:
         try:
-            return await task.call(payload, context)
+            yield
         except Exception as error:
             raised.append(error)
             raise
+
+    async def call_async(payload: bytes, context: Any) -> Any:
+        with kept():
+            return await task.call(payload, context)
 
     def call_plain(payload: bytes, context: Any) -> Any:
-        try:
+        with kept():
             return task.call(payload, context)
-        except Exception as error:
-            raised.append(error)
-            raise
 
     recording = copy.copy(task)
-    call: Callable[..., Any] = call_async if task.is_async else call_plain
-    recording.call = call  # type: ignore[method-assign]
+    recording.call = call_async if task.is_async else call_plain  # type: ignore[method-assign]
     return recording

@@ -34,3 +34,17 @@ def split_demand(
     for place, lane in enumerate(busy):
         shares[lane] += each + (1 if place < rest else 0)
     return shares
+
+
+def cap_demand(shares: Mapping[str, int], room: Mapping[str, int]) -> dict[str, int]:
+    """The same wishes within what the queues named in `room` still allow, lane after lane."""
+    left = dict(room)
+    capped: dict[str, int] = {}
+    for lane, slots in shares.items():
+        queue = lane.partition("/")[2].partition("+")[0]
+        allowed = min(slots, left.get(queue, slots))
+        if queue in left:
+            left[queue] -= allowed
+        if allowed > 0:
+            capped[lane] = allowed
+    return capped

@@ -39,8 +39,8 @@ class Wheel(Generic[Item]):
     def pop_due(self, now: float) -> list[Item]:
         """Everything whose moment has come, in order."""
         due: list[Item] = []
-        limit = now * 1000
-        while self._order and self._order[0] <= limit:
+        # In seconds, as next_due() gives them: who looks at that very moment must find something.
+        while self._order and self._order[0] / 1000 <= now:
             due.extend(self._slots.pop(heapq.heappop(self._order)))
         self._count -= len(due)
         return due

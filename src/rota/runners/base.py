@@ -29,6 +29,7 @@ class Work:
         "max_attempts",
         "payload",
         "place",
+        "queue",
         "started",
         "stopping",
         "task",
@@ -67,6 +68,7 @@ class Work:
         self.stopping: StopReason | None = None  # why the runner was asked to stop it
         self.handle: Any = None  # the runner's own (an asyncio.Task, a child process)
         self.place: Any = None  # the worker's own: where it runs or waits
+        self.queue: str | None = None  # the worker's own: the queue whose limit it counts against
 
     def decoded_headers(self) -> Mapping[str, Any]:
         return msgspec.json.decode(self.headers) if self.headers else {}

@@ -15,14 +15,17 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from rota.config import Settings
 from rota.context import SyncContext
 from rota.errors import JobStopped
-from rota.model import Outcome
+from rota.model import Guarantee, Outcome
 from rota.runners.base import Done, NodeCall, StopReason, Work
 from rota.runners.failures import failure_outcome, stopped_outcome
 from rota.runners.loop import is_overdue, job_info
 from rota.runners.results import encode_result
+from rota.store.sync_effects import SyncEffects, TransactionTerms
 from rota.task import Task
 
 _LOOK_EVERY = 0.05
@@ -99,8 +102,10 @@ class ThreadRunner:
         try:
             assert self.on_call is not None
             channel = ThreadChannel(work, self._loop, self.on_call)
-            value = self._tasks[work.task].call(work.payload, SyncContext(job_info(work), channel))
-            outcome = encode_result(value, self._settings.max_result_bytes)
+            if work.guarantee is Guarantee.EXACTLY_ONCE:
+                outcome = self._call_in_transaction(work, channel)
+            else:
+                outcome = self._call(work, channel, None)
         except JobStopped:
             outcome = stopped_outcome(work.stopping or "cancel", _stop_message(work))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
@@ -109,6 +114,24 @@ class ThreadRunner:
             self._loop.call_soon_threadsafe(self._end, attempt, outcome)
         except RuntimeError:
             pass  # the node is gone; its jobs are reaped
+
+    def _call(self, work: Work, channel: ThreadChannel, connection: Any) -> Outcome:
+        context = SyncContext(job_info(work), channel, connection)
+        value = self._tasks[work.task].call(work.payload, context)
+        return encode_result(value, self._settings.max_result_bytes)
+
+    def _call_in_transaction(self, work: Work, channel: ThreadChannel) -> Outcome:
+        """What the handler writes and the end of its job are one commit, made here."""
+        terms = msgspec.json.decode(channel.call("transaction", b"null"), type=TransactionTerms)
+        effects = SyncEffects()
+        try:
+            with effects.transaction(terms, work.id, work.token) as connection:
+                outcome = self._call(work, channel, connection)
+                ran = time.monotonic() - work.started
+                effects.finish(terms, work.id, work.token, ran, outcome.result)
+            return outcome
+        finally:
+            effects.close()
 
     def _end(self, attempt: _Attempt, outcome: Outcome) -> None:
         self._attempts.pop(attempt.work.id, None)

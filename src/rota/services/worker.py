@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 from uuid import UUID
 
 from rota.config import Settings
-from rota.core.demand import split_demand
+from rota.core.demand import cap_demand, split_demand
 from rota.core.lifecycle import needs_mark
 from rota.core.wheel import Wheel
 from rota.entropy import unit
@@ -52,11 +53,15 @@ class Lease(Protocol):
 
 
 class Serves:
-    """Which lanes a worker serves: its queues (none named: all) with its capabilities."""
+    """Which lanes a worker serves: its queues (none named: all) with its capabilities.
 
-    def __init__(self, queues: Sequence[str], capabilities: Sequence[str]) -> None:
-        self.queues = frozenset(queues)
+    A queue may have a limit: how many of its jobs this worker has at a time.
+    """
+
+    def __init__(self, queues: Mapping[str, int | None], capabilities: Sequence[str]) -> None:
+        self.queues = dict(queues)
         self.capabilities = frozenset(capabilities)
+        self.limits = {queue: limit for queue, limit in queues.items() if limit is not None}
 
     def __contains__(self, lane: str) -> bool:
         queue, needs = split_lane(lane)
@@ -84,6 +89,7 @@ class Worker:
         self._lanes: list[str] = []
         self._lanes_at = -_LANES_EVERY
         self._found: dict[str, int] = {}
+        self._held: Counter[str] = Counter()  # jobs of limited queues
         self._turn = 0
         self._wheel: Wheel[Work] = Wheel()
         self._wheel_timer: asyncio.TimerHandle | None = None
@@ -108,6 +114,8 @@ class Worker:
         if demand < self.slots.worth_claiming() or not self._lanes:
             return self._pause(full=False)
         wishes = self._wishes(demand)
+        if not wishes:
+            return self._pause(full=False)
         claimed = await self._claim(wishes)
         return 0.0 if claimed >= sum(wish.slots for wish in wishes) else self._pause(full=True)
 
@@ -124,8 +132,15 @@ class Worker:
     def _wishes(self, demand: int) -> list[LaneClaim]:
         self._turn += 1
         shares = split_demand(demand, self._lanes, self._found, self._turn)
+        if self._serves.limits:
+            shares = cap_demand(shares, self._room_by_queue())
         now = self._loop.time()
         return [self.cursors.wish(lane, slots, now) for lane, slots in shares.items()]
+
+    def _room_by_queue(self) -> dict[str, int]:
+        """How many more jobs of its limited queues this worker may have."""
+        limits = self._serves.limits
+        return {queue: max(limit - self._held[queue], 0) for queue, limit in limits.items()}
 
     async def _claim(self, wishes: list[LaneClaim]) -> int:
         sent = self._loop.time()
@@ -168,11 +183,14 @@ class Worker:
 
     def _accept(self, row: Any) -> None:
         (id, task, payload, token, attempt, max_attempts, guarantee, timeout, crashes, due_at, key,
-         headers, early, _rank, _lane) = row  # fmt: skip
+         headers, early, _rank, lane) = row  # fmt: skip
         work = Work(
             id, task, payload.encode(), token, attempt, max_attempts, _GUARANTEES[guarantee],
             timeout, crashes, due_at, key, headers,
         )  # fmt: skip
+        if self._serves.limits:
+            work.queue = split_lane(lane)[0]
+            self._held[work.queue] += 1
         if early is not None and self._lease.clock.known:
             self._wheel.add(self._lease.clock.local(early), work)
         else:
@@ -183,7 +201,7 @@ class Worker:
     def _admit(self, work: Work) -> None:
         """It is due: to a place of its runner, now or when one is free."""
         if self.draining:
-            self._outcomes.return_unstarted(work)
+            self._let_go(work)
         else:
             self.slots.put(work, self._tasks[work.task].runner, monotonic())
 
@@ -242,7 +260,8 @@ class Worker:
         self._arm_wheel()
 
     def _after_end(self, work: Work) -> None:
-        """A job has ended: its slot is free."""
+        """A job has ended, or was given back: its slot is free."""
+        self._uncount(work)
         if self.slots.release(work):
             self.wake()
 
@@ -274,7 +293,7 @@ class Worker:
     def _give_back_overdue(self) -> None:
         """Due jobs that found no slot here for a while may find one elsewhere."""
         for work in self.slots.take_waiting_since(monotonic() - _HOLD_SECONDS):
-            self._outcomes.return_unstarted(work)
+            self._let_go(work)
 
     async def _give_back_unknown(self) -> None:
         node = self._lease.node_id
@@ -298,7 +317,16 @@ class Worker:
     def give_back_unstarted(self) -> None:
         """For a drain: whatever hasn't begun goes back to the queue."""
         for work in (*self._wheel.clear(), *self.slots.take_waiting_since(float("inf"))):
-            self._outcomes.return_unstarted(work)
+            self._let_go(work)
+
+    def _let_go(self, work: Work) -> None:
+        """It never got a place: back to the queue."""
+        self._outcomes.return_unstarted(work)
+        self._uncount(work)
+
+    def _uncount(self, work: Work) -> None:
+        if work.queue is not None:
+            self._held[work.queue] -= 1
 
     def stop_running(self, reason: StopReason) -> None:
         for work in self.slots.running_works():
@@ -306,8 +334,8 @@ class Worker:
 
     def abandon(self) -> None:
         """This node was declared dead: nothing here is ours any more."""
-        self._wheel.clear()
-        self.slots.take_waiting_since(float("inf"))
+        for work in (*self._wheel.clear(), *self.slots.take_waiting_since(float("inf"))):
+            self._uncount(work)
         self.stop_running("lease")
         self.cursors.sweep_all()
 

@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from time import monotonic
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
+from rota.entropy import unit
 from rota.errors import StoreUnavailable
 from rota.model import Job, Node, Queue, State
 from rota.store.database import Database
 from rota.store.rows import NewJob, Submitted, lane_name, to_job, to_node, to_queue
 
+T = TypeVar("T")
+
 _RANK_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _PRIORITY_STEP = 60_000_000  # microseconds of waiting that a point of priority is worth
+
+_PART = 1_000
+_LOOKS = 5
 
 _PRESENT = ["id", "rank", "due_at", "timeout", "priority", "guarantee", "max_attempts", "namespace",
             "lane", "task", "share", "payload", "headers"]  # fmt: skip
@@ -41,40 +50,66 @@ class JobStore:
         self._known_lanes: set[str] = set()
 
     async def submit_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted]:
-        """In order. When the answer to a commit is lost, asks again in a way that doubles nothing."""
+        """In order, each on its own: a conflict of one key leaves the others stored."""
         encoded = msgspec.json.encode(jobs).decode()
-        try:
-            rows = await self.database.fetch("submit_jobs", encoded, False)
-        except StoreUnavailable:
-            rows = await self.database.fetch("submit_jobs", encoded, True)
-        return [Submitted(*row) for row in rows]
+
+        async def attempt(repeated: bool) -> list[Submitted]:
+            rows = await self.database.fetch("submit_jobs", encoded, repeated)
+            return [Submitted(*row) for row in rows]
+
+        return await self._persistently(attempt)
 
     async def submit_atomically(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """All or none: a conflict of one key stores nothing, and comes back as an answer."""
-        encoded = msgspec.json.encode(jobs).decode()
-        answers: list[Submitted] = []
-        try:
-            async with self.database.transaction() as connection:
-                query = self.database.queries["submit_jobs"]
-                rows = await connection.fetch(query, encoded, False)
-                answers = [Submitted(*row) for row in rows]
-                if any(answer.conflict for answer in answers):
-                    raise _Undo
-        except _Undo:
-            pass
-        except StoreUnavailable:
-            return await self.submit_jobs(jobs)
-        return answers
+
+        async def attempt(repeated: bool) -> list[Submitted]:
+            answers: list[Submitted] = []
+            with contextlib.suppress(_Undo):
+                async with self.database.transaction() as connection:
+                    answers = await self._submit_on(connection, jobs, repeated)
+                    if any(answer.conflict for answer in answers):
+                        raise _Undo
+            return answers
+
+        return await self._persistently(attempt)
 
     async def copy_jobs(self, jobs: Sequence[NewJob]) -> None:
         """Many at once, complete and without keys: by COPY, several times as fast."""
-        try:
-            await self._copy(jobs)
-        except StoreUnavailable:
-            # Its commit may have happened. The slow road knows how to store only what is missing.
-            for start in range(0, len(jobs), 1000):
-                part = msgspec.json.encode(jobs[start : start + 1000]).decode()
-                await self.database.fetch("submit_jobs", part, True)
+
+        async def attempt(repeated: bool) -> None:
+            if not repeated:
+                await self._copy(jobs)
+                return
+            # The COPY may have been committed. The slow road stores only what is missing.
+            async with self.database.transaction() as connection:
+                for start in range(0, len(jobs), _PART):
+                    await self._submit_on(connection, jobs[start : start + _PART], repeated)
+
+        await self._persistently(attempt)
+
+    async def _submit_on(
+        self, connection: Any, jobs: Sequence[NewJob], repeated: bool
+    ) -> list[Submitted]:
+        encoded = msgspec.json.encode(jobs).decode()
+        rows = await connection.fetch(self.database.queries["submit_jobs"], encoded, repeated)
+        return [Submitted(*row) for row in rows]
+
+    async def _persistently(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
+        """Through a restart or a failover, up to `connect_timeout`.
+
+        A failed attempt may have been committed and only its answer lost: so the next one is told
+        that it is a repetition, which stores what is missing and nothing twice.
+        """
+        end = monotonic() + self.database.settings.connect_timeout
+        pause, repeated = 0.05, False
+        while True:
+            try:
+                return await attempt(repeated)
+            except StoreUnavailable:
+                if monotonic() + pause >= end:
+                    raise
+            await asyncio.sleep(pause * (0.5 + unit()))
+            pause, repeated = min(pause * 2, 1.0), True
 
     async def _copy(self, jobs: Sequence[NewJob]) -> None:
         queries, schema = self.database.queries, self.database.schema
@@ -124,7 +159,15 @@ class JobStore:
 
     async def cancel_jobs(self, namespace: str, ids: Sequence[UUID]) -> dict[UUID, str]:
         """For each job that could be cancelled: 'cancelled', or 'stopping' when it was running."""
-        return dict(await self.database.fetch("cancel_jobs", namespace, ids))
+        done: dict[UUID, str] = {}
+        for _ in range(_LOOKS):
+            rest = [id for id in ids if id not in done]
+            done.update(await self.database.fetch("cancel_jobs", namespace, rest))
+            # A job that was just moving on (released, claimed, given back) was seen by no branch.
+            missed = await self.get_jobs(namespace, [id for id in rest if id not in done])
+            if all(State.parse(job.state).is_final for job in missed):
+                break
+        return done
 
     async def retry_jobs(self, namespace: str, ids: Sequence[UUID]) -> list[UUID]:
         return [row[0] for row in await self.database.fetch("retry_jobs", namespace, ids)]

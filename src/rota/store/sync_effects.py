@@ -61,6 +61,11 @@ class SyncEffects:
         if row is None or row[0] != 1:
             raise LeaseLost(f"job {job_id} moved on while it ran; its writes are rolled back")
 
+    def close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
     def _open(self, url: str) -> Any:
         if self._connection is None or self._connection.closed:
             try:
