@@ -3,7 +3,8 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-APT := DEBIAN_FRONTEND=noninteractive timeout 300 apt-get -qq -o Acquire::Retries=1
+# RUNLEVEL: what is installed for a test is not started as a service.
+APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acquire::Retries=1
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
@@ -59,13 +60,13 @@ $(BIN)/python:
 
 $(VENV)/installed: pyproject.toml | $(BIN)/python
 	@echo "Installing Rota and what its tests and checks need into $(VENV) (once, about a minute)"
-	@$(BIN)/python -m pip install --quiet --upgrade pip
-	@$(BIN)/python -m pip install --quiet --editable . --group test --group check
+	@$(BIN)/python -m pip install -qq --upgrade pip
+	@$(BIN)/python -m pip install -qq --editable . --group test --group check
 	@touch $@
 
 $(VENV)/installed-docs: pyproject.toml | $(VENV)/installed
 	@echo "Installing what the documentation needs into $(VENV)"
-	@$(BIN)/python -m pip install --quiet --group docs
+	@$(BIN)/python -m pip install -qq --group docs
 	@touch $@
 
 # One test runs Rota behind PgBouncer, and is skipped where there is none. Tried once.

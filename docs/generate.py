@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import textwrap
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +16,6 @@ import msgspec
 import typer
 
 import rota.errors
-import rota.handle
 from rota.cli import cli
 from rota.config import Settings
 
@@ -23,8 +23,8 @@ _MARK = re.compile(r"<!-- generated: (\w+) -->")
 
 # A setting without a description here fails the build, and a test.
 SETTINGS = {
-    "database_url": "Where PostgreSQL is. Several hosts for failover: see below. "
-    "Without it, the embedded PostgreSQL is started and used.",
+    "database_url": "Where PostgreSQL is; several hosts for "
+    "[failover](../guide/operations.md#failover). Without it, the embedded one is used.",
     "data_dir": "Where the embedded PostgreSQL lives.",
     "schema": "The PostgreSQL schema of Rota's tables.",
     "namespace": "The wall between tenants: a node and a client see only their own.",
@@ -72,9 +72,8 @@ def settings_table() -> str:
 
 
 def errors_tree() -> str:
-    return (
-        "```text\n" + inspect.cleandoc(rota.errors.__doc__ or "").partition("::\n\n")[2] + "\n```"
-    )
+    tree = textwrap.dedent((rota.errors.__doc__ or "").partition("::\n\n")[2])
+    return f"```text\n{tree}```"
 
 
 def cli_reference() -> str:

@@ -1,5 +1,7 @@
 """The app that the tests of the command line run."""
 
+import asyncio
+
 from rota import App, Context, Fatal, Retry
 
 app = App()
@@ -24,3 +26,9 @@ async def explode(message: str = "boom") -> None:
 @app.task
 async def refuse() -> None:
     raise Fatal("never")
+
+
+@app.task
+async def wait_for_ever() -> None:
+    print("waiting", flush=True)
+    await asyncio.Event().wait()

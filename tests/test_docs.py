@@ -2,7 +2,8 @@
 
 Every ```python and ```sql block of README.md and docs/ is run, one after the other per page, as in
 an interactive session (`await` is allowed) on a private schema, while whatever is due is executed.
-`<!-- no-run: reason -->` before a block says why one isn't.
+`<!-- no-run: reason -->` before a block says why one isn't. Files of examples/ that a page includes
+are run by tests of their own.
 """
 
 from __future__ import annotations
@@ -52,7 +53,6 @@ MISTAKES = {
 
 _FENCE = re.compile(r"^( *)```(\w+)")
 _NO_RUN = re.compile(r"<!-- no-run: .+ -->")
-_INCLUDED = '--8<-- "'  # a file of examples/, which is run by its own test
 
 
 class Block(NamedTuple):
@@ -70,11 +70,7 @@ def blocks_of(page: Path, *languages: str) -> list[Block]:
             closing = f"{opening[1]}```"
             body = [inner for _, inner in iter_until(lines, closing)]
             text = textwrap.dedent("\n".join(body))
-            if (
-                opening[2] in languages
-                and not _NO_RUN.search(before)
-                and not text.startswith(_INCLUDED)
-            ):
+            if opening[2] in languages and not _NO_RUN.search(before):
                 found.append(Block(opening[2], number, text))
         if line.strip():
             before = line

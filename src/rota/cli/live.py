@@ -43,7 +43,8 @@ class DevNode(Node):
         await self.app.migrate()
         await super().start()
         self._outcomes.observers.append(self._teller.ended)
-        self._teller.up()
+        if not self._stop_requested.is_set():
+            self._teller.up()
 
     def request_stop(self) -> None:
         self._teller.stopping(self.count_running(), again=self._stop_requested.is_set())
@@ -196,7 +197,9 @@ def banner(reference: str, where: str, tasks: list[Task[..., Any]]) -> Table:
     shown = Table.grid(padding=(0, 2, 0, 0))
     shown.add_column(style="dim", no_wrap=True)
     shown.add_column(overflow="fold")
-    shown.add_row(Text("rota", style="bold green"), Text(f"{rota.__version__} runs {reference}"))
+    shown.add_row(
+        Text("rota", style="bold green not dim"), Text(f"{rota.__version__} runs {reference}")
+    )
     shown.add_row("database", plain(where))
     listed = Table.grid(padding=(0, 2, 0, 0))
     for task in tasks:

@@ -32,14 +32,14 @@ def list_nodes(
         screen.note("No node is alive. Start one: rota dev, or rota start module:app")
         return
     now = session.run(database_now(session))
-    rows = table("name", "state", "roles", "queues", "capabilities", "running", "slots", "heard",
-                 "started", "version", right=["running", "slots", "heard"],
-                 whole=["name"])  # fmt: skip
+    rows = table("name", "state", "roles", "queues", "running", "slots", "heard", "started",
+                 "version", right=["running", "slots", "heard"], whole=["name"])  # fmt: skip
     for node in nodes:
+        serves = ", ".join(node.queues) or "all"
+        heard = f"{rough(max(node.heartbeat_age, 0))} ago"
         rows.add_row(
             plain(node.name), state(node.state), ", ".join(node.roles),
-            ", ".join(node.queues) or "all", ", ".join(node.capabilities) or "-",
-            f"{node.running:,}", f"{node.slots:,}", f"{rough(max(node.heartbeat_age, 0))} ago",
-            relative(node.started_at, now), node.version,
+            "+".join((serves, *node.capabilities)), f"{node.running:,}", f"{node.slots:,}",
+            heard, relative(node.started_at, now), node.version,
         )  # fmt: skip
     screen.show(rows)

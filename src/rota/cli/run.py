@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Annotated, cast
 
 import typer
@@ -13,7 +14,7 @@ from rota.cli.live import DevNode, Teller
 from rota.cli.loading import find_reference
 from rota.cli.output import Screen
 from rota.cli.session import Session, command
-from rota.node import Node, Role
+from rota.node import ROLES, Node, Role
 from rota.store.database import Database
 from rota.store.migrate import check_schema, pending_migrations
 
@@ -63,7 +64,11 @@ def start(
     ] = None,
     queue: Annotated[
         list[str] | None,
-        typer.Option(help="Work only for this queue. Repeatable; all by default."),
+        typer.Option(
+            metavar="NAME[=LIMIT]",
+            help="Work only for this queue, with so many of its jobs at a time. "
+            "Repeatable; all by default.",
+        ),
     ] = None,
     capability: Annotated[
         list[str] | None, typer.Option(help="What this node can do (gpu, say). Repeatable.")
@@ -82,12 +87,22 @@ def start(
     app.settings = app.settings.replace(
         **{name: value for name, value in limits.items() if value is not None}
     )
-    session.run(_start(app, role or [], queue or [], capability or []))
+    queues = dict(_parse_queue(text) for text in queue or [])
+    roles = cast("list[Role]", role) if role else ROLES
+    session.run(_start(app, roles, queues, capability or []))
 
 
-async def _start(app: App, roles: list[str], queues: list[str], capabilities: list[str]) -> None:
-    given = {"roles": cast("list[Role]", roles)} if roles else {}
-    await _LoggedNode(app, **given, queues=queues, capabilities=capabilities).run()
+def _parse_queue(text: str) -> tuple[str, int | None]:
+    name, equals, limit = text.partition("=")
+    if equals and not limit.isdecimal():
+        raise typer.BadParameter(f"{limit!r} is not a number", param_hint="--queue")
+    return name, int(limit) if equals else None
+
+
+async def _start(
+    app: App, roles: Sequence[Role], queues: dict[str, int | None], capabilities: list[str]
+) -> None:
+    await _LoggedNode(app, roles, queues, capabilities).run()
 
 
 def migrate(

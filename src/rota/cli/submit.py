@@ -10,17 +10,23 @@ from uuid import UUID
 
 import msgspec
 import typer
-from rich.progress import BarColumn, Progress, SpinnerColumn, TaskProgressColumn, TextColumn
+from rich.progress import (
+    BarColumn,
+    Progress,
+    SpinnerColumn,
+    TaskID,
+    TaskProgressColumn,
+    TextColumn,
+)
 
 from rota.app import App
 from rota.cli.output import Screen, plain, pretty
 from rota.cli.session import Session, command
 from rota.cli.times import parse_duration, parse_moment
-from rota.core.explain import Explanation
 from rota.handle import JobFailed, JobHandle
 from rota.model import Job, State
 
-_EXPLAIN_EVERY = 2.0
+_EXPLAIN_AFTER = 2.0  # seconds of not running, and again
 # Reasons not to start that a person can do something about.
 _BLOCKED = {"no_worker", "no_worker_for_lane", "task_unknown", "queue_paused", "no_scheduler"}
 
@@ -144,7 +150,7 @@ async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
                TaskProgressColumn())  # fmt: skip
     visible = screen.err.is_terminal and not screen.as_json
     loop = asyncio.get_running_loop()
-    pause, explain_at = 0.02, loop.time() + _EXPLAIN_EVERY
+    pause, explain_at, told = 0.02, loop.time() + _EXPLAIN_AFTER, ""
     with Progress(*columns, console=screen.err, transient=True, disable=not visible) as progress:
         bar = progress.add_task("submitted", total=None)
         while True:
@@ -152,22 +158,19 @@ async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
             if job is not None:
                 if State.parse(job.state).is_final:
                     return job
-                why = None
+                _draw(progress, bar, job)
                 if visible and job.state != "running" and loop.time() >= explain_at:
                     why = await app.jobs.explain(job_id)
-                    explain_at = loop.time() + _EXPLAIN_EVERY
-                _draw(progress, bar, job, why)
+                    if why.code != told:
+                        screen.note(why.sentence)
+                    explain_at, told = loop.time() + _EXPLAIN_AFTER, why.code
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, 0.5)
 
 
-def _draw(progress: Progress, bar: Any, job: Job, why: Explanation | None) -> None:
+def _draw(progress: Progress, bar: TaskID, job: Job) -> None:
     told = job.progress if isinstance(job.progress, dict) else {}
-    if job.state != "running":
-        if why is not None:
-            progress.update(bar, description=plain(f"{job.task}: {why}"))
-        return
-    description = told.get("message") or "running"
+    description = told.get("message") or job.state
     progress.update(
         bar, description=plain(f"{job.task}: {description}"), total=told.get("total"),
         completed=told.get("done") or 0,

@@ -88,6 +88,8 @@ class Keeper:
 
     async def stop(self) -> None:
         self._stop.set()
+        if self._thread.ident is None:
+            return  # something failed before it was started
         await self._ended.wait()
         await asyncio.to_thread(self._thread.join)
 
