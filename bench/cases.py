@@ -68,12 +68,10 @@ async def executed(task: Any, count: int, processes: int, *, hold: bool = False)
 async def sustained(seconds: float) -> dict[str, float]:
     """Submit and execute at full speed: the rate of each half, and the hot table's size."""
     await empty()
-    rates: list[float] = []
     async with connection() as c:
         with node("worker", "scheduler"):
             await wait_alive(c, 1)
-            for _ in range(2):
-                rates.append(await _keep_busy(c, seconds / 2))
+            rates = [await _keep_busy(c, seconds / 2) for _ in range(2)]
             size = await c.fetchval("select pg_total_relation_size('rota.present')")
     return {"first": rates[0], "second": rates[1], "size_mb": size / 1e6}
 

@@ -15,8 +15,7 @@ import asyncio
 
 import asyncpg
 
-from rota import App, Context
-from rota.node import Node
+from rota import App, Context, Node
 
 app = App()
 

@@ -12,8 +12,7 @@ import asyncio
 
 import asyncpg
 
-from rota import App
-from rota.node import Node
+from rota import App, Node
 
 app = App()
 

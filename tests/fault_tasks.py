@@ -51,7 +51,7 @@ def exactly_in_a_child(number: int, ctx: SyncContext) -> None:
 @app.task(retry=Retry(max_attempts=3, base=0.05))
 async def wait_for_file(path: str, ctx: Context) -> int:
     note("waiting", 0, ctx.token)
-    while not Path(path).exists():  # noqa: ASYNC110 - the signal comes from another process
+    while not Path(path).exists():
         await asyncio.sleep(0.02)
     return os.getpid()
 

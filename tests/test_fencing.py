@@ -180,6 +180,8 @@ async def test_late_progress_is_not_kept(sandbox, node, other, submit, lose):
     fresh = await other.claim_one()
     await other.save_progress(fresh, 2)
     await node.save_progress(stale, 3)
+    await node.save_progress(fresh, 4)
+    await other.save_progress(stale, 5)
     assert (await sandbox.app.jobs.get(job_id)).progress == {"done": 2}
 
 

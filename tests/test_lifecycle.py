@@ -292,7 +292,7 @@ LANES = st.lists(st.sampled_from("abcdefgh"), unique=True, max_size=8)
 
 
 @given(
-    demand=st.integers(-5, 3000), lanes=LANES, turn=st.integers(0, 100),
+    demand=st.integers(-5, 12) | st.integers(0, 3000), lanes=LANES, turn=st.integers(0, 100),
     found=st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 50)),
 )  # fmt: skip
 def test_demand_is_shared_out_to_the_last_and_never_exceeded(demand, lanes, turn, found):

@@ -127,7 +127,7 @@ def is_alive(pid):
 
 
 async def death_of(*pids):
-    while any(is_alive(pid) for pid in pids):  # noqa: ASYNC110 - nobody tells of orphans
+    while any(is_alive(pid) for pid in pids):
         await asyncio.sleep(0.01)
 
 
@@ -397,7 +397,7 @@ async def test_grandchildren_die_with_a_killed_child_and_a_crashed_one():
 @pytest.mark.parametrize("then", ["sleep", "hold"])
 async def test_children_and_grandchildren_die_with_a_killed_parent(then):
     command = [sys.executable, process_tasks.__file__, then]
-    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:  # noqa: ASYNC220
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as parent:
         grandchild, child = map(int, parent.stdout.readline().split())
         assert is_alive(child)
         parent.kill()

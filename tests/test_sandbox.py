@@ -207,7 +207,7 @@ async def test_synchronous_callers_follow_the_app_from_sandbox_to_sandbox(databa
 
 async def test_without_a_database_url_the_embedded_postgresql_is_used_and_kept():
     data_dir = Path(tempfile.mkdtemp(prefix="rota-"))  # short, for the socket's sake
-    data_dir.chmod(0o711)  # noqa: ASYNC240
+    data_dir.chmod(0o711)
     app = App(data_dir=data_dir, database_url=None)
     try:
         for _ in range(2):

@@ -19,7 +19,7 @@ from sqlalchemy.orm import Session
 from rota import App, ConfigError, KeyConflict, SchemaMismatch, SubmitError
 
 
-class Undo(Exception):  # noqa: N818
+class Undo(Exception):
     """Makes a caller's transaction roll back."""
 
 
@@ -377,5 +377,5 @@ async def wait_until_blocked(watcher: Any, blocked: Any) -> None:
     """Until PostgreSQL itself says that the other waits for a lock."""
     pid = blocked.get_server_pid()
     blocked_by = "select cardinality(pg_blocking_pids($1))"
-    while await watcher.fetchval(blocked_by, pid) == 0:  # noqa: ASYNC110 - no event to wait for
+    while await watcher.fetchval(blocked_by, pid) == 0:
         await asyncio.sleep(0)

@@ -1,8 +1,10 @@
 """Rota: cron, delayed jobs and queues that run at the right time, the right number of times."""
 
+from typing import TYPE_CHECKING, Any
+
 from rota.app import App
 from rota.config import Settings
-from rota.context import Context, JobInfo, SyncContext
+from rota.context import CONTEXT, Context, JobInfo, SyncContext
 from rota.core.explain import Explanation
 from rota.errors import (
     ConfigError,
@@ -23,12 +25,16 @@ from rota.errors import (
     UnknownTask,
 )
 from rota.handle import JobFailed, JobHandle
-from rota.model import Attempt, Failure, Job, Node, Queue, Retry
+from rota.model import Attempt, Failure, Job, NodeStatus, QueueStatus, Retry
 from rota.task import Task
+
+if TYPE_CHECKING:
+    from rota.node import Node
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "CONTEXT",
     "App",
     "Attempt",
     "ConfigError",
@@ -46,10 +52,11 @@ __all__ = [
     "KeyConflict",
     "LeaseLost",
     "Node",
+    "NodeStatus",
     "NotFound",
     "OnceUnknown",
     "PayloadTooLarge",
-    "Queue",
+    "QueueStatus",
     "Retry",
     "RetryAfter",
     "RotaError",
@@ -62,3 +69,12 @@ __all__ = [
     "UnknownTask",
     "__version__",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Programs that only submit, and child processes, needn't load everything that a node needs.
+    if name == "Node":
+        from rota.node import Node
+
+        return Node
+    raise AttributeError(f"module 'rota' has no attribute {name!r}")

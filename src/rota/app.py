@@ -7,11 +7,12 @@ import contextlib
 import threading
 import weakref
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, TypeVar, overload
+from typing import Any, Concatenate, Protocol, Self, TypeVar, overload
 
 import msgspec
 
 from rota.config import Settings
+from rota.context import Context, SyncContext
 from rota.control import Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
 from rota.entropy import new_id, new_ids
@@ -29,10 +30,21 @@ from rota.store.submitter import Submitter
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
 
 T = TypeVar("T")
+AnyContext = TypeVar("AnyContext", Context, SyncContext)
 
 _COPY_FROM = 200  # so many jobs at once are worth a COPY
 _COPY_CHUNK = 10_000
 _HEADER_LIMITS = Limits(16_384, 64)
+
+
+class TaskDecorator(Protocol):
+    """What ``@app.task(...)`` gives: callers needn't pass a context that comes first."""
+
+    @overload
+    def __call__(self, function: Callable[Concatenate[AnyContext, P], R], /) -> Task[P, R]: ...
+
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class _Opened:
@@ -71,6 +83,9 @@ class App:
     # -- tasks
 
     @overload
+    def task(self, function: Callable[Concatenate[AnyContext, P], R], /) -> Task[P, R]: ...
+
+    @overload
     def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
     @overload
@@ -85,7 +100,7 @@ class App:
         retry: Retry | None = None,
         timeout: float | None = None,
         runner: RunnerName | None = None,
-    ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
+    ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
         self,
@@ -327,7 +342,7 @@ class App:
             if embedded is not None:
                 embedded.close()
 
-    async def __aenter__(self) -> App:
+    async def __aenter__(self) -> Self:
         await self._open()
         return self
 

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, Protocol, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
 T = TypeVar("T")
+
+
+# The default of a context parameter that isn't the first one: it tells type checkers that callers
+# leave it out. ``async def refund(order_id: int, ctx: Context = CONTEXT)``
+CONTEXT: Any = None
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,13 +89,31 @@ class Context:
     def heartbeat(self) -> None:
         """Nothing to do: the node's heartbeat covers its jobs. Kept for those who look for it."""
 
+    @overload
     async def once(
         self,
         key: str,
-        effect: Callable[[], Awaitable[T] | T],
+        effect: Callable[[], Awaitable[T]],
         *,
         on_unknown: Literal["refuse", "run"] = "refuse",
-    ) -> T:
+    ) -> T: ...
+
+    @overload
+    async def once(
+        self,
+        key: str,
+        effect: Callable[[], T],
+        *,
+        on_unknown: Literal["refuse", "run"] = "refuse",
+    ) -> T: ...
+
+    async def once(
+        self,
+        key: str,
+        effect: Callable[[], Any],
+        *,
+        on_unknown: Literal["refuse", "run"] = "refuse",
+    ) -> Any:
         """Do a side effect at most once for all attempts of all jobs that use this key.
 
         The key is written down, the effect is run, its (JSON) result is kept and given back to
@@ -98,8 +121,7 @@ class Context:
         effect nobody knows whether it happened: `OnceUnknown` is raised, unless you say
         ``on_unknown="run"`` because the other side recognises a repetition.
         """
-        result: T = await self._desk.run_once(self.job, key, effect, on_unknown == "run")
-        return result
+        return await self._desk.run_once(self.job, key, effect, on_unknown == "run")
 
 
 class SyncContext:

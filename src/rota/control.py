@@ -9,7 +9,7 @@ from uuid import UUID
 from rota.config import check_name
 from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, NotFound
-from rota.model import Job, Node, Queue, State
+from rota.model import Job, NodeStatus, QueueStatus, State
 
 if TYPE_CHECKING:
     from rota.app import App
@@ -138,7 +138,7 @@ class Queues:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def list(self) -> list[Queue]:
+    async def list(self) -> list[QueueStatus]:
         return await (await self._app.store()).list_queues(self._app.settings.namespace)
 
     async def pause(self, name: str) -> None:
@@ -158,7 +158,7 @@ class Nodes:
     def __init__(self, app: App) -> None:
         self._app = app
 
-    async def list(self, *, ended: bool = False) -> list[Node]:
+    async def list(self, *, ended: bool = False) -> list[NodeStatus]:
         """The live nodes; with `ended`, also those that stopped or died within the last day."""
         store = await self._app.store()
         return await store.list_nodes(self._app.settings.namespace, ended=ended)

@@ -9,9 +9,8 @@ import threading
 import time
 from uuid import UUID
 
-from asyncpg.pgproto.pgproto import (
-    UUID as FastUUID,
-)  # a uuid.UUID, made from bytes ten times faster
+# A uuid.UUID, made from bytes ten times faster.
+from asyncpg.pgproto.pgproto import UUID as FastUUID  # noqa: N811
 
 _VERSION_7 = 0x7000
 # Sets the variant bits of the byte they live in.

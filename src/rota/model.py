@@ -182,7 +182,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     share: str | None = None
 
 
-class Node(msgspec.Struct, frozen=True, kw_only=True):
+class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     """One process in the cluster."""
 
     id: UUID
@@ -201,7 +201,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
     running: int
 
 
-class Queue(msgspec.Struct, frozen=True, kw_only=True):
+class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     """What a queue holds now."""
 
     namespace: str

@@ -266,12 +266,26 @@ class Node:
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.request_stop)
         try:
-            await self.start()
-            await self._stop_requested.wait()
+            if await self._started_before_a_stop():
+                await self._stop_requested.wait()
         finally:
             await self.stop()
             for number in (signal.SIGTERM, signal.SIGINT):
                 loop.remove_signal_handler(number)
+
+    async def _started_before_a_stop(self) -> bool:
+        """Start, unless a signal comes first: then whatever has begun is undone."""
+        starting = asyncio.create_task(self.start())
+        stopping = asyncio.create_task(self._stop_requested.wait())
+        await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if starting.done():
+            starting.result()
+            return True
+        starting.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await starting
+        return False
 
     async def stop(self) -> None:
         """Stop claiming, give back what hasn't started, let the rest end within the grace period,

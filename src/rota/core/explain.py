@@ -108,10 +108,15 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
             "a capability it needs.",
         )
     if not any(server["knows_task"] for server in servers):
+        workers = (
+            "The one live worker"
+            if len(servers) == 1
+            else f"None of the {len(servers)} live workers"
+        )
+        knows = "doesn't know" if len(servers) == 1 else "knows"
         return Explanation(
             "task_unknown",
-            f"None of the {_count(len(servers), 'live worker')} of lane `{lane}` knows task "
-            f"{facts['task']!r}; they may run older code.",
+            f"{workers} of lane `{lane}` {knows} task {facts['task']!r}; it may run older code.",
         )
     return None
 

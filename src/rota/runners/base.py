@@ -37,7 +37,7 @@ class Work:
         "token",
     )
 
-    def __init__(  # noqa: PLR0913 - a row, unpacked once per job on the hottest path there is
+    def __init__(
         self,
         id: UUID,
         task: str,

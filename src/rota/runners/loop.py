@@ -164,5 +164,4 @@ def _stopped(work: Work, error: BaseException) -> Outcome:
     assert work.stopping is not None
     message = f"over its timeout of {work.timeout:g} s" if work.timeout else "stopped"
     seen = failure_outcome(error).failure
-    outcome = stopped_outcome(work.stopping, message, seen.traceback if seen else "")
-    return outcome
+    return stopped_outcome(work.stopping, message, seen.traceback if seen else "")

@@ -8,6 +8,7 @@ can't be stopped is reported as stopped once its grace is over; its thread stays
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import ctypes
 import threading
 import time
@@ -110,10 +111,8 @@ class ThreadRunner:
             outcome = stopped_outcome(work.stopping or "cancel", _stop_message(work))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
             outcome = failure_outcome(error)
-        try:
+        with contextlib.suppress(RuntimeError):  # the node is gone; its jobs are reaped
             self._loop.call_soon_threadsafe(self._end, attempt, outcome)
-        except RuntimeError:
-            pass  # the node is gone; its jobs are reaped
 
     def _call(self, work: Work, channel: ThreadChannel, connection: Any) -> Outcome:
         context = SyncContext(job_info(work), channel, connection)

@@ -77,6 +77,7 @@ class Finisher:
         # Only batches that were complete before: the outcomes of a batch that completes meanwhile
         # are still in memory, and if we died now the reaper would have to know of it.
         closable = len(self._closed)
+        await self._save_progress()  # before its job is gone
         await self._write(self.succeeded, lambda n, part: store.finish_succeeded(n, part, now))
         await self._write(self.ended, lambda n, part: store.finish_ended(n, part, now))
         await self._write(self.retried, lambda n, part: store.finish_retried(n, part, now))
@@ -110,11 +111,14 @@ class Finisher:
         if time.monotonic() < self._lazy_at or self.node is None:
             return
         self._lazy_at = time.monotonic() + _LAZY_SECONDS
-        progress, self.progress = self.progress, {}
-        if progress:
-            tokens, texts = zip(*progress.values(), strict=True)
-            await self._store.save_progress(self.node, list(progress), tokens, texts)
+        await self._save_progress()
         closed = self._closed[:closable]
         if closed:
             await self._store.close_batches(self.node, closed)
             del self._closed[: len(closed)]
+
+    async def _save_progress(self) -> None:
+        if self.progress and self.node is not None:
+            progress, self.progress = self.progress, {}
+            tokens, texts = zip(*progress.values(), strict=True)
+            await self._store.save_progress(self.node, list(progress), tokens, texts)

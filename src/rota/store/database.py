@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, TypeAlias
 
 import asyncpg
 
 from rota.config import Settings
-from rota.errors import ConfigError, StoreUnavailable, SubmitError
+from rota.errors import ConfigError, StoreUnavailable
 from rota.store.queries import load_queries
 
 Connection: TypeAlias = Any  # asyncpg's, pooled or not
@@ -113,9 +113,16 @@ class Database:
         return {**shared, "server_settings": {**self._session, **keepalives, **application}}
 
     async def _detect_pooler(self) -> bool:
-        probe = await asyncpg.connect(
-            self.url, timeout=self.settings.connect_timeout, statement_cache_size=0
-        )
+        try:
+            probe = await asyncpg.connect(
+                self.url, timeout=self.settings.connect_timeout, statement_cache_size=0
+            )
+        except ValueError:
+            # Not quoted, nor chained: it may hold a piece of the password.
+            raise ConfigError(
+                "the database URL can't be read; it looks like postgresql://user:password@host:5432/"
+                "name. Special characters in the password must be percent-encoded (/ is %2F, @ is %40)"
+            ) from None
         try:
             backend: int = await probe.fetchval("select pg_backend_pid()")
             return backend != probe.get_server_pid()
@@ -169,19 +176,24 @@ class Database:
             return await asyncpg.connect(**self._connect_arguments())
 
 
+# What no repetition will mend: the URL, the password, the database's name.
+MISCONFIGURED: tuple[type[BaseException], ...] = (
+    asyncpg.ClientConfigurationError,
+    asyncpg.InvalidPasswordError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+)
+
+
 @contextlib.contextmanager
-def translated_errors(url: str) -> Any:
+def translated_errors(url: str) -> Iterator[None]:
+    """The driver's errors as Rota's: those that a repetition may mend, and those it won't."""
     try:
         yield
-    except (asyncpg.ClientConfigurationError, asyncpg.InvalidPasswordError,
-            asyncpg.InvalidAuthorizationSpecificationError, asyncpg.InvalidCatalogNameError) as error:  # fmt: skip
+    except MISCONFIGURED as error:
         raise ConfigError(f"the database URL doesn't work: {error}") from error
     except asyncpg.QueryCanceledError as error:
         raise StoreUnavailable(f"a statement took too long: {error}") from error
     except TRANSIENT as error:
         detail = str(error) or type(error).__name__
         raise StoreUnavailable(f"the database could not be reached: {detail}") from error
-    except asyncpg.PostgresError as error:
-        if error.sqlstate == REFUSED:
-            raise SubmitError(str(error.args[0]).removeprefix("rota: ")) from error
-        raise

@@ -14,7 +14,7 @@ import msgspec
 
 from rota.entropy import unit
 from rota.errors import StoreUnavailable
-from rota.model import Job, Node, Queue, State
+from rota.model import Job, NodeStatus, QueueStatus, State
 from rota.store.database import Database
 from rota.store.rows import NewJob, Submitted, lane_name, to_job, to_node, to_queue
 
@@ -197,10 +197,10 @@ class JobStore:
         rows = await self.database.fetch("explain_job", namespace, id)
         return dict(rows[0]) if rows else None
 
-    async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[Node]:
+    async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[NodeStatus]:
         return [to_node(row) for row in await self.database.fetch("list_nodes", namespace, ended)]
 
-    async def list_queues(self, namespace: str) -> list[Queue]:
+    async def list_queues(self, namespace: str) -> list[QueueStatus]:
         return [to_queue(row) for row in await self.database.fetch("list_queues", namespace)]
 
     async def pause_queue(self, namespace: str, name: str) -> datetime:

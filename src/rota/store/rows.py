@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.model import Attempt, Failure, Guarantee, Job, Node, Queue, State
+from rota.model import Attempt, Failure, Guarantee, Job, NodeStatus, QueueStatus, State
 
 _attempts = msgspec.json.Decoder(list[Attempt])
 _failure = msgspec.json.Decoder(Failure)
@@ -91,15 +91,15 @@ def to_job(row: Mapping[str, Any]) -> Job:
     )
 
 
-def to_node(row: Mapping[str, Any]) -> Node:
-    fields = {field: row[field] for field in Node.__struct_fields__}
+def to_node(row: Mapping[str, Any]) -> NodeStatus:
+    fields = {field: row[field] for field in NodeStatus.__struct_fields__}
     for listed in ("roles", "queues", "capabilities"):
         fields[listed] = tuple(fields[listed])
-    return Node(**fields)
+    return NodeStatus(**fields)
 
 
-def to_queue(row: Mapping[str, Any]) -> Queue:
-    return Queue(**{field: row[field] for field in Queue.__struct_fields__})
+def to_queue(row: Mapping[str, Any]) -> QueueStatus:
+    return QueueStatus(**{field: row[field] for field in QueueStatus.__struct_fields__})
 
 
 def _json(text: str | None) -> Any:

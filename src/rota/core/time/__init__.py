@@ -1,0 +1,1 @@
+"""When things are due. Pure: time is always an argument."""

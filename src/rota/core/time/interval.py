@@ -1,0 +1,59 @@
+"""Every so many seconds, by elapsed time: zones and their clocks have no say."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+from rota.errors import ConfigError
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
+_PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
+_HINT = "write 90, 90s, 15m, 1h30m or 2d"
+
+
+def seconds_of(value: float | str | timedelta, field: str = "duration") -> float:
+    """A duration in seconds: a number, a timedelta, or text such as ``"1h30m"``."""
+    if isinstance(value, timedelta):
+        return value.total_seconds()
+    if isinstance(value, bool):
+        raise ConfigError(f"{field}: {value!r} is not a duration; {_HINT}")
+    if isinstance(value, str):
+        return _parse(value, field)
+    if not 0 <= value < float("inf"):
+        raise ConfigError(f"{field}: {value!r} is not a duration; {_HINT}")
+    return float(value)
+
+
+def _parse(text: str, field: str) -> float:
+    compact = re.sub(r"\s+", "", text.lower())
+    if re.fullmatch(r"\d+(\.\d+)?", compact):
+        return float(compact)
+    parts = _PART.findall(compact)
+    if not parts or "".join(number + unit for number, unit in parts) != compact:
+        raise ConfigError(f"{field}: {text!r} is not a duration; {_HINT}")
+    ranks = [list(_UNITS).index(unit) for _, unit in parts]
+    if ranks != sorted(set(ranks)):
+        raise ConfigError(f"{field}: {text!r} names its units out of order or twice; {_HINT}")
+    return sum(float(number) * _UNITS[unit] for number, unit in parts)
+
+
+def duration_text(seconds: float) -> str:
+    """The shortest text that `seconds_of` reads as the same: ``5400`` is ``"1h30m"``."""
+    if seconds != int(seconds):
+        return f"{seconds:g}s"
+    rest, parts = int(seconds), []
+    for unit, size in _UNITS.items():
+        if unit != "w" and rest >= size:
+            parts.append(f"{rest // size}{unit}")
+            rest %= size
+    return "".join(parts) or "0s"
+
+
+def next_tick(after: datetime, seconds: float, anchor: datetime) -> datetime:
+    """The first ``anchor + n * seconds`` strictly after `after`; n may be negative."""
+    step = round(seconds * 1_000_000)
+    passed = (after - anchor) // _MICROSECOND
+    return anchor + timedelta(microseconds=(passed // step + 1) * step)
