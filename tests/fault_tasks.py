@@ -26,20 +26,20 @@ def note(kind: str, number: int, token: int) -> None:
 @app.task
 async def at_least(number: int, ctx: Context) -> None:
     note("at_least", number, ctx.token)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
 
 
 @app.task(guarantee="at_most_once")
 async def at_most(number: int, ctx: Context) -> None:
     note("at_most", number, ctx.token)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
 
 
 @app.task(guarantee="exactly_once")
 async def exactly(number: int, ctx: Context) -> None:
     note("exactly", number, ctx.token)
     await ctx.connection.execute("insert into public.fault_effect (number) values ($1)", number)
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.2)
 
 
 @app.task(guarantee="exactly_once")

@@ -321,19 +321,21 @@ async def test_two_reapers_return_a_job_once(sandbox, node, submit, hot, setting
     assert (job.state, job.crashes, len(job.attempts)) == ("ready", 1, 1)
 
 
-async def test_another_nodes_jobs_in_the_same_lane_stay_with_it(
+async def test_another_nodes_jobs_between_a_dead_nodes_stay_with_it(
     sandbox, node, other, submit, reaper, settings
 ):
-    mine = await submit()
-    theirs = await submit()
-    [first] = await node.claim(LaneClaim(LANE, 1))
+    ids = [await submit() for _ in range(5)]
     await other.register()
-    [second] = await other.claim(LaneClaim(LANE, 1))
-    assert (first["id"], second["id"]) == (mine, theirs)
+    first = await node.claim(LaneClaim(LANE, 2))
+    between = await other.claim(LaneClaim(LANE, 2))
+    assert await node.give_back(first[1])
+    [again, last] = await node.claim()
+    assert [row["id"] for row in (first[0], again, *between, last)] == ids
     await sandbox.advance(seconds=settings.lease_seconds)
     assert await other.heartbeat()
     await sandbox.advance(seconds=1)
     await reaper.tick()
-    assert (await sandbox.app.jobs.get(mine)).state == "ready"
-    assert (await sandbox.app.jobs.get(theirs)).state == "running"
-    assert await other.finish_succeeded(second)
+    states = [(await sandbox.app.jobs.get(job_id)).state for job_id in ids]
+    assert states == ["ready", "ready", "running", "running", "ready"]
+    for row in between:
+        assert await other.finish_succeeded(row)

@@ -17,6 +17,7 @@ import pytest
 
 from rota import App, StoreUnavailable
 from rota.node import Node
+from rota.services.worker import Worker
 from rota.store.work import WorkStore
 from tests import node_tasks
 from tests.cluster import eventually
@@ -38,15 +39,20 @@ async def node(app: App) -> AsyncIterator[Node]:
         yield node
 
 
+def worker_of(node: Node) -> Worker:
+    assert node.worker_role is not None
+    return node.worker_role.worker
+
+
 def task(name: str) -> Any:
     return node_tasks.app.require_task(name)
 
 
 async def test_a_job_submitted_to_an_idle_worker_is_started_by_its_hint(node: Node) -> None:
     """The poll is minutes away: only the hint can be what starts it."""
-    assert node._worker is not None
-    await eventually(lambda: node._worker is not None and node._worker.hints_work)
-    node._worker._settings = node.settings.replace(poll=600.0)
+    worker = worker_of(node)
+    await eventually(lambda: worker.hints_work)
+    worker._settings = node.settings.replace(poll=600.0)
     await (await task("remember").submit("first")).result(10)  # its pause is now the long one
     for number in range(5):
         assert await (await task("remember").submit(number)).result(10) == number
@@ -115,7 +121,7 @@ async def test_progress_can_be_seen_while_a_job_runs(node: Node, app: App) -> No
         await asyncio.sleep(3600)
 
     try:
-        node._worker._task_names = sorted(app.tasks)  # type: ignore[union-attr]
+        worker_of(node)._task_names = sorted(app.tasks)
         handle = await reporter.submit()
         job = await eventually(lambda: _with_progress(handle))
         assert job.progress == {"done": 3, "total": 10, "message": "going"}
@@ -291,13 +297,13 @@ async def _answers(url: str) -> bool:
 async def test_everything_works_behind_pgbouncer_in_transaction_mode(
     app: App, pooled_url: str
 ) -> None:
-    async with node_tasks.app.using(app.settings.replace(database_url=pooled_url)):
-        async with Node(node_tasks.app).running() as node:
-            assert node._database.behind_pooler
-            assert await (await task("remember").submit("pooled")).result(20) == "pooled"
-            handles = await task("remember").submit_many([(n,) for n in range(500)])
-            for number, handle in enumerate(handles):
-                assert await handle.result(20) == number
-            assert (await (await task("in_child").submit(4)).result(20))[:2] == [8, 8]
-            delayed = await task("remember").options(delay=1.5).submit("later")
-            assert await delayed.result(20) == "later"
+    pooled = node_tasks.app.using(app.settings.replace(database_url=pooled_url))
+    async with pooled, Node(node_tasks.app).running() as node:
+        assert worker_of(node)._store.database.behind_pooler
+        assert await (await task("remember").submit("pooled")).result(20) == "pooled"
+        handles = await task("remember").submit_many([(n,) for n in range(500)])
+        for number, handle in enumerate(handles):
+            assert await handle.result(20) == number
+        assert (await (await task("in_child").submit(4)).result(20))[:2] == [8, 8]
+        delayed = await task("remember").options(delay=1.5).submit("later")
+        assert await delayed.result(20) == "later"

@@ -42,7 +42,8 @@ class DevNode(Node):
     async def start(self) -> None:
         await self.app.migrate()
         await super().start()
-        self._outcomes.observers.append(self._teller.ended)
+        assert self.worker_role is not None
+        self.worker_role.outcomes.observers.append(self._teller.ended)
         if not self._stop_requested.is_set():
             self._teller.up()
 

@@ -6,7 +6,6 @@ import importlib
 import traceback
 from pathlib import Path
 
-import rota
 from rota.errors import Fatal, RetryAfter
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runners.base import StopReason
@@ -26,7 +25,7 @@ STOP_KINDS: dict[StopReason, OutcomeKind] = {
 
 _TRACEBACK_HEAD = 4_000
 # Rota's own, and the import system's, which Python leaves out as well.
-_NOT_THEIRS = (f"{Path(rota.__file__).parent}/", "<frozen importlib", importlib.__file__)
+_NOT_THEIRS = (f"{Path(__file__).parent.parent}/", "<frozen importlib", importlib.__file__)
 
 
 def failure_outcome(error: BaseException) -> Outcome:

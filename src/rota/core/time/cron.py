@@ -128,7 +128,9 @@ class CronRule:
                 if at < len(days):
                     return date(year, month, days[at])
             at = bisect_left(self.months, month + 1)
-            year, month = (year, self.months[at]) if at < len(self.months) else (year + 1, self.months[0])
+            year, month = (
+                (year, self.months[at]) if at < len(self.months) else (year + 1, self.months[0])
+            )
             number = 0
         return None
 
@@ -150,7 +152,9 @@ def _parts(expression: str) -> list[str]:
     text = expression.strip()
     if text.startswith("@"):
         if text.lower().startswith("@every"):
-            raise ConfigError(f"cron {expression!r} is an interval: write every={text[6:].strip()!r}")
+            raise ConfigError(
+                f"cron {expression!r} is an interval: write every={text[6:].strip()!r}"
+            )
         if text.lower() not in MACROS:
             known = ", ".join(MACROS)
             raise ConfigError(f"cron {expression!r}: no such macro; there are {known}")

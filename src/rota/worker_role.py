@@ -1,0 +1,184 @@
+"""The worker role of a node: runners, the worker that feeds them, and what becomes of their outcomes.
+
+Protocol of stopping. Stop claiming and give back what hasn't begun; let the rest end within the grace
+period; ask what then still runs to stop, and give it back; write down every outcome; only then end the
+services and the runners. Dying anywhere in between leaves leases, which run out.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from uuid import UUID
+
+from rota.app import App
+from rota.runners.base import Runner
+from rota.runners.loop import LoopRunner
+from rota.runners.process import ProcessRunner
+from rota.runners.reference import reference_to
+from rota.runners.thread import ThreadRunner
+from rota.services.effects import Effects
+from rota.services.finisher import Finisher
+from rota.services.keeper import Keeper
+from rota.services.listener import Listener
+from rota.services.outcomes import Outcomes
+from rota.services.ticker import Ticker
+from rota.services.watchdog import watch_overdue
+from rota.services.worker import Serves, Worker
+from rota.store.database import Database
+from rota.store.work import WorkStore
+
+log = logging.getLogger("rota.node")
+
+_PIPELINE = 64  # works that a child process may have ahead, when they are short
+
+
+class WorkerRole:
+    def __init__(self, app: App, database: Database, keeper: Keeper, serves: Serves) -> None:
+        settings, tasks = app.settings, app.tasks
+        self._app = app
+        self._settings = settings
+        self._database = database
+        self._keeper = keeper
+        self._store = WorkStore(database)
+        self._finisher = Finisher(self._store, self._more_is_coming)
+        self._finisher.node = keeper.node_id
+        self.outcomes = Outcomes(tasks, settings, self._finisher, self._node_id)
+        self.worker = Worker(self._store, tasks, settings, keeper, serves, self.outcomes)
+        # Handlers' own transactions last as long as handlers do, and must not hold up the queue's.
+        patient = settings.replace(
+            pool_size=max(2, min(settings.concurrency, 20)), statement_timeout=3600.0
+        )
+        self._effects_database = Database(database.url, patient)
+        self._effects = Effects(self._effects_database, settings, self._finisher, self._node_id)
+        self._listener = Listener(database, settings.namespace, self._hear, self._hints_work)
+        self._tickers: list[Ticker] = []
+        self._runners: list[Runner] = []
+        self._fetching: set[asyncio.Task[None]] = set()
+
+    # -- starting
+
+    async def prepare(self) -> None:
+        """Everything that can fail, before the node says that it is there."""
+        await self._effects_database.open()
+        self._make_runners()
+        for runner in self._runners:
+            await runner.start()
+        await self._register_tasks()
+
+    def _make_runners(self) -> None:
+        settings, done, tasks = self._settings, self.outcomes.done, self._app.tasks
+        needed = {task.runner for task in tasks.values()}
+        loop = LoopRunner(tasks, settings.concurrency, settings.max_result_bytes, done)
+        loop.desk, loop.transact = self._effects, self._effects.transact
+        watch_overdue(loop.overdue_code)
+        self._add("loop", loop)
+        if "thread" in needed:
+            threads = ThreadRunner(tasks, settings.threads, settings, done)
+            threads.on_call = self._effects.answer
+            self._add("thread", threads)
+        if "process" in needed:
+            processes = ProcessRunner(reference_to(self._app), settings.processes, settings, done)
+            processes.on_call = self._effects.answer
+            self._add("process", processes, ahead=settings.processes * _PIPELINE)
+
+    def _add(self, name: str, runner: Runner, ahead: int = 0) -> None:
+        self.worker.slots.add(name, runner, ahead)
+        self._runners.append(runner)
+
+    async def _register_tasks(self) -> None:
+        rows = [
+            (task.name, options.queue, "+".join(options.needs), options.priority,
+             int(options.guarantee), options.retry.max_attempts, options.timeout)
+            for task in self._app.tasks.values()
+            for options in [task.options_]
+        ]  # fmt: skip
+        if rows:
+            columns = list(zip(*rows, strict=True))
+            await self._store.register_tasks(self._settings.namespace, columns)
+
+    def start(self) -> None:
+        worker, finisher = Ticker(self.worker), Ticker(self._finisher)
+        self.worker.wake = worker.wake
+        self.outcomes.wake = finisher.wake
+        self._tickers = [finisher, worker, Ticker(self._listener)]
+        for ticker in self._tickers:
+            ticker.start()
+
+    # -- hints and signals
+
+    def _hear(self, payload: str) -> None:
+        first, _, rest = payload.partition(" ")
+        if first == "signal":
+            if rest == str(self._keeper.node_id):
+                task = asyncio.ensure_future(self._fetch_signals())
+                self._fetching.add(task)
+                task.add_done_callback(self._fetching.discard)
+        else:
+            with contextlib.suppress(ValueError):
+                self.worker.hint(first, int(rest.partition(" ")[0]))
+
+    async def _fetch_signals(self) -> None:
+        with contextlib.suppress(Exception):  # the next heartbeat brings them again
+            rows = await self._database.fetch("signals_for", self._keeper.node_id)
+            self.take_signals([tuple(row) for row in rows])
+
+    def take_signals(self, signals: list[tuple[UUID, int, str]]) -> None:
+        for job_id, token, _kind in signals:
+            self.worker.stop_job(job_id, token, "cancel")
+
+    def _hints_work(self, working: bool) -> None:
+        if working and not self.worker.hints_work:
+            # Whatever was said while nobody listened.
+            self.worker.cursors.sweep_all()
+            self.worker.wake()
+        self.worker.hints_work = working
+
+    def declared_dead(self) -> None:
+        """Everything this node held belongs to others now."""
+        self.outcomes.forget()
+        self.worker.abandon()
+        self._finisher.node = self._keeper.node_id
+
+    def _node_id(self) -> UUID:
+        return self._keeper.node_id
+
+    def _more_is_coming(self) -> bool:
+        return self.worker.slots.busy()
+
+    # -- stopping
+
+    async def drain(self, at_once: asyncio.Event) -> None:
+        """What runs may end within the grace period, unless told to stop at once."""
+        worker = self.worker
+        worker.draining = True
+        worker.give_back_unstarted()
+        self.outcomes.wake()
+        if not await self._wait_idle(self._settings.grace, at_once):
+            log.warning("returning %d jobs that are still running", worker.slots.count_running())
+            worker.stop_running("shutdown")
+            await self._wait_idle(self._settings.kill_grace + 2, asyncio.Event())
+
+    async def _wait_idle(self, seconds: float, at_once: asyncio.Event) -> bool:
+        end = time.monotonic() + seconds
+        while self.worker.slots.count_running() or self._finisher.pending:
+            if time.monotonic() >= end or at_once.is_set():
+                return False
+            await asyncio.sleep(0.02)
+        return True
+
+    async def stop(self) -> None:
+        with contextlib.suppress(Exception):  # what couldn't be written is reaped
+            async with asyncio.timeout(10):
+                await self._finisher.flush()
+        for ticker in reversed(self._tickers):
+            await ticker.stop()
+        self._tickers.clear()
+        await self._listener.close()
+        runners, self._runners = self._runners, []
+        for runner in runners:
+            await runner.stop()
+        watch_overdue(None)
+        await self._effects_database.close()
