@@ -108,6 +108,9 @@ async def test_no_live_worker_serves_its_lane(app, why, make_node):
 async def test_no_worker_knows_its_task(app, why, make_node):
     handle = await app.submit("greet", queue="heavy")
     await make_node("w1", tasks=["other"])
+    assert await why(handle, "task_unknown") == (
+        "The one live worker of lane `heavy` doesn't know task 'greet'; it may run older code."
+    )
     await make_node("w2", tasks=[])
     assert await why(handle, "task_unknown") == (
         "None of the 2 live workers of lane `heavy` knows task 'greet'; they may run older code."

@@ -61,7 +61,6 @@ from rota.task import Task
 
 __all__ = ["EndlessRun", "Sandbox", "isolated"]
 
-_FINAL = frozenset(state.label for state in State if state.is_final)
 _RELEASE = 5_000
 
 _embedded: dict[Path, EmbeddedPostgres] = {}  # left when the process ends
@@ -80,8 +79,6 @@ class Sandbox:
         self._now = now
         self._node = new_id()
 
-    # -- time
-
     def now(self) -> datetime:
         """The time in this sandbox. It stands still."""
         return self._now
@@ -99,8 +96,6 @@ class Sandbox:
         await _set_time(self._database, moment)
         self._now = moment
         return moment
-
-    # -- jobs
 
     async def jobs(self, **filters: Any) -> list[Job]:
         """The jobs of this sandbox, newest first; takes what `app.jobs.list` takes."""
@@ -131,9 +126,10 @@ class Sandbox:
 
     async def _ended(self, ran: list[UUID]) -> list[Job]:
         store = await self.app.store()
-        ids = list(dict.fromkeys(reversed(ran)))[::-1]  # where a job ran for the last time
-        jobs = {job.id: job for job in await store.get_jobs(self.app.settings.namespace, ids)}
-        return [jobs[each] for each in ids if each in jobs and jobs[each].state in _FINAL]
+        found = await store.get_jobs(self.app.settings.namespace, ran)
+        ended = {job.id: job for job in found if State.parse(job.state).is_final}
+        last_runs = list(dict.fromkeys(reversed(ran)))[::-1]
+        return [ended[each] for each in last_runs if each in ended]
 
 
 @contextlib.asynccontextmanager

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
 import logging
+import shutil
+import sys
 import time
 from collections import Counter
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,7 +23,7 @@ import rota
 from rota.app import App
 from rota.cli.output import STYLES, Screen, first_line, plain
 from rota.cli.times import duration
-from rota.config import Settings
+from rota.config import Settings, default_data_dir
 from rota.core.lifecycle import End, TryAgain, Verdict
 from rota.model import Outcome, OutcomeKind, State
 from rota.node import Node
@@ -83,7 +87,7 @@ class Teller:
                 {"event": "up", "app": self._reference, "database": where, "tasks": listed}
             )
         else:
-            self._screen.show(banner(self._reference, where, tasks))
+            self._screen.show(banner(self._reference, where, tasks, how_to_call(self._app.settings)))
             self._screen.say("")
 
     def stopping(self, running: int, *, again: bool) -> None:
@@ -194,7 +198,21 @@ def describe_database(settings: Settings) -> str:
     return f"{url.scheme}://{user + '@' if user else ''}{hosts}{url.path}"
 
 
-def banner(reference: str, where: str, tasks: list[Task[..., Any]]) -> Table:
+def how_to_call(settings: Settings) -> str:
+    """How another terminal in this folder reaches the same database."""
+    command = "rota"
+    if shutil.which("rota") is None:
+        with contextlib.suppress(ValueError):
+            command = str(Path(sys.argv[0]).absolute().relative_to(Path.cwd()))
+    if settings.database_url or settings.data_dir == default_data_dir():
+        return command
+    folder = settings.data_dir
+    with contextlib.suppress(ValueError):
+        folder = folder.relative_to(Path.cwd())
+    return f"ROTA_DATA_DIR={folder} {command}"
+
+
+def banner(reference: str, where: str, tasks: list[Task[..., Any]], call: str) -> Table:
     shown = Table.grid(padding=(0, 2, 0, 0))
     shown.add_column(style="dim", no_wrap=True)
     shown.add_column(overflow="fold")
@@ -210,8 +228,8 @@ def banner(reference: str, where: str, tasks: list[Task[..., Any]]) -> Table:
         )
     shown.add_row("tasks", listed if tasks else Text("none: add @app.task functions"))
     if tasks:
-        shown.add_row("try", Text(f"rota jobs submit {tasks[0].name} '{sample(tasks[0])}'"))
-    shown.add_row("", Text("rota jobs list"))
+        shown.add_row("try", Text(f"{call} jobs submit {tasks[0].name} '{sample(tasks[0])}'"))
+    shown.add_row("", Text(f"{call} jobs list"))
     shown.add_row("stop", "Ctrl-C")
     return shown
 

@@ -108,16 +108,13 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
             "a capability it needs.",
         )
     if not any(server["knows_task"] for server in servers):
-        workers = (
-            "The one live worker"
-            if len(servers) == 1
-            else f"None of the {len(servers)} live workers"
-        )
-        knows = "doesn't know" if len(servers) == 1 else "knows"
-        return Explanation(
-            "task_unknown",
-            f"{workers} of lane `{lane}` {knows} task {facts['task']!r}; it may run older code.",
-        )
+        where, task = f"of lane `{lane}`", f"task {facts['task']!r}"
+        if len(servers) == 1:
+            sentence = f"The one live worker {where} doesn't know {task}; it may run older code."
+        else:
+            workers = f"None of the {len(servers)} live workers"
+            sentence = f"{workers} {where} knows {task}; they may run older code."
+        return Explanation("task_unknown", sentence)
     return None
 
 

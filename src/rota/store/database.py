@@ -22,7 +22,7 @@ from typing import Any, TypeAlias
 import asyncpg
 
 from rota.config import Settings
-from rota.errors import ConfigError, StoreUnavailable
+from rota.errors import ConfigError, StoreUnavailable, SubmitError
 from rota.store.queries import load_queries
 
 Connection: TypeAlias = Any  # asyncpg's, pooled or not
@@ -197,3 +197,7 @@ def translated_errors(url: str) -> Iterator[None]:
     except TRANSIENT as error:
         detail = str(error) or type(error).__name__
         raise StoreUnavailable(f"the database could not be reached: {detail}") from error
+    except asyncpg.PostgresError as error:
+        if error.sqlstate == REFUSED:
+            raise SubmitError(str(error.args[0]).removeprefix("rota: ")) from error
+        raise

@@ -35,10 +35,14 @@ class NamedCalendar(msgspec.Struct, frozen=True, kw_only=True):
         if not self.name:
             raise ConfigError("calendar: name must not be empty")
         if wrong := [day for day in self.weekdays if not 0 <= day <= 6]:
-            raise ConfigError(f"calendar {self.name!r}: weekdays: {wrong[0]} is not in 0-6, Mon-Sun")
+            raise ConfigError(
+                f"calendar {self.name!r}: weekdays: {wrong[0]} is not in 0-6, Mon-Sun"
+            )
         for first, last in self.ranges:
             if last < first:
-                raise ConfigError(f"calendar {self.name!r}: ranges: {first} to {last} runs backwards")
+                raise ConfigError(
+                    f"calendar {self.name!r}: ranges: {first} to {last} runs backwards"
+                )
 
     def covers(self, day: date) -> bool:
         return (
@@ -115,9 +119,7 @@ def _days_of_event(name: str, event: dict[str, str]) -> Iterator[tuple[date, dat
     starts = [first]
     if "RRULE" in event:
         starts = _yearly(about, event["RRULE"], first)
-    removed = {
-        _all_day(about, "EXDATE", day) for day in event.get("EXDATE", "").split(",") if day
-    }
+    removed = {_all_day(about, "EXDATE", day) for day in event.get("EXDATE", "").split(",") if day}
     for start in starts:
         if start not in removed:
             yield start, start + length - _DAY
@@ -137,7 +139,9 @@ def _length(about: str, event: dict[str, str], first: date) -> timedelta:
 
 def _all_day(about: str, key: str, value: str) -> date:
     if not re.fullmatch(r"\d{8}", value):
-        raise ConfigError(f"{about}: {key} {value} is not a day; only all-day events make a calendar")
+        raise ConfigError(
+            f"{about}: {key} {value} is not a day; only all-day events make a calendar"
+        )
     try:
         return date(int(value[:4]), int(value[4:6]), int(value[6:]))
     except ValueError as error:

@@ -124,7 +124,9 @@ def _parse(text: str, tz: ZoneInfo, start: datetime) -> RRuleRule:
 def _same_zone(head: str, line: str, tz: ZoneInfo) -> str | None:
     given = re.search(r"TZID=([^:;]+)", line, re.IGNORECASE)
     if given and given[1].lower() != tz.key.lower():
-        raise ConfigError(f"DTSTART is in {given[1]}, the schedule in {tz.key}; give tz={given[1]!r}")
+        raise ConfigError(
+            f"DTSTART is in {given[1]}, the schedule in {tz.key}; give tz={given[1]!r}"
+        )
     return None
 
 

@@ -1,0 +1,228 @@
+"""What a schedule is: a rule, and everything that is said about its occurrences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from typing import Any, Literal
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from rota.core.time.calendars import NamedCalendar
+from rota.core.time.cron import parse_cron
+from rota.core.time.interval import EPOCH, seconds_of
+from rota.core.time.phrases import parse_phrase
+from rota.core.time.recurrence import Limits, Recurrence, Ticks
+from rota.core.time.rrule import parse_rrule
+from rota.core.time.zones import Fold, Gap, LocalRule, wall_time, zone
+from rota.errors import ConfigError
+
+Overlap = Literal["skip", "queue", "allow", "kill"]
+_TICK = timedelta(microseconds=1)
+_MAX_COUNTED = 10_000
+_OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
+
+
+class Cron(msgspec.Struct, frozen=True, tag="cron"):
+    """A cron expression, see `rota.core.time.cron`."""
+
+    expression: str
+
+
+class Every(msgspec.Struct, frozen=True, tag="every"):
+    """Every so many seconds of elapsed time from the anchor (or `starts`, or 1970 in UTC)."""
+
+    seconds: float
+    anchor: datetime | None = None
+
+
+class Calendar(msgspec.Struct, frozen=True, tag="calendar"):
+    """A phrase such as ``last business day of the month at 18:00``, see `...phrases`."""
+
+    phrase: str
+
+
+class RRule(msgspec.Struct, frozen=True, tag="rrule"):
+    """An RFC 5545 recurrence rule, see `rota.core.time.rrule`."""
+
+    text: str
+
+
+Rule = Cron | Every | Calendar | RRule
+
+
+class CatchUp(msgspec.Struct, frozen=True):
+    """What becomes of missed occurrences, see `rota.core.time.plan`. `within` is in seconds."""
+
+    kind: Literal["none", "latest", "all"] = "none"
+    within: float | None = None
+
+
+NoCatchUp = CatchUp()
+
+
+def Latest(within: float | str | None = None) -> CatchUp:  # noqa: N802 (reads as the policy's name)
+    """Run the newest missed occurrence, if it was due within this time."""
+    return CatchUp("latest", None if within is None else seconds_of(within, "catch_up.within"))
+
+
+def All(within: float | str | None = None) -> CatchUp:  # noqa: N802
+    """Run each missed occurrence that was due within this time."""
+    return CatchUp("all", None if within is None else seconds_of(within, "catch_up.within"))
+
+
+class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as its author wrote it. `starts` is included, `ends` is not."""
+
+    name: str
+    task: str
+    rule: Rule
+    tz: str = "UTC"
+    gap: Gap = "next"
+    fold: Fold = "first"
+    payload: Any = None
+    options: dict[str, Any] = {}
+    overlap: Overlap = "skip"
+    max_queued: int = 1
+    drop: Literal["oldest", "newest"] = "newest"
+    max_running: int | None = None
+    catch_up: CatchUp = NoCatchUp
+    starts: datetime | None = None
+    ends: datetime | None = None
+    max_occurrences: int | None = None
+    jitter: float = 0.0
+    spread: float = 0.0
+    exclude: tuple[str, ...] = ()
+    include: tuple[str, ...] = ()
+    description: str = ""
+    tags: tuple[str, ...] = ()
+    paused: bool = False
+
+    def __post_init__(self) -> None:
+        _check_names(self)
+        _check_choices(self)
+        _check_numbers(self)
+        _check_window(self)
+
+
+def compile_schedule(
+    spec: ScheduleSpec, calendars: Mapping[str, NamedCalendar] | None = None
+) -> Recurrence:
+    """The occurrences of a schedule; a `ConfigError` names what is wrong with its rule."""
+    known = dict(calendars or {})
+    tz = zone(spec.tz)
+    limits = Limits(
+        starts=_utc(spec.starts),
+        ends=_utc(spec.ends),
+        spread=spec.spread,
+        jitter=spec.jitter,
+        exclude=_chosen("exclude", spec.exclude, known),
+        include=_chosen("include", spec.include, known),
+    )
+    rule = _rule(spec, tz, known)
+    policies = (spec.gap, spec.fold)
+    recurrence = Recurrence(spec.name, rule, tz, policies, limits)
+    if spec.max_occurrences is None:
+        return recurrence
+    ends = _end_of_count(recurrence, spec.max_occurrences)
+    return Recurrence(spec.name, rule, tz, policies, msgspec.structs.replace(limits, ends=ends))
+
+
+def _rule(spec: ScheduleSpec, tz: ZoneInfo, known: dict[str, NamedCalendar]) -> LocalRule | Ticks:
+    start = wall_time(spec.starts, tz) if spec.starts is not None else None
+    match spec.rule:
+        case Cron(expression):
+            return parse_cron(expression, spec.name)
+        case Every(seconds, anchor):
+            return Ticks(seconds, _utc(anchor or spec.starts) or EPOCH)
+        case Calendar(phrase):
+            return parse_phrase(phrase, known, start.date() if start else None)
+        case RRule(text):
+            return parse_rrule(text, tz, start.replace(microsecond=0) if start else None)
+
+
+def _end_of_count(recurrence: Recurrence, count: int) -> datetime | None:
+    """Just after the last of the counted ones. Excluded occurrences don't count."""
+    starts = recurrence.limits.starts
+    assert starts is not None
+    counted = islice(recurrence.kept_after(starts - _TICK), count)
+    last = starts
+    for seen, found in enumerate(counted, start=1):
+        last = found.nominal
+        if seen == count:
+            return last + _TICK
+    return recurrence.limits.ends
+
+
+def _chosen(
+    field: str, names: tuple[str, ...], known: dict[str, NamedCalendar]
+) -> tuple[NamedCalendar, ...]:
+    for name in names:
+        if name not in known:
+            there = ", ".join(sorted(known)) or "none"
+            raise ConfigError(f"{field}: no calendar {name!r}; there are: {there}")
+    return tuple(known[name] for name in names)
+
+
+def _utc(moment: datetime | None) -> datetime | None:
+    return None if moment is None else moment.astimezone(UTC)
+
+
+def _check_names(spec: ScheduleSpec) -> None:
+    if not _NAME.fullmatch(spec.name):
+        raise ConfigError(
+            f"name: {spec.name!r} is not a schedule's name; letters, digits and _.:/- up to 200"
+        )
+    if not spec.task:
+        raise ConfigError("task: must not be empty")
+    zone(spec.tz)
+    if unknown := [key for key in spec.options if key not in _OPTIONS]:
+        raise ConfigError(f"options: {unknown[0]!r} is none of {', '.join(_OPTIONS)}")
+
+
+def _check_choices(spec: ScheduleSpec) -> None:
+    choices = {
+        "gap": ("next", "skip", "shift"),
+        "fold": ("first", "second", "both"),
+        "overlap": ("skip", "queue", "allow", "kill"),
+        "drop": ("oldest", "newest"),
+    }
+    for field, allowed in choices.items():
+        if (value := getattr(spec, field)) not in allowed:
+            raise ConfigError(f"{field}: {value!r} is none of {', '.join(allowed)}")
+    if spec.catch_up.kind not in ("none", "latest", "all"):
+        raise ConfigError(f"catch_up: {spec.catch_up.kind!r} is none of none, latest, all")
+
+
+def _check_numbers(spec: ScheduleSpec) -> None:
+    for field in ("jitter", "spread"):
+        if not 0 <= (value := getattr(spec, field)) <= 86400:
+            raise ConfigError(f"{field}: {value!r} is not in 0 to 86400 seconds")
+    for field in ("max_queued", "max_running", "max_occurrences"):
+        value = getattr(spec, field)
+        if value is not None and value < 1:
+            raise ConfigError(f"{field}: {value!r} must be 1 or more")
+    within = spec.catch_up.within
+    if within is not None and not within > 0:
+        raise ConfigError(f"catch_up.within: {within!r} must be more than 0 seconds")
+    if isinstance(spec.rule, Every) and not 1 <= spec.rule.seconds <= 10 * 366 * 86400:
+        raise ConfigError(f"every: {spec.rule.seconds!r} is not in 1 second to 10 years")
+    if isinstance(spec.rule, Every) and spec.jitter >= spec.rule.seconds:
+        raise ConfigError(f"jitter: {spec.jitter:g} s must be shorter than the interval")
+
+
+def _check_window(spec: ScheduleSpec) -> None:
+    anchor = spec.rule.anchor if isinstance(spec.rule, Every) else None
+    for field, moment in (("starts", spec.starts), ("ends", spec.ends), ("anchor", anchor)):
+        if moment is not None and moment.utcoffset() is None:
+            raise ConfigError(f"{field}: {moment} has no time zone; write one, such as +00:00")
+    if spec.starts is not None and spec.ends is not None and spec.ends <= spec.starts:
+        raise ConfigError(f"ends: {spec.ends} is not after starts, {spec.starts}")
+    if spec.max_occurrences is not None and spec.starts is None:
+        raise ConfigError("max_occurrences: needs starts, from which to count")
+    if spec.max_occurrences is not None and spec.max_occurrences > _MAX_COUNTED:
+        raise ConfigError(f"max_occurrences: over {_MAX_COUNTED}; use ends")
