@@ -62,7 +62,6 @@ from rota.task import Task
 __all__ = ["EndlessRun", "Sandbox", "isolated"]
 
 _RELEASE = 5_000
-
 _embedded: dict[Path, EmbeddedPostgres] = {}  # left when the process ends
 
 

@@ -11,10 +11,11 @@ import re
 from collections.abc import Collection, Iterator
 from datetime import date, datetime, time, timedelta
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
-from dateutil import rrule as dateutil_rrule  # type: ignore[import-untyped]
 
+from rota.core.time.rrule import parse_rrule
 from rota.errors import ConfigError
 
 _DAY = timedelta(days=1)
@@ -151,12 +152,13 @@ def _all_day(about: str, key: str, value: str) -> date:
 def _yearly(about: str, text: str, first: date) -> list[date]:
     if "FREQ=YEARLY" not in text.upper().split(";"):
         raise ConfigError(f"{about}: RRULE {text}: only yearly rules are understood")
-    # dateutil wants UNTIL of the same kind as its naive start.
-    naive = re.sub(r"(UNTIL=\d{8}T\d{6})Z", r"\1", text.upper())
-    start = datetime.combine(first, time())
     try:
-        rule = dateutil_rrule.rrulestr(naive, dtstart=start)
-        end = datetime.combine(_EXPAND_UNTIL, time())
-        return [found.date() for found in rule.between(start, end, inc=True)]
-    except (ValueError, TypeError) as error:
-        raise ConfigError(f"{about}: RRULE {text}: {error}") from None
+        rule = parse_rrule(text, ZoneInfo("UTC"), datetime.combine(first, time()))
+    except ConfigError as error:
+        raise ConfigError(f"{about}: {error}") from None
+    found: list[date] = []
+    wall = rule.next_after(rule.start - _DAY)
+    while wall is not None and wall.date() <= _EXPAND_UNTIL:
+        found.append(wall.date())
+        wall = rule.next_after(wall)
+    return found

@@ -3,55 +3,48 @@
 The text is an RRULE, with or without ``RRULE:``, and may have a ``DTSTART:`` line before it.
 Without DTSTART the rule is anchored at the schedule's `starts`, or at 1970-01-01 00:00.
 
-python-dateutil walks a rule from its very start. So that the age of a rule doesn't matter, it is
-given a start near the wanted moment, in step with INTERVAL, and all BYxxx parts that it would
-have taken from DTSTART; COUNT becomes an end that is found once. Rules without a bound of their
-own on the steps to the next occurrence are refused, with the reason:
+The next occurrence is searched from the period (in step with INTERVAL) around the given moment,
+so that the age of a rule doesn't matter. COUNT becomes an end that is found once. Refused, with
+the reason, is what would take a search without bound, and what has no meaning:
 
 - HOURLY, MINUTELY, SECONDLY take INTERVAL and nothing else that restricts them;
 - DAILY with an INTERVAL of 2 or more takes BYDAY and BYMONTH, not BYMONTHDAY or BYYEARDAY;
+- BYSETPOS needs WEEKLY, MONTHLY or YEARLY; BYWEEKNO needs YEARLY, and weeks that start on Monday;
+- BYDAY with a number (2MO) needs MONTHLY or YEARLY, and no BYWEEKNO;
 - at most 288 times a day, COUNT at most 1,000; no EXDATE, RDATE or EXRULE (use calendars).
 """
 
 from __future__ import annotations
 
 import re
-from datetime import UTC, datetime, time, timedelta
+from collections.abc import Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from itertools import islice
 from zoneinfo import ZoneInfo
 
-from dateutil import rrule as dateutil_rrule  # type: ignore[import-untyped]
-
 from rota.core.time.interval import next_tick
+from rota.core.time.rrule_parts import FREQUENCIES, WEEKDAYS, DayFilter, Parts, read_parts
 from rota.core.time.zones import wall_time
 from rota.errors import ConfigError
 
-_FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY", "SECONDLY")
 _SECONDS = {"HOURLY": 3600, "MINUTELY": 60, "SECONDLY": 1}
-_TIMES = ("BYHOUR", "BYMINUTE", "BYSECOND")
-_DATES = ("BYWEEKNO", "BYYEARDAY", "BYMONTHDAY", "BYDAY")
-_KEYS = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYSETPOS", "BYMONTH", *_DATES, *_TIMES)
-_WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
 _DAY = timedelta(days=1)
 _TICK = timedelta(microseconds=1)
-_FIRST = datetime.combine(datetime(1970, 1, 1, tzinfo=UTC).date(), time())
-# How many periods are searched for a first occurrence before a rule is said never to fire.
-_PATIENCE = {"YEARLY": 400, "MONTHLY": 4800, "WEEKLY": 3000, "DAILY": 5000}
+_FIRST = datetime.combine(date(1970, 1, 1), time())
 _MAX_COUNT = 1000
-_MAX_TIMES = 288
+_MAX_DAYS = 12_000  # looked at for a first occurrence, before a rule is said never to fire
 
 
 class RRuleRule:
     """A parsed rule: `next_after` gives its wall times."""
 
-    def __init__(self, parts: dict[str, str], start: datetime, until: datetime | None) -> None:
-        self.freq = parts["FREQ"]
-        self.interval = int(parts.get("INTERVAL", "1"))
+    def __init__(self, parts: Parts, start: datetime, until: datetime | None = None) -> None:
+        self.parts = parts
+        self.freq = parts.freq
+        self.interval = parts.interval
         self.start = start
         self.until = until
-        self.parts = parts
-        self._week_start = _WEEKDAYS.index(parts.get("WKST", "MO"))
-        bare = {k: v for k, v in parts.items() if k not in ("COUNT", "UNTIL")}
-        self._text = ";".join(f"{key}={value}" for key, value in bare.items())
+        self._filter = DayFilter(parts)
 
     @property
     def hourly(self) -> bool:
@@ -61,37 +54,70 @@ class RRuleRule:
         wall = max(wall, self.start - _TICK)
         if self.until is not None and wall >= self.until:
             return None
-        found = self._tick(wall) if self.freq in _SECONDS else self._search(wall)
+        if self.freq in _SECONDS:
+            found: datetime | None = self._tick(wall)
+        else:
+            found = next(self._search(wall), None)
         if found is None or (self.until is not None and found > self.until):
             return None
         return found
+
+    def fires(self) -> bool:
+        """Whether there is any occurrence at all, by a bounded look."""
+        if self.freq in _SECONDS:
+            return self.next_after(self.start - _TICK) is not None
+        found = next(self._search(self.start - _TICK, _MAX_DAYS), None)
+        return found is not None and (self.until is None or found <= self.until)
+
+    def last_of(self, count: int) -> datetime:
+        """The wall time of the occurrence of that number, or of the last there is."""
+        if self.freq in _SECONDS:
+            return self.start + timedelta(seconds=_SECONDS[self.freq] * self.interval * (count - 1))
+        return list(islice(self._search(self.start - _TICK), count))[-1]
 
     def _tick(self, wall: datetime) -> datetime:
         step = _SECONDS[self.freq] * self.interval
         aware = next_tick(wall.replace(tzinfo=UTC), step, self.start.replace(tzinfo=UTC))
         return aware.replace(tzinfo=None)
 
-    def _search(self, wall: datetime) -> datetime | None:
-        period = self._period_before(wall)
-        rule = dateutil_rrule.rrulestr(self._text, dtstart=period)
-        # Nothing before the first period's start counts, nor does anything before DTSTART.
-        found: datetime | None = rule.after(max(wall, self.start - _TICK))
-        return found
+    def _search(self, wall: datetime, max_days: int | None = None) -> Iterator[datetime]:
+        looked = 0
+        for first, last in self._periods(wall.date()):
+            days = self._filter.days(first, last)
+            looked += max(1, self._filter.looked)
+            for found in self._of_period(days):
+                if found > wall:
+                    yield found
+            if max_days is not None and looked > max_days:
+                return
 
-    def _period_before(self, wall: datetime) -> datetime:
-        """The start of the period, in step with INTERVAL, that `wall` is in or after."""
-        first, n = self.start, self.interval
-        if self.freq == "YEARLY":
-            years = (wall.year - first.year) // n * n
-            return _midnight(first.replace(year=first.year + years, month=1, day=1))
-        if self.freq == "MONTHLY":
-            months = (wall.year - first.year) * 12 + wall.month - first.month
-            index = first.year * 12 + first.month - 1 + months // n * n
-            return _midnight(first.replace(year=index // 12, month=index % 12 + 1, day=1))
-        if self.freq == "WEEKLY":
-            week = _midnight(first) - _DAY * ((first.weekday() - self._week_start) % 7)
-            return week + _DAY * ((wall - week).days // (7 * n) * 7 * n)
-        return _midnight(first) + _DAY * ((wall - _midnight(first)).days // n * n)
+    def _of_period(self, days: list[date]) -> list[datetime]:
+        found = [datetime.combine(day, at) for day in days for at in self.parts.times]
+        if not self.parts.set_positions:
+            return found
+        size = len(found)
+        picked = {n - 1 if n > 0 else size + n for n in self.parts.set_positions}
+        return [found[n] for n in sorted(picked) if 0 <= n < size]
+
+    def _periods(self, day: date) -> Iterator[tuple[date, date]]:
+        """First and last day of each period in step, from the one at or before `day`."""
+        first, n = self.start.date(), self.interval
+        if self.freq in ("YEARLY", "MONTHLY"):
+            size = 12 if self.freq == "YEARLY" else 1
+            origin = first.year * 12 + (first.month - 1 if size == 1 else 0)
+            wanted = day.year * 12 + day.month - 1
+            index = origin + (wanted - origin) // (size * n) * size * n
+            while index // 12 < 9990:
+                yield _month(index), _month(index + size) - _DAY
+                index += size * n
+            return
+        size = 7 if self.freq == "WEEKLY" else 1
+        if size == 7:
+            first -= _DAY * ((first.weekday() - self.parts.week_start) % 7)
+        start = first + _DAY * ((day - first).days // (size * n) * size * n)
+        while start.year < 9990:
+            yield start, start + _DAY * (size - 1)
+            start += _DAY * size * n
 
 
 def parse_rrule(text: str, tz: ZoneInfo, anchor: datetime | None = None) -> RRuleRule:
@@ -107,153 +133,51 @@ def _parse(text: str, tz: ZoneInfo, start: datetime) -> RRuleRule:
     for line in filter(None, (line.strip() for line in text.strip().splitlines())):
         head, colon, value = line.upper().rpartition(":")
         if head.startswith("DTSTART"):
-            start = _wall(_same_zone(head, line, tz) or value, "DTSTART", tz)
+            _check_zone(line, tz)
+            start = _wall(value, "DTSTART", tz, time())
         elif colon and head != "RRULE":
             raise ConfigError(f"{head} is not supported; exclude or include days by a calendar")
         else:
             rules.append(value)
     if len(rules) != 1:
         raise ConfigError(f"{len(rules)} rules found; write one RRULE")
-    parts = _read(rules[0])
-    _refuse_unbounded(parts)
-    _complete(parts, start)
-    until = _wall(parts["UNTIL"], "UNTIL", tz, time(23, 59, 59)) if "UNTIL" in parts else None
-    return _ended(RRuleRule(parts, start, until))
+    parts, count, until_text = read_parts(rules[0], start)
+    until = _wall(until_text, "UNTIL", tz, time(23, 59, 59)) if until_text else None
+    rule = RRuleRule(parts, start, until)
+    if not rule.fires():
+        raise ConfigError("it never fires: no day matches all of its parts")
+    if count is None:
+        return rule
+    if count > _MAX_COUNT and rule.freq not in _SECONDS:
+        raise ConfigError(f"COUNT={count} is over {_MAX_COUNT}; use UNTIL, or ends")
+    return RRuleRule(parts, start, rule.last_of(count))
 
 
-def _same_zone(head: str, line: str, tz: ZoneInfo) -> str | None:
+def _check_zone(line: str, tz: ZoneInfo) -> None:
     given = re.search(r"TZID=([^:;]+)", line, re.IGNORECASE)
     if given and given[1].lower() != tz.key.lower():
         raise ConfigError(
             f"DTSTART is in {given[1]}, the schedule in {tz.key}; give tz={given[1]!r}"
         )
-    return None
 
 
-def _read(rule: str) -> dict[str, str]:
-    parts: dict[str, str] = {}
-    for item in filter(None, rule.split(";")):
-        key, equals, value = item.partition("=")
-        if key not in _KEYS or not equals or not value:
-            raise ConfigError(f"{item} is not understood; the parts are {', '.join(_KEYS)}")
-        if key in parts:
-            raise ConfigError(f"{key} is given twice")
-        parts[key] = value
-    if parts.get("FREQ") not in _FREQUENCIES:
-        raise ConfigError(f"FREQ must be one of {', '.join(_FREQUENCIES)}")
-    for key in ("INTERVAL", "COUNT"):
-        if key in parts and not (parts[key].isdecimal() and 1 <= int(parts[key]) <= 1_000_000):
-            raise ConfigError(f"{key}={parts[key]} is not in 1-1000000")
-    if "COUNT" in parts and "UNTIL" in parts:
-        raise ConfigError("COUNT and UNTIL exclude each other")
-    if "WKST" in parts and parts["WKST"] not in _WEEKDAYS:
-        raise ConfigError(f"WKST={parts['WKST']} is not one of {', '.join(_WEEKDAYS)}")
-    return parts
-
-
-def _refuse_unbounded(parts: dict[str, str]) -> None:
-    freq, interval = parts["FREQ"], int(parts.get("INTERVAL", "1"))
-    filters = [key for key in parts if key.startswith("BY")]
-    if freq in _SECONDS and filters:
-        raise ConfigError(
-            f"FREQ={freq} with {filters[0]} may search without bound; "
-            "write a cron rule, or FREQ=DAILY with BYHOUR and BYMINUTE"
-        )
-    slow = [key for key in ("BYMONTHDAY", "BYYEARDAY") if key in parts]
-    if freq == "DAILY" and interval > 1 and slow:
-        raise ConfigError(f"FREQ=DAILY;INTERVAL={interval} with {slow[0]} may search without bound")
-    if freq == "DAILY" and "BYSETPOS" in parts:
-        raise ConfigError("BYSETPOS needs FREQ=WEEKLY, MONTHLY or YEARLY")
-    if "BYWEEKNO" in parts and freq != "YEARLY":
-        raise ConfigError("BYWEEKNO needs FREQ=YEARLY")
-    times = 1
-    for key in _TIMES:
-        times *= len(parts.get(key, "0").split(","))
-    if times > _MAX_TIMES:
-        raise ConfigError(f"{times} times a day; {_MAX_TIMES} at most, or write a cron rule")
-
-
-def _complete(parts: dict[str, str], start: datetime) -> None:
-    """What dateutil would take from DTSTART is written out, so that another start may be given."""
-    freq = parts["FREQ"]
-    if freq in _SECONDS:
-        return
-    if freq == "DAILY" and int(parts.get("INTERVAL", "1")) == 1 and _filtered(parts):
-        # The same days, found a year at a time instead of day by day.
-        parts["FREQ"] = "YEARLY"
-        if not any(key in parts for key in _DATES):
-            parts["BYMONTHDAY"] = ",".join(str(day) for day in range(1, 32))
-    elif not any(key in parts for key in _DATES):
-        if freq == "YEARLY" and "BYMONTH" not in parts:
-            parts["BYMONTH"] = str(start.month)
-        if freq in ("YEARLY", "MONTHLY"):
-            parts["BYMONTHDAY"] = str(start.day)
-        elif freq == "WEEKLY":
-            parts["BYDAY"] = _WEEKDAYS[start.weekday()]
-    for key, value in zip(_TIMES, (start.hour, start.minute, start.second), strict=True):
-        parts.setdefault(key, str(value))
-
-
-def _filtered(parts: dict[str, str]) -> bool:
-    return "BYMONTH" in parts or any(key in parts for key in _DATES)
-
-
-def _ended(rule: RRuleRule) -> RRuleRule:
-    """The rule, known to fire, with COUNT turned into an end."""
-    try:
-        count = int(rule.parts.get("COUNT", "1"))
-        if count > _MAX_COUNT and rule.freq not in _SECONDS:
-            raise ConfigError(f"COUNT={count} is over {_MAX_COUNT}; use UNTIL, or ends")
-        if not _fires(rule):
-            raise ConfigError("it never fires: no day matches all of its parts")
-        if "COUNT" not in rule.parts:
-            return rule
-        return RRuleRule(rule.parts, rule.start, _last(rule, count))
-    except (ValueError, TypeError, IndexError) as error:
-        raise ConfigError(f"not understood: {error}") from None
-
-
-def _fires(rule: RRuleRule) -> bool:
-    if rule.freq in _SECONDS:
-        return rule.next_after(rule.start - _TICK) is not None
-    years = {"YEARLY": 1, "MONTHLY": 1 / 12, "WEEKLY": 1 / 52, "DAILY": 1 / 365}[rule.freq]
-    days = _PATIENCE[rule.freq] * years * rule.interval * 366
-    end = rule.start + timedelta(days=min(days, 400 * 366))
-    until = end if rule.until is None else min(end, rule.until)
-    limited = f"{rule._text};UNTIL={until:%Y%m%dT%H%M%S}"
-    found = dateutil_rrule.rrulestr(limited, dtstart=rule._period_before(rule.start))
-    return found.after(rule.start - _TICK) is not None
-
-
-def _last(rule: RRuleRule, count: int) -> datetime:
-    if rule.freq in _SECONDS:
-        return rule.start + timedelta(seconds=_SECONDS[rule.freq] * rule.interval * (count - 1))
-    source = dateutil_rrule.rrulestr(rule._text, dtstart=rule._period_before(rule.start))
-    left = count
-    last = rule.start
-    for found in source:
-        if found >= rule.start:
-            last, left = found, left - 1
-        if left == 0:
-            break
-    return last
-
-
-def _wall(value: str, key: str, tz: ZoneInfo, day_end: time | None = None) -> datetime:
+def _wall(value: str, key: str, tz: ZoneInfo, of_day: time) -> datetime:
+    """A wall time; `of_day` stands in for a missing time of day."""
     match = re.fullmatch(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2})(Z?))?", value)
     if match is None:
         raise ConfigError(f"{key} {value} is not a date or time such as 20260131T090000")
     try:
-        numbers = [int(part or 0) for part in match.groups()[:6]]
-        moment = datetime(*numbers, tzinfo=UTC)  # type: ignore[arg-type,misc]
+        day = date(int(match[1]), int(match[2]), int(match[3]))
+        if match[4] is not None:
+            of_day = time(int(match[4]), int(match[5]), int(match[6]))
     except ValueError as error:
         raise ConfigError(f"{key} {value}: {error}") from None
-    if match[7]:
-        return wall_time(moment, tz)
-    if match[4] is None and day_end is not None:
-        return datetime.combine(moment.date(), day_end)
-    return moment.replace(tzinfo=None)
+    found = datetime.combine(day, of_day)
+    return wall_time(found.replace(tzinfo=UTC), tz) if match[7] else found
 
 
-def _midnight(moment: datetime) -> datetime:
-    return datetime.combine(moment.date(), time())
+def _month(index: int) -> date:
+    return date(index // 12, index % 12 + 1, 1)
+
+
+__all__ = ["FREQUENCIES", "WEEKDAYS", "RRuleRule", "parse_rrule"]

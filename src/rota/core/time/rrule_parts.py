@@ -1,0 +1,234 @@
+"""The parts of an RRULE, and the days of a period that they leave."""
+
+from __future__ import annotations
+
+import calendar
+import re
+from datetime import date, datetime, time, timedelta
+
+import msgspec
+
+from rota.errors import ConfigError
+
+FREQUENCIES = ("YEARLY", "MONTHLY", "WEEKLY", "DAILY", "HOURLY", "MINUTELY", "SECONDLY")
+WEEKDAYS = ("MO", "TU", "WE", "TH", "FR", "SA", "SU")
+_SUB_DAILY = FREQUENCIES[4:]
+_DATES = ("BYWEEKNO", "BYYEARDAY", "BYMONTHDAY", "BYDAY")
+_RANGES = {
+    "BYSECOND": (0, 59, False),
+    "BYMINUTE": (0, 59, False),
+    "BYHOUR": (0, 23, False),
+    "BYMONTH": (1, 12, False),
+    "BYMONTHDAY": (1, 31, True),
+    "BYYEARDAY": (1, 366, True),
+    "BYWEEKNO": (1, 53, True),
+    "BYSETPOS": (1, 366, True),
+}
+_KEYS = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_RANGES)
+_DAY = timedelta(days=1)
+_MAX_TIMES = 288
+
+
+class Parts(msgspec.Struct, frozen=True, kw_only=True):
+    """A rule's parts, with what RFC 5545 takes from DTSTART filled in."""
+
+    freq: str
+    interval: int
+    week_start: int
+    times: tuple[time, ...]
+    months: frozenset[int] = frozenset()
+    month_days: frozenset[int] = frozenset()
+    year_days: frozenset[int] = frozenset()
+    weeks: frozenset[int] = frozenset()
+    weekdays: frozenset[int] = frozenset()
+    nth_weekdays: frozenset[tuple[int, int]] = frozenset()  # (weekday, n), n from the end if < 0
+    set_positions: frozenset[int] = frozenset()
+
+
+class DayFilter:
+    """The matching days of a period. `looked` is how many days the last answer took."""
+
+    def __init__(self, parts: Parts) -> None:
+        self.parts = parts
+        self.looked = 0
+
+    def days(self, first: date, last: date) -> list[date]:
+        candidates = self._candidates(first, last)
+        self.looked = len(candidates)
+        return [day for day in candidates if self._matches(day)]
+
+    def _candidates(self, first: date, last: date) -> list[date]:
+        """Few where the parts name them: rare rules are looked for through many years."""
+        parts = self.parts
+        if parts.year_days and parts.freq == "YEARLY":
+            size = (last - first).days + 1
+            numbers = {n - 1 if n > 0 else size + n for n in parts.year_days}
+            return [first + _DAY * n for n in sorted(numbers) if 0 <= n < size]
+        if parts.months and parts.freq in ("YEARLY", "MONTHLY"):
+            return [
+                date(first.year, month, number)
+                for month in range(first.month, last.month + 1)
+                if month in parts.months
+                for number in range(1, calendar.monthrange(first.year, month)[1] + 1)
+            ]
+        return [first + _DAY * n for n in range((last - first).days + 1)]
+
+    def _matches(self, day: date) -> bool:
+        parts = self.parts
+        return (
+            (not parts.months or day.month in parts.months)
+            and (not parts.month_days or self._in_month(day))
+            and (not parts.year_days or self._in_year(day))
+            and (not (parts.weekdays or parts.nth_weekdays) or self._in_week(day))
+            and (not parts.weeks or self._in_weeks(day))
+        )
+
+    def _in_month(self, day: date) -> bool:
+        length = calendar.monthrange(day.year, day.month)[1]
+        return day.day in self.parts.month_days or day.day - length - 1 in self.parts.month_days
+
+    def _in_year(self, day: date) -> bool:
+        number, length = day.timetuple().tm_yday, 366 if calendar.isleap(day.year) else 365
+        return number in self.parts.year_days or number - length - 1 in self.parts.year_days
+
+    def _in_week(self, day: date) -> bool:
+        weekday = day.weekday()
+        if weekday in self.parts.weekdays:
+            return True
+        if not self.parts.nth_weekdays:
+            return False
+        if self.parts.freq == "MONTHLY" or self.parts.months:
+            number, length = day.day, calendar.monthrange(day.year, day.month)[1]
+        else:
+            number, length = day.timetuple().tm_yday, 366 if calendar.isleap(day.year) else 365
+        ahead, behind = (number + 6) // 7, -((length - number) // 7 + 1)
+        asked = self.parts.nth_weekdays
+        return (weekday, ahead) in asked or (weekday, behind) in asked
+
+    def _in_weeks(self, day: date) -> bool:
+        year, week, _ = day.isocalendar()
+        weeks = date(year, 12, 28).isocalendar().week  # always in the last week of its year
+        return week in self.parts.weeks or week - weeks - 1 in self.parts.weeks
+
+
+def read_parts(rule: str, start: datetime) -> tuple[Parts, int | None, str | None]:
+    """The parts, COUNT, and the text of UNTIL."""
+    given = _split(rule)
+    _refuse(given)
+    numbers = {key: _numbers(key, given[key]) for key in _RANGES if key in given}
+    weekdays, nth = _weekdays(given)
+    _fill(given, numbers, start)
+    if given["FREQ"] == "WEEKLY" and not any(key in given for key in _DATES):
+        weekdays = frozenset({start.weekday()})
+    parts = Parts(
+        freq=given["FREQ"],
+        interval=int(given.get("INTERVAL", "1")),
+        week_start=WEEKDAYS.index(given.get("WKST", "MO")),
+        times=_times(numbers, start),
+        months=numbers.get("BYMONTH", frozenset()),
+        month_days=numbers.get("BYMONTHDAY", frozenset()),
+        year_days=numbers.get("BYYEARDAY", frozenset()),
+        weeks=numbers.get("BYWEEKNO", frozenset()),
+        weekdays=weekdays,
+        nth_weekdays=nth,
+        set_positions=numbers.get("BYSETPOS", frozenset()),
+    )
+    return parts, int(given["COUNT"]) if "COUNT" in given else None, given.get("UNTIL")
+
+
+def _split(rule: str) -> dict[str, str]:
+    given: dict[str, str] = {}
+    for item in filter(None, rule.split(";")):
+        key, equals, value = item.partition("=")
+        if key not in _KEYS or not equals or not value:
+            raise ConfigError(f"{item} is not understood; the parts are {', '.join(_KEYS)}")
+        if key in given:
+            raise ConfigError(f"{key} is given twice")
+        given[key] = value
+    if given.get("FREQ") not in FREQUENCIES:
+        raise ConfigError(f"FREQ must be one of {', '.join(FREQUENCIES)}")
+    for key in ("INTERVAL", "COUNT"):
+        if key in given and not re.fullmatch(r"[1-9][0-9]{0,5}", given[key]):
+            raise ConfigError(f"{key}: {given[key]} is not in 1-999999")
+    if "COUNT" in given and "UNTIL" in given:
+        raise ConfigError("COUNT and UNTIL exclude each other")
+    if given.get("WKST", "MO") not in WEEKDAYS:
+        raise ConfigError(f"WKST: {given['WKST']} is not one of {', '.join(WEEKDAYS)}")
+    return given
+
+
+def _refuse(given: dict[str, str]) -> None:
+    """What can't be searched in bounded time, or has no meaning."""
+    freq, interval = given["FREQ"], int(given.get("INTERVAL", "1"))
+    filters = [key for key in given if key.startswith("BY")]
+    if freq in _SUB_DAILY and filters:
+        raise ConfigError(
+            f"FREQ={freq} with {filters[0]} may search without bound; "
+            "write a cron rule, or FREQ=DAILY with BYHOUR and BYMINUTE"
+        )
+    slow = [key for key in ("BYMONTHDAY", "BYYEARDAY") if key in given]
+    if freq == "DAILY" and interval > 1 and slow:
+        raise ConfigError(f"FREQ=DAILY;INTERVAL={interval} with {slow[0]} may search without bound")
+    if freq == "DAILY" and "BYSETPOS" in given:
+        raise ConfigError("BYSETPOS needs FREQ=WEEKLY, MONTHLY or YEARLY")
+    if "BYSETPOS" in given and len(filters) == 1:
+        raise ConfigError("BYSETPOS needs another BY part to choose from")
+    if "BYWEEKNO" in given and (freq != "YEARLY" or given.get("WKST", "MO") != "MO"):
+        raise ConfigError("BYWEEKNO needs FREQ=YEARLY, and weeks that start on Monday")
+    if "BYMONTHDAY" in given and freq == "WEEKLY":
+        raise ConfigError("BYMONTHDAY has no meaning with FREQ=WEEKLY")
+
+
+def _numbers(key: str, text: str) -> frozenset[int]:
+    low, high, signed = _RANGES[key]
+    found = set()
+    for item in text.split(","):
+        if not re.fullmatch(r"[+-]?\d{1,4}", item):
+            raise ConfigError(f"{key}: {item!r} is not a number")
+        number = int(item)
+        if not low <= (abs(number) if signed else number) <= high:
+            also = f" or -{high} to -{low}" if signed else ""
+            raise ConfigError(f"{key}: {item} is not in {low}-{high}{also}")
+        found.add(number)
+    return frozenset(found)
+
+
+def _weekdays(given: dict[str, str]) -> tuple[frozenset[int], frozenset[tuple[int, int]]]:
+    plain: set[int] = set()
+    nth: set[tuple[int, int]] = set()
+    for item in given["BYDAY"].split(",") if "BYDAY" in given else ():
+        match = re.fullmatch(r"([+-]?\d{1,2})?(MO|TU|WE|TH|FR|SA|SU)", item)
+        if match is None or (match[1] and not 1 <= abs(int(match[1])) <= 53):
+            raise ConfigError(f"BYDAY: {item} is not a weekday such as MO, 2MO or -1FR")
+        if match[1]:
+            nth.add((WEEKDAYS.index(match[2]), int(match[1])))
+        else:
+            plain.add(WEEKDAYS.index(match[2]))
+    if nth and (given["FREQ"] not in ("MONTHLY", "YEARLY") or "BYWEEKNO" in given):
+        raise ConfigError("BYDAY with a number needs FREQ=MONTHLY or YEARLY, and no BYWEEKNO")
+    return frozenset(plain), frozenset(nth)
+
+
+def _fill(given: dict[str, str], numbers: dict[str, frozenset[int]], start: datetime) -> None:
+    """What the rule leaves open is taken from DTSTART."""
+    freq, dated = given["FREQ"], any(key in given for key in _DATES)
+    if freq == "DAILY" and given.get("INTERVAL", "1") == "1" and (dated or "BYMONTH" in given):
+        given["FREQ"] = "YEARLY"  # the same days, found a year at a time
+    elif not dated and freq in ("YEARLY", "MONTHLY"):
+        if freq == "YEARLY":
+            numbers.setdefault("BYMONTH", frozenset({start.month}))
+        numbers["BYMONTHDAY"] = frozenset({start.day})
+
+
+def _times(numbers: dict[str, frozenset[int]], start: datetime) -> tuple[time, ...]:
+    hours = numbers.get("BYHOUR", {start.hour})
+    minutes = numbers.get("BYMINUTE", {start.minute})
+    seconds = numbers.get("BYSECOND", {start.second})
+    if (count := len(hours) * len(minutes) * len(seconds)) > _MAX_TIMES:
+        raise ConfigError(f"{count} times a day; {_MAX_TIMES} at most, or write a cron rule")
+    return tuple(
+        time(hour, minute, second)
+        for hour in sorted(hours)
+        for minute in sorted(minutes)
+        for second in sorted(seconds)
+    )

@@ -1,0 +1,144 @@
+"""Fires schedules: every occurrence gets its row in the ledger, and at most one job.
+
+Protocol. In one transaction: lock the schedules that are due within the horizon (passing over those
+that another scheduler has), plan each purely from its rule and its cursor, write ledger rows, the jobs
+of those that are new there, and the schedules' new cursors. Dying before the commit leaves nothing,
+and the next tick plans the same again; two firers can't hold the same schedule, and if they could, the
+ledger's key (schedule, due time) would let only one of them make the job.
+
+An occurrence whose time has come while nobody fired is found the same way, later: the plan says by
+the schedule's catch-up policy whether it still runs. Work per tick is bounded: what doesn't fit is
+planned by the next tick, at once.
+"""
+
+from __future__ import annotations
+
+import logging
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.core.time.plan import LedgerEntry, Plan, plan
+from rota.core.time.recurrence import Recurrence
+from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.entropy import new_ids
+from rota.errors import RotaError
+from rota.store.schedules import FIRED, SKIPPED, Advance, Entry, ScheduleStore, decode_spec
+
+log = logging.getLogger("rota.firer")
+
+_SCHEDULES = 1_000  # a transaction
+_OCCURRENCES = 200  # of one schedule in a transaction
+_INTERVAL = 0.25
+_PROMOTIONS = 500
+
+
+class Compiled(msgspec.Struct):
+    """A schedule's version, ready to be planned."""
+
+    version: int
+    spec: ScheduleSpec
+    recurrence: Recurrence
+
+
+class Firer:
+    name = "firer"
+
+    def __init__(self, store: ScheduleStore, shards: list[int]) -> None:
+        self._store = store
+        self._shards = shards
+        self._compiled: dict[UUID, Compiled] = {}
+        self._calendars: dict[str, Any] | None = None
+
+    async def tick(self) -> float:
+        for name in await self._store.resume_due():
+            log.info("schedule %s goes on: its pause is over", name)
+        promoted = await self._store.promote_waiting(_PROMOTIONS)
+        more = await self._fire()
+        return 0.0 if more or promoted == _PROMOTIONS else _INTERVAL
+
+    async def _fire(self) -> bool:
+        """Whether there is more to do at once."""
+        async with self._store.database.transaction() as connection:
+            rows = await self._store.due_schedules(connection, self._shards, _SCHEDULES)
+            entries: list[Entry] = []
+            advances: list[Advance] = []
+            more = len(rows) == _SCHEDULES
+            for row in rows:
+                try:
+                    compiled = await self._compile(row)
+                except RotaError as error:
+                    advances.append(self._set_aside(row, error))
+                    continue
+                planned = plan_row(row, compiled, limit=_OCCURRENCES)
+                own = to_entries(row, planned)
+                entries += own
+                advances.append(to_advance(row, planned, own))
+                more = more or planned.more
+            await self._store.fire(connection, entries, advances)
+        return more
+
+    async def _compile(self, row: Any) -> Compiled:
+        known = self._compiled.get(row["id"])
+        if known is None or known.version != row["version"]:
+            spec = decode_spec(row["spec"])
+            if (spec.exclude or spec.include) or self._calendars is None:
+                self._calendars = await self._store.calendars()
+            recurrence = compile_schedule(spec, self._calendars.get(row["namespace"]))
+            known = self._compiled[row["id"]] = Compiled(row["version"], spec, recurrence)
+        return known
+
+    def _set_aside(self, row: Any, error: RotaError) -> Advance:
+        """One that can't be read any more (a calendar is gone, say) must not stop the others."""
+        log.error("schedule %s is set aside until it is updated: %s", row["name"], error)
+        return Advance(row["id"], row["cursor"], None, 0)
+
+
+def plan_row(row: Any, compiled: Compiled, *, limit: int, until: float | None = None) -> Plan:
+    return plan(
+        compiled.recurrence,
+        cursor=row["cursor"],
+        now=row["now"],
+        horizon=row["horizon_ms"] / 1000 if until is None else until,
+        catch_up=compiled.spec.catch_up,
+        paused_since=row["paused_at"],
+        limit=limit,
+    )
+
+
+def to_entries(row: Any, planned: Plan) -> list[Entry]:
+    ids = iter(new_ids(sum(entry.verdict == "fire" for entry in planned.entries)))
+    previous: datetime | None = row["previous"]
+    entries: list[Entry] = []
+    for entry in planned.entries:
+        fires = entry.verdict == "fire"
+        entries.append(
+            Entry(
+                row["id"], entry.nominal, entry.due_at, FIRED if fires else SKIPPED,
+                entry.reason, entry.caught_up, next(ids) if fires else None,
+                occurrence_headers(row["name"], entry, previous) if fires else None,
+            )
+        )  # fmt: skip
+        previous = entry.nominal
+    return entries
+
+
+def to_advance(row: Any, planned: Plan, entries: list[Entry]) -> Advance:
+    fired = sum(entry.state == FIRED for entry in entries)
+    # What didn't fit is due at once.
+    next_due = row["now"] if planned.more else planned.next_due
+    return Advance(row["id"], planned.cursor, next_due, fired)
+
+
+def occurrence_headers(name: str, entry: LedgerEntry, previous: datetime | None) -> str:
+    """What the handler will find as ctx.occurrence."""
+    occurrence = {
+        "schedule": name,
+        "due_at": entry.nominal,
+        "local": entry.local,
+        "previous": previous,
+        "caught_up": entry.caught_up,
+    }
+    return msgspec.json.encode({"occurrence": occurrence}).decode()

@@ -1,0 +1,179 @@
+"""Schedules and the ledger of their occurrences, in the store. One short method per query."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.core.time.calendars import NamedCalendar
+from rota.core.time.schedule import ScheduleSpec
+from rota.store.database import Connection, Database
+from rota.store.rows import lane_name
+
+OVERLAPS = {"allow": 1, "skip": 2, "queue": 3, "kill": 4}
+FIRED, SKIPPED = 1, 2
+
+_spec = msgspec.json.Decoder(ScheduleSpec)
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A row of the ledger to be, with its job if it fires."""
+
+    schedule_id: UUID
+    due_at: datetime
+    run_at: datetime
+    state: int
+    reason: str | None
+    caught_up: bool
+    job_id: UUID | None
+    headers: str | None
+
+
+class Advance(msgspec.Struct, frozen=True):
+    """How far a schedule is accounted for, and when it has to be looked at next."""
+
+    id: UUID
+    cursor: datetime
+    next_due: datetime | None
+    fired: int
+
+
+class JobOptions(msgspec.Struct, frozen=True):
+    """What a schedule's jobs are made with."""
+
+    queue: str
+    needs: tuple[str, ...]
+    priority: int
+    guarantee: int
+    max_attempts: int
+    timeout: float | None
+
+
+def decode_spec(text: str) -> ScheduleSpec:
+    return _spec.decode(text)
+
+
+class ScheduleStore:
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def due_schedules(
+        self, connection: Connection, shards: Sequence[int], limit: int
+    ) -> list[Any]:
+        rows: list[Any] = await connection.fetch(
+            self.database.queries["due_schedules"], shards, limit
+        )
+        return rows
+
+    async def fire(
+        self, connection: Connection, entries: Sequence[Entry], advances: Sequence[Advance]
+    ) -> None:
+        """Ledger rows, jobs and cursors. What the ledger already has is left as it is."""
+        if entries:
+            columns = [
+                [getattr(entry, field) for entry in entries] for field in Entry.__struct_fields__
+            ]
+            await connection.fetch(self.database.queries["fire"], *columns)
+        if advances:
+            columns = [[getattr(a, field) for a in advances] for field in Advance.__struct_fields__]
+            await connection.fetch(self.database.queries["advance_schedules"], *columns)
+
+    async def resume_due(self) -> list[str]:
+        return [row[0] for row in await self.database.fetch("resume_due")]
+
+    async def promote_waiting(self, limit: int) -> int:
+        count: int = await self.database.fetchval("promote_waiting", limit)
+        return count
+
+    async def lock(self, connection: Connection, namespace: str, name: str) -> Any:
+        return await connection.fetchrow(self.database.queries["lock_schedule"], namespace, name)
+
+    async def insert(
+        self, connection: Connection, id: UUID, namespace: str, spec: ScheduleSpec,
+        options: JobOptions, state: tuple[datetime, datetime | None, datetime | None], source: str,
+    ) -> bool:  # fmt: skip
+        """False when a schedule of that name has just come into being."""
+        arguments = _columns(namespace, spec, options, source)
+        made = await connection.fetchval(
+            self.database.queries["insert_schedule"], id, namespace, spec.name, *state, *arguments
+        )
+        return made is not None
+
+    async def update(
+        self, connection: Connection, id: UUID, namespace: str, spec: ScheduleSpec,
+        options: JobOptions, state: tuple[datetime, datetime | None, datetime | None], source: str,
+    ) -> int:  # fmt: skip
+        """The new version's number."""
+        arguments = _columns(namespace, spec, options, source)
+        version: int = await connection.fetchval(
+            self.database.queries["update_schedule"], id, *state, *arguments
+        )
+        return version
+
+    async def note_version(
+        self, connection: Connection, id: UUID, version: int, valid_from: datetime, text: str
+    ) -> None:
+        query = self.database.queries["note_version"]
+        await connection.execute(query, id, version, valid_from, text)
+
+    async def ensure_lane(self, connection: Connection, lane: str) -> None:
+        await connection.fetch(self.database.queries["ensure_lanes"], [lane])
+
+    async def list(self, namespace: str, name: str | None = None) -> list[Any]:
+        return await self.database.fetch("list_schedules", namespace, name)
+
+    async def pause(self, namespace: str, name: str, until: datetime | None) -> bool:
+        return bool(await self.database.fetch("set_paused", namespace, name, until))
+
+    async def resume(self, namespace: str, name: str) -> bool:
+        return bool(await self.database.fetch("set_resumed", namespace, name))
+
+    async def delete(self, namespace: str, name: str) -> bool:
+        return bool(await self.database.fetch("delete_schedule", namespace, name))
+
+    async def occurrences(
+        self, id: UUID, first: datetime, end: datetime, limit: int
+    ) -> Sequence[Any]:
+        return await self.database.fetch("list_occurrences", id, first, end, limit)
+
+    async def ledger(self, id: UUID, first: datetime, end: datetime) -> Sequence[Any]:
+        return await self.database.fetch("ledger", id, first, end)
+
+    async def versions(self, id: UUID) -> Sequence[Any]:
+        return await self.database.fetch("versions", id)
+
+    async def calendars(self) -> dict[str, dict[str, NamedCalendar]]:
+        """All named calendars, by namespace and name."""
+        found: dict[str, dict[str, NamedCalendar]] = {}
+        for namespace, name, days in await self.database.fetch("calendars"):
+            calendar = msgspec.json.decode(days, type=NamedCalendar)
+            found.setdefault(namespace, {})[name] = calendar
+        return found
+
+    async def put_calendar(self, namespace: str, calendar: NamedCalendar) -> None:
+        days = msgspec.json.encode(calendar).decode()
+        await self.database.fetch("put_calendar", namespace, calendar.name, days)
+
+    async def task_defaults(self, namespace: str, task: str) -> JobOptions:
+        rows = await self.database.fetch("task_defaults", namespace, task)
+        if not rows:
+            return JobOptions("default", (), 0, 1, 5, None)
+        queue, needs, *rest = rows[0]
+        return JobOptions(queue, tuple(needs), *rest)
+
+
+def _columns(
+    namespace: str, spec: ScheduleSpec, options: JobOptions, source: str
+) -> tuple[Any, ...]:
+    tags = msgspec.json.encode({"tags": list(spec.tags)}).decode() if spec.tags else None
+    return (
+        OVERLAPS[spec.overlap], spec.max_running, spec.max_queued, spec.drop == "newest",
+        options.priority, options.guarantee, options.max_attempts, options.timeout,
+        lane_name(namespace, options.queue, options.needs), spec.task,
+        msgspec.json.encode(spec.payload or {}).decode(), tags,
+        msgspec.json.encode(spec).decode(), source,
+    )  # fmt: skip

@@ -1,0 +1,164 @@
+-- Schedules and the ledger of their occurrences.
+
+-- name: due_schedules
+-- Locked until the firing transaction ends; what another scheduler is firing is passed over.
+select s.id, s.name, s.namespace, s.version, s.cursor, s.paused_at, s.spec, rota.now() as now,
+       (select value from rota.setting where name = 'horizon_ms') as horizon_ms,
+       (select max(o.due_at) from rota.occurrence as o where o.schedule_id = s.id and o.due_at <= s.cursor) as previous
+from unnest($1::smallint[]) as shard(number)
+cross join lateral (
+    select s.* from rota.schedule as s
+    where s.shard = shard.number
+      and s.next_due <= rota.now() + make_interval(secs =>
+            (select value from rota.setting where name = 'horizon_ms') / 1000.0)
+    order by s.next_due
+    limit $2
+    for update skip locked
+) as s
+limit $2;
+
+-- name: fire
+-- One statement: the ledger's rows, the jobs of those that are new in it, the schedules' new cursors.
+with entry as (
+    select * from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::smallint[], $5::text[],
+                         $6::boolean[], $7::uuid[], $8::json[])
+        as e(schedule_id, due_at, run_at, state, reason, caught_up, job_id, headers)
+), noted as (
+    insert into rota.occurrence as o (schedule_id, due_at, run_at, state, reason, caught_up, job_id, version)
+    select e.schedule_id, e.due_at, e.run_at, e.state, e.reason, e.caught_up, e.job_id, s.version
+    from entry as e join rota.schedule as s on s.id = e.schedule_id
+    on conflict (schedule_id, due_at) do nothing
+    returning o.schedule_id, o.due_at, o.job_id
+), job as (
+    select e.job_id, e.run_at, e.headers, s.id as schedule_id, s.timeout, s.priority, s.guarantee, s.max_attempts,
+           s.namespace, s.lane, s.task, s.payload
+    from noted as n
+    join entry as e on e.schedule_id = n.schedule_id and e.due_at = n.due_at
+    join rota.schedule as s on s.id = n.schedule_id
+    where n.job_id is not null
+), readied as (
+    insert into rota.present as p (id, rank, due_at, schedule_id, timeout, priority, guarantee, max_attempts,
+        namespace, lane, task, payload, headers)
+    select job_id, rota.rank(run_at, priority), run_at, schedule_id, timeout, priority, guarantee, max_attempts,
+        namespace, lane, task, payload, headers
+    from job where run_at <= rota.now() + interval '2 seconds'
+    returning p.namespace, p.lane, p.rank
+), postponed as (
+    insert into rota.future as f (id, shard, due_at, schedule_id, timeout, priority, guarantee, max_attempts,
+        namespace, lane, task, payload, headers)
+    select job_id, rota.shard_of(job_id, (select value from rota.setting where name = 'shards')), run_at, schedule_id,
+        timeout, priority, guarantee, max_attempts, namespace, lane, task, payload, headers
+    from job where run_at > rota.now() + interval '2 seconds'
+    returning f.id
+), hinted as (
+    select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+)
+select (select count(*) from noted) as noted, (select count(*) from readied) + (select count(*) from postponed) as fired,
+       0 * (select count(*) from hinted) as hinted;
+
+-- name: advance_schedules
+update rota.schedule as s set cursor = a.cursor, next_due = a.next_due, fired = s.fired + a.fired
+from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[]) as a(id, cursor, next_due, fired)
+where s.id = a.id;
+
+-- name: resume_due
+update rota.schedule set paused_at = null, paused_until = null, next_due = rota.now()
+where paused_until <= rota.now() returning name;
+
+-- name: promote_waiting
+-- The oldest of those that wait for their schedule's turn, where nobody runs any more.
+with free as (
+    select s.id from rota.schedule as s
+    where s.id in (select distinct f.schedule_id from rota.future as f where f.state = 1 and f.schedule_id is not null)
+      and (select count(*) from rota.gate as g where g.schedule_id = s.id
+             and (exists (select from rota.present as p where p.id = g.job_id)
+                  or exists (select from rota.future as w where w.id = g.job_id and w.state = 2))
+          ) < coalesce(s.max_running, 1)
+    limit $1
+    for update skip locked
+), chosen as (
+    select f.id from free as s cross join lateral (
+        select f.id from rota.future as f where f.schedule_id = s.id and f.state = 1
+        order by f.due_at limit 1) as f
+), moved as (
+    delete from rota.future as f using chosen as c where f.id = c.id returning f.*
+), readied as (
+    insert into rota.present (id, rank, due_at, created_at, workflow_id, schedule_id, timeout, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
+    select id, rota.rank(due_at, priority), due_at, created_at, workflow_id, schedule_id, timeout, priority,
+        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+    from moved
+    returning namespace, lane, rank
+), hinted as (
+    select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+)
+select (select count(*) from readied) + 0 * (select count(*) from hinted);
+
+-- name: begin_scheduled
+select job_id, verdict from rota.begin_scheduled($1, $2, $3);
+
+-- name: lock_schedule
+select s.id, s.name, s.namespace, s.version, s.cursor, s.paused_at, s.spec, rota.now() as now, 0 as horizon_ms,
+       (select max(o.due_at) from rota.occurrence as o where o.schedule_id = s.id and o.due_at <= s.cursor) as previous
+from rota.schedule as s where s.namespace = $1 and s.name = $2 for update;
+
+-- name: insert_schedule
+insert into rota.schedule (id, namespace, name, shard, cursor, next_due, paused_at, overlap, max_running, max_queued,
+    drop_newest, priority, guarantee, max_attempts, timeout, lane, task, payload, headers, spec, source)
+select $1, $2, $3, rota.shard_of($1, (select value from rota.setting where name = 'shards')), $4, $5, $6, $7, $8, $9,
+    $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20
+on conflict (namespace, name) do nothing
+returning id;
+
+-- name: update_schedule
+update rota.schedule set version = version + 1, cursor = $2, next_due = $3, paused_at = $4, overlap = $5,
+    max_running = $6, max_queued = $7, drop_newest = $8, priority = $9, guarantee = $10, max_attempts = $11,
+    timeout = $12, lane = $13, task = $14, payload = $15, headers = $16, spec = $17, source = $18,
+    updated_at = rota.now()
+where id = $1
+returning version;
+
+-- name: note_version
+insert into rota.schedule_version (schedule_id, version, valid_from, spec) values ($1, $2, $3, $4);
+
+-- name: list_schedules
+select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
+       s.source, s.created_at, s.updated_at
+from rota.schedule as s where s.namespace = $1 and ($2::text is null or s.name = $2)
+order by s.name;
+
+-- name: set_paused
+update rota.schedule set paused_at = coalesce(paused_at, rota.now()), paused_until = $3, updated_at = rota.now()
+where namespace = $1 and name = $2 returning id;
+
+-- name: set_resumed
+update rota.schedule set paused_at = null, paused_until = null, next_due = least(next_due, rota.now()), updated_at = rota.now()
+where namespace = $1 and name = $2 returning id;
+
+-- name: delete_schedule
+delete from rota.schedule where namespace = $1 and name = $2 returning id;
+
+-- name: list_occurrences
+select o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version, o.decided_at,
+       j.state as job_state, j.started_at, j.finished_at
+from rota.occurrence as o left join rota.job as j on j.id = o.job_id
+where o.schedule_id = $1 and o.due_at >= $2 and o.due_at < $3
+order by o.due_at
+limit $4;
+
+-- name: ledger
+select due_at, state, reason, job_id from rota.occurrence
+where schedule_id = $1 and due_at >= $2 and due_at < $3 order by due_at;
+
+-- name: versions
+select version, valid_from, spec from rota.schedule_version where schedule_id = $1 order by version;
+
+-- name: calendars
+select namespace, name, days from rota.calendar;
+
+-- name: put_calendar
+insert into rota.calendar (namespace, name, days) values ($1, $2, $3)
+on conflict (namespace, name) do update set days = excluded.days, updated_at = rota.now();
+
+-- name: task_defaults
+select queue, needs, priority, guarantee, max_attempts, timeout from rota.task where namespace = $1 and name = $2;
