@@ -154,7 +154,7 @@ async def test_a_tick_cleans_without_being_asked(sandbox, app, hot, janitor, day
 async def test_what_is_due_is_released_and_what_isnt_stays(sandbox, app, hot):
     soon = await app.submit("greet", delay=60)
     later = await app.submit("greet", delay=61)
-    releaser = Releaser(UpkeepStore(hot))
+    releaser = Releaser(UpkeepStore(hot), range(128))
     await releaser.tick()
     assert (await soon.status()).state == "scheduled"
     await sandbox.advance(seconds=60)
@@ -170,7 +170,7 @@ async def test_jobs_are_released_ahead_of_their_moment_by_the_horizon(sandbox, a
         )
     handle = await app.submit("greet", delay=60)
     due_at = (await handle.status()).due_at
-    releaser = Releaser(UpkeepStore(hot))
+    releaser = Releaser(UpkeepStore(hot), range(128))
     await sandbox.advance(seconds=58.9)
     await releaser.tick()
     assert (await handle.status()).state == "scheduled"

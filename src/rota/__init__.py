@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from rota.app import App
 from rota.config import Settings
-from rota.context import CONTEXT, Context, JobInfo, SyncContext
+from rota.context import CONTEXT, Context, JobInfo, OccurrenceInfo, SyncContext
 from rota.core.explain import Explanation
+from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp, ScheduleSpec
 from rota.errors import (
     ConfigError,
     Fatal,
@@ -26,6 +27,7 @@ from rota.errors import (
 )
 from rota.handle import JobFailed, JobHandle
 from rota.model import Attempt, Failure, Job, NodeStatus, QueueStatus, Retry
+from rota.schedules import Audit, OccurrenceStatus, ScheduleStatus
 from rota.task import Task
 
 if TYPE_CHECKING:
@@ -35,8 +37,11 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CONTEXT",
+    "All",
     "App",
     "Attempt",
+    "Audit",
+    "CatchUp",
     "ConfigError",
     "Context",
     "Explanation",
@@ -50,16 +55,22 @@ __all__ = [
     "JobInfo",
     "JobStopped",
     "KeyConflict",
+    "Latest",
     "LeaseLost",
+    "NoCatchUp",
     "Node",
     "NodeStatus",
     "NotFound",
+    "OccurrenceInfo",
+    "OccurrenceStatus",
     "OnceUnknown",
     "PayloadTooLarge",
     "QueueStatus",
     "Retry",
     "RetryAfter",
     "RotaError",
+    "ScheduleSpec",
+    "ScheduleStatus",
     "SchemaMismatch",
     "Settings",
     "StoreUnavailable",

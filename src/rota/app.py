@@ -15,11 +15,13 @@ from rota.config import Settings
 from rota.context import Context, SyncContext
 from rota.control import Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
+from rota.core.time.schedule import compile_schedule
 from rota.entropy import new_id, new_ids
 from rota.errors import ConfigError, InvalidArguments, KeyConflict, UnknownTask
 from rota.handle import JobHandle
 from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
 from rota.portal import portal
+from rota.schedules import Change, Schedules, make_spec
 from rota.store.callers import submit_through, submit_through_sync
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
@@ -71,6 +73,7 @@ class App:
         self.jobs = Jobs(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)
+        self.schedules = Schedules(self)
         self._opened: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = (
             weakref.WeakKeyDictionary()
         )
@@ -152,6 +155,49 @@ class App:
             )
         self.tasks[task.name] = task
         return task
+
+    # -- schedules
+
+    def cron(
+        self, expression: str, *, name: str | None = None, **settings: Any
+    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
+        """Run a function or a task by a cron expression. It is brought to the database at start.
+
+        Args:
+            expression: 5 fields, 6 with seconds first, or ``@daily`` and the like.
+            name: the schedule's name; the task's by default.
+            settings: ``tz``, ``gap``, ``fold``, ``overlap``, ``catch_up``, ``spread``, ``jitter``,
+                ``payload``, ``starts``, ``ends`` and the other fields of `ScheduleSpec`.
+        """
+
+        def declare(function: Callable[P, R] | Task[P, R]) -> Task[P, R]:
+            task: Task[P, R] = (
+                function
+                if isinstance(function, Task)
+                else self._register(function, None, TaskOptions())
+            )
+            spec = make_spec(name or task.name, task.name, cron=expression, **settings)
+            if spec.name in self.schedules.declared:
+                raise ConfigError(f"two schedules are named {spec.name!r}")
+            if not (spec.exclude or spec.include):  # named calendars are in the database
+                compile_schedule(spec)
+            self.schedules.declared[spec.name] = spec
+            return task
+
+        return declare
+
+    async def schedule(self, name: str, task: Task[..., Any] | str, **settings: Any) -> Change:
+        """Create a schedule, or change it from now on: 'created', 'updated' or 'unchanged'.
+
+        Args:
+            name: what it is called; unique in the namespace.
+            task: the task to run, or its name.
+            settings: one of ``cron``, ``every`` (``"15m"``), ``calendar`` (``"last business day of
+                the month at 18:00"``) and ``rrule``; ``payload``; and the other fields of
+                `ScheduleSpec`.
+        """
+        task_name = task.name if isinstance(task, Task) else task
+        return await self.schedules.put(make_spec(name, task_name, **settings))
 
     # -- submitting
 

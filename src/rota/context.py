@@ -30,6 +30,20 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     headers: Mapping[str, Any] = {}
 
 
+class OccurrenceInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The occurrence of a schedule that a job was made for."""
+
+    schedule: str
+    due_at: datetime  # the rule's own moment, in UTC
+    local: datetime  # the wall time that the rule asked for, in the schedule's zone
+    previous: datetime | None = None  # the occurrence before it, fired or skipped
+    caught_up: bool = False  # it was missed, and is made up for
+
+    @property
+    def scheduled_local(self) -> datetime:
+        return self.local
+
+
 class Desk(Protocol):
     """What a context asks of the node that runs it."""
 
@@ -64,6 +78,12 @@ class Context:
         then an attempt that lost its lease without noticing can do no harm.
         """
         return self.job.token
+
+    @property
+    def occurrence(self) -> OccurrenceInfo | None:
+        """The occurrence this job was made for; None when no schedule made it."""
+        found = self.job.headers.get("occurrence")
+        return None if found is None else msgspec.convert(found, OccurrenceInfo)
 
     @property
     def connection(self) -> Any:
@@ -151,6 +171,7 @@ class SyncContext:
 
     attempt = Context.attempt
     token = Context.token
+    occurrence = Context.occurrence
     connection = Context.connection
     heartbeat = Context.heartbeat
 

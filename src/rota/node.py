@@ -16,12 +16,14 @@ import rota
 from rota.app import App
 from rota.config import Settings, check_name
 from rota.errors import ConfigError
+from rota.services.firer import Firer
 from rota.services.janitor import Janitor
 from rota.services.keeper import Keeper, NodeProfile
 from rota.services.reaper import Reaper
 from rota.services.releaser import Releaser
 from rota.services.ticker import Service, Ticker
 from rota.services.worker import Serves
+from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 from rota.worker_role import WorkerRole
 
@@ -89,15 +91,18 @@ class Node:
                 self.worker_role.start()
                 self._undo.push_async_callback(self.worker_role.drain, self._stop_at_once)
             if "scheduler" in self.roles:
-                self._start_scheduler(UpkeepStore(database))
+                await self._start_scheduler(UpkeepStore(database))
         except BaseException:
             await self._undo.aclose()
             raise
         log.info("node %s is up: %s", self.id, ", ".join(self.roles))
 
-    def _start_scheduler(self, store: UpkeepStore) -> None:
+    async def _start_scheduler(self, store: UpkeepStore) -> None:
+        await self.app.schedules.declare()
+        shards = list(range(await store.shards()))
         services: list[Service] = [
-            Releaser(store),
+            Firer(ScheduleStore(store.database), shards),
+            Releaser(store, shards),
             Reaper(store, self.settings),
             Janitor(store, self.settings),
         ]

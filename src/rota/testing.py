@@ -52,10 +52,12 @@ from rota.runners.loop import LoopRunner
 from rota.runners.thread import ThreadRunner
 from rota.services.effects import Effects
 from rota.services.finisher import Finisher
+from rota.services.firer import Firer
 from rota.services.outcomes import Outcomes
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.migrate import migrate
+from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, UpkeepStore, WorkStore
 from rota.task import Task
 
@@ -242,7 +244,10 @@ class _Inline:
         return False
 
     async def _release(self) -> None:
-        shards = range(await self._upkeep.shards())
+        shards = list(range(await self._upkeep.shards()))
+        firer = Firer(ScheduleStore(self._database), shards)
+        while await firer.tick() == 0.0:
+            pass
         while await self._upkeep.release(shards, _RELEASE) == _RELEASE:
             pass
 
@@ -251,9 +256,12 @@ class _Inline:
         ended = asyncio.Event()
         self._outcomes.ended = lambda _: ended.set()
         self._outcomes.open_batch(work.token, 1)
-        if await self._may_start(work):
+        verdict = await self._verdict(work)
+        if verdict == "start":
             self._runners[self._tasks[work.task].runner].run(work)
             await ended.wait()
+        elif verdict in ("skip", "wait"):
+            self._outcomes.moved_on(work)
         else:
             self._outcomes.return_unstarted(work)
         if progress := self._finisher.progress.pop(work.id, None):
@@ -261,14 +269,18 @@ class _Inline:
         await self._finisher.flush()
         self.ran.append(work.id)
 
-    async def _may_start(self, work: Work) -> bool:
-        if not needs_mark(work.guarantee, work.crashes):
-            return True
-        return work.id in await self._store.mark_started(self._node, [work.id], [work.token])
+    async def _verdict(self, work: Work) -> str | None:
+        if work.schedule is not None:
+            verdicts = await self._store.begin_scheduled(self._node, [work.id], [work.token])
+            return verdicts.get(work.id)
+        if needs_mark(work.guarantee, work.crashes):
+            started = await self._store.mark_started(self._node, [work.id], [work.token])
+            return "start" if work.id in started else None
+        return "start"
 
 
 def _to_work(row: Any) -> Work:
-    fields = ("timeout", "crashes", "due_at", "key", "headers")
+    fields = ("timeout", "crashes", "due_at", "key", "headers", "schedule_id")
     return Work(
         row["id"], row["task"], row["payload"].encode(), row["token"], row["attempt"],
         row["max_attempts"], Guarantee(row["guarantee"]), *(row[field] for field in fields),

@@ -30,6 +30,7 @@ class Work:
         "payload",
         "place",
         "queue",
+        "schedule",
         "started",
         "stopping",
         "task",
@@ -51,6 +52,7 @@ class Work:
         due_at: datetime | None = None,
         key: str | None = None,
         headers: str | None = None,
+        schedule: UUID | None = None,
     ) -> None:
         self.id = id
         self.task = task
@@ -64,6 +66,7 @@ class Work:
         self.due_at = due_at
         self.key = key
         self.headers = headers  # JSON
+        self.schedule = schedule
         self.started = 0.0  # monotonic seconds; 0.0: not started
         self.stopping: StopReason | None = None  # why the runner was asked to stop it
         self.handle: Any = None  # the runner's own (an asyncio.Task, a child process)

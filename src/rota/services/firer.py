@@ -14,18 +14,13 @@ planned by the next tick, at once.
 from __future__ import annotations
 
 import logging
-from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
-from rota.core.time.plan import LedgerEntry, Plan, plan
-from rota.core.time.recurrence import Recurrence
-from rota.core.time.schedule import ScheduleSpec, compile_schedule
-from rota.entropy import new_ids
+from rota.core.time.schedule import compile_schedule
 from rota.errors import RotaError
-from rota.store.schedules import FIRED, SKIPPED, Advance, Entry, ScheduleStore, decode_spec
+from rota.firing import Compiled, plan_row, to_advance, to_entries
+from rota.store.schedules import Advance, Entry, ScheduleStore, decode_spec
 
 log = logging.getLogger("rota.firer")
 
@@ -33,14 +28,6 @@ _SCHEDULES = 1_000  # a transaction
 _OCCURRENCES = 200  # of one schedule in a transaction
 _INTERVAL = 0.25
 _PROMOTIONS = 500
-
-
-class Compiled(msgspec.Struct):
-    """A schedule's version, ready to be planned."""
-
-    version: int
-    spec: ScheduleSpec
-    recurrence: Recurrence
 
 
 class Firer:
@@ -94,51 +81,3 @@ class Firer:
         """One that can't be read any more (a calendar is gone, say) must not stop the others."""
         log.error("schedule %s is set aside until it is updated: %s", row["name"], error)
         return Advance(row["id"], row["cursor"], None, 0)
-
-
-def plan_row(row: Any, compiled: Compiled, *, limit: int, until: float | None = None) -> Plan:
-    return plan(
-        compiled.recurrence,
-        cursor=row["cursor"],
-        now=row["now"],
-        horizon=row["horizon_ms"] / 1000 if until is None else until,
-        catch_up=compiled.spec.catch_up,
-        paused_since=row["paused_at"],
-        limit=limit,
-    )
-
-
-def to_entries(row: Any, planned: Plan) -> list[Entry]:
-    ids = iter(new_ids(sum(entry.verdict == "fire" for entry in planned.entries)))
-    previous: datetime | None = row["previous"]
-    entries: list[Entry] = []
-    for entry in planned.entries:
-        fires = entry.verdict == "fire"
-        entries.append(
-            Entry(
-                row["id"], entry.nominal, entry.due_at, FIRED if fires else SKIPPED,
-                entry.reason, entry.caught_up, next(ids) if fires else None,
-                occurrence_headers(row["name"], entry, previous) if fires else None,
-            )
-        )  # fmt: skip
-        previous = entry.nominal
-    return entries
-
-
-def to_advance(row: Any, planned: Plan, entries: list[Entry]) -> Advance:
-    fired = sum(entry.state == FIRED for entry in entries)
-    # What didn't fit is due at once.
-    next_due = row["now"] if planned.more else planned.next_due
-    return Advance(row["id"], planned.cursor, next_due, fired)
-
-
-def occurrence_headers(name: str, entry: LedgerEntry, previous: datetime | None) -> str:
-    """What the handler will find as ctx.occurrence."""
-    occurrence = {
-        "schedule": name,
-        "due_at": entry.nominal,
-        "local": entry.local,
-        "previous": previous,
-        "caught_up": entry.caught_up,
-    }
-    return msgspec.json.encode({"occurrence": occurrence}).decode()

@@ -102,6 +102,11 @@ class Outcomes:
             self._finisher.returned.append(Returned(work.id, work.token))
             self._account(work.token)
 
+    def moved_on(self, work: Work) -> None:
+        """Its start was refused, and the database has already put it where it belongs."""
+        if work.token in self._batches:
+            self._account(work.token)
+
     def give_back(self, jobs: Sequence[Returned]) -> None:
         """A whole batch, right after its claim."""
         self._finisher.returned.extend(jobs)

@@ -7,6 +7,8 @@ Dying before the commit leaves the rows where they were, after it there is nothi
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from rota.store.work import UpkeepStore
 
 _BATCH = 5_000
@@ -15,13 +17,11 @@ _BATCH = 5_000
 class Releaser:
     name = "releaser"
 
-    def __init__(self, store: UpkeepStore, interval: float = 0.25) -> None:
+    def __init__(self, store: UpkeepStore, shards: Sequence[int], interval: float = 0.25) -> None:
         self._store = store
+        self._shards = shards
         self._interval = interval
-        self._shards: list[int] = []
 
     async def tick(self) -> float:
-        if not self._shards:
-            self._shards = list(range(await self._store.shards()))
         released = await self._store.release(self._shards, _BATCH)
         return 0.0 if released == _BATCH else self._interval

@@ -183,10 +183,10 @@ class Worker:
 
     def _accept(self, row: Any) -> None:
         (id, task, payload, token, attempt, max_attempts, guarantee, timeout, crashes, due_at, key,
-         headers, early, _rank, lane) = row  # fmt: skip
+         headers, early, schedule, _rank, lane) = row  # fmt: skip
         work = Work(
             id, task, payload.encode(), token, attempt, max_attempts, _GUARANTEES[guarantee],
-            timeout, crashes, due_at, key, headers,
+            timeout, crashes, due_at, key, headers, schedule,
         )  # fmt: skip
         if self._serves.limits:
             work.queue = split_lane(lane)[0]
@@ -210,7 +210,8 @@ class Worker:
         if work.stopping is not None:
             self._loop.call_soon(self._end_unstarted, work)
             return
-        if monotonic() < self._lease.trusted_until and not needs_mark(work.guarantee, work.crashes):
+        marked = work.schedule is not None or needs_mark(work.guarantee, work.crashes)
+        if not marked and monotonic() < self._lease.trusted_until:
             runner.run(work)
             return
         # Without trust in our lease the mark asks the database, which decides.
@@ -223,12 +224,17 @@ class Worker:
         while self._to_mark:
             marking, self._to_mark = self._to_mark, []
             node = self._lease.node_id
-            allowed = await self._mark(node, [work for _, work in marking])
+            verdicts = await self._mark(node, [work for _, work in marking])
             for runner, work in marking:
                 self._unmarked.discard(work)
                 fresh = node == self._lease.node_id and self._lease.trusted
-                if work.id in allowed and fresh and not self.draining and work.stopping is None:
+                may_run = fresh and not self.draining and work.stopping is None
+                verdict = verdicts.get(work.id)
+                if verdict == "start" and may_run:
                     runner.run(work)
+                elif verdict in ("skip", "wait"):
+                    self._outcomes.moved_on(work)
+                    self._after_end(work)
                 else:
                     self._end_unstarted(work)
 
@@ -237,13 +243,21 @@ class Worker:
         self._outcomes.return_unstarted(work)
         self._after_end(work)
 
-    async def _mark(self, node: UUID, works: list[Work]) -> set[UUID]:
+    async def _mark(self, node: UUID, works: list[Work]) -> dict[UUID, str]:
+        """Whether each may start; a scheduled one may have to wait for another, or be skipped."""
+        plain = [work for work in works if work.schedule is None]
+        scheduled = [work for work in works if work.schedule is not None]
+        verdicts: dict[UUID, str] = {}
         try:
-            ids, tokens = [work.id for work in works], [work.token for work in works]
-            return await self._store.mark_started(node, ids, tokens)
+            if plain:
+                started = await self._store.mark_started(node, *_ids_and_tokens(plain))
+                verdicts.update(dict.fromkeys(started, "start"))
+            if scheduled:
+                answers = await self._store.begin_scheduled(node, *_ids_and_tokens(scheduled))
+                verdicts.update(answers)
         except StoreUnavailable as error:
             log.warning("could not mark jobs as started, giving them back: %s", error)
-            return set()
+        return verdicts
 
     def _arm_wheel(self) -> None:
         if self._wheel_timer is not None:
@@ -341,3 +355,7 @@ class Worker:
 
     def add_runner(self, name: str, runner: Runner) -> None:
         self.slots.add(name, runner)
+
+
+def _ids_and_tokens(works: list[Work]) -> tuple[list[UUID], list[int]]:
+    return [work.id for work in works], [work.token for work in works]

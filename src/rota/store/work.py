@@ -102,6 +102,12 @@ class WorkStore:
         rows = await self.database.fetch("mark_started", node, ids, tokens)
         return {row[0] for row in rows}
 
+    async def begin_scheduled(
+        self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
+    ) -> dict[UUID, str]:
+        """start, skip or wait for each that is still ours."""
+        return dict(await self.database.fetch("begin_scheduled", node, ids, tokens))
+
     async def finish_succeeded(
         self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None
     ) -> int:

@@ -8,8 +8,9 @@ so that the age of a rule doesn't matter. COUNT becomes an end that is found onc
 the reason, is what would take a search without bound, and what has no meaning:
 
 - HOURLY, MINUTELY, SECONDLY take INTERVAL and nothing else that restricts them;
-- DAILY with an INTERVAL of 2 or more takes BYDAY and BYMONTH, not BYMONTHDAY or BYYEARDAY;
-- BYSETPOS needs WEEKLY, MONTHLY or YEARLY; BYWEEKNO needs YEARLY, and weeks that start on Monday;
+- DAILY with an INTERVAL of 2 or more takes BYDAY and BYMONTH, not BYMONTHDAY;
+- BYSETPOS needs WEEKLY, MONTHLY or YEARLY, and takes at most 12 times a day;
+- BYYEARDAY and BYWEEKNO need YEARLY, the latter also weeks that start on Monday;
 - BYDAY with a number (2MO) needs MONTHLY or YEARLY, and no BYWEEKNO;
 - at most 288 times a day, COUNT at most 1,000; no EXDATE, RDATE or EXRULE (use calendars).
 """
@@ -83,7 +84,9 @@ class RRuleRule:
     def _search(self, wall: datetime, max_days: int | None = None) -> Iterator[datetime]:
         looked = 0
         for first, last in self._periods(wall.date()):
-            days = self._filter.days(first, last)
+            # A position within a period counts from the period's first day.
+            since = first if self.parts.set_positions else max(first, wall.date())
+            days = self._filter.days(first, last, since)
             looked += max(1, self._filter.looked)
             for found in self._of_period(days):
                 if found > wall:
@@ -91,13 +94,14 @@ class RRuleRule:
             if max_days is not None and looked > max_days:
                 return
 
-    def _of_period(self, days: list[date]) -> list[datetime]:
-        found = [datetime.combine(day, at) for day in days for at in self.parts.times]
+    def _of_period(self, days: Iterator[date]) -> Iterator[datetime]:
+        found = (datetime.combine(day, at) for day in days for at in self.parts.times)
         if not self.parts.set_positions:
-            return found
-        size = len(found)
-        picked = {n - 1 if n > 0 else size + n for n in self.parts.set_positions}
-        return [found[n] for n in sorted(picked) if 0 <= n < size]
+            yield from found
+            return
+        whole = list(found)
+        picked = {n - 1 if n > 0 else len(whole) + n for n in self.parts.set_positions}
+        yield from (whole[n] for n in sorted(picked) if 0 <= n < len(whole))
 
     def _periods(self, day: date) -> Iterator[tuple[date, date]]:
         """First and last day of each period in step, from the one at or before `day`."""

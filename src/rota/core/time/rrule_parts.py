@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import calendar
 import re
+from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
 
 import msgspec
@@ -27,6 +28,7 @@ _RANGES = {
 _KEYS = ("FREQ", "INTERVAL", "COUNT", "UNTIL", "WKST", "BYDAY", *_RANGES)
 _DAY = timedelta(days=1)
 _MAX_TIMES = 288
+_MAX_TIMES_OF_SET = 12  # with BYSETPOS, which takes all times of a period at once
 
 
 class Parts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,26 +54,33 @@ class DayFilter:
         self.parts = parts
         self.looked = 0
 
-    def days(self, first: date, last: date) -> list[date]:
-        candidates = self._candidates(first, last)
+    def days(self, first: date, last: date, since: date) -> Iterator[date]:
+        """Those of a period from `since` on."""
+        candidates = [day for day in self._candidates(first, last) if day >= since]
         self.looked = len(candidates)
-        return [day for day in candidates if self._matches(day)]
+        return (day for day in candidates if self._matches(day))
 
     def _candidates(self, first: date, last: date) -> list[date]:
         """Few where the parts name them: rare rules are looked for through many years."""
         parts = self.parts
-        if parts.year_days and parts.freq == "YEARLY":
+        if parts.year_days:
             size = (last - first).days + 1
             numbers = {n - 1 if n > 0 else size + n for n in parts.year_days}
             return [first + _DAY * n for n in sorted(numbers) if 0 <= n < size]
-        if parts.months and parts.freq in ("YEARLY", "MONTHLY"):
+        if parts.freq in ("YEARLY", "MONTHLY") and (parts.months or parts.month_days):
             return [
                 date(first.year, month, number)
                 for month in range(first.month, last.month + 1)
-                if month in parts.months
-                for number in range(1, calendar.monthrange(first.year, month)[1] + 1)
+                if not parts.months or month in parts.months
+                for number in self._numbers(calendar.monthrange(first.year, month)[1])
             ]
         return [first + _DAY * n for n in range((last - first).days + 1)]
+
+    def _numbers(self, length: int) -> list[int]:
+        if not self.parts.month_days:
+            return list(range(1, length + 1))
+        numbers = {n if n > 0 else length + 1 + n for n in self.parts.month_days}
+        return sorted(n for n in numbers if 1 <= n <= length)
 
     def _matches(self, day: date) -> bool:
         parts = self.parts
@@ -166,9 +175,12 @@ def _refuse(given: dict[str, str]) -> None:
             f"FREQ={freq} with {filters[0]} may search without bound; "
             "write a cron rule, or FREQ=DAILY with BYHOUR and BYMINUTE"
         )
-    slow = [key for key in ("BYMONTHDAY", "BYYEARDAY") if key in given]
-    if freq == "DAILY" and interval > 1 and slow:
-        raise ConfigError(f"FREQ=DAILY;INTERVAL={interval} with {slow[0]} may search without bound")
+    if freq == "DAILY" and interval > 1 and "BYMONTHDAY" in given:
+        raise ConfigError(
+            f"FREQ=DAILY;INTERVAL={interval} with BYMONTHDAY may search without bound"
+        )
+    if freq != "YEARLY" and "BYYEARDAY" in given:
+        raise ConfigError("BYYEARDAY needs FREQ=YEARLY")
     if freq == "DAILY" and "BYSETPOS" in given:
         raise ConfigError("BYSETPOS needs FREQ=WEEKLY, MONTHLY or YEARLY")
     if "BYSETPOS" in given and len(filters) == 1:
@@ -212,7 +224,8 @@ def _weekdays(given: dict[str, str]) -> tuple[frozenset[int], frozenset[tuple[in
 def _fill(given: dict[str, str], numbers: dict[str, frozenset[int]], start: datetime) -> None:
     """What the rule leaves open is taken from DTSTART."""
     freq, dated = given["FREQ"], any(key in given for key in _DATES)
-    if freq == "DAILY" and given.get("INTERVAL", "1") == "1" and (dated or "BYMONTH" in given):
+    sparse = "BYMONTH" in given or "BYMONTHDAY" in given
+    if freq == "DAILY" and given.get("INTERVAL", "1") == "1" and sparse:
         given["FREQ"] = "YEARLY"  # the same days, found a year at a time
     elif not dated and freq in ("YEARLY", "MONTHLY"):
         if freq == "YEARLY":
@@ -224,8 +237,11 @@ def _times(numbers: dict[str, frozenset[int]], start: datetime) -> tuple[time, .
     hours = numbers.get("BYHOUR", {start.hour})
     minutes = numbers.get("BYMINUTE", {start.minute})
     seconds = numbers.get("BYSECOND", {start.second})
-    if (count := len(hours) * len(minutes) * len(seconds)) > _MAX_TIMES:
-        raise ConfigError(f"{count} times a day; {_MAX_TIMES} at most, or write a cron rule")
+    count, most = len(hours) * len(minutes) * len(seconds), _MAX_TIMES
+    if "BYSETPOS" in numbers:
+        most = _MAX_TIMES_OF_SET
+    if count > most:
+        raise ConfigError(f"{count} times a day; {most} at most, or write a cron rule")
     return tuple(
         time(hour, minute, second)
         for hour in sorted(hours)

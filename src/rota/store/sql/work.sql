@@ -31,7 +31,7 @@ with wanted as (
     returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout,
               p.crashes, p.due_at, p.key, p.headers,
               case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early,
-              p.rank, p.lane
+              p.schedule_id, p.rank, p.lane
 ), noted as (
     insert into rota.batch (token, lane, node, low, high)
     select token, lane, $1, min(rank), max(rank) from claimed group by token, lane

@@ -1,0 +1,388 @@
+"""Schedules: creating, steering and looking at them. `app.schedules`"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from rota.core.time.calendars import NamedCalendar
+from rota.core.time.interval import seconds_of
+from rota.core.time.plan import LedgerEntry
+from rota.core.time.recurrence import Occurrence, Recurrence
+from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec, compile_schedule
+from rota.core.time.words import describe
+from rota.entropy import new_id
+from rota.errors import ConfigError, InvalidArguments, NotFound
+from rota.firing import Compiled, occurrence_headers, plan_row, to_advance, to_entries
+from rota.model import State
+from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, decode_spec
+
+if TYPE_CHECKING:
+    from rota.app import App
+
+Change = Literal["created", "updated", "unchanged"]
+
+_MANY = 100_000
+
+
+class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A schedule as it is now."""
+
+    id: UUID
+    name: str
+    version: int
+    task: str
+    spec: ScheduleSpec
+    in_words: str
+    next_due: datetime | None
+    paused_at: datetime | None
+    paused_until: datetime | None
+    fired: int
+    source: str
+    created_at: datetime
+    updated_at: datetime
+
+
+class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the ledger, with how its job is doing."""
+
+    due_at: datetime
+    run_at: datetime
+    state: Literal["fired", "skipped"]
+    reason: str | None
+    caught_up: bool
+    job_id: UUID | None
+    job_state: str | None
+    version: int
+    lag: float | None  # seconds from when it should have started to its start
+
+
+class Audit(msgspec.Struct, frozen=True, kw_only=True):
+    """The ledger beside what the rule says."""
+
+    name: str
+    first: datetime
+    end: datetime
+    expected: int
+    missing: list[datetime]
+    extra: list[datetime]
+
+    @property
+    def is_clean(self) -> bool:
+        return not self.missing and not self.extra
+
+
+class Schedules:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.declared: dict[str, ScheduleSpec] = {}  # in code, by @app.cron
+
+    @property
+    def _namespace(self) -> str:
+        return self._app.settings.namespace
+
+    async def _store(self) -> ScheduleStore:
+        return ScheduleStore((await self._app.store()).database)
+
+    # -- creating and changing
+
+    async def declare(self) -> None:
+        """Bring the schedules that the code declares into the database. Nodes do it at start."""
+        for spec in self.declared.values():
+            await self.put(spec, source="code")
+
+    async def put(self, spec: ScheduleSpec, *, source: str = "api") -> Change:
+        """Create it, or change it from now on: what was due before is left to what was said before."""
+        store = await self._store()
+        recurrence = await self._compile(store, spec)
+        options = await self._job_options(store, spec)
+        text = msgspec.json.encode(spec)
+        for _ in range(3):  # a racing creation makes the next look an update
+            async with store.database.transaction() as connection:
+                row = await store.lock(connection, self._namespace, spec.name)
+                if row is None:
+                    if await self._create(store, connection, spec, recurrence, options, source):
+                        return "created"
+                    continue
+                if msgspec.json.encode(decode_spec(row["spec"])) == text:
+                    return "unchanged"
+                await self._update(store, connection, row, spec, recurrence, options, source)
+                return "updated"
+        raise ConfigError(
+            f"schedule {spec.name!r} is being created and deleted by others; try again"
+        )
+
+    async def _create(
+        self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
+        options: JobOptions, source: str,
+    ) -> bool:  # fmt: skip
+        now = await connection.fetchval(store.database.queries["now"])
+        id = new_id()
+        await self._ensure_lane(store, connection, options)
+        state = (now, _next_due(recurrence, now), now if spec.paused else None)
+        made = await store.insert(connection, id, self._namespace, spec, options, state, source)
+        if made:
+            text = msgspec.json.encode(spec).decode()
+            await store.note_version(connection, id, 1, now, text)
+        return made
+
+    async def _update(
+        self, store: ScheduleStore, connection: Any, row: Any, spec: ScheduleSpec,
+        recurrence: Recurrence, options: JobOptions, source: str,
+    ) -> None:  # fmt: skip
+        await self._settle(store, connection, row)
+        now: datetime = row["now"]
+        cursor = max(now, row["cursor"])
+        paused_at = row["paused_at"] or (now if spec.paused else None)
+        await self._ensure_lane(store, connection, options)
+        state = (cursor, _next_due(recurrence, cursor), paused_at if spec.paused else None)
+        version = await store.update(
+            connection, row["id"], self._namespace, spec, options, state, source
+        )
+        text = msgspec.json.encode(spec).decode()
+        await store.note_version(connection, row["id"], version, cursor, text)
+
+    async def _settle(self, store: ScheduleStore, connection: Any, row: Any) -> None:
+        """What was due until now, as the version that is about to end says."""
+        old = decode_spec(row["spec"])
+        compiled = Compiled(row["version"], old, await self._compile(store, old))
+        planned = plan_row(row, compiled, limit=_MANY, until=0.0)
+        entries = to_entries(row, planned)
+        await store.fire(connection, entries, [to_advance(row, planned, entries)])
+
+    async def _compile(self, store: ScheduleStore, spec: ScheduleSpec) -> Recurrence:
+        calendars: dict[str, NamedCalendar] = {}
+        if spec.exclude or spec.include:
+            calendars = (await store.calendars()).get(self._namespace, {})
+        return compile_schedule(spec, calendars)
+
+    async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> JobOptions:
+        task = self._app.tasks.get(spec.task)
+        if task is not None:
+            payload = dict(spec.payload or {})
+            task.arguments.encode((), payload, self._app.limits)  # refuses what wouldn't run
+            own = task.options_
+            defaults = JobOptions(own.queue, own.needs, own.priority, int(own.guarantee),
+                                  own.retry.max_attempts, own.timeout)  # fmt: skip
+        else:
+            defaults = await store.task_defaults(self._namespace, spec.task)
+        chosen = {
+            name: tuple(value) if name == "needs" else value
+            for name, value in spec.options.items()
+            if name in JobOptions.__struct_fields__
+        }
+        return msgspec.structs.replace(defaults, **chosen)
+
+    async def _ensure_lane(
+        self, store: ScheduleStore, connection: Any, options: JobOptions
+    ) -> None:
+        needs = "".join(f"+{need}" for need in sorted(set(options.needs)))
+        await store.ensure_lane(connection, f"{self._namespace}/{options.queue}{needs}")
+
+    async def pause(self, name: str, *, until: datetime | None = None) -> None:
+        """No occurrence fires until it is resumed (or `until`); what runs goes on."""
+        if until is not None and until.tzinfo is None:
+            raise InvalidArguments("until must be a datetime with a time zone")
+        if not await (await self._store()).pause(self._namespace, name, until):
+            raise self._unknown(name)
+
+    async def resume(self, name: str) -> None:
+        """Goes on. What was due during the pause is decided by the catch-up policy."""
+        if not await (await self._store()).resume(self._namespace, name):
+            raise self._unknown(name)
+
+    async def delete(self, name: str) -> None:
+        """No more occurrences. Its ledger and its jobs stay until their retention is over."""
+        if not await (await self._store()).delete(self._namespace, name):
+            raise self._unknown(name)
+
+    async def put_calendar(self, calendar: NamedCalendar) -> None:
+        """Create or replace a named calendar, for `exclude` and `include`."""
+        await (await self._store()).put_calendar(self._namespace, calendar)
+
+    # -- looking
+
+    async def list(self) -> list[ScheduleStatus]:
+        return [_status(row) for row in await (await self._store()).list(self._namespace)]
+
+    async def get(self, name: str) -> ScheduleStatus:
+        rows = await (await self._store()).list(self._namespace, name)
+        if not rows:
+            raise self._unknown(name)
+        return _status(rows[0])
+
+    async def preview(
+        self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None
+    ) -> Sequence[Occurrence]:
+        """The next occurrences of a rule, whether it is stored or not."""
+        store = await self._store()
+        start = after or await (await self._app.store()).now()
+        return list((await self._compile(store, spec)).after(start, count))
+
+    async def occurrences(
+        self, name: str, first: datetime, end: datetime, limit: int = 1000
+    ) -> Sequence[OccurrenceStatus]:
+        """The ledger of a stretch of time, oldest first."""
+        status = await self.get(name)
+        rows = await (await self._store()).occurrences(status.id, first, end, limit)
+        return [_occurrence(row) for row in rows]
+
+    async def audit(self, name: str, first: datetime, end: datetime) -> Audit:
+        """Recompute what must be in the ledger, and compare: nothing missing, nothing extra."""
+        status = await self.get(name)
+        store = await self._store()
+        versions = await store.versions(status.id)
+        cursor = (await store.list(self._namespace, name))[0]["cursor"]
+        stop = min(end, cursor + timedelta(microseconds=1))
+        expected: set[datetime] = set()
+        for index, row in enumerate(versions):
+            recurrence = await self._compile(store, decode_spec(row["spec"]))
+            until = versions[index + 1]["valid_from"] if index + 1 < len(versions) else cursor
+            # A version decides about what comes after its beginning, up to and with its end.
+            begin = max(row["valid_from"] + timedelta(microseconds=1), first)
+            close = min(until + timedelta(microseconds=1), stop)
+            expected.update(o.nominal for o in recurrence.between(begin, close))
+        found = {
+            row["due_at"]
+            for row in await store.ledger(status.id, first, stop)
+            if row["reason"] not in ("triggered", "backfilled")
+        }
+        return Audit(
+            name=name, first=first, end=stop, expected=len(expected),
+            missing=sorted(expected - found), extra=sorted(found - expected),
+        )  # fmt: skip
+
+    # -- running by hand
+
+    async def trigger(self, name: str) -> UUID:
+        """Run it once now, beside its rule. The job's id."""
+        async with self._locked(name) as (store, connection, row):
+            now = row["now"]
+            entry = LedgerEntry(
+                nominal=now, due_at=now, local=now.replace(tzinfo=None), verdict="fire"
+            )
+            job = new_id()
+            headers = occurrence_headers(name, entry, row["previous"])
+            by_hand = Entry(row["id"], now, now, FIRED, "triggered", False, job, headers)
+            await store.fire(connection, [by_hand], [])
+            return job
+
+    async def backfill(
+        self, name: str, first: datetime, end: datetime, *, dry_run: bool = False
+    ) -> int:
+        """Run the occurrences of a past stretch that have no row in the ledger yet; how many."""
+        if first.tzinfo is None or end.tzinfo is None:
+            raise InvalidArguments("a backfill's range needs time zones")
+        async with self._locked(name) as (store, connection, row):
+            end = min(end, row["cursor"])
+            recurrence = await self._compile(store, decode_spec(row["spec"]))
+            known = {each["due_at"] for each in await store.ledger(row["id"], first, end)}
+            missing = [
+                o for o in recurrence.between(first, end)
+                if o.excluded_by is None and o.nominal not in known
+            ]  # fmt: skip
+            if not dry_run:
+                await store.fire(connection, _backfilled(row, missing), [])
+            return len(missing)
+
+    @asynccontextmanager
+    async def _locked(self, name: str) -> AsyncIterator[tuple[ScheduleStore, Any, Any]]:
+        store = await self._store()
+        async with store.database.transaction() as connection:
+            row = await store.lock(connection, self._namespace, name)
+            if row is None:
+                raise self._unknown(name)
+            yield store, connection, row
+
+    def _unknown(self, name: str) -> NotFound:
+        return NotFound(f"there is no schedule {name!r} in namespace {self._namespace!r}")
+
+
+def make_spec(
+    name: str,
+    task: str,
+    *,
+    cron: str | None = None,
+    every: float | str | timedelta | None = None,
+    calendar: str | None = None,
+    rrule: str | None = None,
+    anchor: datetime | None = None,
+    jitter: float | str = 0.0,
+    spread: float | str = 0.0,
+    **rest: Any,
+) -> ScheduleSpec:
+    """A schedule from its parts: exactly one of cron, every, calendar and rrule, and what it allows."""
+    if isinstance(every, timedelta):
+        every = every.total_seconds()
+    rules: dict[str, Any] = {
+        "cron": cron and Cron(cron),
+        "every": every and Every(seconds_of(every, "every"), anchor),
+        "calendar": calendar and Calendar(calendar),
+        "rrule": rrule and RRule(rrule),
+    }
+    given = [rule for rule in rules.values() if rule]
+    if len(given) != 1:
+        raise ConfigError(
+            f"schedule {name!r} needs exactly one rule: cron, every, calendar or rrule"
+        )
+    unknown = sorted(set(rest) - set(ScheduleSpec.__struct_fields__))
+    if unknown:
+        raise ConfigError(f"schedule {name!r}: unknown setting {unknown[0]!r}")
+    for several in ("tags", "exclude", "include"):
+        if several in rest:
+            rest[several] = tuple(rest[several])
+    return ScheduleSpec(
+        name=name,
+        task=task,
+        rule=given[0],
+        jitter=seconds_of(jitter, "jitter") if jitter else 0.0,
+        spread=seconds_of(spread, "spread") if spread else 0.0,
+        **rest,
+    )
+
+
+def _next_due(recurrence: Recurrence, after: datetime) -> datetime | None:
+    return next((found.due_at for found in recurrence.after(after, 1)), None)
+
+
+def _backfilled(row: Any, missing: Sequence[Occurrence]) -> Sequence[Entry]:
+    entries = []
+    for found in missing:
+        entry = LedgerEntry(nominal=found.nominal, due_at=found.due_at, local=found.local,
+                            verdict="fire", caught_up=True)  # fmt: skip
+        headers = occurrence_headers(row["name"], entry, None)
+        entries.append(
+            Entry(
+                row["id"], found.nominal, row["now"], FIRED, "backfilled", True, new_id(), headers
+            )
+        )
+    return entries
+
+
+def _status(row: Any) -> ScheduleStatus:
+    spec = decode_spec(row["spec"])
+    fields = ("id", "name", "version", "task", "next_due", "paused_at", "paused_until", "fired",
+              "source", "created_at", "updated_at")  # fmt: skip
+    return ScheduleStatus(
+        spec=spec, in_words=describe(spec), **{field: row[field] for field in fields}
+    )
+
+
+def _occurrence(row: Any) -> OccurrenceStatus:
+    started = row["started_at"]
+    return OccurrenceStatus(
+        due_at=row["due_at"],
+        run_at=row["run_at"],
+        state="fired" if row["state"] == FIRED else "skipped",
+        reason=row["reason"],
+        caught_up=row["caught_up"],
+        job_id=row["job_id"],
+        job_state=State(row["job_state"]).label if row["job_state"] is not None else None,
+        version=row["version"],
+        lag=(started - row["run_at"]).total_seconds() if started else None,
+    )
