@@ -62,7 +62,9 @@ async def is_clean(app: App, name: str) -> bool:
 async def test_a_schedule_fires_once_per_occurrence_and_tells_its_handler_which(
     app: App, sandbox: rota.testing.Sandbox
 ) -> None:
-    assert await app.schedule("hourly", "tell", cron="0 * * * *", payload={"note": "x"}) == "created"
+    assert (
+        await app.schedule("hourly", "tell", cron="0 * * * *", payload={"note": "x"}) == "created"
+    )
     assert await run_through(sandbox, 5, hours=1) == 5
     assert [o.due_at.hour for o in app.seen] == [13, 14, 15, 16, 17]  # type: ignore[attr-defined]
     assert [o.previous and o.previous.hour for o in app.seen] == [None, 13, 14, 15, 16]  # type: ignore[attr-defined]
@@ -78,7 +80,7 @@ async def test_the_same_schedule_again_changes_nothing_and_another_one_is_a_new_
     await run_through(sandbox, 2, hours=1)
     assert await app.schedule("s", "tell", every="30m") == "updated"
     status = await app.schedules.get("s")
-    assert (status.version, status.in_words) == (2, "every 30 minutes")
+    assert (status.version, status.in_words) == (2, "every 30m")
     assert await run_through(sandbox, 4, minutes=30) == 4
     assert await ledger(app, "s") == [("fired", None)] * 6
     assert await is_clean(app, "s")
@@ -383,3 +385,32 @@ async def test_code_declares_schedules(make_app: Callable[..., App]) -> None:
     assert status.next_due is not None
     with pytest.raises(ConfigError, match="minute"):
         app.cron("99 * * * *", name="other")(nightly)
+
+
+async def test_a_backfill_runs_so_many_at_a_time_and_none_is_skipped(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every="1h", overlap="skip")
+    assert (
+        await app.schedules.backfill("s", START - timedelta(hours=10), START, max_parallel=3) == 10
+    )
+    await fire(hot)
+    verdicts = (await hold_next(hot))[1]
+    assert sorted(verdicts.values()) == ["start"] * 3
+    await fire(hot)
+    assert (await hold_next(hot))[0] == []  # the three still run
+    assert len(await app.jobs.list(state="waiting")) == 7
+    assert [status.name for status in await app.schedules.list()] == ["s"]
+
+
+async def test_a_backfill_of_a_schedule_that_never_overlaps_runs_one_by_one_to_the_end(
+    app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    await app.schedule("s", "tell", every="1h", overlap="skip")
+    await app.schedules.backfill("s", START - timedelta(hours=5), START)
+    ended: list[Any] = []
+    while done := await sandbox.run_due():
+        ended += done
+    assert [job.state for job in ended] == ["succeeded"] * 5
+    hours = [o.due_at.hour for o in app.seen]  # type: ignore[attr-defined]
+    assert hours == [7, 8, 9, 10, 11]

@@ -59,6 +59,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_result_bytes: int = 1_000_000
 
     retention_days: int = 7
+    ledger_days: int = 90  # how long the occurrences of schedules are remembered
     dead_letter_days: int = 90
 
     pool_size: int = 4
@@ -81,7 +82,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{field} must be 0 seconds or more")
         for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",
                       "max_payload_bytes", "max_payload_depth", "max_result_bytes",
-                      "retention_days", "dead_letter_days"):  # fmt: skip
+                      "retention_days", "ledger_days", "dead_letter_days"):  # fmt: skip
             if getattr(self, field) < 1:
                 raise ConfigError(f"{field} must be at least 1, not {getattr(self, field)!r}")
         if self.pool_size < 2:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Change = Literal["created", "updated", "unchanged"]
 
 _MANY = 100_000
+_UNLIMITED = 1_000_000
 
 
 class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -273,21 +274,37 @@ class Schedules:
             return job
 
     async def backfill(
-        self, name: str, first: datetime, end: datetime, *, dry_run: bool = False
+        self,
+        name: str,
+        first: datetime,
+        end: datetime,
+        *,
+        max_parallel: int | None = None,
+        dry_run: bool = False,
     ) -> int:
-        """Run the occurrences of a past stretch that have no row in the ledger yet; how many."""
+        """Run the occurrences of a past stretch that have no row in the ledger yet; how many.
+
+        They run beside the live ones, oldest first, `max_parallel` at a time: by default one, or
+        for a schedule that allows overlap as many as it allows.
+        """
         if first.tzinfo is None or end.tzinfo is None:
             raise InvalidArguments("a backfill's range needs time zones")
+        if max_parallel is not None and max_parallel < 1:
+            raise InvalidArguments(f"max_parallel must be at least 1, not {max_parallel}")
         async with self._locked(name) as (store, connection, row):
+            spec = decode_spec(row["spec"])
             end = min(end, row["cursor"])
-            recurrence = await self._compile(store, decode_spec(row["spec"]))
+            recurrence = await self._compile(store, spec)
             known = {each["due_at"] for each in await store.ledger(row["id"], first, end)}
             missing = [
                 o for o in recurrence.between(first, end)
                 if o.excluded_by is None and o.nominal not in known
             ]  # fmt: skip
-            if not dry_run:
-                await store.fire(connection, _backfilled(row, missing), [])
+            if missing and not dry_run:
+                default = (spec.max_running or _UNLIMITED) if spec.overlap == "allow" else 1
+                parallel = max_parallel or default
+                entries = _backfilled(row, missing)
+                await store.backfill(connection, row["id"], new_id(), parallel, entries)
             return len(missing)
 
     @asynccontextmanager

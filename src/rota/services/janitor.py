@@ -42,7 +42,9 @@ class Janitor:
         await self._store.make_days(_DAYS_AHEAD)
         if strays := await self._store.note_strays():
             log.error("%d batches of running jobs had no record; the reaper knows them now", strays)
-        for name in await self._store.drop_old_days(self._settings.retention_days):
+        for name in await self._store.drop_old_days(
+            self._settings.retention_days, self._settings.ledger_days
+        ):
             log.info("dropped %s: its retention is over", name)
         settings = self._settings
         while (

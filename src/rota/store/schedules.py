@@ -140,6 +140,17 @@ class ScheduleStore:
     ) -> Sequence[Any]:
         return await self.database.fetch("list_occurrences", id, first, end, limit)
 
+    async def backfill(
+        self, connection: Connection, id: UUID, line: UUID, parallel: int, entries: Sequence[Entry]
+    ) -> int:
+        """The jobs wait in a line of their own, so many of them at a time."""
+        await connection.fetch(self.database.queries["open_backfill"], id, line, parallel)
+        count: int = await connection.fetchval(
+            self.database.queries["backfill"], id, line, [entry.due_at for entry in entries],
+            [entry.job_id for entry in entries], [entry.headers for entry in entries],
+        )  # fmt: skip
+        return count
+
     async def ledger(self, id: UUID, first: datetime, end: datetime) -> Sequence[Any]:
         return await self.database.fetch("ledger", id, first, end)
 

@@ -218,10 +218,14 @@ class UpkeepStore:
         count: int = await self.database.fetchval("make_days", ahead)
         return count
 
-    async def drop_old_days(self, retention_days: int) -> list[str]:
+    async def drop_old_days(self, retention_days: int, ledger_days: int) -> list[str]:
         """The names of the days that are gone. One that is being read stays for another time."""
         dropped: list[str] = []
-        for row in await self.database.fetch("old_days", retention_days):
+        past = await self.database.fetch("old_days", retention_days)
+        ledger = await self.database.fetch("old_occurrence_days", ledger_days)
+        await self.database.fetch("forget_occurrences", ledger_days)
+        await self.database.fetch("close_backfills")
+        for row in (*past, *ledger):
             async with self.database.connection() as connection:
                 try:
                     async with connection.transaction():

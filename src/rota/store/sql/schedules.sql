@@ -66,20 +66,24 @@ update rota.schedule set paused_at = null, paused_until = null, next_due = rota.
 where paused_until <= rota.now() returning name;
 
 -- name: promote_waiting
--- The oldest of those that wait for their schedule's turn, where nobody runs any more.
+-- The oldest of those that wait for their schedule's turn, as many as there are places free.
 with free as (
-    select s.id from rota.schedule as s
+    select s.id, coalesce(s.max_running, 1) - (
+        select count(*) from rota.gate as g where g.schedule_id = s.id
+          and (exists (select from rota.present as p where p.id = g.job_id)
+               or exists (select from rota.future as w where w.id = g.job_id and w.state = 2))
+        ) - (
+        -- Already let through, and not yet started.
+        select count(*) from rota.present as p where p.schedule_id = s.id and p.state = 3
+          and not exists (select from rota.gate as g where g.job_id = p.id)) as places
+    from rota.schedule as s
     where s.id in (select distinct f.schedule_id from rota.future as f where f.state = 1 and f.schedule_id is not null)
-      and (select count(*) from rota.gate as g where g.schedule_id = s.id
-             and (exists (select from rota.present as p where p.id = g.job_id)
-                  or exists (select from rota.future as w where w.id = g.job_id and w.state = 2))
-          ) < coalesce(s.max_running, 1)
     limit $1
     for update skip locked
 ), chosen as (
     select f.id from free as s cross join lateral (
         select f.id from rota.future as f where f.schedule_id = s.id and f.state = 1
-        order by f.due_at limit 1) as f
+        order by f.due_at limit greatest(s.places, 0)) as f
 ), moved as (
     delete from rota.future as f using chosen as c where f.id = c.id returning f.*
 ), readied as (
@@ -124,7 +128,8 @@ insert into rota.schedule_version (schedule_id, version, valid_from, spec) value
 -- name: list_schedules
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
        s.source, s.created_at, s.updated_at
-from rota.schedule as s where s.namespace = $1 and ($2::text is null or s.name = $2)
+from rota.schedule as s
+where s.namespace = $1 and ($2::text is null or s.name = $2) and s.source <> 'backfill'
 order by s.name;
 
 -- name: set_paused
@@ -162,3 +167,37 @@ on conflict (namespace, name) do update set days = excluded.days, updated_at = r
 
 -- name: task_defaults
 select queue, needs, priority, guarantee, max_attempts, timeout from rota.task where namespace = $1 and name = $2;
+
+-- name: open_backfill
+-- A backfill is a schedule of its own that never fires: its jobs wait in line for its places.
+insert into rota.schedule (id, namespace, name, shard, cursor, overlap, max_running, max_queued, priority, guarantee,
+    max_attempts, timeout, lane, task, payload, headers, spec, source)
+select $2::uuid, namespace, name || ':backfill:' || $2::uuid, shard, cursor, 3, $3, 2147483647, priority, guarantee,
+    max_attempts, timeout, lane, task, payload, headers, spec, 'backfill'
+from rota.schedule where id = $1;
+
+-- name: backfill
+with entry as (
+    select * from unnest($3::timestamptz[], $4::uuid[], $5::json[]) as e(due_at, job_id, headers)
+), noted as (
+    insert into rota.occurrence as o (schedule_id, due_at, run_at, state, reason, caught_up, job_id, version)
+    select $1, e.due_at, rota.now(), 1, 'backfilled', true, e.job_id, s.version
+    from entry as e, rota.schedule as s where s.id = $1
+    on conflict (schedule_id, due_at) do nothing
+    returning o.due_at
+), waiting as (
+    insert into rota.future as f (id, shard, state, due_at, schedule_id, timeout, priority, guarantee, max_attempts,
+        namespace, lane, task, payload, headers)
+    select e.job_id, rota.shard_of(e.job_id, (select value from rota.setting where name = 'shards')), 1,
+        rota.now() + (row_number() over (order by e.due_at)) * interval '1 microsecond', s.id,
+        s.timeout, s.priority, s.guarantee, s.max_attempts, s.namespace, s.lane, s.task, s.payload, e.headers
+    from noted as n join entry as e on e.due_at = n.due_at, rota.schedule as s where s.id = $2
+    returning f.id
+)
+select count(*) from waiting;
+
+-- name: close_backfills
+delete from rota.schedule as s
+where s.source = 'backfill' and s.created_at < rota.now() - interval '1 hour'
+  and not exists (select from rota.future as f where f.schedule_id = s.id)
+  and not exists (select from rota.present as p where p.schedule_id = s.id);

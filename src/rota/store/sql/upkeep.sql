@@ -77,7 +77,8 @@ on conflict do nothing
 returning token;
 
 -- name: make_days
-select count(*) filter (where rota.make_day((rota.now() at time zone 'UTC')::date + ahead))
+select count(*) filter (where rota.make_day((rota.now() at time zone 'UTC')::date + ahead)
+                          or rota.make_occurrence_day((rota.now() at time zone 'UTC')::date + ahead))
 from generate_series(0, $1::int) as ahead;
 
 -- name: old_days
@@ -87,6 +88,17 @@ from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
 where i.inhparent = 'rota.past'::regclass and c.relname ~ '^past_[0-9]{8}$'
   and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
 order by 1;
+
+-- name: old_occurrence_days
+select c.relname as name
+from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent = 'rota.occurrence'::regclass and c.relname ~ '^occurrence_[0-9]{8}$'
+  and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
+order by 1;
+
+-- name: forget_occurrences
+delete from rota.occurrence_other where ctid = any(array(
+    select ctid from rota.occurrence_other where due_at < rota.now() - make_interval(days => $1::int) limit 10000));
 
 -- name: forget_old
 -- What retention by partitions doesn't reach, in bounded steps.
