@@ -43,7 +43,7 @@ async def _raw_finish(c: Any, queries: dict[str, str], me: UUID, rows: list[Any]
     size = len(rows)
     finished: int = await c.fetchval(
         queries["finish_succeeded"], me, [row["id"] for row in rows],
-        [row["token"] for row in rows], [], [], [0.0] * size, [0.0] * size,
+        [row["token"] for row in rows], [], [], [0.0] * size, [0.0] * size, None,
     )  # fmt: skip
     return finished
 

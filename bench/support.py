@@ -60,7 +60,11 @@ async def empty() -> None:
     async with connection() as c:
         await c.execute(
             "truncate rota.present, rota.past, rota.batch, rota.future, rota.dead;"
-            "delete from rota.node"
+            "delete from rota.node;"
+            "insert into rota.queue (namespace, name) values ('default', 'default')"
+            " on conflict do nothing;"
+            "insert into rota.lane (lane, namespace, queue, needs)"
+            " values ('default/default', 'default', 'default', '{}') on conflict do nothing"
         )
         await c.execute("vacuum analyze rota.present")
         await c.execute("checkpoint")

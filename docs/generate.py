@@ -38,6 +38,8 @@ SETTINGS = {
     "grace": "Seconds that a shutdown leaves running jobs to end by themselves.",
     "kill_grace": "Seconds between asking a handler to stop and making it stop.",
     "max_crashes": "A job that went down with its process so often is quarantined.",
+    "allow_commands": "Whether a node runs programs, see "
+    "[schedules as files](../guide/schedule-files.md#programs).",
     "max_payload_bytes": "The largest payload of a job.",
     "max_payload_depth": "How deeply a payload may be nested.",
     "max_result_bytes": "The largest result of a job.",

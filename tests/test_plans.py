@@ -26,7 +26,7 @@ ARGUMENTS = {
     "release": f"array{list(range(128))}, 5000",
     "finish_succeeded": (
         f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array[null::json], array[null::json], "
-        "array[0], array[0]"
+        "array[0], array[0], null"
     ),
     "finish_ended": (
         f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array[6::smallint], "

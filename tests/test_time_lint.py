@@ -61,7 +61,7 @@ def test_many_schedules_at_the_same_minute():
     herd = [watched(Cron("0 0 * * *"), name=f"s{n}") for n in range(12)]
     spread = [watched(Cron("H H * * *"), name=f"s{n}") for n in range(12)]
     found = warnings(*herd, herd=10)
-    assert found["herd"].at == NOW + DAY or found["herd"].at == NOW
+    assert found["herd"].at == NOW
     assert "12 schedules are due in the minute of" in found["herd"].message
     assert warnings(*spread, herd=10) == {}
 

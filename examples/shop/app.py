@@ -11,7 +11,7 @@ import tempfile
 from decimal import Decimal
 from pathlib import Path
 
-from rota import App, Context, Fatal, Retry, SyncContext
+from rota import App, Context, Fatal, Latest, Retry, SyncContext
 from shop import images, outside
 from shop.model import Order
 
@@ -21,7 +21,10 @@ app = App()
 PICTURES = Path(tempfile.gettempdir()) / f"rota-shop-{os.getuid()}"
 
 
-# The smallest kind: no arguments, every default. demo.py submits it for two o'clock at night.
+# Every night at half past one in London, wherever the servers are: also in spring in the night that
+# has no such time (then at two), and once in autumn in the night that has it twice. If nobody was
+# there to run it, it is made up for until the morning.
+@app.cron("30 1 * * *", tz="Europe/London", gap="next", fold="first", catch_up=Latest("6h"))
 @app.task
 async def report_stock() -> dict[str, int]:
     return {article: await outside.count_stock(article) for article in outside.ARTICLES}
@@ -46,6 +49,16 @@ async def take_payment(order: Order, ctx: Context) -> str:
 @app.task(queue="mail", retry=Retry(max_attempts=6, base=1, jitter=0.3), timeout=20)
 async def confirm(order: Order, payment: str) -> None:
     await outside.send_mail(order.email, f"Your {order.article} is on its way ({payment})")
+
+
+# Every quarter of an hour, up to half a minute later. `ctx.occurrence` says which one this is, and
+# when the one before was: so that no basket is forgotten and none is reminded of twice.
+@app.cron("*/15 * * * *", name="baskets", overlap="skip", jitter="30s")
+@app.task(queue="mail")
+async def remind_of_baskets(ctx: Context) -> str:
+    since = ctx.occurrence.previous if ctx.occurrence else None
+    await outside.send_mail("customers@example.org", "There is something left in your basket")
+    return f"reminded of baskets left since {since or 'ever'}"
 
 
 # A text message in the middle of the night is bad; the same one twice is worse. If the worker dies
@@ -92,3 +105,10 @@ async def restock(article: str, pieces: int = 1) -> int:
         raise Retry.after(error.retry_after, str(error)) from error
     except outside.UnknownArticle as error:
         raise Fatal(f"no supplier has {article!r}: fix the catalogue, then retry") from error
+
+
+# A task can have schedules of its own name and arguments. H is a minute that the schedule's name
+# decides: a hundred of these would not ask the supplier all at once.
+app.cron(
+    "H 5 * * MON-FRI", tz="Europe/London", name="cups", payload={"article": "cup", "pieces": 24}
+)(restock)

@@ -54,6 +54,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     kill_grace: float = 5.0  # between asking a handler to stop and making it stop
     max_crashes: int = 3  # a job that took its process down this often is quarantined
 
+    allow_commands: bool = False  # run programs: the jobs of the task rota.command
+
     max_payload_bytes: int = 1_000_000
     max_payload_depth: int = 64
     max_result_bytes: int = 1_000_000

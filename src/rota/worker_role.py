@@ -45,6 +45,7 @@ class WorkerRole:
         self._store = WorkStore(database)
         self._finisher = Finisher(self._store, self._more_is_coming)
         self._finisher.node = keeper.node_id
+        self._finisher.clock = keeper.clock
         self.outcomes = Outcomes(tasks, settings, self._finisher, self._node_id)
         self.worker = Worker(self._store, tasks, settings, keeper, serves, self.outcomes)
         # Handlers' own transactions last as long as handlers do, and must not hold up the queue's.

@@ -10,8 +10,21 @@ from typing import Annotated, Any
 import typer
 
 import rota
-from rota.cli import dead, jobs, nodes, queues, run, submit
+from rota.cli import (
+    dead,
+    forecasts,
+    jobs,
+    ledger,
+    nodes,
+    preview,
+    queues,
+    run,
+    schedule_create,
+    schedule_lint,
+    submit,
+)
 from rota.cli.faults import FaultGroup
+from rota.cli.schedules import schedules_app
 from rota.cli.session import Session, callback, command
 
 cli = typer.Typer(
@@ -63,6 +76,9 @@ submit.add_to(jobs_group)
 jobs.add_to(jobs_group)
 dead.add_to(jobs_group)
 cli.add_typer(queues.group, name="queues")
+cli.add_typer(schedules_app, name="schedules")
+for part in (schedule_create, ledger, preview, schedule_lint, forecasts):
+    part.add_to(schedules_app)
 nodes.add_to(cli)
 
 

@@ -87,7 +87,9 @@ class Teller:
                 {"event": "up", "app": self._reference, "database": where, "tasks": listed}
             )
         else:
-            self._screen.show(banner(self._reference, where, tasks, how_to_call(self._app.settings)))
+            self._screen.show(
+                banner(self._reference, where, tasks, how_to_call(self._app.settings))
+            )
             self._screen.say("")
 
     def stopping(self, running: int, *, again: bool) -> None:

@@ -14,11 +14,17 @@ from rota.cli.live import DevNode, Teller
 from rota.cli.loading import find_reference
 from rota.cli.output import Screen
 from rota.cli.session import Session, command
+from rota.commands import enable_commands
 from rota.node import ROLES, Node, Role
 from rota.store.database import Database
 from rota.store.migrate import check_schema, pending_migrations
 
 log = logging.getLogger("rota.node")
+
+AllowCommands = Annotated[
+    bool,
+    typer.Option("--allow-commands", help="Run programs, too: the jobs of the task rota.command."),
+]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -36,13 +42,22 @@ def dev(
             help="Where the app is; without it, in this folder's app.py or main.py.",
         ),
     ] = None,
+    allow_commands: AllowCommands = False,
 ) -> None:
     """Run everything in this terminal: the database, the scheduler and a worker."""
     reference = reference or find_reference()
     app = session.load(reference)
+    _allow_commands(app, allow_commands)
     teller = Teller(session.screen, reference, app)
     teller.starting()
     session.run(_dev(app, teller))
+
+
+def _allow_commands(app: App, asked: bool) -> None:
+    if asked:
+        app.settings = app.settings.replace(allow_commands=True)
+    if app.settings.allow_commands:
+        enable_commands(app)
 
 
 async def _dev(app: App, teller: Teller) -> None:
@@ -77,6 +92,7 @@ def start(
     processes: Annotated[
         int | None, typer.Option(min=1, help="Child processes for plain functions.")
     ] = None,
+    allow_commands: AllowCommands = False,
     log_level: Annotated[logs.LogLevel, typer.Option()] = "info",
     log_format: Annotated[logs.LogFormat, typer.Option()] = "text",
 ) -> None:
@@ -87,6 +103,7 @@ def start(
     app.settings = app.settings.replace(
         **{name: value for name, value in limits.items() if value is not None}
     )
+    _allow_commands(app, allow_commands)
     queues = dict(_parse_queue(text) for text in queue or [])
     roles = cast("list[Role]", role) if role else ROLES
     session.run(_start(app, roles, queues, capability or []))

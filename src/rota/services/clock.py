@@ -8,8 +8,10 @@ a reply's moment is taken for the moment of its receipt.
 from __future__ import annotations
 
 from collections import deque
+from datetime import UTC, datetime, timedelta
 
 _SAMPLES = 12
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class DatabaseClock:
@@ -26,6 +28,12 @@ class DatabaseClock:
     @property
     def known(self) -> bool:
         return self._offset is not None
+
+    def database(self, monotonic: float) -> datetime | None:
+        """The database's time at this monotonic moment; None while it isn't known."""
+        if self._offset is None:
+            return None
+        return _EPOCH + timedelta(seconds=monotonic + self._offset)
 
     def local(self, database_seconds: float) -> float:
         """The monotonic moment at which the database's clock surely shows this."""

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from rota.errors import StoreUnavailable
+from rota.services.clock import DatabaseClock
 from rota.store.work import Ended, Retried, Returned, Succeeded, WorkStore
 
 log = logging.getLogger("rota.finisher")
@@ -36,6 +37,7 @@ class Finisher:
         self._store = store
         self._more_is_coming = more_is_coming
         self.node: UUID | None = None
+        self.clock: DatabaseClock | None = None  # without it the database takes its own moment
         self.succeeded: list[Succeeded] = []
         self.ended: list[Ended] = []
         self.retried: list[Retried] = []
@@ -74,11 +76,14 @@ class Finisher:
     async def flush(self) -> None:
         """Write down everything that has gathered so far."""
         store, now = self._store, time.monotonic()
+        moment = self.clock.database(now) if self.clock else None
         # Only batches that were complete before: the outcomes of a batch that completes meanwhile
         # are still in memory, and if we died now the reaper would have to know of it.
         closable = len(self._closed)
         await self._save_progress()  # before its job is gone
-        await self._write(self.succeeded, lambda n, part: store.finish_succeeded(n, part, now))
+        await self._write(
+            self.succeeded, lambda n, part: store.finish_succeeded(n, part, now, None, moment)
+        )
         await self._write(self.ended, lambda n, part: store.finish_ended(n, part, now))
         await self._write(self.retried, lambda n, part: store.finish_retried(n, part, now))
         await self._write(self.returned, store.give_back)

@@ -34,7 +34,7 @@ class _Places:
         self.ended = 0
         self.prefetch = 0
         self.few = _FEW  # when fewer than this wait, it's time to claim more
-        self._rate = 0.0
+        self.rate = 0.0
         self._ahead = ahead
         self._since = 0.0
 
@@ -43,13 +43,13 @@ class _Places:
         if elapsed < _RATE_WINDOW:
             return
         rate = self.ended / elapsed
-        self._rate = rate if rate > self._rate else (self._rate + rate) / 2
+        self.rate = rate if rate > self.rate else (self.rate + rate) / 2
         self.ended, self._since = 0, now
-        self.prefetch = prefetch(self._rate, limit)
+        self.prefetch = prefetch(self.rate, limit)
         self.few = max(_FEW, self.prefetch // 2)
         # A runner that pipelines is given so much more that it never runs dry, and nothing when
         # its jobs are long.
-        self.size = self.runner.capacity() + min(self._ahead, int(self._rate * 0.02))
+        self.size = self.runner.capacity() + min(self._ahead, int(self.rate * 0.02))
 
 
 class Slots:
@@ -71,6 +71,12 @@ class Slots:
             held = len(places.running) + len(places.waiting)
             demand += max(places.size - held + places.prefetch, 0)
         return demand - len(self._suspects)
+
+    def early_allowance(self) -> int:
+        """How many jobs may be held for their moment: what could start within a second."""
+        return sum(
+            p.size + min(int(p.rate), self._settings.prefetch) for p in self._places.values()
+        )
 
     def worth_claiming(self) -> int:
         """A claim for fewer than this would be more work than it brings."""

@@ -110,7 +110,9 @@ class Worker:
             await self._give_back_unknown()
         await self._refresh_lanes()
         self._give_back_overdue()
-        demand = self.slots.demand(monotonic()) - len(self._wheel)
+        demand = self.slots.demand(monotonic())
+        # What waits for its moment takes no slot yet; but only so much is held as can start then.
+        demand -= max(len(self._wheel) - self.slots.early_allowance(), 0)
         if demand < self.slots.worth_claiming() or not self._lanes:
             return self._pause(full=False)
         wishes = self._wishes(demand)

@@ -53,6 +53,14 @@ class JobOptions(msgspec.Struct, frozen=True):
     timeout: float | None
 
 
+class TaskDuration(msgspec.Struct, frozen=True):
+    """What was measured, in seconds: half of the runs took at most `p50`, 19 of 20 `p95`."""
+
+    runs: int
+    p50: float
+    p95: float
+
+
 def decode_spec(text: str) -> ScheduleSpec:
     return _spec.decode(text)
 
@@ -168,6 +176,17 @@ class ScheduleStore:
     async def put_calendar(self, namespace: str, calendar: NamedCalendar) -> None:
         days = msgspec.json.encode(calendar).decode()
         await self.database.fetch("put_calendar", namespace, calendar.name, days)
+
+    async def latest_occurrences(
+        self, namespace: str, name: str | None = None, limit: int = 1
+    ) -> Sequence[Any]:
+        """The newest rows of the ledger, of one schedule or of each."""
+        return await self.database.fetch("latest_occurrences", namespace, name, limit)
+
+    async def task_durations(self, namespace: str) -> dict[str, TaskDuration]:
+        """How long the tasks of schedules usually take, where it is known."""
+        rows = await self.database.fetch("task_durations", namespace)
+        return {row["task"]: TaskDuration(row["runs"], row["p50"], row["p95"]) for row in rows}
 
     async def task_defaults(self, namespace: str, task: str) -> JobOptions:
         rows = await self.database.fetch("task_defaults", namespace, task)

@@ -56,7 +56,7 @@ class SyncEffects:
         query = _for_psycopg(load_queries(terms.schema)["finish_succeeded"])
         text = result.decode() if result is not None else None
         row = self._connection.execute(
-            query, _numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0])
+            query, _numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0], None)
         ).fetchone()
         if row is None or row[0] != 1:
             raise LeaseLost(f"job {job_id} moved on while it ran; its writes are rolled back")

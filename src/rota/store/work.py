@@ -7,6 +7,7 @@ many rows still agreed; the others had moved on.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -109,8 +110,9 @@ class WorkStore:
         return dict(await self.database.fetch("begin_scheduled", node, ids, tokens))
 
     async def finish_succeeded(
-        self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None
-    ) -> int:
+        self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None,
+        database_now: datetime | None = None,
+    ) -> int:  # fmt: skip
         return await self._count(
             connection,
             "finish_succeeded",
@@ -121,6 +123,7 @@ class WorkStore:
             _unless_all_none([job.error for job in jobs]),
             [job.ran for job in jobs],
             [now - job.ended for job in jobs],
+            database_now,
         )
 
     async def finish_ended(

@@ -141,7 +141,7 @@ def _herds(schedules: Sequence[Watched], now: datetime, herd: int) -> Iterator[W
 def _minutes(recurrence: Recurrence, now: datetime) -> set[datetime]:
     """The minutes of the coming day in which it is due, at a step per minute at most."""
     found: set[datetime] = set()
-    moment = now
+    moment = now - _TICK
     while (occurrence := next(recurrence.after(moment), None)) is not None:
         if occurrence.nominal >= now + _DAY:
             break

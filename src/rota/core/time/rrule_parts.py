@@ -74,6 +74,12 @@ class DayFilter:
                 if not parts.months or month in parts.months
                 for number in self._numbers(calendar.monthrange(first.year, month)[1])
             ]
+        asked = parts.weekdays | {weekday for weekday, _ in parts.nth_weekdays}
+        if asked:
+            offsets = {(weekday - first.weekday()) % 7 for weekday in asked}
+            numbers = {n + 7 * week for n in offsets for week in range(54)}
+            size = (last - first).days + 1
+            return [first + _DAY * n for n in sorted(numbers) if n < size]
         return [first + _DAY * n for n in range((last - first).days + 1)]
 
     def _numbers(self, length: int) -> list[int]:
@@ -97,7 +103,7 @@ class DayFilter:
         return day.day in self.parts.month_days or day.day - length - 1 in self.parts.month_days
 
     def _in_year(self, day: date) -> bool:
-        number, length = day.timetuple().tm_yday, 366 if calendar.isleap(day.year) else 365
+        number, length = _number_in_year(day)
         return number in self.parts.year_days or number - length - 1 in self.parts.year_days
 
     def _in_week(self, day: date) -> bool:
@@ -109,7 +115,7 @@ class DayFilter:
         if self.parts.freq == "MONTHLY" or self.parts.months:
             number, length = day.day, calendar.monthrange(day.year, day.month)[1]
         else:
-            number, length = day.timetuple().tm_yday, 366 if calendar.isleap(day.year) else 365
+            number, length = _number_in_year(day)
         ahead, behind = (number + 6) // 7, -((length - number) // 7 + 1)
         asked = self.parts.nth_weekdays
         return (weekday, ahead) in asked or (weekday, behind) in asked
@@ -118,6 +124,12 @@ class DayFilter:
         year, week, _ = day.isocalendar()
         weeks = date(year, 12, 28).isocalendar().week  # always in the last week of its year
         return week in self.parts.weeks or week - weeks - 1 in self.parts.weeks
+
+
+def _number_in_year(day: date) -> tuple[int, int]:
+    """The day's number, and the year's length."""
+    before = date(day.year, 1, 1).toordinal() - 1
+    return day.toordinal() - before, 366 if calendar.isleap(day.year) else 365
 
 
 def read_parts(rule: str, start: datetime) -> tuple[Parts, int | None, str | None]:

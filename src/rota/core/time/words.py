@@ -103,9 +103,9 @@ def _in_week(rule: CronRule) -> str | None:
 def _in_month(rule: CronRule) -> str | None:
     if len(rule.days.numbers) > _MAX_TIMES:
         return None
-    found = [f"day {_and([str(day) for day in sorted(rule.days.numbers)])}"]
-    if not rule.days.numbers:
-        found = []
+    found = []
+    if rule.days.numbers:
+        found.append(f"day {_and([str(day) for day in sorted(rule.days.numbers)])}")
     if rule.days.last:
         found.append("the last day")
     return f"on {_and(found)} of the month"

@@ -66,6 +66,23 @@ class Moment(NamedTuple):
     mark: Mark | None
 
 
+class _Remembering:
+    """A rule that isn't asked twice for what it has just answered: some have to search."""
+
+    def __init__(self, rule: LocalRule) -> None:
+        self.hourly = rule.hourly
+        self._rule = rule
+        self._since: datetime | None = None
+        self._found: datetime | None = None
+
+    def next_after(self, wall: datetime) -> datetime | None:
+        known = self._since is not None and self._since <= wall
+        if known and (self._found is None or wall < self._found):
+            return self._found
+        self._since, self._found = wall, self._rule.next_after(wall)
+        return self._found
+
+
 class Piece(NamedTuple):
     """A stretch of time with one offset from UTC. `before` and `after` are its neighbours'."""
 
@@ -117,6 +134,7 @@ def moments(
     rule: LocalRule, tz: ZoneInfo, after: datetime, gap: Gap, fold: Fold
 ) -> Iterator[Moment]:
     """The moments of a rule strictly after `after` (UTC), by the module's rule."""
+    rule = _Remembering(rule)
     while after.year < _LAST_YEAR:
         piece = piece_at(tz, after + _TICK)
         for found in _of_piece(rule, piece, after, gap, fold):

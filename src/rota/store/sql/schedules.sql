@@ -201,3 +201,30 @@ delete from rota.schedule as s
 where s.source = 'backfill' and s.created_at < rota.now() - interval '1 hour'
   and not exists (select from rota.future as f where f.schedule_id = s.id)
   and not exists (select from rota.present as p where p.schedule_id = s.id);
+
+-- name: latest_occurrences
+-- The newest rows of the ledger, of one schedule or of each.
+select s.name, o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version,
+       j.state as job_state, j.started_at, j.finished_at
+from rota.schedule as s
+cross join lateral (
+    select * from rota.occurrence as o where o.schedule_id = s.id order by o.due_at desc limit $3
+) as o
+left join rota.job as j on j.id = o.job_id
+where s.namespace = $1 and ($2::text is null or s.name = $2)
+order by s.name, o.due_at desc;
+
+-- name: task_durations
+-- How long the tasks of schedules take, by the last 1,000 runs of each that succeeded within a week.
+select task, count(*) as runs, percentile_cont(0.5) within group (order by seconds) as p50,
+       percentile_cont(0.95) within group (order by seconds) as p95
+from (
+    select p.task, extract(epoch from p.finished_at - p.started_at)::float8 as seconds,
+           row_number() over (partition by p.task order by p.finished_at desc) as place
+    from rota.past as p
+    where p.namespace = $1 and p.state = 5 and p.started_at is not null
+      and p.finished_at > rota.now() - interval '7 days'
+      and p.task in (select s.task from rota.schedule as s where s.namespace = $1)
+) as run
+where place <= 1000
+group by task;

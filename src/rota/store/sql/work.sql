@@ -48,14 +48,16 @@ returning p.id;
 
 -- name: finish_succeeded
 -- ran, ago: seconds by the node's monotonic clock (how long it ran, how long ago it ended);
--- the moments themselves are the database's.
+-- the moments themselves are the database's: $8 is its time as the node last heard it, carried on to
+-- the moment of sending; null: the statement's own time.
 with done as (
     select * from unnest($2::uuid[], $3::bigint[], $4::json[], $5::json[], $6::float8[], $7::float8[])
         as d(id, token, result, error, ran, ago)
 ), gone as (
     delete from rota.present as p using done as d
     where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
-    returning p.*, d.result, d.error, rota.now() - d.ago * interval '1 second' as ended, d.ran
+    returning p.*, d.result, d.error, coalesce($8::timestamptz, rota.now()) - d.ago * interval '1 second' as ended,
+              d.ran
 ), kept as (
     insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
         schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,

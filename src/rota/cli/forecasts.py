@@ -1,0 +1,189 @@
+"""`rota schedules forecast`: the coming days' occurrences against durations and worker slots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Annotated, Literal
+
+import msgspec
+import typer
+from rich.table import Table
+from rich.text import Text
+
+from rota.cli.load_chart import Chart, Grid, make_grid, write_chart
+from rota.cli.moments import database_time
+from rota.cli.output import plain, table
+from rota.cli.schedule_lint import Measured, measure
+from rota.cli.session import Session, command
+from rota.cli.times import duration, parse_duration
+from rota.core.time.forecast import Forecast, Load, PileUp, forecast
+from rota.core.time.recurrence import Recurrence
+from rota.core.time.zones import zone
+from rota.errors import ConfigError
+
+_HOUR = 3600.0
+_BARS = " ▁▂▃▄▅▆▇█"
+_STYLES = ("dim", "green", "green", "green", "green", "yellow", "yellow", "red", "red")
+_MOST = 10
+
+
+class Usual(msgspec.Struct, frozen=True):
+    """The seconds by which a task's runs are replayed, and how they are known."""
+
+    seconds: float
+    source: Literal["measured", "given", "assumed"]
+
+
+def parse_given(text: str) -> tuple[str, float]:
+    task, equals, length = text.rpartition("=")
+    if not equals or not task:
+        raise typer.BadParameter(f"{text!r} is not TASK=DURATION, e.g. report=20m")
+    return task, parse_duration(length)
+
+
+def add_to(group: typer.Typer) -> None:
+    command(group, "forecast")(show_forecast)
+
+
+def show_forecast(
+    session: Session,
+    days: Annotated[int, typer.Option(min=1, max=92)] = 7,
+    slots: Annotated[
+        int | None, typer.Option(min=1, help="Instead of those of the live workers.")
+    ] = None,
+    given: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--duration", metavar="TASK=DURATION",
+            help="Instead of what was measured: report=20m. Repeatable.",
+        ),
+    ] = None,
+    assume: Annotated[
+        str, typer.Option(metavar="DURATION", help="For tasks that have never been measured.")
+    ] = "1s",
+    tz: Annotated[str, typer.Option(metavar="ZONE", help="Of the hours that are shown.")] = "UTC",
+    plot: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE.svg|.png", help="Also draw it into a file.", dir_okay=False),
+    ] = None,
+) -> None:  # fmt: skip
+    """Replay the coming days' occurrences against usual durations and slots: load and pile-ups."""
+    chosen = dict(parse_given(text) for text in given or ())
+    show_in = zone(tz)
+    if plot is not None and plot.suffix not in (".svg", ".png"):
+        raise typer.BadParameter(f"{plot.name!r} ends in neither .svg nor .png",
+                                 param_hint="--plot")  # fmt: skip
+    free = slots or session.run(_live_slots(session))
+    measured = session.run(measure(session))
+    usual = _usual(measured, chosen, parse_duration(assume))
+    start = database_time(session).replace(minute=0, second=0, microsecond=0)
+    end = start + timedelta(days=days)
+    found = forecast(_loads(measured, usual), start, end, free, _HOUR)
+    chart = Chart(found, make_grid(found, free, show_in), free, tz)
+    if session.screen.as_json:
+        session.screen.json(_document(found, start, end, free, usual))
+    elif not measured.watched:
+        session.screen.note("No schedules: nothing to forecast.")
+    else:
+        _draw(session, chart, usual)
+    if plot is not None:
+        write_chart(chart, plot)
+        session.screen.note(f"drew {plot}")
+
+
+async def _live_slots(session: Session) -> int:
+    nodes = await session.app.nodes.list()
+    free = sum(node.slots for node in nodes if node.state == "live" and "worker" in node.roles)
+    if not free:
+        raise ConfigError("no worker is alive, so their slots are unknown: give --slots N")
+    return free
+
+
+def _usual(measured: Measured, given: dict[str, float], assumed: float) -> dict[str, Usual]:
+    tasks = {status.task for status, _ in measured.watched}
+    if unknown := sorted(set(given) - tasks):
+        known = ", ".join(sorted(tasks)) or "none"
+        raise typer.BadParameter(f"no schedule runs task {unknown[0]!r}; they run: {known}",
+                                 param_hint="--duration")  # fmt: skip
+    usual = {task: Usual(assumed, "assumed") for task in sorted(tasks)}
+    usual |= {task: Usual(known.p50, "measured") for task, known in measured.durations.items()}
+    return usual | {task: Usual(seconds, "given") for task, seconds in given.items()}
+
+
+def _loads(measured: Measured, usual: dict[str, Usual]) -> list[Load]:
+    """Of the schedules that fire: what is paused stays out until it goes on by itself."""
+    return [
+        Load(_from(watched.recurrence, status.paused_until), usual[status.task].seconds)
+        for status, watched in measured.watched
+        if status.paused_at is None or status.paused_until is not None
+    ]
+
+
+def _from(recurrence: Recurrence, begin: datetime | None) -> Recurrence:
+    """The same, without what is before `begin`."""
+    if begin is None:
+        return recurrence
+    limits = recurrence.limits
+    later = msgspec.structs.replace(limits, starts=max(begin, limits.starts or begin))
+    policies = (recurrence.gap, recurrence.fold)
+    return Recurrence(recurrence.name, recurrence.rule, recurrence.tz, policies, later)
+
+
+def _document(
+    found: Forecast, start: datetime, end: datetime, slots: int, usual: dict[str, Usual]
+) -> dict[str, object]:
+    told: dict[str, object] = msgspec.to_builtins(found)
+    return {"from": start, "to": end, "slots": slots, "durations": usual, **told}
+
+
+def _draw(session: Session, chart: Chart, usual: dict[str, Usual]) -> None:
+    screen, found = session.screen, chart.found
+    screen.say(chart.summary())
+    screen.say("")
+    screen.show(_heat(chart.grid))
+    screen.say(f"hours in {chart.tz}; a full bar is all {chart.slots:,} slots busy for the hour, "
+               "! is waiting for a slot", style="dim")  # fmt: skip
+    if found.pile_ups:
+        screen.say("\npile-ups, the longest waits first", style="bold")
+        screen.show(_pile_ups(found.pile_ups, chart))
+    _tell_durations(session, usual)
+
+
+def _heat(grid: Grid) -> Text:
+    heat = Text("                " + "".join(f"{hour:02} " for hour in range(24)), style="dim")
+    for day in grid.days:
+        heat.append(f"\n{day.date:%a %Y-%m-%d}  ", style="not dim")
+        for cell in day.cells:
+            if cell is None:
+                heat.append("   ")
+                continue
+            level = min(8, int(cell.share * 8 + 0.999)) if cell.due or cell.share else 0
+            bar = _BARS[level] if level else ("." if not cell.due else _BARS[1])
+            heat.append(bar * 2, style=f"not dim {_STYLES[level]}" if level else "dim")
+            heat.append("!" if cell.waited else " ", style="not dim bold red")
+        heat.append(f" {day.due:,} runs", style="dim")
+    return heat
+
+
+def _pile_ups(found: Sequence[PileUp], chart: Chart) -> Table:
+    rows = table("from", "for", "runs that wait", "longest wait",
+                 right=["for", "runs that wait", "longest wait"])  # fmt: skip
+    worst = sorted(found, key=lambda one: -one.waited)
+    for one in worst[:_MOST]:
+        lasts = duration((one.end - one.start).total_seconds())
+        at = one.start.astimezone(zone(chart.tz))
+        rows.add_row(f"{at:%a %Y-%m-%d %H:%M}", lasts, f"{one.runs:,}", duration(one.waited))
+    if len(worst) > _MOST:
+        rows.add_row(f"and {len(worst) - _MOST:,} more")
+    return rows
+
+
+def _tell_durations(session: Session, usual: dict[str, Usual]) -> None:
+    if assumed := [task for task, known in usual.items() if known.source == "assumed"]:
+        names = plain(", ".join(assumed[:_MOST])) + (", ..." if len(assumed) > _MOST else "")
+        each = duration(usual[assumed[0]].seconds)
+        session.screen.note(
+            f"Never measured, taken as {each}: {names}. Say better: --duration TASK=20m"
+        )

@@ -1,0 +1,68 @@
+"""`rota schedules lint`: what will go badly, before it does."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from rota.cli.moments import database_time
+from rota.cli.output import plain, table
+from rota.cli.session import Session, command
+from rota.core.time.lint import Watched, lint
+from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.schedules import ScheduleStatus
+from rota.store.schedules import ScheduleStore, TaskDuration
+
+
+class Measured:
+    """The stored schedules with their occurrences, and how long their tasks took."""
+
+    def __init__(
+        self, watched: list[tuple[ScheduleStatus, Watched]], durations: dict[str, TaskDuration]
+    ) -> None:
+        self.watched = watched
+        self.durations = durations
+
+
+def add_to(group: typer.Typer) -> None:
+    command(group, "lint")(lint_schedules)
+
+
+async def measure(session: Session) -> Measured:
+    namespace = session.app.settings.namespace
+    store = ScheduleStore((await session.app.store()).database)
+    calendars = (await store.calendars()).get(namespace, {})
+    durations = await store.task_durations(namespace)
+
+    def watch(spec: ScheduleSpec) -> Watched:
+        usual = durations.get(spec.task)
+        return Watched(spec, compile_schedule(spec, calendars), usual.p50 if usual else None)
+
+    found = await session.app.schedules.list()
+    return Measured([(status, watch(status.spec)) for status in found], durations)
+
+
+def lint_schedules(
+    session: Session,
+    herd: Annotated[
+        int, typer.Option(min=2, help="So many schedules in the same minute are too many.")
+    ] = 100,
+    strict: Annotated[bool, typer.Option("--strict", help="End with 1 on any warning.")] = False,
+) -> None:
+    """Warn of what will go badly: DST, too many at once, too often for its duration, an end soon."""
+    measured = session.run(measure(session))
+    now = database_time(session)
+    warnings = lint([watched for _, watched in measured.watched], now, herd)
+    if session.screen.as_json:
+        session.screen.json(warnings)
+    elif not warnings:
+        count = len(measured.watched)
+        session.screen.note(f"No warnings about {count:,} schedule{'' if count == 1 else 's'}.")
+    else:
+        rows = table("warning", "message", whole=["warning"])
+        for warning in warnings:
+            rows.add_row(warning.code, plain(warning.message))
+        session.screen.show(rows)
+    if strict and warnings:
+        raise typer.Exit(1)

@@ -1,0 +1,142 @@
+"""`rota schedules`: what fires when; look at it, pause it, run it by hand, delete it."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Annotated, Any
+
+import msgspec
+import typer
+
+from rota.cli.dead import Yes
+from rota.cli.jumps import Previewed, previewed
+from rota.cli.moments import When, database_time, parse_when
+from rota.cli.preview import compiled
+from rota.cli.schedule_views import LedgerRow, ledger_rows, show_schedule, show_schedules
+from rota.cli.session import Session, callback, command
+from rota.cli.times import parse_duration, relative
+from rota.schedules import ScheduleStatus
+from rota.store.schedules import ScheduleStore
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.")]
+
+_NEXT = 5
+_LAST = 10
+
+schedules_app = typer.Typer(help="Schedules: what fires when, what did, and what will.")
+
+
+@callback(schedules_app)
+def root(session: Session) -> None:
+    """Schedules: what fires when, what did, and what will. Without a command: the list."""
+    list_schedules(session)
+
+
+@command(schedules_app, "list")
+def list_schedules(
+    session: Session,
+    task: Annotated[str | None, typer.Option("--task", help="Only of this task.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Only with this tag.")] = None,
+) -> None:
+    """The schedules: their rules in words, when they fire next, how the last time went."""
+    found = [
+        status
+        for status in session.run(session.app.schedules.list())
+        if task in (None, status.task) and (tag is None or tag in status.spec.tags)
+    ]
+    last = {row.schedule: row for row in session.run(latest(session))}
+    if session.screen.as_json:
+        session.screen.json(
+            [{**msgspec.to_builtins(one), "last": last.get(one.name)} for one in found]
+        )
+    else:
+        show_schedules(session.screen, found, last, database_time(session))
+
+
+async def latest(session: Session, name: str | None = None, limit: int = 1) -> list[LedgerRow]:
+    """The newest rows of the ledger, of one schedule or of each."""
+    store = ScheduleStore((await session.app.store()).database)
+    return ledger_rows(await store.latest_occurrences(session.app.settings.namespace, name, limit))
+
+
+@command(schedules_app, "show")
+def show(session: Session, name: Name) -> None:
+    """Everything about a schedule: its rule, its next occurrences, the last ones of its ledger."""
+    status = session.run(session.app.schedules.get(name))
+    now = database_time(session)
+    coming = _coming(session, status, now)
+    last = session.run(latest(session, name, _LAST))
+    if session.screen.as_json:
+        session.screen.json({**msgspec.to_builtins(status), "next": coming, "last": last})
+    else:
+        show_schedule(session.screen, status, coming, last, now)
+
+
+def _coming(session: Session, status: ScheduleStatus, now: datetime) -> list[Previewed]:
+    return previewed(session.run(compiled(session, status.spec)), now, _NEXT)
+
+
+@command(schedules_app, "pause")
+def pause(
+    session: Session,
+    name: Name,
+    until: Annotated[
+        When | None,
+        typer.Option(
+            "--until", metavar="TIME", parser=parse_when,
+            help="When it goes on by itself: 2027-01-31T09:00+01:00, 2027-01-31 (UTC) or +3h.",
+        ),
+    ] = None,
+    length: Annotated[
+        str | None, typer.Option("--for", metavar="DURATION", help="The same as a distance: 2h.")
+    ] = None,
+) -> None:  # fmt: skip
+    """Fire no more occurrences. What runs goes on."""
+    if until is not None and length is not None:
+        raise typer.BadParameter("give one of --until and --for", param_hint="--for")
+    if length is not None:
+        until = When(offset=timedelta(seconds=parse_duration(length)))
+    moment = None
+    if until is not None:
+        now = database_time(session)
+        moment = until.at(now)
+        if moment <= now:
+            raise typer.BadParameter(f"{moment} has passed", param_hint="--until")
+    session.run(session.app.schedules.pause(name, until=moment))
+    told = f" until {moment.isoformat(sep=' ', timespec='seconds')}" if moment else ""
+    _tell(session, f"paused {name}{told}", {"schedule": name, "paused": True, "until": moment})
+
+
+@command(schedules_app, "resume")
+def resume(session: Session, name: Name) -> None:
+    """Go on. The catch-up policy decides about what was due during the pause."""
+    session.run(session.app.schedules.resume(name))
+    _tell(session, f"resumed {name}", {"schedule": name, "paused": False})
+
+
+@command(schedules_app, "trigger")
+def trigger(session: Session, name: Name) -> None:
+    """Run it once now, beside its rule. Says the job's id."""
+    job_id = session.run(session.app.schedules.trigger(name))
+    _tell(session, f"triggered {name}: {job_id}", {"schedule": name, "job_id": job_id})
+
+
+@command(schedules_app, "delete")
+def delete(session: Session, name: Name, yes: Yes = False) -> None:
+    """Delete a schedule. Its ledger and its jobs stay until their retention is over."""
+    if session.screen.as_json and not yes:
+        raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
+    if not yes:
+        status = session.run(session.app.schedules.get(name))
+        coming = relative(status.next_due, database_time(session))
+        question = f"Delete {name} ({status.in_words}; next {coming})?"
+        typer.confirm(question, abort=True, err=True)
+    session.run(session.app.schedules.delete(name))
+    _tell(session, f"deleted {name}", {"schedule": name, "deleted": True})
+
+
+def _tell(session: Session, text: str, document: dict[str, Any]) -> None:
+    if session.screen.as_json:
+        session.screen.json(document)
+    else:
+        session.screen.say(text)

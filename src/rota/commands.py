@@ -1,0 +1,316 @@
+"""Programs as jobs: the task `rota.command`, for crontab entries and whatever isn't Python.
+
+Protocol. A node knows the task only where its operator allows it: who may submit jobs could
+otherwise run programs there. The program gets a process group of its own, and only the environment
+that its job names, on top of a minimal one: never the node's, with its secrets. The job lasts until
+the program has ended and nothing holds its output any more, as under cron. A stop (timeout, cancel,
+shutdown, lost lease) sends SIGTERM to the group, SIGKILL after the grace period, and waits until the
+group is gone: being cancelled again meanwhile changes nothing. If the node itself is killed, its
+programs run on, and another node may start the job again.
+
+Exit code 0 is success. 75 (EX_TEMPFAIL) asks for another try in a minute, as often as the job's
+`max_attempts` allows. Every other code is final: a program that failed is not run twice unasked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import time
+from collections.abc import Coroutine, Mapping, Sequence
+from typing import Any, Literal, TypedDict, TypeVar, cast
+
+from rota.app import App
+from rota.errors import ConfigError, Fatal, JobError
+from rota.model import Retry
+
+__all__ = ["COMMAND_TASK", "CommandFailed", "CommandResult", "enable_commands"]
+
+COMMAND_TASK = "rota.command"
+
+OUTPUT_LIMIT = 64 * 1024  # bytes that are kept of each stream: its beginning and its end
+_TEMPORARY = 75  # EX_TEMPFAIL of sysexits.h
+_TRY_AGAIN_AFTER = 60.0
+_TAIL = 1_500  # characters of standard error in a failure's message
+_LOOK_EVERY = 0.02
+_LAST_WAIT = 1.0  # for the kernel, after SIGKILL
+# What would make an allowed program load other code.
+_LOADER = ("LD_", "DYLD_")
+
+T = TypeVar("T")
+
+
+class CommandFailed(JobError):
+    """A program ended with an exit code other than 0, by a signal, or could not be started."""
+
+    def __init__(self, message: str, exit_code: int) -> None:
+        self.exit_code = exit_code
+        super().__init__(message)
+
+
+class CommandResult(TypedDict):
+    """What is kept of a program that succeeded."""
+
+    exit_code: int
+    stdout: str
+    stderr: str
+
+
+def enable_commands(app: App, allow: Sequence[str] | Literal["any"] = "any") -> None:
+    """Let this app's workers run programs: the jobs of the task ``rota.command``.
+
+    Args:
+        app: whose workers. Enabling it twice changes nothing.
+        allow: ``"any"``, or the programs that may be run, as the jobs name them in `argv`:
+            ``["/usr/local/bin/backup", "pg_dump"]``. With such a list nothing goes through a shell.
+    """
+    if isinstance(allow, str) and allow != "any":
+        raise ConfigError(f'allow must be "any" or a list of programs, not {allow!r}')
+    if COMMAND_TASK in app.tasks:
+        return
+    allowed = None if allow == "any" else frozenset(allow)
+
+    async def command(
+        argv: list[str] | None = None,
+        shell: str | None = None,
+        env: dict[str, str] | None = None,
+        cwd: str | None = None,
+        stdin: str | None = None,
+        user: str | None = None,  # a crontab's; it runs as the worker's own
+    ) -> CommandResult:
+        """Run a program: `argv` as it is, or `shell` through SHELL -c."""
+        environment = {**_base_environment(), **(env or {})}
+        program = _program(argv, shell, environment, allowed)
+        folder = _folder(cwd, environment)
+        return await _run(program, environment, folder, stdin, app.settings.kill_grace)
+
+    app.task(name=COMMAND_TASK, retry=Retry(never_on=(CommandFailed,)))(command)
+
+
+def _base_environment() -> dict[str, str]:
+    return {
+        "PATH": os.environ.get("PATH") or os.defpath,
+        "HOME": os.environ.get("HOME") or "/",
+        "LANG": os.environ.get("LANG") or "C.UTF-8",
+        "SHELL": "/bin/sh",
+    }
+
+
+def _program(
+    argv: list[str] | None,
+    shell: str | None,
+    environment: Mapping[str, str],
+    allowed: frozenset[str] | None,
+) -> list[str]:
+    """What to execute: a whole argument list."""
+    if (argv is None) == (shell is None):
+        raise Fatal(f"{COMMAND_TASK}: give either argv or shell")
+    if shell is not None:
+        if allowed is not None:
+            raise Fatal("this worker runs only the programs that it was given, and no shell")
+        return [environment["SHELL"] or "/bin/sh", "-c", shell]
+    if not argv:
+        raise Fatal(f"{COMMAND_TASK}: argv is empty; its first item is the program")
+    if allowed is None:
+        return argv
+    if argv[0] not in allowed:
+        there = ", ".join(sorted(allowed)) or "none"
+        raise Fatal(f"this worker may not run {argv[0]!r}; allowed: {there}")
+    if loaded := [name for name in environment if name.startswith(_LOADER)]:
+        raise Fatal(f"this worker runs only given programs, so that {loaded[0]} can't be set")
+    # Found by the node's PATH: the job's own could lead to another program of that name.
+    found = shutil.which(argv[0])
+    if found is None:
+        raise _not_started(argv[0], "there is no such program on this worker", 127)
+    return [found, *argv[1:]]
+
+
+def _folder(cwd: str | None, environment: Mapping[str, str]) -> str:
+    """Where it runs: as under cron, at home unless said otherwise."""
+    if cwd is None:
+        home = environment["HOME"]
+        return home if os.path.isdir(home) else "/"
+    if not os.path.isdir(cwd):
+        raise CommandFailed(f"there is no folder {cwd!r} on this worker", 126)
+    return cwd
+
+
+async def _run(
+    program: list[str], environment: dict[str, str], folder: str, stdin: str | None, grace: float
+) -> CommandResult:
+    watch, stopped = await _whole(_start(program, environment, folder, stdin is not None))
+    try:
+        if stopped is not None:
+            raise stopped
+        watch.feed(stdin)
+        await asyncio.shield(watch.ended)
+    except BaseException:
+        await _whole(watch.end_group(grace))
+        raise
+    return _judge(program, watch)
+
+
+async def _start(program: list[str], environment: dict[str, str], folder: str, fed: bool) -> _Watch:
+    try:
+        _, watch = await asyncio.get_running_loop().subprocess_exec(
+            _Watch,
+            *program,
+            env=environment,
+            cwd=folder,
+            stdin=asyncio.subprocess.PIPE if fed else asyncio.subprocess.DEVNULL,
+            start_new_session=True,
+        )
+    except FileNotFoundError:
+        raise _not_started(program[0], "there is no such program on this worker", 127) from None
+    except OSError as error:
+        raise _not_started(program[0], error.strerror or str(error), 126) from None
+    except ValueError as error:  # a NUL, or a name of a variable with =
+        raise Fatal(f"{program[0]!r} can't be started: {error}") from None
+    return watch
+
+
+def _not_started(program: str, reason: str, code: int) -> CommandFailed:
+    return CommandFailed(f"{program!r} could not be started: {reason} (exit code {code})", code)
+
+
+def _judge(program: list[str], watch: _Watch) -> CommandResult:
+    code = watch.exit_code
+    if code == 0:
+        return {"exit_code": 0, "stdout": watch.stdout.text(), "stderr": watch.stderr.text()}
+    said = watch.stderr.text().strip()[-_TAIL:]
+    message = f"`{_shown(program)}` {_how_it_ended(code)}" + (f": {said}" if said else "")
+    if code == _TEMPORARY:
+        raise Retry.after(_TRY_AGAIN_AFTER, message)
+    raise CommandFailed(message, code)
+
+
+def _how_it_ended(code: int) -> str:
+    if code >= 0:
+        return f"ended with exit code {code}"
+    try:
+        return f"was ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"was ended by signal {-code}"
+
+
+def _shown(program: list[str], length: int = 200) -> str:
+    text = program[2] if program[1:2] == ["-c"] else " ".join(program)
+    return text if len(text) <= length else f"{text[: length - 3]}..."
+
+
+class _Output:
+    """The beginning and the end of a stream."""
+
+    def __init__(self) -> None:
+        self._head = bytearray()
+        self._tail = bytearray()
+        self._dropped = 0
+
+    def add(self, data: bytes) -> None:
+        half = OUTPUT_LIMIT // 2
+        room = half - len(self._head)
+        self._head += data[:room]
+        self._tail += data[room:]
+        if len(self._tail) > 2 * half:  # not at every byte: cutting copies
+            self._cut(half)
+
+    def _cut(self, size: int) -> None:
+        over = len(self._tail) - size
+        if over > 0:
+            self._dropped += over
+            del self._tail[:over]
+
+    def text(self) -> str:
+        self._cut(OUTPUT_LIMIT - len(self._head))
+        head, tail = bytes(self._head), bytes(self._tail)
+        if not self._dropped:
+            return _decode(head + tail)
+        return f"{_decode(head)}\n[... {self._dropped:,} bytes left out ...]\n{_decode(tail)}"
+
+
+def _decode(data: bytes) -> str:
+    """Whatever it was, it can be stored: PostgreSQL takes no NUL."""
+    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
+
+
+class _Watch(asyncio.SubprocessProtocol):
+    """One running program, and all that it leaves behind."""
+
+    def __init__(self) -> None:
+        self.stdout, self.stderr = _Output(), _Output()
+        self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._transport: asyncio.SubprocessTransport | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.SubprocessTransport", transport)
+
+    def pipe_data_received(self, fd: int, data: bytes) -> None:
+        (self.stdout if fd == 1 else self.stderr).add(data)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """It was reaped, and nobody holds its output."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    @property
+    def _process(self) -> asyncio.SubprocessTransport:
+        assert self._transport is not None
+        return self._transport
+
+    @property
+    def exit_code(self) -> int:
+        code = self._process.get_returncode()
+        assert code is not None
+        return code
+
+    def feed(self, text: str | None) -> None:
+        if text is not None:
+            pipe: Any = self._process.get_pipe_transport(0)
+            pipe.write(text.encode("utf-8", "surrogateescape"))  # one that isn't read is no error
+            pipe.close()
+
+    async def end_group(self, grace: float) -> None:
+        group = self._process.get_pid()
+        _signal_group(group, signal.SIGTERM)
+        if not await _is_gone(group, grace):
+            _signal_group(group, signal.SIGKILL)
+            await _is_gone(group, _LAST_WAIT)
+        # Also when something that left the group still holds the output.
+        self._process.close()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(asyncio.shield(self.ended), _LAST_WAIT)
+
+
+def _signal_group(group: int, number: int) -> bool:
+    """Whether there is somebody in it."""
+    try:
+        os.killpg(group, number)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # a program that runs as another user
+        pass
+    return True
+
+
+async def _is_gone(group: int, seconds: float) -> bool:
+    end = time.monotonic() + seconds
+    while _signal_group(group, 0):
+        if time.monotonic() >= end:
+            return False
+        await asyncio.sleep(_LOOK_EVERY)
+    return True
+
+
+async def _whole(coroutine: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
+    """Its result, and how we were cancelled meanwhile: a runner cancels again and again."""
+    task = asyncio.ensure_future(coroutine)
+    cancelled: BaseException | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as error:
+            cancelled = error
+    return task.result(), cancelled

@@ -1,0 +1,1 @@
+"""Schedules as files: YAML that is applied, crontabs that are imported."""

@@ -1,0 +1,229 @@
+"""A crontab as schedules of programs.
+
+Read as cron reads it: variables apply to the entries after them; the first ``%`` of a command that
+has no backslash ends it, and what follows is its standard input, with a line break for each further
+one. ``CRON_TZ`` and ``TZ`` set the zone, ``RANDOM_DELAY`` (minutes) spreads. Comments directly above
+an entry become its description.
+
+A schedule's name comes from the command, not from the line: moving an entry, or changing its time,
+keeps its name, so that importing again updates what is there.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from rota.commands import COMMAND_TASK
+from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.zones import zone
+from rota.errors import ConfigError
+from rota.schedules import make_spec
+
+MAX_BYTES = 1_000_000
+_VARIABLE = re.compile(
+    r"""(?:"(?P<double>[^"]+)"|'(?P<single>[^']+)'|(?P<bare>[^\s="'@#]+))\s*=\s*(?P<value>.*)"""
+)
+_QUOTED = re.compile(r"""(?P<quote>["'])(?P<text>.*)(?P=quote)""")
+_MAIL = ("MAILTO", "MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING")
+# The line that editors put above the first entry, in the usual words.
+_HEADING = re.compile(r"m(in)?\w*\s+h(our)?\w*\s+dom\b.*", re.IGNORECASE)
+
+
+class Remark(msgspec.Struct, frozen=True):
+    """Something about a line that a person has to know."""
+
+    line: int
+    message: str
+
+
+class Crontab(msgspec.Struct, frozen=True):
+    """What a crontab turned into."""
+
+    schedules: dict[str, ScheduleSpec]
+    lines: dict[str, int]  # of each schedule
+    warnings: Sequence[Remark]
+    bad: Sequence[Remark]  # lines that can't be imported
+
+
+def read_crontab(
+    text: str, *, with_user: bool = False, tz: str = "UTC", prefix: str = "crontab"
+) -> Crontab:
+    """The entries of a crontab as schedules.
+
+    Args:
+        text: the crontab.
+        with_user: it has a user column, as /etc/crontab and the files of /etc/cron.d.
+        tz: the zone of its times, until it says otherwise.
+        prefix: what the names of the schedules begin with.
+    """
+    zone(tz)
+    reader = _Reader(with_user, tz, prefix)
+    for number, line in enumerate(text.split("\n"), start=1):
+        reader.line(number, line.strip(" \t\r"))
+    warnings = sorted([*reader.warnings, *reader.user_warnings()], key=lambda each: each.line)
+    return Crontab(reader.schedules, reader.lines, warnings, reader.bad)
+
+
+class _Reader:
+    def __init__(self, with_user: bool, tz: str, prefix: str) -> None:
+        self._with_user = with_user
+        self._tz = tz
+        self._prefix = prefix
+        self._spread = 0.0
+        self._env: dict[str, str] = {}
+        self._comments: list[str] = []
+        self._names: Counter[str] = Counter()
+        self._users: dict[str, int] = {}  # with the line of the first entry
+        self.schedules: dict[str, ScheduleSpec] = {}
+        self.lines: dict[str, int] = {}
+        self.warnings: list[Remark] = []
+        self.bad: list[Remark] = []
+
+    def line(self, number: int, line: str) -> None:
+        if line.startswith("#"):
+            self._comments.append(line.lstrip("#").strip())
+            return
+        if line:
+            try:
+                self._statement(number, line)
+            except ConfigError as error:
+                self.bad.append(Remark(number, str(error)))
+        self._comments.clear()
+
+    def _statement(self, number: int, line: str) -> None:
+        if (variable := _read_variable(line)) is not None:
+            self._set(number, *variable)
+        elif line.lower().split(maxsplit=1)[0] == "@reboot":
+            message = "@reboot is left out: a cluster has no such moment"
+            self.warnings.append(Remark(number, message))
+        else:
+            self._entry(number, line)
+
+    def _set(self, number: int, name: str, value: str) -> None:
+        if name in _MAIL:
+            if value and name == "MAILTO":
+                kept = "Rota sends no mail: a job keeps its output, see `rota jobs show`"
+                self.warnings.append(Remark(number, f"MAILTO={value} is left out: {kept}"))
+        elif name == "RANDOM_DELAY":
+            if not value.isdecimal() or not 0 <= int(value) <= 1440:
+                raise ConfigError(f"RANDOM_DELAY={value} is not in 0 to 1440 minutes")
+            self._spread = int(value) * 60.0
+        elif name in ("CRON_TZ", "TZ"):
+            try:
+                self._tz = zone(value).key
+            except ConfigError as error:
+                raise ConfigError(f"{name}={value}: {str(error).removeprefix('tz: ')}") from None
+            if name == "TZ":
+                self._env[name] = value
+        else:
+            self._env[name] = value
+
+    def _entry(self, number: int, line: str) -> None:
+        expression, rest = _split(line, 1 if line.startswith("@") else 5)
+        user = None
+        if self._with_user:
+            user, rest = _split(rest, 1)
+        if not expression or not rest:
+            wanted = "a time, a user and a command" if self._with_user else "a time and a command"
+            raise ConfigError(f"{line[:60]!r} is not an entry: write {wanted}")
+        command, stdin = _split_percent(rest)
+        if not command.strip():
+            raise ConfigError("the entry has no command")
+        name = self._name(user, rest)
+        spec = make_spec(
+            name,
+            COMMAND_TASK,
+            cron=expression,
+            tz=self._tz,
+            spread=self._spread,
+            payload=self._payload(command, stdin, user),
+            description=self._description(),
+        )
+        compile_schedule(spec)
+        self.schedules[name] = spec
+        self.lines[name] = number
+        if user is not None:
+            self._users.setdefault(user, number)
+
+    def user_warnings(self) -> list[Remark]:
+        said = "is noted, but the command runs as the worker's own user"
+        return [Remark(line, f"user {user} {said}") for user, line in self._users.items()]
+
+    def _payload(self, command: str, stdin: str | None, user: str | None) -> dict[str, Any]:
+        payload: dict[str, Any] = {"shell": command}
+        if self._env:
+            payload["env"] = dict(self._env)
+        if stdin is not None:
+            payload["stdin"] = stdin
+        if user is not None:
+            payload["user"] = user
+        return payload
+
+    def _description(self) -> str:
+        said = [line for line in self._comments if line and not _HEADING.fullmatch(line)]
+        return "\n".join(said)[:1000]
+
+    def _name(self, user: str | None, command: str) -> str:
+        digest = hashlib.blake2b(f"{user or ''}\0{command}".encode(), digest_size=4).hexdigest()
+        base = f"{self._prefix}-{_program(command)}-{digest}"
+        self._names[base] += 1
+        count = self._names[base]
+        return base if count == 1 else f"{base}-{count}"
+
+
+def _read_variable(line: str) -> tuple[str, str] | None:
+    """The name and value of a line such as ``NAME = "value"``; None if it is none."""
+    found = _VARIABLE.fullmatch(line)
+    if found is None:
+        return None
+    name = found["double"] or found["single"] or found["bare"]
+    value = found["value"].strip()
+    if value[:1] in ("'", '"'):
+        quoted = _QUOTED.fullmatch(value)
+        if quoted is None or quoted["quote"] in quoted["text"]:
+            raise ConfigError(f"{name}: the quotes of {value!r} don't match")
+        value = quoted["text"]
+    return name, value
+
+
+def _split(text: str, fields: int) -> tuple[str, str]:
+    """The first so many fields, and the rest."""
+    parts = text.split(None, fields)
+    if len(parts) <= fields:
+        return "", ""
+    return " ".join(parts[:fields]), parts[fields]
+
+
+def _split_percent(text: str) -> tuple[str, str | None]:
+    """The command and its standard input, if it has one."""
+    command, percent, rest = _until_percent(text)
+    if not percent:
+        return command, None
+    lines = []
+    while percent:
+        line, percent, rest = _until_percent(rest)
+        lines.append(line)
+    stdin = "\n".join(lines)
+    return command, stdin if not stdin or stdin.endswith("\n") else f"{stdin}\n"
+
+
+def _until_percent(text: str) -> tuple[str, str, str]:
+    found = re.search(r"(?<!\\)%", text)
+    end = len(text) if found is None else found.start()
+    return text[:end].replace("\\%", "%"), text[end : end + 1], text[end + 1 :]
+
+
+def _program(command: str) -> str:
+    """What a person would call it: the program's own name, for the schedule's."""
+    words = re.split(r"\s+", command.split("%", 1)[0].strip())
+    if words[0] == "cd" and "&&" in words:
+        words = words[words.index("&&") + 1 :] or words
+    plain = [word for word in words if "=" not in word] or words
+    name = re.sub(r"[^A-Za-z0-9]+", "-", plain[0].rpartition("/")[2]).strip("-").lower()
+    return name[:40] or "command"

@@ -1,0 +1,415 @@
+"""Schedules and calendars in YAML.
+
+    schedules:
+      nightly-report:
+        task: report_stock
+        cron: "30 2 * * *"
+        tz: Europe/Paris
+        catch_up: {latest: 1h}
+    calendars:
+      company-holidays: {dates: [2026-12-24], weekdays: [sat, sun]}
+
+A file is read as a whole: everything that is wrong with it is said at once, each with its line and
+field, and then nothing of it is used. What is read here has been compiled, so that it will fire.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from rota.core.arguments import Limits, encode_payload
+from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, calendar_from_ics
+from rota.core.time.interval import seconds_of
+from rota.core.time.schedule import CatchUp, ScheduleSpec, compile_schedule
+from rota.errors import ConfigError, SubmitError
+from rota.files.yaml_nodes import MAX_BYTES, Place, Problems, Value, read_document
+from rota.schedules import make_spec
+from rota.task import SubmitOptions
+
+T = TypeVar("T")
+
+RULES = ("cron", "every", "calendar", "rrule")
+_HOLIDAY_YEARS = range(2020, 2051)  # fixed, so that a file means the same next year
+_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_DEFAULT_LIMITS = Limits(1_000_000, 64)
+_OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
+# How the messages of the rules begin, which say what was written.
+_RULE_PREFIX = re.compile(r"(cron|calendar rule|rrule) (?:'.*?'|\".*?\")(?::)? (.*)", re.DOTALL)
+
+
+class Source(msgspec.Struct, frozen=True):
+    """A file to read: how it is called in messages, and its content."""
+
+    name: str
+    content: bytes
+    folder: Path = Path()
+
+    @classmethod
+    def read(cls, path: Path) -> Source:
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(f"{path} can't be read: {error.strerror}") from None
+        return cls(str(path), content, path.parent)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """What a set of files asks for, and where it says so."""
+
+    schedules: dict[str, ScheduleSpec]
+    calendars: dict[str, NamedCalendar]
+    places: dict[str, Place]
+
+
+def read_schedules(
+    sources: Iterable[Source],
+    known: Mapping[str, NamedCalendar] | None = None,
+    limits: Limits = _DEFAULT_LIMITS,
+) -> Wanted:
+    """What the files say. A `ConfigError` has a line for each thing that is wrong with any of them.
+
+    Args:
+        sources: the files.
+        known: calendars that are already in the database.
+        limits: of a payload.
+    """
+    problems = Problems()
+    sections: dict[str, list[tuple[Source, str, Value]]] = {"schedules": [], "calendars": []}
+    for source in sources:
+        root = read_document(source.name, source.content, problems)
+        top = root.entries(sections) if root is not None else {}
+        for section in sections:
+            if section in top:
+                named = top[section].entries().items()
+                sections[section].extend((source, name, value) for name, value in named)
+    wanted = Wanted({}, {}, {})
+    for source, name, value in _once(sections["calendars"]):
+        wanted.calendars[name] = _calendar(name, value, source.folder)
+    calendars = {**(known or {}), **wanted.calendars}
+    for _, name, value in _once(sections["schedules"]):
+        spec = _Reader(name, value, calendars, limits).read()
+        wanted.places[name] = (value.key or value).place
+        if spec is not None:
+            wanted.schedules[name] = spec
+    problems.raise_if_any()
+    return wanted
+
+
+def _once(found: Sequence[tuple[Source, str, Value]]) -> Iterable[tuple[Source, str, Value]]:
+    first: dict[str, Value] = {}
+    for source, name, value in found:
+        if name in first:
+            (value.key or value).wrong(f"is also in {first[name].place}")
+        else:
+            first[name] = value
+            yield source, name, value
+
+
+# -- values
+
+
+def _text(value: Value) -> str | None:
+    return value.text()
+
+
+def _duration(value: Value) -> float | None:
+    text = value.text()
+    return None if text is None else seconds_of(text, _last(value))
+
+
+def _whole(value: Value) -> int | None:
+    number = value.data()
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ConfigError(f"must be a whole number, not {_shown(number)}")
+    return number
+
+
+def _boolean(value: Value) -> bool | None:
+    found = value.data()
+    if not isinstance(found, bool):
+        raise ConfigError(f"must be true or false, not {_shown(found)}")
+    return found
+
+
+def _moment(value: Value) -> datetime | None:
+    text = value.text()
+    try:
+        return None if text is None else datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a time; write 2027-01-31T09:00:00+01:00") from None
+
+
+def _names(value: Value) -> tuple[str, ...] | None:
+    return tuple(text for each in value.items() if (text := each.text()) is not None)
+
+
+def _catch_up(value: Value) -> CatchUp | None:
+    if not value.is_mapping:
+        match value.text():
+            case None:
+                return None
+            case ("none" | "latest" | "all") as kind:
+                return CatchUp(kind)
+            case other:
+                raise ConfigError(f"{other!r} is none of none, latest, all, {{latest: 1h}}")
+    entries = value.entries(("latest", "all"))
+    if len(entries) != 1:
+        raise ConfigError("write {latest: 1h} or {all: 6h}")
+    [(name, within)] = entries.items()
+    seconds = _converted(within, _duration)
+    return None if seconds is None else CatchUp("latest" if name == "latest" else "all", seconds)
+
+
+def _options(value: Value) -> dict[str, Any] | None:
+    chosen: dict[str, Any] = {}
+    for name, inner in value.entries(_OPTIONS).items():
+        read: Callable[[Value], Any] = _OPTION_READERS[name]
+        found = _converted(inner, read)
+        if found is not None:
+            try:
+                SubmitOptions.checked(**{name: found})
+            except (SubmitError, ConfigError) as error:
+                inner.wrong(str(error))
+            chosen[name] = list(found) if isinstance(found, tuple) else found
+    return chosen
+
+
+_OPTION_READERS: dict[str, Callable[[Value], Any]] = {
+    "queue": _text, "priority": _whole, "needs": _names, "timeout": _duration,
+    "max_attempts": _whole, "tags": _names,
+}  # fmt: skip
+
+_READERS: dict[str, Callable[[Value], Any]] = {
+    "task": _text, "cron": _text, "every": _duration, "calendar": _text, "rrule": _text,
+    "anchor": _moment, "tz": _text, "gap": _text, "fold": _text, "payload": Value.data,
+    "options": _options, "overlap": _text, "max_queued": _whole, "drop": _text,
+    "max_running": _whole, "catch_up": _catch_up, "starts": _moment, "ends": _moment,
+    "max_occurrences": _whole, "jitter": _duration, "spread": _duration, "exclude": _names,
+    "include": _names, "description": _text, "tags": _names, "paused": _boolean,
+}  # fmt: skip
+FIELDS = tuple(_READERS)
+_NEEDED = ("task", *RULES)  # those can't be left empty
+
+
+def _converted(value: Value, read: Callable[[Value], Any]) -> Any:
+    """What it says, or None with a complaint."""
+    try:
+        return read(value)
+    except ConfigError as error:
+        value.wrong(str(error).removeprefix(f"{_last(value)}: "))
+        return None
+
+
+def _last(value: Value) -> str:
+    return value.path.rpartition(".")[2]
+
+
+def _shown(value: Any) -> str:
+    return msgspec.json.encode(value).decode()[:60]
+
+
+# -- a schedule
+
+
+class _Reader:
+    """One schedule of a file."""
+
+    def __init__(
+        self, name: str, value: Value, calendars: Mapping[str, NamedCalendar], limits: Limits
+    ) -> None:
+        self._name = name
+        self._whole = value.key or value
+        self._fields = value.entries(FIELDS)
+        self._is_mapping = value.is_mapping
+        self._calendars = calendars
+        self._limits = limits
+        self._sound = True
+
+    def read(self) -> ScheduleSpec | None:
+        if not self._is_mapping:
+            self._whole.wrong("must be a mapping with its task and its rule")
+            return None
+        given = {
+            name: _converted(value, _READERS[name])
+            for name, value in self._fields.items()
+            if name in _NEEDED or (name in _READERS and not value.is_null)
+        }
+        self._check_parts(given)
+        found = {name: value for name, value in given.items() if value is not None}
+        if "starts" in given and "starts" not in found:
+            found.pop("max_occurrences", None)
+        spec = self._spec(found)
+        if spec is not None and any(rule in found for rule in RULES):
+            self._compile(spec)
+        return spec
+
+    def _check_parts(self, given: dict[str, Any]) -> None:
+        if "task" not in given:
+            self._whole.wrong("task is missing: the name of the task to run")
+        rules = [rule for rule in RULES if rule in given]
+        if not rules:
+            self._whole.wrong(f"has no rule: write one of {', '.join(RULES)}")
+        for extra in rules[1:]:
+            self._fields[extra].wrong(f"there is {rules[0]} already; a schedule has one rule")
+            given[extra] = None
+        if "anchor" in given and "every" not in rules:
+            self._fields["anchor"].wrong("goes with every")
+        if (payload := given.get("payload")) is not None:
+            self._check_payload(payload)
+
+    def _check_payload(self, payload: Any) -> None:
+        if not isinstance(payload, dict):
+            self._fields["payload"].wrong("must be a mapping of argument names and values")
+            return
+        try:
+            encode_payload(payload, self._limits, self._name)
+        except SubmitError as error:
+            self._fields["payload"].wrong(str(error).removeprefix(f"task {self._name!r}: "))
+
+    def _spec(self, found: dict[str, Any]) -> ScheduleSpec | None:
+        """Leaves out one wrong field after the other, so that each is found."""
+        rest = dict(found)
+        while True:
+            parts = {"task": "?", **rest}
+            if not any(rule in rest for rule in RULES):
+                parts = {**parts, "cron": "0 0 * * *"}
+                parts.pop("anchor", None)
+            try:
+                return make_spec(self._name, **parts)
+            except ConfigError as error:
+                field = self._tell(error)
+                if field not in rest:
+                    return None
+                del rest[field]
+
+    def _compile(self, spec: ScheduleSpec) -> None:
+        try:
+            compile_schedule(spec, self._calendars)
+        except ConfigError as error:
+            self._tell(error)
+
+    def _tell(self, error: ConfigError) -> str | None:
+        """Complain where it is; the field's name."""
+        text = str(error)
+        if rule := _RULE_PREFIX.fullmatch(text):
+            field, message = rule[1].partition(" ")[0], rule[2]
+        else:
+            head, _, message = text.partition(": ")
+            field, _, part = head.partition(".")
+            message = f"{part}: {message}" if part else message
+        if field in self._fields:
+            self._fields[field].wrong(message)
+            return field
+        self._whole.wrong(message if field == "name" else text)
+        return None
+
+
+# -- a calendar
+
+
+def _calendar(name: str, value: Value, folder: Path) -> NamedCalendar:
+    """Its days from all that it names. A broken one is complained about, and empty."""
+    entries = value.entries(("dates", "ranges", "weekdays", "ics", "holidays", "description"))
+    made = list(_made(name, entries, folder))
+    dates = frozenset(_each(entries, "dates", _date)).union(*(part.dates for part in made))
+    ranges = {*_each(entries, "ranges", _range), *(r for part in made for r in part.ranges)}
+    description = _converted(entries["description"], _text) if "description" in entries else ""
+    return NamedCalendar(
+        name=name,
+        dates=dates,
+        ranges=tuple(sorted(ranges)),
+        weekdays=frozenset(_each(entries, "weekdays", _weekday)),
+        description=description or "",
+    )
+
+
+def _each(entries: dict[str, Value], name: str, read: Callable[[Value], T | None]) -> list[T]:
+    """What the items of a list say, without those that are complained about."""
+    items = entries[name].items() if name in entries else ()
+    found = [_converted(item, read) for item in items]
+    return [value for value in found if value is not None]
+
+
+def _made(name: str, entries: dict[str, Value], folder: Path) -> Iterable[NamedCalendar]:
+    yield from _each(entries, "ics", lambda value: _from_ics(name, value, folder))
+    if "holidays" in entries:
+        made = _converted(entries["holidays"], lambda value: _from_holidays(name, value))
+        if made is not None:
+            yield made
+
+
+def _from_ics(name: str, value: Value, folder: Path) -> NamedCalendar | None:
+    path = value.text()
+    if path is None:
+        return None
+    content = Source.read(folder / path).content
+    if len(content) > MAX_BYTES:
+        raise ConfigError(f"{path} has over {MAX_BYTES:,} bytes")
+    try:
+        return calendar_from_ics(name, content.decode("utf-8-sig"))
+    except UnicodeDecodeError:
+        raise ConfigError(f"{path} is not UTF-8 text") from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {_without_name(name, error)}") from None
+
+
+def _from_holidays(name: str, value: Value) -> NamedCalendar | None:
+    years: set[int] = set()
+    subdivision: str | None = None
+    if value.is_mapping:
+        parts = value.entries(("country", "subdivision", "years"))
+        if "country" not in parts:
+            raise ConfigError("country is missing, such as DE")
+        country = parts["country"].text()
+        subdivision = parts["subdivision"].text() if "subdivision" in parts else None
+        years.update(_each(parts, "years", _whole))
+    else:
+        country = value.text()
+    if country is None:
+        return None
+    try:
+        return calendar_from_holidays(name, country, years or _HOLIDAY_YEARS, subdivision)
+    except ConfigError as error:
+        raise ConfigError(_without_name(name, error)) from None
+
+
+def _without_name(name: str, error: ConfigError) -> str:
+    return str(error).removeprefix(f"calendar {name!r}: ")
+
+
+def _date(value: Value) -> date | None:
+    text = value.text()
+    try:
+        return None if text is None else date.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(f"{text!r} is not a day; write 2026-12-24") from None
+
+
+def _range(value: Value) -> tuple[date, date] | None:
+    days = [_converted(each, _date) for each in value.items()]
+    if len(days) != 2:
+        raise ConfigError("write a first and a last day: [2026-12-28, 2027-01-01]")
+    first, last = days
+    if first is None or last is None:
+        return None
+    if last < first:
+        raise ConfigError(f"{first} to {last} runs backwards")
+    return first, last
+
+
+def _weekday(value: Value) -> int | None:
+    text = value.text()
+    if text is None:
+        return None
+    short = text.lower()[:3]
+    full = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+    if short not in _WEEKDAYS or not full[_WEEKDAYS.index(short)].startswith(text.lower()):
+        raise ConfigError(f"{text!r} is not a weekday; there are {', '.join(_WEEKDAYS)}")
+    return _WEEKDAYS.index(short)
