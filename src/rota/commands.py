@@ -252,6 +252,7 @@ class _Watch(asyncio.SubprocessProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It was reaped, and nobody holds its output."""
+        self._process.close()
         if not self.ended.done():
             self.ended.set_result(None)
 

@@ -20,6 +20,7 @@ from rota.cli import (
     queues,
     run,
     schedule_create,
+    schedule_files,
     schedule_lint,
     submit,
 )
@@ -77,7 +78,7 @@ jobs.add_to(jobs_group)
 dead.add_to(jobs_group)
 cli.add_typer(queues.group, name="queues")
 cli.add_typer(schedules_app, name="schedules")
-for part in (schedule_create, ledger, preview, schedule_lint, forecasts):
+for part in (schedule_create, schedule_files, ledger, preview, schedule_lint, forecasts):
     part.add_to(schedules_app)
 nodes.add_to(cli)
 

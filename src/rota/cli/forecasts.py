@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from math import ceil
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -24,7 +25,7 @@ from rota.core.time.zones import zone
 from rota.errors import ConfigError
 
 _HOUR = 3600.0
-_BARS = " ▁▂▃▄▅▆▇█"
+_BARS = "·▁▂▃▄▅▆▇█"
 _STYLES = ("dim", "green", "green", "green", "green", "yellow", "yellow", "red", "red")
 _MOST = 10
 
@@ -159,9 +160,8 @@ def _heat(grid: Grid) -> Text:
             if cell is None:
                 heat.append("   ")
                 continue
-            level = min(8, int(cell.share * 8 + 0.999)) if cell.due or cell.share else 0
-            bar = _BARS[level] if level else ("." if not cell.due else _BARS[1])
-            heat.append(bar * 2, style=f"not dim {_STYLES[level]}" if level else "dim")
+            level = min(8, ceil(cell.share * 8)) or (1 if cell.due else 0)
+            heat.append(_BARS[level] * 2, style=f"not dim {_STYLES[level]}" if level else "dim")
             heat.append("!" if cell.waited else " ", style="not dim bold red")
         heat.append(f" {day.due:,} runs", style="dim")
     return heat

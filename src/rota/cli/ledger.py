@@ -83,7 +83,7 @@ def audit(
     end: To = None,
 ) -> None:
     """Compare the ledger with what the rules say (the last week). Ends with 1 if they differ."""
-    begin, close = stretch(session, first, end, ("-7d", "now"))
+    begin, close = stretch(session, first, end, ("-7d", "+1h"))
 
     async def all_of_them() -> list[Audit]:
         schedules = session.app.schedules

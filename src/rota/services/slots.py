@@ -51,6 +51,12 @@ class _Places:
         # its jobs are long.
         self.size = self.runner.capacity() + min(self._ahead, int(self.rate * 0.02))
 
+    def startable(self, limit: int) -> int:
+        """In a second: the free places, and by Little's law those that come free."""
+        busy = len(self.running)
+        coming = limit if not busy else min(int(self.size * self.rate / busy), limit)
+        return self.size - busy + coming
+
 
 class Slots:
     def __init__(self, settings: Settings, begin: Begin) -> None:
@@ -73,10 +79,8 @@ class Slots:
         return demand - len(self._suspects)
 
     def early_allowance(self) -> int:
-        """How many jobs may be held for their moment: what could start within a second."""
-        return sum(
-            p.size + min(int(p.rate), self._settings.prefetch) for p in self._places.values()
-        )
+        """How many jobs may be held for their moment: about what could start within a second."""
+        return sum(places.startable(self._settings.prefetch) for places in self._places.values())
 
     def worth_claiming(self) -> int:
         """A claim for fewer than this would be more work than it brings."""

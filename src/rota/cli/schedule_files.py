@@ -1,0 +1,217 @@
+"""`rota schedules apply|import`: schedules from files and crontabs, shown as a difference first."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import msgspec
+import typer
+from rich.text import Text
+
+from rota.cli.dead import Yes
+from rota.cli.output import Screen, plain
+from rota.cli.session import Session, command
+from rota.errors import ConfigError
+from rota.files import changes as changing
+from rota.files.changes import Action, Change, FieldChange, Present, difference
+from rota.files.crontab import MAX_BYTES, Crontab, read_crontab
+from rota.files.yaml_schedules import Source, Wanted, read_schedules
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
+
+# The mark, its style, and the words for so many of them before and after.
+_MARKS: dict[Action, tuple[str, str, str, str]] = {
+    "create": ("+", "green", "to create", "created"),
+    "update": ("~", "yellow", "to update", "updated"),
+    "delete": ("-", "red", "to delete", "deleted"),
+    "unchanged": ("=", "dim", "unchanged", "unchanged"),
+}
+_LONGEST = 160
+
+
+def add_to(group: typer.Typer) -> None:
+    command(group, "apply")(apply)
+    command(group, "import")(import_crontab)
+
+
+def apply(
+    session: Session,
+    files: Annotated[
+        list[str], typer.Argument(metavar="FILE", help="YAML; - is standard input. Repeatable.")
+    ],
+    prune: Annotated[
+        bool,
+        typer.Option(
+            "--prune",
+            help="Delete the schedules that came from files and are in none of these any more.",
+        ),
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Bring the database to what YAML files say: show the difference, ask, apply.
+
+    A file with a mistake changes nothing. Applying it again changes nothing either.
+    """
+    present = session.run(Present.of(session.app))
+    sources = [_source(name) for name in files]
+    wanted = read_schedules(sources, present.calendars, session.app.limits)
+    _check_owners(present, wanted)
+    found = difference(present, wanted.schedules, wanted.calendars, prune="file" if prune else None)
+    apply_it = not dry_run and _is_something(found)
+    if session.screen.as_json and apply_it and not yes:
+        raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
+    if not session.screen.as_json:
+        _show(session.screen, found)
+        if apply_it and not yes:
+            typer.confirm("Apply?", abort=True, err=True)
+    if apply_it:
+        made = changing.apply(session.app, found, wanted.schedules, wanted.calendars, source="file")
+        session.run(made)
+    _tell(session.screen, found, apply_it)
+
+
+def _source(name: str) -> Source:
+    if name == "-":
+        return Source("<stdin>", _stdin())
+    return Source.read(Path(name))
+
+
+def _stdin() -> bytes:
+    return sys.stdin.buffer.read(MAX_BYTES + 1)
+
+
+def _check_owners(present: Present, wanted: Wanted) -> None:
+    """What the code declares would be put back by the next node that starts."""
+    declared = [
+        f"{wanted.places[name]}: schedules.{name}: is declared in code; change it there, or give "
+        "this one another name"
+        for name in wanted.schedules
+        if name in present.schedules and present.schedules[name].source == "code"
+    ]
+    if declared:
+        raise ConfigError("\n".join(declared))
+
+
+def import_crontab(
+    session: Session,
+    crontab: Annotated[
+        str, typer.Argument(metavar="CRONTAB", help="The file; - is standard input.")
+    ],
+    user: Annotated[
+        bool, typer.Option("--user", help="A user's, without a user column. The default.")
+    ] = False,
+    system: Annotated[
+        bool, typer.Option("--system", help="With a user column, as /etc/crontab has it.")
+    ] = False,
+    tz: Annotated[
+        str, typer.Option(metavar="ZONE", help="Of its times, until it says CRON_TZ.")
+    ] = "UTC",
+    prefix: Annotated[
+        str, typer.Option(metavar="NAME", help="What the schedules' names begin with.")
+    ] = "crontab",
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Import the others if a line can't be.")
+    ] = False,
+    dry_run: DryRun = False,
+) -> None:
+    """Turn a crontab into schedules that run its commands on workers with --allow-commands.
+
+    Importing it again changes only what has changed in it.
+    """
+    if user and system:
+        raise typer.BadParameter("give --user or --system, not both", param_hint="--system")
+    read = read_crontab(_crontab_text(crontab), with_user=system, tz=tz, prefix=prefix)
+    found = difference(session.run(Present.of(session.app)), read.schedules)
+    refused = bool(read.bad) and not skip_bad
+    apply_it = not dry_run and not refused and _is_something(found)
+    if not session.screen.as_json:
+        _show(session.screen, found, read.lines)
+        _show_remarks(session.screen, read)
+    if apply_it:
+        session.run(changing.apply(session.app, found, read.schedules, source="crontab"))
+    remarks = {"warnings": read.warnings, "bad": read.bad}
+    _tell(session.screen, found, apply_it, read.lines, **remarks)
+    if refused:
+        session.screen.note("Nothing was imported: mend those lines, or use --skip-bad.")
+        raise typer.Exit(1)
+    if apply_it:
+        session.screen.note("They run on workers that were started with --allow-commands.")
+
+
+def _crontab_text(name: str) -> str:
+    try:
+        content = _stdin() if name == "-" else Source.read(Path(name)).content
+        if len(content) > MAX_BYTES:
+            raise ConfigError(f"{name} has over {MAX_BYTES:,} bytes")
+        text = content.decode()
+    except UnicodeDecodeError:
+        raise ConfigError(f"{name} is not UTF-8 text") from None
+    if "\0" in text:
+        raise ConfigError(f"{name} has NUL characters: it is no crontab")
+    return text
+
+
+# -- what is shown
+
+
+def _is_something(found: Sequence[Change]) -> bool:
+    return any(change.action != "unchanged" for change in found)
+
+
+def _show(screen: Screen, found: Sequence[Change], lines: dict[str, int] | None = None) -> None:
+    for change in found:
+        mark, style, *_ = _MARKS[change.action]
+        kind = "" if change.kind == "schedule" else f"{change.kind} "
+        line = f" (line {lines[change.name]})" if lines and change.name in lines else ""
+        screen.say(Text(f"{mark} {change.action} {kind}{plain(change.name)}{line}", style=style))
+        for field in change.fields:
+            screen.say(f"    {field.field}: {_said(change, field)}")
+
+
+def _said(change: Change, field: FieldChange) -> str:
+    if change.action == "create":
+        return _shown(field.new)
+    return f"{_shown(field.old)} → {_shown(field.new)}"
+
+
+def _shown(value: Any) -> str:
+    if value is None:
+        return "(default)"
+    text = value if isinstance(value, str) else msgspec.json.encode(value).decode()
+    text = text.replace("\n", "⏎")
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
+
+
+def _show_remarks(screen: Screen, read: Crontab) -> None:
+    for remark in read.warnings:
+        screen.say(Text(f"! line {remark.line}: {plain(remark.message)}", style="yellow"))
+    for remark in read.bad:
+        screen.say(Text(f"x line {remark.line}: {plain(remark.message)}", style="bold red"))
+
+
+def _tell(
+    screen: Screen,
+    found: Sequence[Change],
+    applied: bool,
+    lines: dict[str, int] | None = None,
+    **remarks: Any,
+) -> None:
+    if screen.as_json:
+        listed = [msgspec.to_builtins(change) for change in found]
+        for change in listed:
+            if lines is not None:
+                change["line"] = lines.get(change["name"])
+        screen.json({"applied": applied, "changes": listed, **remarks})
+        return
+    counts = Counter(change.action for change in found)
+    said = [
+        f"{counts[action]} {words[3 if applied else 2]}"
+        for action, words in _MARKS.items()
+        if counts[action]
+    ]
+    screen.say(", ".join(said) or "nothing there")
