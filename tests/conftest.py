@@ -26,7 +26,7 @@ hypothesis.settings.load_profile("rota")
 
 _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",
-    "task", "effect",
+    "task", "effect", "schedule", "occurrence", "gate", "calendar", "event",
 )  # fmt: skip
 
 

@@ -111,7 +111,7 @@ async def test_a_task_that_lives_elsewhere_is_submitted_by_name_with_its_registe
 
 async def register(app, name, *, queue="default", needs="", priority=0, max_attempts=5) -> None:
     store = WorkStore((await app.store()).database)
-    columns = [[name], [queue], [needs], [priority], [1], [max_attempts], [None]]
+    columns = [[name], [queue], [needs], [priority], [1], [max_attempts], [None], [None], [None]]
     await store.register_tasks("default", columns)
 
 

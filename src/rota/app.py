@@ -13,7 +13,7 @@ import msgspec
 
 from rota.config import Settings
 from rota.context import Context, SyncContext
-from rota.control import Jobs, Nodes, Queues
+from rota.control import Events, Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
 from rota.core.time.schedule import compile_schedule
 from rota.entropy import new_id, new_ids
@@ -74,6 +74,7 @@ class App:
         self.queues = Queues(self)
         self.nodes = Nodes(self)
         self.schedules = Schedules(self)
+        self.events = Events(self)
         self._opened: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = (
             weakref.WeakKeyDictionary()
         )
@@ -103,6 +104,8 @@ class App:
         retry: Retry | None = None,
         timeout: float | None = None,
         runner: RunnerName | None = None,
+        expected: float | None = None,
+        deadline: float | None = None,
     ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
@@ -118,6 +121,8 @@ class App:
         retry: Retry | None = None,
         timeout: float | None = None,
         runner: RunnerName | None = None,
+        expected: float | None = None,
+        deadline: float | None = None,
     ) -> Any:
         """Register a function or coroutine function as a task.
 
@@ -130,6 +135,8 @@ class App:
             retry: when and how often a failed attempt is repeated.
             timeout: seconds that an attempt may take before it is stopped.
             runner: ``loop`` for coroutines, ``process`` (the default) or ``thread`` for functions.
+            expected: seconds that a run should take; a longer one is an event. Learned if not given.
+            deadline: seconds after its due time by which a job should have ended; else an event.
         """
         options = TaskOptions(
             queue=queue,
@@ -139,6 +146,8 @@ class App:
             retry=retry or Retry(),
             timeout=timeout,
             runner=runner,
+            expected=expected,
+            deadline=deadline,
         )
         if function is not None:
             return self._register(function, name, options)

@@ -52,6 +52,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 2000  # claimed ahead of a free slot, at the very most
     grace: float = 30.0  # what a shutdown leaves running jobs to end by themselves
     kill_grace: float = 5.0  # between asking a handler to stop and making it stop
+    late_after: float = 60.0  # an occurrence that starts later than this is an event
     max_crashes: int = 3  # a job that took its process down this often is quarantined
 
     allow_commands: bool = False  # run programs: the jobs of the task rota.command

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -10,6 +11,7 @@ from rota.config import check_name
 from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, NotFound
 from rota.model import Job, NodeStatus, QueueStatus, State
+from rota.store.events import Event, EventStore
 
 if TYPE_CHECKING:
     from rota.app import App
@@ -162,3 +164,17 @@ class Nodes:
         """The live nodes; with `ended`, also those that stopped or died within the last day."""
         store = await self._app.store()
         return await store.list_nodes(self._app.settings.namespace, ended=ended)
+
+
+class Events:
+    """`app.events`: what people should hear of."""
+
+    def __init__(self, app: App) -> None:
+        self._app = app
+
+    async def list(
+        self, *, kind: str | None = None, since: datetime | None = None, limit: int = 100
+    ) -> list[Event]:
+        """The newest first. Kinds: ``slow``, ``late``, ``deadline_missed``."""
+        store = EventStore((await self._app.store()).database)
+        return await store.list(self._app.settings.namespace, kind, since, limit)

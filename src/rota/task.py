@@ -35,6 +35,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     retry: Retry = msgspec.field(default_factory=Retry)
     timeout: float | None = None
     runner: RunnerName | None = None
+    expected: float | None = None
+    deadline: float | None = None
 
     def __post_init__(self) -> None:
         check_name("queue", self.queue)
@@ -42,6 +44,10 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             check_name("a capability in needs", need)
         _check_priority(self.priority)
         _check_timeout(self.timeout)
+        for field in ("expected", "deadline"):
+            value = getattr(self, field)
+            if value is not None and not value > 0:
+                raise ConfigError(f"{field} must be above 0 seconds, not {value!r}")
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):

@@ -24,10 +24,12 @@ from rota.services.finisher import Finisher
 from rota.services.keeper import Keeper
 from rota.services.listener import Listener
 from rota.services.outcomes import Outcomes
+from rota.services.overseer import Overseer
 from rota.services.ticker import Ticker
 from rota.services.watchdog import watch_overdue
 from rota.services.worker import Serves, Worker
 from rota.store.database import Database
+from rota.store.events import EventStore
 from rota.store.work import WorkStore
 
 log = logging.getLogger("rota.node")
@@ -55,6 +57,11 @@ class WorkerRole:
         self._effects_database = Database(database.url, patient)
         self._effects = Effects(self._effects_database, settings, self._finisher, self._node_id)
         self._listener = Listener(database, settings.namespace, self._hear, self._hints_work)
+        self._overseer = Overseer(
+            EventStore(database), settings.namespace, tasks, self.worker.slots, keeper.clock,
+            settings.late_after,
+        )  # fmt: skip
+        self.outcomes.observers.append(self._overseer.ended)
         self._tickers: list[Ticker] = []
         self._runners: list[Runner] = []
         self._fetching: set[asyncio.Task[None]] = set()
@@ -92,7 +99,8 @@ class WorkerRole:
     async def _register_tasks(self) -> None:
         rows = [
             (task.name, options.queue, "+".join(options.needs), options.priority,
-             int(options.guarantee), options.retry.max_attempts, options.timeout)
+             int(options.guarantee), options.retry.max_attempts, options.timeout, options.expected,
+             options.deadline)
             for task in self._app.tasks.values()
             for options in [task.options_]
         ]  # fmt: skip
@@ -104,7 +112,7 @@ class WorkerRole:
         worker, finisher = Ticker(self.worker), Ticker(self._finisher)
         self.worker.wake = worker.wake
         self.outcomes.wake = finisher.wake
-        self._tickers = [finisher, worker, Ticker(self._listener)]
+        self._tickers = [finisher, worker, Ticker(self._listener), Ticker(self._overseer)]
         for ticker in self._tickers:
             ticker.start()
 

@@ -144,8 +144,8 @@ def _draw(session: Session, chart: Chart, usual: dict[str, Usual]) -> None:
     screen.say(chart.summary())
     screen.say("")
     screen.show(_heat(chart.grid))
-    screen.say(f"hours in {chart.tz}; a full bar is all {chart.slots:,} slots busy for the hour, "
-               "! is waiting for a slot", style="dim")  # fmt: skip
+    legend = f"hours in {chart.tz}; a full bar is every slot busy all hour, ! is waiting for a slot"
+    screen.say(legend, style="dim")
     if found.pile_ups:
         screen.say("\npile-ups, the longest waits first", style="bold")
         screen.show(_pile_ups(found.pile_ups, chart))

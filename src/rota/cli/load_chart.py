@@ -75,7 +75,8 @@ class Chart(msgspec.Struct, frozen=True):
             return "nothing is due"
         at = found.peak.start.astimezone(ZoneInfo(self.tz))
         told = (
-            f"{found.runs:,} runs on {self.slots:,} slots, {found.use:.1%} of them busy on average; "
+            f"{found.runs:,} runs on {self.slots:,} slot{'' if self.slots == 1 else 's'}, "
+            f"{found.use:.1%} busy on average; "
             f"the busiest hour is {at:%a %Y-%m-%d %H:%M} "
             f"({found.peak.busy / (self.slots * 3600):.0%})"
         )

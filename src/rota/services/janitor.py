@@ -11,6 +11,7 @@ import logging
 import time
 
 from rota.config import Settings
+from rota.store.events import EventStore
 from rota.store.work import UpkeepStore
 
 log = logging.getLogger("rota.janitor")
@@ -26,6 +27,7 @@ class Janitor:
     def __init__(self, store: UpkeepStore, settings: Settings, interval: float = 60.0) -> None:
         self._store = store
         self._settings = settings
+        self._events = EventStore(store.database)
         self._interval = interval
         self._cleaned_at = -interval
         self._vacuum_from = _DEAD_ROWS
@@ -34,6 +36,7 @@ class Janitor:
         if time.monotonic() - self._cleaned_at >= self._interval:
             await self.clean()
             self._cleaned_at = time.monotonic()
+        await self._events.note_missed_deadlines()
         await self._vacuum_if_needed()
         return 1.0
 
@@ -46,6 +49,7 @@ class Janitor:
             self._settings.retention_days, self._settings.ledger_days
         ):
             log.info("dropped %s: its retention is over", name)
+        await self._events.forget(self._settings.retention_days)
         settings = self._settings
         while (
             await self._store.forget_old(settings.retention_days, settings.dead_letter_days, _STEP)

@@ -201,3 +201,20 @@ create function rota.stop_running(schedule uuid) returns void language sql volat
     )
     select pg_notify('rota_' || md5('rota.' || namespace), 'signal ' || node) from asked
 $$;
+
+-- What people should hear of: slow runs, missed deadlines, late occurrences.
+create table rota.event (
+    id        bigint generated always as identity primary key,
+    at        timestamptz not null default rota.now(),
+    namespace text collate "C" not null,
+    kind      text not null,
+    task      text not null,
+    job_id    uuid,
+    detail    json not null
+);
+create index event_at on rota.event (at);
+-- One event of a kind per job, whoever sees it first.
+create unique index event_once on rota.event (job_id, kind);
+
+alter table rota.task add column expected real;
+alter table rota.task add column deadline real;

@@ -29,17 +29,18 @@ order by started_at desc
 limit 1000;
 
 -- name: register_tasks
-insert into rota.task as t (namespace, name, queue, needs, priority, guarantee, max_attempts, timeout)
-select $1, n, q, coalesce(string_to_array(nullif(needs, ''), '+'), '{}'), p, g, m, tm
-from unnest($2::text[], $3::text[], $4::text[], $5::smallint[], $6::smallint[], $7::smallint[], $8::real[])
-    as r(n, q, needs, p, g, m, tm)
+insert into rota.task as t (namespace, name, queue, needs, priority, guarantee, max_attempts, timeout, expected, deadline)
+select $1, n, q, coalesce(string_to_array(nullif(needs, ''), '+'), '{}'), p, g, m, tm, ex, dl
+from unnest($2::text[], $3::text[], $4::text[], $5::smallint[], $6::smallint[], $7::smallint[], $8::real[],
+            $9::real[], $10::real[])
+    as r(n, q, needs, p, g, m, tm, ex, dl)
 on conflict (namespace, name) do update
 set queue = excluded.queue, needs = excluded.needs, priority = excluded.priority,
     guarantee = excluded.guarantee, max_attempts = excluded.max_attempts, timeout = excluded.timeout,
-    updated_at = rota.now()
-where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout)
+    expected = excluded.expected, deadline = excluded.deadline, updated_at = rota.now()
+where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout, t.expected, t.deadline)
     is distinct from (excluded.queue, excluded.needs, excluded.priority, excluded.guarantee,
-                      excluded.max_attempts, excluded.timeout);
+                      excluded.max_attempts, excluded.timeout, excluded.expected, excluded.deadline);
 
 -- name: lanes
 select lane, queue, needs from rota.lane where namespace = $1;

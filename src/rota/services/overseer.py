@@ -1,0 +1,99 @@
+"""Notices runs that take longer than expected, deadlines that pass, and occurrences that start late.
+
+Protocol. Once a second it looks over what runs on this node, which is never more than the node's
+slots, and over what ended since; what it notices is written as events, each kind once per job. What
+is expected of a task is what its author said, or else what its runs here have usually taken. Dying
+loses nothing but a remark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+from rota.core.durations import Usual
+from rota.model import Outcome, OutcomeKind
+from rota.runners.base import Work
+from rota.services.clock import DatabaseClock
+from rota.services.slots import Slots
+from rota.store.events import EventStore, Noticed
+from rota.task import Task
+
+_INTERVAL = 1.0
+_KINDS = ("slow", "late", "deadline_missed")
+
+
+class Overseer:
+    name = "overseer"
+
+    def __init__(
+        self, store: EventStore, namespace: str, tasks: Mapping[str, Task[..., Any]], slots: Slots,
+        clock: DatabaseClock, late_after: float,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._namespace = namespace
+        self._tasks = tasks
+        self._slots = slots
+        self._clock = clock
+        self._late_after = timedelta(seconds=late_after)
+        self._usual: dict[str, Usual] = {}
+        self._said: set[tuple[UUID, str]] = set()
+        self._noticed: list[Noticed] = []
+        self._count = 0
+        self._declared = {
+            name for name, task in tasks.items() if task.options_.expected or task.options_.deadline
+        }
+
+    async def tick(self) -> float:
+        for work in self._slots.running_works():
+            if work.started:
+                self._look_at(work, monotonic())
+        noticed, self._noticed = self._noticed, []
+        if noticed:
+            await self._store.add(self._namespace, noticed)
+        return _INTERVAL
+
+    def ended(self, work: Work, outcome: Outcome, _verdict: object) -> None:
+        """An observer of outcomes: has a last look, and learns from every sixteenth."""
+        self._count += 1
+        watched = work.schedule is not None or work.task in self._declared
+        if not watched and self._count & 15:
+            return
+        now = monotonic()
+        if work.started:
+            self._look_at(work, now)
+            if outcome.kind is OutcomeKind.SUCCEEDED:
+                self._usual.setdefault(work.task, Usual()).add(now - work.started)
+        if self._said:
+            self._said.difference_update([(work.id, kind) for kind in _KINDS])
+
+    def _look_at(self, work: Work, now: float) -> None:
+        ran = now - work.started
+        expected = self.expected(work.task)
+        if expected is not None and ran > expected:
+            self._notice(work, "slow", {"ran": round(ran, 3), "expected": round(expected, 3)})
+        started, due = self._clock.database(work.started), work.due_at
+        if started is None or due is None:
+            return
+        if work.schedule is not None and work.attempt == 1 and started - due > self._late_after:
+            self._notice(work, "late", {"due_at": due, "late": (started - due).total_seconds()})
+        deadline = self._tasks[work.task].options_.deadline
+        if deadline is not None and (started - due).total_seconds() + ran > deadline:
+            detail = {"due_at": due, "deadline": deadline, "state": "running"}
+            self._notice(work, "deadline_missed", detail)
+
+    def expected(self, task: str) -> float | None:
+        """What its author said, or what its runs here have usually taken."""
+        given = self._tasks[task].options_.expected
+        if given is not None:
+            return given
+        usual = self._usual.get(task)
+        return usual.limit() if usual else None
+
+    def _notice(self, work: Work, kind: str, detail: dict[str, Any]) -> None:
+        if (work.id, kind) not in self._said:
+            self._said.add((work.id, kind))
+            self._noticed.append(Noticed(kind, work.task, work.id, detail))
