@@ -148,7 +148,10 @@ async def test_output_that_is_no_text_can_be_kept(run: Run) -> None:
 # -- stopping
 
 
-STUBBORN = "trap '' TERM; (trap '' TERM; echo $BASHPID >> {pids}; exec sleep 300) & echo $$ >> {pids}; wait"
+STUBBORN = (
+    "trap '' TERM; (trap '' TERM; echo $BASHPID >> {pids}; exec sleep 300) & "
+    "echo $$ >> {pids}; wait"
+)
 
 
 async def pids_in(file: Path, count: int) -> list[int]:

@@ -27,7 +27,7 @@ from rota.errors import (
 )
 from rota.handle import JobFailed, JobHandle
 from rota.model import Attempt, Failure, Job, NodeStatus, QueueStatus, Retry
-from rota.schedules import Audit, OccurrenceStatus, ScheduleStatus
+from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus
 from rota.task import Task
 
 if TYPE_CHECKING:

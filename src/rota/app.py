@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
-import threading
-import weakref
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, Protocol, Self, TypeVar, overload
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Concatenate, Protocol, TypeVar, overload
 
 import msgspec
 
@@ -16,6 +12,7 @@ from rota.context import Context, SyncContext
 from rota.control import Events, Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
 from rota.core.time.schedule import compile_schedule
+from rota.door import Door
 from rota.entropy import new_id, new_ids
 from rota.errors import ConfigError, InvalidArguments, KeyConflict, UnknownTask
 from rota.handle import JobHandle
@@ -23,12 +20,7 @@ from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
 from rota.portal import portal
 from rota.schedules import Change, Schedules, make_spec
 from rota.store.callers import submit_through, submit_through_sync
-from rota.store.database import Database
-from rota.store.embedded import EmbeddedPostgres, open_embedded
-from rota.store.migrate import check_schema, migrate
-from rota.store.postgres import JobStore
 from rota.store.rows import NewJob, Submitted
-from rota.store.submitter import Submitter
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
 
 T = TypeVar("T")
@@ -49,16 +41,7 @@ class TaskDecorator(Protocol):
     def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
-class _Opened:
-    """What an app keeps for one event loop: connections can't be shared between loops."""
-
-    def __init__(self, database: Database) -> None:
-        self.database = database
-        self.store = JobStore(database)
-        self.submitter = Submitter(self.store)
-
-
-class App:
+class App(Door):
     """The tasks of an application, and its door to the database.
 
     Settings come from the environment (``ROTA_DATABASE_URL`` and so on) unless given here. Without a
@@ -68,21 +51,13 @@ class App:
     def __init__(self, settings: Settings | None = None, **given: Any) -> None:
         if settings is not None and given:
             raise ConfigError("give App either settings or single settings by name, not both")
-        self.settings = settings or Settings.read(**given)
+        super().__init__(settings or Settings.read(**given))
         self.tasks: dict[str, Task[..., Any]] = {}
         self.jobs = Jobs(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)
         self.schedules = Schedules(self)
         self.events = Events(self)
-        self._opened: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _Opened] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._embedded: EmbeddedPostgres | None = None
-        self._embedded_lock = threading.Lock()
 
     # -- tasks
 
@@ -323,98 +298,6 @@ class App:
         except KeyError:
             known = ", ".join(sorted(self.tasks)) or "none"
             raise UnknownTask(f"no task is named {name!r} here; known: {known}") from None
-
-    # -- the database
-
-    async def database_url(self) -> str:
-        """Where the database is; starts the embedded one when none is configured."""
-        if self.settings.database_url:
-            return self.settings.database_url
-        return (await asyncio.to_thread(self._start_embedded)).url
-
-    def _start_embedded(self) -> EmbeddedPostgres:
-        with self._embedded_lock:
-            if self._embedded is None:
-                self._embedded = open_embedded(self.settings.data_dir)
-            return self._embedded
-
-    async def open_database(self, *, hot: bool = False) -> Database:
-        """A database of the caller's own, with its schema checked. The embedded one is migrated."""
-        database = Database(await self.database_url(), self.settings, hot=hot)
-        await database.open()
-        try:
-            async with database.connection() as connection:
-                if not self.settings.database_url:
-                    await migrate(connection, self.settings.schema)
-                await check_schema(connection, self.settings.schema)
-        except BaseException:
-            await database.close()
-            raise
-        return database
-
-    async def _open(self) -> _Opened:
-        loop = asyncio.get_running_loop()
-        opened = self._opened.get(loop)
-        if opened is None:
-            async with self._opening.setdefault(loop, asyncio.Lock()):
-                opened = self._opened.get(loop)
-                if opened is None:
-                    opened = self._opened[loop] = _Opened(await self.open_database())
-        return opened
-
-    async def store(self) -> JobStore:
-        return (await self._open()).store
-
-    async def migrate(self, *, include_post: bool = False) -> list[str]:
-        """Bring the database's schema up to this code; the files that were applied."""
-        database = Database(await self.database_url(), self.settings)
-        await database.open()
-        try:
-            async with database.connection() as connection:
-                done = await migrate(connection, self.settings.schema, include_post=include_post)
-                # Plain SQL is held to the same limit as Python.
-                await connection.execute(
-                    f"update {self.settings.schema}.setting set value = $1"  # noqa: S608
-                    " where name = 'max_payload_bytes'",
-                    self.settings.max_payload_bytes,
-                )
-                return done
-        finally:
-            await database.close()
-
-    async def close(self) -> None:
-        """Close this event loop's connections and those of synchronous callers, and leave the
-        embedded PostgreSQL."""
-        for loop in (asyncio.get_running_loop(), portal.loop):
-            if loop is not None and (opened := self._opened.pop(loop, None)) is not None:
-                await portal.run_on(loop, opened.database.close())
-        if not self._opened:
-            await asyncio.to_thread(self._leave_embedded)
-
-    def _leave_embedded(self) -> None:
-        with self._embedded_lock:
-            embedded, self._embedded = self._embedded, None
-            if embedded is not None:
-                embedded.close()
-
-    async def __aenter__(self) -> Self:
-        await self._open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
-    @contextlib.asynccontextmanager
-    async def using(self, settings: Settings) -> AsyncIterator[App]:
-        """The same app on another database or schema for a while, e.g. in tests."""
-        before = self.settings
-        await self.close()
-        self.settings = settings
-        try:
-            yield self
-        finally:
-            await self.close()
-            self.settings = before
 
 
 def _with_options(job: NewJob, options: SubmitOptions) -> NewJob:

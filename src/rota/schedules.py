@@ -15,11 +15,18 @@ from rota.core.time.interval import seconds_of
 from rota.core.time.plan import LedgerEntry
 from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec, compile_schedule
-from rota.core.time.words import describe
 from rota.entropy import new_id
 from rota.errors import ConfigError, InvalidArguments, NotFound
 from rota.firing import Compiled, occurrence_headers, plan_row, to_advance, to_entries
-from rota.model import State
+from rota.ledger import (
+    Audit,
+    OccurrenceStatus,
+    ScheduleStatus,
+    expected_moments,
+    recorded_moments,
+    to_occurrence,
+    to_status,
+)
 from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, decode_spec
 
 if TYPE_CHECKING:
@@ -29,53 +36,6 @@ Change = Literal["created", "updated", "unchanged"]
 
 _MANY = 100_000
 _UNLIMITED = 1_000_000
-
-
-class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as it is now."""
-
-    id: UUID
-    name: str
-    version: int
-    task: str
-    spec: ScheduleSpec
-    in_words: str
-    next_due: datetime | None
-    paused_at: datetime | None
-    paused_until: datetime | None
-    fired: int
-    source: str
-    created_at: datetime
-    updated_at: datetime
-
-
-class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the ledger, with how its job is doing."""
-
-    due_at: datetime
-    run_at: datetime
-    state: Literal["fired", "skipped"]
-    reason: str | None
-    caught_up: bool
-    job_id: UUID | None
-    job_state: str | None
-    version: int
-    lag: float | None  # seconds from when it should have started to its start
-
-
-class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """The ledger beside what the rule says."""
-
-    name: str
-    first: datetime
-    end: datetime
-    expected: int
-    missing: list[datetime]
-    extra: list[datetime]
-
-    @property
-    def is_clean(self) -> bool:
-        return not self.missing and not self.extra
 
 
 class Schedules:
@@ -209,13 +169,13 @@ class Schedules:
     # -- looking
 
     async def list(self) -> list[ScheduleStatus]:
-        return [_status(row) for row in await (await self._store()).list(self._namespace)]
+        return [to_status(row) for row in await (await self._store()).list(self._namespace)]
 
     async def get(self, name: str) -> ScheduleStatus:
         rows = await (await self._store()).list(self._namespace, name)
         if not rows:
             raise self._unknown(name)
-        return _status(rows[0])
+        return to_status(rows[0])
 
     async def preview(
         self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None
@@ -231,28 +191,20 @@ class Schedules:
         """The ledger of a stretch of time, oldest first."""
         status = await self.get(name)
         rows = await (await self._store()).occurrences(status.id, first, end, limit)
-        return [_occurrence(row) for row in rows]
+        return [to_occurrence(row) for row in rows]
 
     async def audit(self, name: str, first: datetime, end: datetime) -> Audit:
         """Recompute what must be in the ledger, and compare: nothing missing, nothing extra."""
         status = await self.get(name)
         store = await self._store()
-        versions = await store.versions(status.id)
         cursor = (await store.list(self._namespace, name))[0]["cursor"]
         stop = min(end, cursor + timedelta(microseconds=1))
-        expected: set[datetime] = set()
-        for index, row in enumerate(versions):
-            recurrence = await self._compile(store, decode_spec(row["spec"]))
-            until = versions[index + 1]["valid_from"] if index + 1 < len(versions) else cursor
-            # A version decides about what comes after its beginning, up to and with its end.
-            begin = max(row["valid_from"] + timedelta(microseconds=1), first)
-            close = min(until + timedelta(microseconds=1), stop)
-            expected.update(o.nominal for o in recurrence.between(begin, close))
-        found = {
-            row["due_at"]
-            for row in await store.ledger(status.id, first, stop)
-            if row["reason"] not in ("triggered", "backfilled")
-        }
+        versions = [
+            (row["valid_from"], await self._compile(store, decode_spec(row["spec"])))
+            for row in await store.versions(status.id)
+        ]
+        expected = expected_moments(versions, cursor, first, stop)
+        found = recorded_moments(await store.ledger(status.id, first, stop))
         return Audit(
             name=name, first=first, end=stop, expected=len(expected),
             missing=sorted(expected - found), extra=sorted(found - expected),
@@ -379,27 +331,3 @@ def _backfilled(row: Any, missing: Sequence[Occurrence]) -> Sequence[Entry]:
             )
         )
     return entries
-
-
-def _status(row: Any) -> ScheduleStatus:
-    spec = decode_spec(row["spec"])
-    fields = ("id", "name", "version", "task", "next_due", "paused_at", "paused_until", "fired",
-              "source", "created_at", "updated_at")  # fmt: skip
-    return ScheduleStatus(
-        spec=spec, in_words=describe(spec), **{field: row[field] for field in fields}
-    )
-
-
-def _occurrence(row: Any) -> OccurrenceStatus:
-    started = row["started_at"]
-    return OccurrenceStatus(
-        due_at=row["due_at"],
-        run_at=row["run_at"],
-        state="fired" if row["state"] == FIRED else "skipped",
-        reason=row["reason"],
-        caught_up=row["caught_up"],
-        job_id=row["job_id"],
-        job_state=State(row["job_state"]).label if row["job_state"] is not None else None,
-        version=row["version"],
-        lag=(started - row["run_at"]).total_seconds() if started else None,
-    )

@@ -12,6 +12,7 @@ import typer
 import rota
 from rota.cli import (
     dead,
+    events,
     forecasts,
     jobs,
     ledger,
@@ -81,6 +82,7 @@ cli.add_typer(schedules_app, name="schedules")
 for part in (schedule_create, schedule_files, ledger, preview, schedule_lint, forecasts):
     part.add_to(schedules_app)
 nodes.add_to(cli)
+events.add_to(cli)
 
 
 def main() -> Any:

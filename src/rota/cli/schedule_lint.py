@@ -11,7 +11,7 @@ from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.core.time.lint import Watched, lint
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
-from rota.schedules import ScheduleStatus
+from rota.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore, TaskDuration
 
 

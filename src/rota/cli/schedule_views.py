@@ -17,8 +17,8 @@ from rota.cli.preview import preview_table
 from rota.cli.times import duration, relative
 from rota.core.time.interval import duration_text
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, Rule, ScheduleSpec
+from rota.ledger import OccurrenceStatus, ScheduleStatus
 from rota.model import State
-from rota.schedules import OccurrenceStatus, ScheduleStatus
 from rota.store.schedules import FIRED
 
 

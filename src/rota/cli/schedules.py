@@ -15,7 +15,7 @@ from rota.cli.preview import compiled
 from rota.cli.schedule_views import LedgerRow, ledger_rows, show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration, relative
-from rota.schedules import ScheduleStatus
+from rota.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.")]

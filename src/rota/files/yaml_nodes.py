@@ -20,6 +20,7 @@ MAX_BYTES = 1_000_000
 _MAX_DEPTH = 100
 _MAX_VALUES = 100_000
 _TAG = "tag:yaml.org,2002:"
+_PLAIN = {f"{_TAG}{kind}" for kind in ("map", "seq", "str", "int", "float", "bool", "null")}
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -193,13 +194,13 @@ class Value:
         if text is None:
             return None
         match self.node.tag.removeprefix(_TAG):
-            case "str":
+            case "str" | "merge":
                 return text
             case "bool" if text.lower() in ("true", "false"):
                 return text.lower() == "true"
             case "int" | "float" as kind:
                 return self._number(kind, text)
-        self.wrong(f"has the tag {self.node.tag}, which is not plain YAML")
+        self.wrong(f"{text[:40]!r} is neither true nor false")
         return None
 
     def _number(self, kind: str, text: str) -> int | float | None:
@@ -232,7 +233,7 @@ def read_document(file: str, content: bytes, problems: Problems) -> Value | None
         problems.add(Place(file, line, 1), "", "is not UTF-8 text")
         return None
     try:
-        _check_nesting(text)
+        _check_structure(text)
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
         mark: Any = error.problem_mark or error.context_mark
@@ -256,11 +257,15 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
     return said
 
 
-def _check_nesting(text: str) -> None:
-    """Before anything recurses: how deep it is, and that nothing contains itself."""
+def _check_structure(text: str) -> None:
+    """Before anything recurses: its tags, how deep it is, and that nothing contains itself."""
     open_anchors: list[str | None] = []
     for event in yaml.parse(text, Loader=_Loader):
         mark: Any = event.start_mark
+        tag = getattr(event, "tag", None)
+        if tag is not None and tag not in _PLAIN:
+            problem = f"the tag {tag.replace(_TAG, '!!')} is not plain YAML"
+            raise yaml.MarkedYAMLError(problem=problem, problem_mark=mark)
         if isinstance(event, yaml.AliasEvent) and event.anchor in open_anchors:
             raise yaml.MarkedYAMLError(
                 problem=f"*{event.anchor} contains itself", problem_mark=mark

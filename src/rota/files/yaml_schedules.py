@@ -195,6 +195,7 @@ _READERS: dict[str, Callable[[Value], Any]] = {
     "include": _names, "description": _text, "tags": _names, "paused": _boolean,
 }  # fmt: skip
 FIELDS = tuple(_READERS)
+_PLACEHOLDER = "placeholder"  # for a name that is wrong, so that the rest can be looked at
 _NEEDED = ("task", *RULES)  # those can't be left empty
 
 
@@ -285,9 +286,12 @@ class _Reader:
                 return make_spec(self._name, **parts)
             except ConfigError as error:
                 field = self._tell(error)
-                if field not in rest:
+                if field == "name" and self._name != _PLACEHOLDER:
+                    self._name = _PLACEHOLDER
+                elif field in rest:
+                    del rest[field]
+                else:
                     return None
-                del rest[field]
 
     def _compile(self, spec: ScheduleSpec) -> None:
         try:
@@ -295,7 +299,7 @@ class _Reader:
         except ConfigError as error:
             self._tell(error)
 
-    def _tell(self, error: ConfigError) -> str | None:
+    def _tell(self, error: ConfigError) -> str:
         """Complain where it is; the field's name."""
         text = str(error)
         if rule := _RULE_PREFIX.fullmatch(text):
@@ -308,7 +312,7 @@ class _Reader:
             self._fields[field].wrong(message)
             return field
         self._whole.wrong(message if field == "name" else text)
-        return None
+        return field
 
 
 # -- a calendar

@@ -1,0 +1,56 @@
+"""`rota events`: slow runs, missed deadlines, late occurrences."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from rota.cli.jobs import database_now
+from rota.cli.output import plain, table
+from rota.cli.session import Session, command
+from rota.cli.times import relative, rough
+from rota.store.events import Event
+
+
+def add_to(group: typer.Typer) -> None:
+    command(group, "events")(list_events)
+
+
+def list_events(
+    session: Session,
+    kind: Annotated[
+        str | None, typer.Option(help="Only of this kind: slow, late or deadline_missed.")
+    ] = None,
+    limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 50,
+) -> None:
+    """What people should hear of, the newest first."""
+    screen = session.screen
+    events = session.run(session.app.events.list(kind=kind, limit=limit))
+    if screen.as_json:
+        screen.json(events)
+        return
+    if not events:
+        screen.note("Nothing to hear of.")
+        return
+    now = session.run(database_now(session))
+    rows = table("when", "kind", "task", "what", "job", right=["when"], whole=["job"])
+    for event in events:
+        rows.add_row(
+            relative(event.at, now), event.kind, plain(event.task), describe(event),
+            str(event.job_id or ""),
+        )  # fmt: skip
+    screen.show(rows)
+
+
+def describe(event: Event) -> str:
+    detail: dict[str, Any] = event.detail
+    match event.kind:
+        case "slow":
+            return f"ran {rough(detail['ran'])}, expected {rough(detail['expected'])}"
+        case "late":
+            return f"started {rough(detail['late'])} late"
+        case "deadline_missed":
+            return f"not done {rough(detail['deadline'])} after it was due; it was {detail['state']}"
+        case other:
+            return other
