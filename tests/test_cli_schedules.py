@@ -58,7 +58,7 @@ class Clock:
     """A schema of its own, on which the command line works, and which runs what is due."""
 
     def __init__(self, runner: asyncio.Runner, sandbox: rota.testing.Sandbox) -> None:
-        self._runner, self._sandbox = runner, sandbox
+        self._runner, self.sandbox = runner, sandbox
         self.app = sandbox.app
 
     def advance(self, steps: int = 1, **units: float) -> int:
@@ -68,8 +68,8 @@ class Clock:
     async def _advance(self, steps: int, step: timedelta) -> int:
         ended = 0
         for _ in range(steps):
-            await self._sandbox.advance(step)
-            ended += len(await self._sandbox.run_due())
+            await self.sandbox.advance(step)
+            ended += len(await self.sandbox.run_due())
         return ended
 
     def run(self, coroutine: Any) -> Any:
@@ -252,6 +252,12 @@ def test_a_list_tells_rule_next_last_and_pause(clock: Clock) -> None:
     assert (a["paused_at"], b["paused_at"]) == (None, "2026-03-01T13:00:00Z")
     assert [each["name"] for each in done("list", "--tag", "red", "--json").json] == ["a"]
     assert [each["name"] for each in done("list", "--task", "other", "--json").json] == ["b"]
+
+
+def test_a_list_tells_when_nobody_sees_to_what_is_due(clock: Clock) -> None:
+    done("create", "s", "--task", "tell", "--every", "1h")
+    clock.run(clock.sandbox.advance(hours=2))
+    assert "no scheduler?" in done().out
 
 
 def test_show_tells_everything(clock: Clock) -> None:

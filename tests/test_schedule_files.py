@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from itertools import chain
@@ -604,3 +605,17 @@ async def test_pruning_files_leaves_an_imported_crontab_alone(app: App, rota_cli
 def test_durations_read_what_the_difference_shows() -> None:
     spec = read("schedules: {a: {task: x, every: 90}}").schedules["a"]
     assert seconds_of(fields_of(spec)["every"]) == 90
+
+
+def test_the_files_that_the_guide_shows_are_good() -> None:
+    page = Path(__file__).parent.parent / "docs" / "guide" / "schedule-files.md"
+    blocks = re.findall(
+        r"^```(yaml|crontab)\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE
+    )
+    assert {language for language, _ in blocks} == {"yaml", "crontab"}
+    for language, text in blocks:
+        if language == "yaml":
+            assert read(text).schedules
+        else:
+            assert len(crontab(text).schedules) == 2
+            assert crontab(text).bad == []

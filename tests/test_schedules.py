@@ -414,3 +414,19 @@ async def test_a_backfill_of_a_schedule_that_never_overlaps_runs_one_by_one_to_t
     assert [job.state for job in ended] == ["succeeded"] * 5
     hours = [o.due_at.hour for o in app.seen]  # type: ignore[attr-defined]
     assert hours == [7, 8, 9, 10, 11]
+
+
+async def test_explain_says_why_an_occurrence_was_skipped_or_waits(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every="1m", overlap="skip")
+    await periods(sandbox, hot, 2)
+    (skipped,) = await app.jobs.list(state="skipped")
+    why = await app.jobs.explain(skipped.id)
+    assert why.code == "skipped"
+    assert why.sentence.endswith("the run before it had not ended.")
+    await app.schedule("q", "tell", every="1m", overlap="queue")
+    await periods(sandbox, hot, 2)
+    (waiting,) = await app.jobs.list(state="waiting")
+    why = await app.jobs.explain(waiting.id)
+    assert why.sentence == "It waits for the run before it of schedule 'q' to end."

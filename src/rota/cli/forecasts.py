@@ -153,15 +153,17 @@ def _draw(session: Session, chart: Chart, usual: dict[str, Usual]) -> None:
 
 
 def _heat(grid: Grid) -> Text:
-    heat = Text("                " + "".join(f"{hour:02} " for hour in range(24)), style="dim")
+    """A line per day, narrow enough for 80 columns."""
+    hours = "".join(f"{hour:02}".ljust(6) for hour in range(0, 24, 3))
+    heat = Text(" " * 16 + hours.rstrip(), style="dim")
     for day in grid.days:
         heat.append(f"\n{day.date:%a %Y-%m-%d}  ", style="not dim")
         for cell in day.cells:
             if cell is None:
-                heat.append("   ")
+                heat.append("  ")
                 continue
             level = min(8, ceil(cell.share * 8)) or (1 if cell.due else 0)
-            heat.append(_BARS[level] * 2, style=f"not dim {_STYLES[level]}" if level else "dim")
+            heat.append(_BARS[level], style=f"not dim {_STYLES[level]}" if level else "dim")
             heat.append("!" if cell.waited else " ", style="not dim bold red")
         heat.append(f" {day.due:,} runs", style="dim")
     return heat

@@ -109,8 +109,8 @@ def import_crontab(
         bool, typer.Option("--system", help="With a user column, as /etc/crontab has it.")
     ] = False,
     tz: Annotated[
-        str, typer.Option(metavar="ZONE", help="Of its times, until it says CRON_TZ.")
-    ] = "UTC",
+        str | None, typer.Option(metavar="ZONE", help="Of its times, until it says CRON_TZ; UTC.")
+    ] = None,
     prefix: Annotated[
         str, typer.Option(metavar="NAME", help="What the schedules' names begin with.")
     ] = "crontab",
@@ -125,7 +125,10 @@ def import_crontab(
     """
     if user and system:
         raise typer.BadParameter("give --user or --system, not both", param_hint="--system")
-    read = read_crontab(_crontab_text(crontab), with_user=system, tz=tz, prefix=prefix)
+    text = _crontab_text(crontab)
+    read = read_crontab(text, with_user=system, tz=tz or "UTC", prefix=prefix)
+    if tz is None and any(spec.tz == "UTC" for spec in read.schedules.values()):
+        session.screen.note("Times without a zone are read in UTC; --tz says otherwise.")
     found = difference(session.run(Present.of(session.app)), read.schedules)
     refused = bool(read.bad) and not skip_bad
     apply_it = not dry_run and not refused and _is_something(found)

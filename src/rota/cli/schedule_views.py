@@ -21,6 +21,8 @@ from rota.ledger import OccurrenceStatus, ScheduleStatus
 from rota.model import State
 from rota.store.schedules import FIRED
 
+_PATIENCE = 10.0  # seconds after which a scheduler should have looked at what is due
+
 
 class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
     """A row of the ledger. `lag` is seconds from when the job was due to its start."""
@@ -72,7 +74,14 @@ def show_schedules(
 
 def _next(status: ScheduleStatus, now: datetime) -> str:
     """While it is paused, nothing is next."""
-    return "-" if status.paused_at else relative(status.next_due, now)
+    if status.paused_at or status.next_due is None:
+        return "-"
+    # Its time has come, or it was resumed: a scheduler that lives sees to it within a moment.
+    return "no scheduler?" if _overdue(status.next_due, now) else relative(status.next_due, now)
+
+
+def _overdue(moment: datetime, now: datetime) -> bool:
+    return (now - moment).total_seconds() > _PATIENCE
 
 
 def _last(row: LedgerRow | None) -> Text:

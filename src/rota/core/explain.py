@@ -11,6 +11,13 @@ import msgspec
 from rota.model import State
 
 
+_ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
+_SKIPS = {
+    "overlap": "the run before it had not ended",
+    "overlap_queue_full": "as many as allowed were already waiting for the run before them to end",
+}
+
+
 class Explanation(msgspec.Struct, frozen=True):
     """A stable code for programs, a sentence for people."""
 
@@ -31,7 +38,7 @@ def explain(facts: Mapping[str, Any]) -> Explanation:
         case State.RUNNING:
             return _running(facts)
         case State.WAITING:
-            return Explanation("waiting", "It waits for another job.")
+            return _waiting(facts)
         case ended:
             return _ended(ended, facts)
 
@@ -134,11 +141,19 @@ def _running(facts: Mapping[str, Any]) -> Explanation:
     return Explanation("running", f"It is running {where}.")
 
 
+def _waiting(facts: Mapping[str, Any]) -> Explanation:
+    if facts.get("schedule"):
+        return Explanation(
+            "waiting", f"It waits for the run before it of schedule {facts['schedule']!r} to end."
+        )
+    return Explanation("waiting", "It waits for another job.")
+
+
 def _ended(state: State, facts: Mapping[str, Any]) -> Explanation:
     took = ""
     if facts["started_at"] is not None and state is not State.CANCELLED:
         took = f" after {_span(facts['finished_at'] - facts['started_at'])}"
-    error = ""
+    error = f": {_SKIPS.get(facts['reason'], facts['reason'])}" if state is State.SKIPPED else ""
     if facts["error_type"] and state is State.FAILED:
         error = f": {facts['error_type']}: {facts['error_message']}"
     attempts = (
@@ -146,7 +161,7 @@ def _ended(state: State, facts: Mapping[str, Any]) -> Explanation:
     )
     return Explanation(
         state.label,
-        f"It {'was cancelled' if state is State.CANCELLED else state.label} at "
+        f"It {_ENDINGS.get(state, state.label)} at "
         f"{_moment(facts['finished_at'])}{took}{attempts}{error}.",
     )
 

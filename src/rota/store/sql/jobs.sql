@@ -142,6 +142,8 @@ select rota.now();
 select j.id, j.task, j.lane, j.state, j.due_at, j.attempt, j.max_attempts, j.started_at, j.finished_at, j.cancel_at,
        j.node, j.error ->> 'type' as error_type, j.error ->> 'message' as error_message, j.attempts -> -1 as last_attempt,
        rota.now() as now,
+       (select s.name from rota.schedule as s where s.id = j.schedule_id) as schedule,
+       (select o.reason from rota.occurrence as o where o.job_id = j.id) as reason,
        (select paused_at from rota.queue as q where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as paused_at,
        (select jsonb_build_object('name', n.name, 'state', n.state,
                'silent', extract(epoch from rota.now() - n.heartbeat_at),
