@@ -44,6 +44,8 @@ SETTINGS = {
     "max_payload_depth": "How deeply a payload may be nested.",
     "max_result_bytes": "The largest result of a job.",
     "retention_days": "Days that succeeded and cancelled jobs are kept.",
+    "ledger_days": "Days that the occurrences of schedules are remembered.",
+    "late_after": "Seconds after its moment from which the start of an occurrence is an event.",
     "dead_letter_days": "Days that failed jobs are kept.",
     "pool_size": "Connections in a process's pool.",
     "connect_timeout": "Seconds to wait for a connection.",

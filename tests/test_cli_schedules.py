@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from importlib.util import find_spec
@@ -215,9 +216,18 @@ def test_a_schedule_that_makes_no_sense_is_refused_with_the_reason(
     assert done("list", "--json").json == []
 
 
-def test_with_an_app_the_payload_is_checked(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def cli_app(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """Imported anew: an app reads its settings when it is made."""
     monkeypatch.chdir(Path(__file__).parent)
-    given = ("create", "s", "--task", "greet", "--every", "5m", "--app", "cli_app:app")
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    sys.modules.pop("cli_app", None)
+    yield "cli_app:app"
+    sys.modules.pop("cli_app", None)
+
+
+def test_with_an_app_the_payload_is_checked(clock: Clock, cli_app: str) -> None:
+    given = ("create", "s", "--task", "greet", "--every", "5m", "--app", cli_app)
     assert "nam" in run(*given, "--payload", '{"nam": "x"}').err
     assert done(*given, "--payload", '{"name": "x"}').out.startswith("created")
 

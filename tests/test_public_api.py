@@ -11,12 +11,13 @@ import rota.testing
 from rota import errors
 
 PUBLIC = [
-    "App", "Attempt", "CONTEXT", "ConfigError", "Context", "Explanation", "Failure", "Fatal",
-    "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle", "JobInfo", "JobStopped",
-    "KeyConflict", "LeaseLost", "Node", "NodeStatus", "NotFound", "OnceUnknown",
-    "PayloadTooLarge", "QueueStatus", "Retry", "RetryAfter", "RotaError", "SchemaMismatch",
-    "Settings", "StoreUnavailable", "SubmitError", "SyncContext", "Task", "UnknownTask",
-    "__version__",
+    "All", "App", "Attempt", "Audit", "CONTEXT", "CatchUp", "ConfigError", "Context", "Event",
+    "Explanation", "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed",
+    "JobHandle", "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp",
+    "Node", "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceUnknown",
+    "PayloadTooLarge", "QueueStatus", "Retry", "RetryAfter", "RotaError", "ScheduleSpec",
+    "ScheduleStatus", "SchemaMismatch", "Settings", "StoreUnavailable", "SubmitError",
+    "SyncContext", "Task", "UnknownTask", "__version__",
 ]  # fmt: skip
 
 ERRORS = [

@@ -210,6 +210,8 @@ sat, sun
         ("schedules:\n  a: {task: x, rrule: FREQ=NEVER}\n", "f.yaml:2:23: schedules.a.rrule: "),
         ("schedules:\n  a: {task: x, calendar: now and then}\n", "f.yaml:2:26: schedules.a.calendar: "),
         ("schedules:\n  a: {task: x, every: 5m, jitter: 10m}\n", "f.yaml:2:35: schedules.a.jitter: "),
+        ("schedules:\n  a: {task: x, every: 5m, ends: 9999-12-31T23:59:59Z}\n",
+         "f.yaml:2:33: schedules.a.ends: '9999-12-31T23:59:59Z' is not in the years 1900 to 2200"),
         ("schedules:\n  a: {task: x, cron: 0 0 * * *, starts: 2026-01-01}\n",
          "f.yaml:2:41: schedules.a.starts: 2026-01-01 00:00:00 has no time zone"),
     ],
@@ -396,6 +398,7 @@ async def test_a_broken_file_changes_nothing_even_beside_a_sound_one(
 async def test_apply_reads_standard_input_and_json_asks_nobody(app: App, rota_cli: Rota) -> None:
     refused = await rota_cli("apply", "-", "--json", stdin=TWO)
     assert (refused.code, await app.schedules.list()) == (2, [])
+    assert (await rota_cli("apply", "-", stdin=TWO)).code == 2
     done = await rota_cli("apply", "-", "--json", "--yes", stdin=TWO)
     assert done.json["applied"]
     again = await rota_cli("apply", "-", "--json", stdin=TWO)

@@ -430,3 +430,33 @@ async def test_explain_says_why_an_occurrence_was_skipped_or_waits(
     (waiting,) = await app.jobs.list(state="waiting")
     why = await app.jobs.explain(waiting.id)
     assert why.sentence == "It waits for the run before it of schedule 'q' to end."
+
+
+async def test_a_trigger_never_takes_the_place_of_an_occurrence_or_of_another_trigger(
+    app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    await app.schedule("s", "tell", every="1m", overlap="allow")
+    await sandbox.advance(minutes=1)  # exactly on the rule's moment
+    triggered = {await app.schedules.trigger("s") for _ in range(3)}
+    ended = await sandbox.run_due()
+    assert len(ended) == 4
+    assert triggered < {job.id for job in ended}
+    assert await is_clean(app, "s")
+
+
+async def test_an_update_leaves_a_pause_as_it_is(app: App, sandbox: rota.testing.Sandbox) -> None:
+    await app.schedule("s", "tell", every="1m")
+    await app.schedules.pause("s", until=START + timedelta(days=1))
+    await app.schedule("s", "tell", every="2m")
+    status = await app.schedules.get("s")
+    assert status.paused_at is not None
+    assert status.paused_until == START + timedelta(days=1)
+
+
+async def test_the_jobs_of_a_schedule_carry_its_tags(
+    app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    await app.schedule("s", "tell", every="1m", tags=["nightly"])
+    await run_through(sandbox, 1, minutes=1)
+    (job,) = await app.jobs.list(tag="nightly")
+    assert job.headers["occurrence"]["schedule"] == "s"

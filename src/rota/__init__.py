@@ -26,8 +26,9 @@ from rota.errors import (
     UnknownTask,
 )
 from rota.handle import JobFailed, JobHandle
-from rota.model import Attempt, Failure, Job, NodeStatus, QueueStatus, Retry
 from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus
+from rota.model import Attempt, Failure, Job, NodeStatus, QueueStatus, Retry
+from rota.store.events import Event
 from rota.task import Task
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ __all__ = [
     "CatchUp",
     "ConfigError",
     "Context",
+    "Event",
     "Explanation",
     "Failure",
     "Fatal",

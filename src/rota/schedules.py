@@ -99,9 +99,11 @@ class Schedules:
         await self._settle(store, connection, row)
         now: datetime = row["now"]
         cursor = max(now, row["cursor"])
-        paused_at = row["paused_at"] or (now if spec.paused else None)
+        resumed = decode_spec(row["spec"]).paused and not spec.paused
+        # A pause is the operator's: an update that says nothing of it leaves it as it is.
+        paused_at = None if resumed else row["paused_at"] or (now if spec.paused else None)
         await self._ensure_lane(store, connection, options)
-        state = (cursor, _next_due(recurrence, cursor), paused_at if spec.paused else None)
+        state = (cursor, _next_due(recurrence, cursor), paused_at)
         version = await store.update(
             connection, row["id"], self._namespace, spec, options, state, source
         )
@@ -215,7 +217,7 @@ class Schedules:
     async def trigger(self, name: str) -> UUID:
         """Run it once now, beside its rule. The job's id."""
         async with self._locked(name) as (store, connection, row):
-            now = row["now"]
+            now = await self._free_moment(store, row)
             entry = LedgerEntry(
                 nominal=now, due_at=now, local=now.replace(tzinfo=None), verdict="fire"
             )
@@ -224,6 +226,17 @@ class Schedules:
             by_hand = Entry(row["id"], now, now, FIRED, "triggered", False, job, headers)
             await store.fire(connection, [by_hand], [])
             return job
+
+    async def _free_moment(self, store: ScheduleStore, row: Any) -> datetime:
+        """Now, or a few microseconds later: not a moment of the rule's, nor one that is taken."""
+        moment: datetime = row["now"]
+        second = timedelta(seconds=1)
+        recurrence = await self._compile(store, decode_spec(row["spec"]))
+        taken = {found.nominal for found in recurrence.between(moment, moment + second)}
+        taken |= {each["due_at"] for each in await store.ledger(row["id"], moment, moment + second)}
+        while moment in taken:
+            moment += timedelta(microseconds=1)
+        return moment
 
     async def backfill(
         self,

@@ -63,8 +63,9 @@ def apply(
     _check_owners(present, wanted)
     found = difference(present, wanted.schedules, wanted.calendars, prune="file" if prune else None)
     apply_it = not dry_run and _is_something(found)
-    if session.screen.as_json and apply_it and not yes:
-        raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
+    if apply_it and not yes and (session.screen.as_json or "-" in files):
+        reason = "with --json" if session.screen.as_json else "with a file from standard input"
+        raise typer.BadParameter(f"{reason} nobody is asked: add it", param_hint="--yes")
     if not session.screen.as_json:
         _show(session.screen, found)
         if apply_it and not yes:

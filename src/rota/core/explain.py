@@ -10,7 +10,6 @@ import msgspec
 
 from rota.model import State
 
-
 _ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
 _SKIPS = {
     "overlap": "the run before it had not ended",

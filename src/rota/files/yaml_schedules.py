@@ -36,6 +36,7 @@ T = TypeVar("T")
 
 RULES = ("cron", "every", "calendar", "rrule")
 _HOLIDAY_YEARS = range(2020, 2051)  # fixed, so that a file means the same next year
+_YEARS = range(1900, 2201)  # what is far outside can't be moved between zones
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DEFAULT_LIMITS = Limits(1_000_000, 64)
 _OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
@@ -140,10 +141,15 @@ def _boolean(value: Value) -> bool | None:
 
 def _moment(value: Value) -> datetime | None:
     text = value.text()
+    if text is None:
+        return None
     try:
-        return None if text is None else datetime.fromisoformat(text)
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise ConfigError(f"{text!r} is not a time; write 2027-01-31T09:00:00+01:00") from None
+    if moment.year not in _YEARS:
+        raise ConfigError(f"{text!r} is not in the years {_YEARS[0]} to {_YEARS[-1]}")
+    return moment
 
 
 def _names(value: Value) -> tuple[str, ...] | None:

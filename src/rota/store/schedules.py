@@ -199,7 +199,8 @@ class ScheduleStore:
 def _columns(
     namespace: str, spec: ScheduleSpec, options: JobOptions, source: str
 ) -> tuple[Any, ...]:
-    tags = msgspec.json.encode({"tags": list(spec.tags)}).decode() if spec.tags else None
+    named = dict.fromkeys((*spec.tags, *spec.options.get("tags", ())))
+    tags = msgspec.json.encode({"tags": list(named)}).decode() if named else None
     return (
         OVERLAPS[spec.overlap], spec.max_running, spec.max_queued, spec.drop == "newest",
         options.priority, options.guarantee, options.max_attempts, options.timeout,

@@ -71,6 +71,11 @@ create table rota.gate (
     primary key (schedule_id, job_id)
 );
 create index future_waiting on rota.future (schedule_id, due_at) where state = 1;
+
+-- Two objects as one; the second wins.
+create function rota.merged(one json, other json) returns json language sql immutable parallel safe as $$
+    select case when one is null then other else (one::jsonb || other::jsonb)::json end
+$$;
 create index occurrence_job on rota.occurrence (job_id) where job_id is not null;
 
 create table rota.calendar (

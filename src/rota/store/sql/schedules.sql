@@ -30,7 +30,7 @@ with entry as (
     on conflict (schedule_id, due_at) do nothing
     returning o.schedule_id, o.due_at, o.job_id
 ), job as (
-    select e.job_id, e.run_at, e.headers, s.id as schedule_id, s.timeout, s.priority, s.guarantee, s.max_attempts,
+    select e.job_id, e.run_at, rota.merged(s.headers, e.headers) as headers, s.id as schedule_id, s.timeout, s.priority, s.guarantee, s.max_attempts,
            s.namespace, s.lane, s.task, s.payload
     from noted as n
     join entry as e on e.schedule_id = n.schedule_id and e.due_at = n.due_at
@@ -115,7 +115,8 @@ on conflict (namespace, name) do nothing
 returning id;
 
 -- name: update_schedule
-update rota.schedule set version = version + 1, cursor = $2, next_due = $3, paused_at = $4, overlap = $5,
+update rota.schedule set version = version + 1, cursor = $2, next_due = $3, paused_at = $4,
+    paused_until = case when $4::timestamptz is not null then paused_until end, overlap = $5,
     max_running = $6, max_queued = $7, drop_newest = $8, priority = $9, guarantee = $10, max_attempts = $11,
     timeout = $12, lane = $13, task = $14, payload = $15, headers = $16, spec = $17, source = $18,
     updated_at = rota.now()
@@ -190,7 +191,8 @@ with entry as (
         namespace, lane, task, payload, headers)
     select e.job_id, rota.shard_of(e.job_id, (select value from rota.setting where name = 'shards')), 1,
         rota.now() + (row_number() over (order by e.due_at)) * interval '1 microsecond', s.id,
-        s.timeout, s.priority, s.guarantee, s.max_attempts, s.namespace, s.lane, s.task, s.payload, e.headers
+        s.timeout, s.priority, s.guarantee, s.max_attempts, s.namespace, s.lane, s.task, s.payload,
+        rota.merged(s.headers, e.headers)
     from noted as n join entry as e on e.due_at = n.due_at, rota.schedule as s where s.id = $2
     returning f.id
 )
