@@ -57,7 +57,8 @@ async def herd(count: int) -> list[float]:
     async with connection() as c:
         await c.execute(
             "insert into rota.future (id, due_at, shard, namespace, lane, task, payload)"
-            " select id, rota.now() + make_interval(secs => 8 + $1 / 60000.0) + random() * '1 s'::interval,"
+            " select id,"
+            "        rota.now() + make_interval(secs => 8 + $1 / 60000.0) + random() * interval '1 s',"
             "        rota.shard_of(id, 128), 'default', 'default/default', 'noop', '{}'"
             " from (select rota.new_id() as id from generate_series(1, $1)) as ids",
             count,

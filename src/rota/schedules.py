@@ -28,6 +28,7 @@ from rota.ledger import (
     to_status,
 )
 from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, decode_spec
+from rota.task import SubmitOptions
 
 if TYPE_CHECKING:
     from rota.app import App
@@ -59,21 +60,40 @@ class Schedules:
 
     async def put(self, spec: ScheduleSpec, *, source: str = "api") -> Change:
         """Create it, or change it from now on: what was due before is left to what was said before."""
+        return (await self.put_all([spec], source=source))[0]
+
+    async def put_all(
+        self, specs: Sequence[ScheduleSpec], *, delete: Sequence[str] = (), source: str = "api"
+    ) -> Sequence[Change]:
+        """Create or change many, and delete others: all or none, in one transaction."""
         store = await self._store()
-        recurrence = await self._compile(store, spec)
-        options = await self._job_options(store, spec)
-        text = msgspec.json.encode(spec)
+        prepared = [
+            (spec, await self._compile(store, spec), await self._job_options(store, spec))
+            for spec in sorted(specs, key=_by_name)  # one order of locks for everybody
+        ]
+        changes: dict[str, Change] = {}
+        async with store.database.transaction() as connection:
+            for spec, recurrence, options in prepared:
+                change = await self._put_on(store, connection, spec, recurrence, options, source)
+                changes[spec.name] = change
+            for name in sorted(delete):
+                await store.delete_on(connection, self._namespace, name)
+        return [changes[spec.name] for spec in specs]
+
+    async def _put_on(
+        self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
+        options: JobOptions, source: str,
+    ) -> Change:  # fmt: skip
         for _ in range(3):  # a racing creation makes the next look an update
-            async with store.database.transaction() as connection:
-                row = await store.lock(connection, self._namespace, spec.name)
-                if row is None:
-                    if await self._create(store, connection, spec, recurrence, options, source):
-                        return "created"
-                    continue
-                if msgspec.json.encode(decode_spec(row["spec"])) == text:
-                    return "unchanged"
-                await self._update(store, connection, row, spec, recurrence, options, source)
-                return "updated"
+            row = await store.lock(connection, self._namespace, spec.name)
+            if row is None:
+                if await self._create(store, connection, spec, recurrence, options, source):
+                    return "created"
+                continue
+            if msgspec.json.encode(decode_spec(row["spec"])) == msgspec.json.encode(spec):
+                return "unchanged"
+            await self._update(store, connection, row, spec, recurrence, options, source)
+            return "updated"
         raise ConfigError(
             f"schedule {spec.name!r} is being created and deleted by others; try again"
         )
@@ -122,7 +142,12 @@ class Schedules:
         calendars: dict[str, NamedCalendar] = {}
         if spec.exclude or spec.include:
             calendars = (await store.calendars()).get(self._namespace, {})
-        return compile_schedule(spec, calendars)
+        try:
+            return compile_schedule(spec, calendars)
+        except OverflowError:
+            raise ConfigError(
+                f"schedule {spec.name!r}: starts, ends or the anchor is too far away in time"
+            ) from None
 
     async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> JobOptions:
         task = self._app.tasks.get(spec.task)
@@ -134,6 +159,7 @@ class Schedules:
                                   own.retry.max_attempts, own.timeout)  # fmt: skip
         else:
             defaults = await store.task_defaults(self._namespace, spec.task)
+        SubmitOptions.checked(**spec.options)  # refuses what can't be
         chosen = {
             name: tuple(value) if name == "needs" else value
             for name, value in spec.options.items()
@@ -326,6 +352,10 @@ def make_spec(
         spread=seconds_of(spread, "spread") if spread else 0.0,
         **rest,
     )
+
+
+def _by_name(spec: ScheduleSpec) -> str:
+    return spec.name
 
 
 def _next_due(recurrence: Recurrence, after: datetime) -> datetime | None:

@@ -51,6 +51,8 @@ def describe(event: Event) -> str:
         case "late":
             return f"started {rough(detail['late'])} late"
         case "deadline_missed":
-            return f"not done {rough(detail['deadline'])} after it was due; it was {detail['state']}"
+            return (
+                f"not done {rough(detail['deadline'])} after it was due; it was {detail['state']}"
+            )
         case other:
             return other

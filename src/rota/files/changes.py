@@ -92,16 +92,17 @@ async def apply(
     *,
     source: str,
 ) -> None:
-    """Make the difference."""
-    for change in changes:
-        if change.action == "unchanged":
-            continue
+    """Make the difference: calendars first, then all schedules in one transaction."""
+    needed = [change for change in changes if change.action != "unchanged"]
+    for change in needed:
         if change.kind == "calendar":
             await app.schedules.put_calendar((calendars or {})[change.name])
-        elif change.action == "delete":
-            await app.schedules.delete(change.name)
-        else:
-            await app.schedules.put(schedules[change.name], source=source)
+    about_schedules = [change for change in needed if change.kind != "calendar"]
+    await app.schedules.put_all(
+        [schedules[each.name] for each in about_schedules if each.action != "delete"],
+        delete=[each.name for each in about_schedules if each.action == "delete"],
+        source=source,
+    )
 
 
 def fields_of(spec: ScheduleSpec) -> dict[str, Any]:

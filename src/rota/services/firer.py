@@ -14,6 +14,7 @@ planned by the next tick, at once.
 from __future__ import annotations
 
 import logging
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +29,7 @@ _SCHEDULES = 1_000  # a transaction
 _OCCURRENCES = 200  # of one schedule in a transaction
 _INTERVAL = 0.25
 _PROMOTIONS = 500
+_CALENDARS_SECONDS = 5.0
 
 
 class Firer:
@@ -37,7 +39,8 @@ class Firer:
         self._store = store
         self._shards = shards
         self._compiled: dict[UUID, Compiled] = {}
-        self._calendars: dict[str, Any] | None = None
+        self._calendars: dict[str, Any] = {}
+        self._calendars_until = 0.0
 
     async def tick(self) -> float:
         for name in await self._store.resume_due():
@@ -71,11 +74,18 @@ class Firer:
         known = self._compiled.get(row["id"])
         if known is None or known.version != row["version"]:
             spec = decode_spec(row["spec"])
-            if (spec.exclude or spec.include) or self._calendars is None:
-                self._calendars = await self._store.calendars()
-            recurrence = compile_schedule(spec, self._calendars.get(row["namespace"]))
-            known = self._compiled[row["id"]] = Compiled(row["version"], spec, recurrence)
+            calendars = await self._named_calendars() if spec.exclude or spec.include else {}
+            recurrence = compile_schedule(spec, calendars.get(row["namespace"]))
+            known = Compiled(row["version"], spec, recurrence)
+            if not calendars:  # one that names calendars is read anew: they change without it
+                self._compiled[row["id"]] = known
         return known
+
+    async def _named_calendars(self) -> dict[str, Any]:
+        if monotonic() >= self._calendars_until:
+            self._calendars = await self._store.calendars()
+            self._calendars_until = monotonic() + _CALENDARS_SECONDS
+        return self._calendars
 
     def _set_aside(self, row: Any, error: RotaError) -> Advance:
         """One that can't be read any more (a calendar is gone, say) must not stop the others."""

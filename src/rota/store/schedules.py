@@ -140,6 +140,9 @@ class ScheduleStore:
     async def resume(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("set_resumed", namespace, name))
 
+    async def delete_on(self, connection: Connection, namespace: str, name: str) -> None:
+        await connection.fetch(self.database.queries["delete_schedule"], namespace, name)
+
     async def delete(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("delete_schedule", namespace, name))
 
