@@ -143,6 +143,20 @@ async def pick_up(count: int, rate: float) -> list[float]:
     return sorted(row[0] for row in rows)
 
 
+async def bare_commits(count: int, rate: float) -> list[float]:
+    """Milliseconds of two bare commits in a row, sorted: a submit and a claim can't do with less."""
+    await empty()
+    took: list[float] = []
+    async with connection() as c:
+        for _ in range(count):
+            began = time.perf_counter()
+            for _ in range(2):
+                await c.execute("update rota.setting set value = value where name = 'horizon_ms'")
+            took.append((time.perf_counter() - began) * 1000)
+            await asyncio.sleep(1 / rate)
+    return sorted(took)
+
+
 async def with_a_million_waiting(count: int, waiting: int) -> dict[str, float]:
     """The rate at which `count` of many ready jobs are executed, and the worker's memory."""
     await empty()

@@ -51,6 +51,16 @@ async def precision(count: int = 2_000, seconds: float = 10.0) -> list[float]:
             return [row[0] for row in await c.fetch(_LAG)]
 
 
+async def bare_timers(count: int = 2_000, seconds: float = 10.0) -> list[float]:
+    """Milliseconds that bare timers of an otherwise idle event loop are late on this machine."""
+    late: list[float] = []
+    for _ in range(count):
+        due = time.perf_counter() + seconds / count
+        await asyncio.sleep(seconds / count)
+        late.append((time.perf_counter() - due) * 1000)
+    return sorted(max(each, 0.0) for each in late)
+
+
 async def herd(count: int) -> list[float]:
     """Milliseconds from due to start of jobs that are due in the same second."""
     await empty()
@@ -141,6 +151,7 @@ def main() -> None:
         elif given.million:
             _show("a million due in the same second", run(lambda: herd(1_000_000)))
         else:
+            _show("bare timers of an idle loop", run(bare_timers))
             _show("random moments, idle worker", run(precision))
             _show("a herd due in one second", run(lambda: herd(100_000)))
 

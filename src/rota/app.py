@@ -20,7 +20,7 @@ from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
 from rota.portal import portal
 from rota.schedules import Change, Schedules, make_spec
 from rota.store.callers import submit_through, submit_through_sync
-from rota.store.rows import NewJob, Submitted
+from rota.store.rows import Bulk, NewJob, Submitted
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
 
 T = TypeVar("T")
@@ -247,23 +247,19 @@ class App(Door):
             raise InvalidArguments("submit_many can't give one key to many jobs")
         encode, limits = task.arguments.encode, self.limits
         payloads = [encode(*_as_call(call), limits) for call in calls]
-        ids = new_ids(len(payloads))
-        first = self._new_job(task, options, b"{}")
-        jobs = [
-            NewJob(id, first.namespace, first.task, msgspec.Raw(payload), first.queue, first.needs,
-                   first.priority, first.guarantee, first.max_attempts, first.timeout, first.at,
-                   first.delay, None, first.headers, first.share)
-            for id, payload in zip(ids, payloads, strict=True)
-        ]  # fmt: skip
-        if not jobs:
+        template = self._new_job(task, options, b"{}")
+        bulk = Bulk(template, new_ids(len(payloads)), payloads)
+        if not payloads:
             return []
         if options.connection is not None:
+            jobs = bulk.jobs()
             answers = await submit_through(options.connection, jobs, self.settings.schema)
             return self._handles(jobs, answers)
         store = (await self._open()).store
-        if len(jobs) >= _COPY_FROM:
-            await store.copy_jobs(jobs)
-            return [JobHandle(self, job.id) for job in jobs]
+        if len(payloads) >= _COPY_FROM:
+            await store.copy_jobs(bulk)
+            return [JobHandle(self, id) for id in bulk.ids]
+        jobs = bulk.jobs()
         return self._handles(jobs, await store.submit_atomically(jobs))
 
     def _new_job(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:

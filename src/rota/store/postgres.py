@@ -16,7 +16,7 @@ from rota.entropy import unit
 from rota.errors import StoreUnavailable
 from rota.model import Job, NodeStatus, QueueStatus, State
 from rota.store.database import Database
-from rota.store.rows import NewJob, Submitted, lane_name, to_job, to_node, to_queue
+from rota.store.rows import Bulk, NewJob, Submitted, lane_name, to_job, to_node, to_queue
 
 T = TypeVar("T")
 
@@ -27,9 +27,9 @@ _PRIORITY_STEP = 60_000_000  # microseconds of waiting that a point of priority 
 _PART = 1_000
 _LOOKS = 5
 
-_PRESENT = ["id", "rank", "due_at", "timeout", "priority", "guarantee", "max_attempts", "namespace",
-            "lane", "task", "share", "payload", "headers"]  # fmt: skip
-_FUTURE = ["id", "shard", *_PRESENT[2:]]
+# What jobs of one bulk have in common.
+_ALIKE = ["due_at", "timeout", "priority", "guarantee", "max_attempts", "namespace", "lane", "task",
+          "share", "headers"]  # fmt: skip
 
 
 def rank_of(due_at: datetime, priority: int) -> int:
@@ -73,14 +73,15 @@ class JobStore:
 
         return await self._persistently(attempt)
 
-    async def copy_jobs(self, jobs: Sequence[NewJob]) -> None:
-        """Many at once, complete and without keys: by COPY, several times as fast."""
+    async def copy_jobs(self, bulk: Bulk) -> None:
+        """Many at once, alike but for their arguments, without keys: by COPY, several times as fast."""
 
         async def attempt(repeated: bool) -> None:
             if not repeated:
-                await self._copy(jobs)
+                await self._copy(bulk)
                 return
             # The COPY may have been committed. The slow road stores only what is missing.
+            jobs = bulk.jobs()
             async with self.database.transaction() as connection:
                 for start in range(0, len(jobs), _PART):
                     await self._submit_on(connection, jobs[start : start + _PART], repeated)
@@ -111,24 +112,43 @@ class JobStore:
             await asyncio.sleep(pause * (0.5 + unit()))
             pause, repeated = min(pause * 2, 1.0), True
 
-    async def _copy(self, jobs: Sequence[NewJob]) -> None:
-        queries, schema = self.database.queries, self.database.schema
+    async def _copy(self, bulk: Bulk) -> None:
+        queries, job = self.database.queries, bulk.template
+        lane = lane_name(job.namespace, job.queue or "default", job.needs or ())
         async with self.database.transaction() as connection:
             opened = await connection.fetchrow(queries["open_bulk"])
-            ready, later, lanes, hints = _to_records(jobs, opened)
-            await self._ensure_lanes(connection, jobs[0].namespace, lanes)
-            if ready:
-                await connection.copy_records_to_table(
-                    "present", schema_name=schema, columns=_PRESENT, records=ready
-                )
-            if later:
-                await connection.copy_records_to_table(
-                    "future", schema_name=schema, columns=_FUTURE, records=later
-                )
-            if hints:
+            await self._ensure_lanes(connection, job.namespace, {lane})
+            now: datetime = opened["now"]
+            due_at = job.at or now + timedelta(seconds=job.delay or 0)
+            if due_at > now + timedelta(milliseconds=opened["horizon_ms"]):
+                shards = opened["shards"]
+                places = [shard_of(id, shards) for id in bulk.ids]
+                await self._copy_rows(connection, "future", "shard", bulk, places, due_at, lane)
+            else:
+                rank, count = rank_of(due_at, job.priority or 0), len(bulk.ids)
+                ranks = [rank] * count
+                await self._copy_rows(connection, "present", "rank", bulk, ranks, due_at, lane)
                 await connection.fetch(
-                    queries["hint_lanes"], jobs[0].namespace, *zip(*hints, strict=True)
+                    queries["hint_lanes"], job.namespace, [lane], [rank], [count]
                 )
+
+    async def _copy_rows(
+        self, connection: Any, table: str, column: str, bulk: Bulk, places: list[int],
+        due_at: datetime, lane: str,
+    ) -> None:  # fmt: skip
+        job = bulk.template
+        alike = (due_at, job.timeout, job.priority or 0, job.guarantee or 1, job.max_attempts or 5,
+                 job.namespace, lane, job.task, job.share,
+                 bytes(job.headers).decode() if job.headers is not None else None)  # fmt: skip
+        await connection.copy_records_to_table(
+            table,
+            schema_name=self.database.schema,
+            columns=["id", column, "payload", *_ALIKE],
+            records=[
+                (id, place, payload.decode(), *alike)
+                for id, place, payload in zip(bulk.ids, places, bulk.payloads, strict=True)
+            ],
+        )
 
     async def _ensure_lanes(self, connection: Any, namespace: str, lanes: set[str]) -> None:
         unknown = sorted(lanes - self._known_lanes)
@@ -213,35 +233,3 @@ class JobStore:
 
 class _Undo(Exception):
     pass
-
-
-def _to_records(
-    jobs: Sequence[NewJob], opened: Any
-) -> tuple[list[tuple[Any, ...]], list[tuple[Any, ...]], set[str], list[tuple[str, int, int]]]:
-    """Rows for the present and for the future, the lanes, and hints: lane, lowest rank, count."""
-    now: datetime = opened["now"]
-    horizon = now + timedelta(milliseconds=opened["horizon_ms"])
-    ready: list[tuple[Any, ...]] = []
-    later: list[tuple[Any, ...]] = []
-    hints: dict[str, tuple[int, int]] = {}
-    lanes: dict[tuple[str, tuple[str, ...]], str] = {}
-    for job in jobs:
-        place = (job.queue or "default", job.needs or ())
-        lane = lanes.get(place)
-        if lane is None:
-            lane = lanes[place] = lane_name(job.namespace, *place)
-        due_at = job.at or (now + timedelta(seconds=job.delay) if job.delay else now)
-        priority = job.priority or 0
-        common = (
-            due_at, job.timeout, priority, job.guarantee or 1, job.max_attempts or 5,
-            job.namespace, lane, job.task, job.share, bytes(job.payload).decode(),
-            bytes(job.headers).decode() if job.headers is not None else None,
-        )  # fmt: skip
-        if due_at <= horizon:
-            rank = rank_of(due_at, priority)
-            ready.append((job.id, rank, *common))
-            lowest, count = hints.get(lane, (rank, 0))
-            hints[lane] = (min(lowest, rank), count + 1)
-        else:
-            later.append((job.id, shard_of(job.id, opened["shards"]), *common))
-    return ready, later, set(lanes.values()), [(lane, *hint) for lane, hint in hints.items()]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -35,6 +35,20 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     share: str | None = None
     workflow_id: UUID | None = None
     step: str | None = None
+
+
+class Bulk(msgspec.Struct, frozen=True):
+    """Many new jobs that differ only in their ids and arguments."""
+
+    template: NewJob
+    ids: Sequence[UUID]
+    payloads: Sequence[bytes]
+
+    def jobs(self) -> list[NewJob]:
+        return [
+            msgspec.structs.replace(self.template, id=id, payload=msgspec.Raw(payload))
+            for id, payload in zip(self.ids, self.payloads, strict=True)
+        ]
 
 
 class Submitted(msgspec.Struct, frozen=True):
