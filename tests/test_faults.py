@@ -241,6 +241,11 @@ async def test_a_database_that_was_away_costs_no_job_and_no_restart(tmp_path: Pa
 
 async def _run_through_an_outage(app: App, cluster: Cluster, server: Any, data_dir: Path) -> None:
     nodes = [cluster.start("worker", "scheduler"), cluster.start("worker")]
+
+    async def both_are_up() -> bool:
+        return len(await app.nodes.list()) == 2
+
+    await eventually(both_are_up, what="the start of both nodes")
     before = await app.require_task("at_least").submit_many([(n,) for n in range(1500)])
     due_meanwhile = [
         await app.require_task("at_least").options(delay=2).submit(number)
