@@ -117,7 +117,7 @@ create table rota.present (
 ) with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
-    autovacuum_vacuum_insert_scale_factor = 0, autovacuum_vacuum_insert_threshold = 100000,
+    autovacuum_vacuum_insert_threshold = -1,  -- rows that are only waiting need no vacuum
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000,
     autovacuum_vacuum_cost_delay = 0
 );
