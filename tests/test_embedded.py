@@ -126,7 +126,7 @@ def test_it_starts_on_demand_and_answers_with_our_settings(data_dir: Path) -> No
         assert os.getsid(pid) != os.getsid(0)  # the terminal's Ctrl-C doesn't reach it
         socket_dir = Path(query(postgres.url, "SHOW unix_socket_directories"))
         assert socket_dir.stat().st_mode & 0o777 == 0o700
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
     postgres.close()  # once more does nothing
 
 
@@ -144,7 +144,7 @@ def test_the_last_process_to_leave_stops_the_server(data_dir: Path) -> None:
     first.leave()
     assert query(url, "SELECT 1") == 1
     second.leave()
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_the_server_survives_its_owner_and_is_found_again(data_dir: Path) -> None:
@@ -154,7 +154,7 @@ def test_the_server_survives_its_owner_and_is_found_again(data_dir: Path) -> Non
     pid = server_pid(data_dir)
     with opened(data_dir) as postgres:
         assert started_at(postgres.url) == start
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_racing_processes_get_one_server(tmp_path: Path) -> None:
@@ -163,7 +163,7 @@ def test_racing_processes_get_one_server(tmp_path: Path) -> None:
     pid = server_pid(tmp_path / "data")
     for owner in owners:
         owner.leave()
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_committed_data_survives_a_killed_server(data_dir: Path) -> None:
@@ -218,7 +218,7 @@ def test_a_forked_child_neither_stops_the_server_nor_keeps_it(data_dir: Path) ->
     assert query(url, "SELECT 1") == 1
     pid = server_pid(data_dir)
     owner.communicate("\n")
-    assert not is_alive(pid)
+    wait_until(lambda: not is_alive(pid))
 
 
 def test_a_killed_initdb_leaves_nothing_broken(tmp_path: Path) -> None:
@@ -303,5 +303,5 @@ def test_root_can_keep_everything_in_a_closed_folder(tmp_path: Path) -> None:
         assert psutil.Process(pid).username() != "root"
         assert Path(psutil.Process(pid).exe()).is_relative_to(programs)
         owner.leave()
-        assert not is_alive(pid)
+        wait_until(lambda: not is_alive(pid))
     assert closed.stat().st_mode & 0o777 == 0o700
