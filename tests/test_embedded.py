@@ -303,5 +303,5 @@ def test_root_can_keep_everything_in_a_closed_folder(tmp_path: Path) -> None:
         assert psutil.Process(pid).username() != "root"
         assert Path(psutil.Process(pid).exe()).is_relative_to(programs)
         owner.leave()
-        wait_until(lambda: not is_alive(pid))
+        wait_until(lambda gone=pid: not is_alive(gone))
     assert closed.stat().st_mode & 0o777 == 0o700
