@@ -34,6 +34,7 @@ create table rota.schedule (
     unique (namespace, name)
 ) with (fillfactor = 80);
 create index schedule_due on rota.schedule (shard, next_due) where next_due is not null;
+create index schedule_resume on rota.schedule (paused_until) where paused_until is not null;
 
 -- What each version said, and from which moment on: the audit recomputes with these.
 create table rota.schedule_version (

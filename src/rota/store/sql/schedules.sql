@@ -76,10 +76,11 @@ with free as (
         -- Already let through, and not yet started.
         select count(*) from rota.present as p where p.schedule_id = s.id and p.state = 3
           and not exists (select from rota.gate as g where g.job_id = p.id)) as places
-    from rota.schedule as s
-    where s.id in (select distinct f.schedule_id from rota.future as f where f.state = 1 and f.schedule_id is not null)
+    from (select distinct f.schedule_id as id from rota.future as f
+          where f.state = 1 and f.schedule_id is not null) as w
+    join rota.schedule as s on s.id = w.id
     limit $1
-    for update skip locked
+    for update of s skip locked
 ), chosen as (
     select f.id from free as s cross join lateral (
         select f.id from rota.future as f where f.schedule_id = s.id and f.state = 1
