@@ -40,15 +40,19 @@ ARGUMENTS = {
     "mark_started": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "save_progress": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array['1'::json]",
     "held_jobs": f"'{NODE}', array[1::bigint], array['default/default']",
+    "due_schedules": f"array{list(range(128))}, 1000",
+    "promote_waiting": "500",
 }
-WRITES = ARGUMENTS.keys() - {"claim", "release", "held_jobs"}
+READS = {"claim", "release", "held_jobs", "due_schedules", "promote_waiting"}
+WRITES = ARGUMENTS.keys() - READS
 
 
 async def plan_of(connection: Any, database: Any, name: str) -> dict[str, Any]:
     """The plan that a hot connection uses for it: a generic one, made without the arguments."""
     await connection.execute(f"prepare {name} as {database.queries[name]}")
     try:
-        text = await connection.fetchval(f"explain (format json) execute {name}({ARGUMENTS[name]})")
+        given = f"({ARGUMENTS[name]})" if name in ARGUMENTS else ""
+        text = await connection.fetchval(f"explain (format json) execute {name}{given}")
     finally:
         await connection.execute(f"deallocate {name}")
     plan: dict[str, Any] = msgspec.json.decode(text)[0]["Plan"]
@@ -179,3 +183,28 @@ async def test_a_claim_is_a_heap_only_update_that_writes_no_index_entry(hot):
         )
     assert (len(rows), updated) == (1000, 1000)
     assert heap_only == 1000
+
+
+async def test_a_firer_s_tick_reads_no_more_of_the_schedules_than_is_due(hot, grow):
+    """Whatever is stored: 20,000 schedules and jobs that no statistics tell of."""
+    schema = hot.schema
+    async with hot.connection() as connection:
+        await grow(connection, 20_000)
+        await connection.execute(
+            f"insert into {schema}.schedule (id, namespace, name, shard, next_due, cursor, priority,"
+            " guarantee, max_attempts, lane, task, payload, spec)"
+            " select gen_random_uuid(), 'default', 's' || n, n % 128, now() + interval '1 day',"
+            " now(), 0, 1, 5, 'default/default', 'greet', '{}', '{}' from generate_series(1, 20000) as n"
+        )
+        due = await plan_of(connection, hot, "due_schedules")
+        assert scans(due, "schedule") == [("Index Scan", "schedule_due")]
+        resume = await plan_of(connection, hot, "resume_due")
+        assert scans(resume, "schedule") == [("Index Scan", "schedule_resume")]
+        promote = await plan_of(connection, hot, "promote_waiting")
+        assert scans(promote, "schedule") == [("Index Scan", "schedule_pkey")]
+        assert {index for _, index in scans(promote, "present")} == {
+            "present_pkey", "present_scheduled",
+        }  # fmt: skip
+        assert {index for _, index in scans(promote, "future")} <= {
+            "future_pkey", "future_scheduled",
+        }  # fmt: skip

@@ -70,7 +70,6 @@ class Keeper:
         self._home = asyncio.get_running_loop()
         self._watchdog = Watchdog(self._home)
         self._stop = threading.Event()
-        self._beat_now = threading.Event()
         self._first: asyncio.Future[None] = self._home.create_future()
         self._thread = threading.Thread(target=self._live, name="rota-keeper", daemon=True)
         self._ended = asyncio.Event()

@@ -157,8 +157,5 @@ class Slots:
     def count_running(self) -> int:
         return sum(len(places.running) for places in self._places.values())
 
-    def count_waiting(self) -> int:
-        return sum(len(places.waiting) for places in self._places.values()) + len(self._suspects)
-
     def capacity(self) -> int:
         return sum(places.runner.capacity() for places in self._places.values())

@@ -355,9 +355,6 @@ class Worker:
         self.stop_running("lease")
         self.cursors.sweep_all()
 
-    def add_runner(self, name: str, runner: Runner) -> None:
-        self.slots.add(name, runner)
-
 
 def _ids_and_tokens(works: list[Work]) -> tuple[list[UUID], list[int]]:
     return [work.id for work in works], [work.token for work in works]

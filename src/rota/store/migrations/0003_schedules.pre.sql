@@ -71,7 +71,9 @@ create table rota.gate (
     entered_at  timestamptz not null default rota.now(),
     primary key (schedule_id, job_id)
 );
-create index future_waiting on rota.future (schedule_id, due_at) where state = 1;
+-- Only jobs of schedules are in these. A claim changes nothing that they mention: it stays heap-only.
+create index future_scheduled on rota.future (schedule_id, state, due_at) where schedule_id is not null;
+create index present_scheduled on rota.present (schedule_id) where schedule_id is not null;
 
 -- Two objects as one; the second wins.
 create function rota.merged(one json, other json) returns json language sql immutable parallel safe as $$

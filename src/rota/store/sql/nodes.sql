@@ -12,9 +12,6 @@ returning extract(epoch from rota.now())::float8;
 -- name: signals_for
 select job_id, token, kind from rota.signal where node = $1;
 
--- name: clear_signals
-delete from rota.signal where node = $1 and job_id = any($2::uuid[]);
-
 -- name: deregister_node
 update rota.node set state = 'stopped', ended_at = rota.now(), running = 0
 where id = $1 and state in ('live', 'draining');
