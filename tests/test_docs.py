@@ -139,22 +139,25 @@ async def run_sql(block: Block, app: App, database_url: str) -> None:
 async def executing(app: App) -> AsyncIterator[None]:
     """The app on a private schema, where what is due is run at once."""
     async with rota.testing.isolated(app) as sandbox:
-        running = asyncio.create_task(keep_running(sandbox))
+        enough = asyncio.Event()
+        running = asyncio.create_task(keep_running(sandbox, enough))
         try:
             yield
         finally:
-            running.cancel()
-            await asyncio.gather(running, return_exceptions=True)
+            enough.set()  # not cancelled: in the middle of a job that would be another story
+            await running
         await sandbox.run_due()
         for job in await sandbox.jobs(limit=1000):
             wrong = [a.error for a in job.attempts if a.error and a.error.type in MISTAKES]
             assert not wrong, f"{job.task}: {wrong[0].traceback or wrong[0].message}"
 
 
-async def keep_running(sandbox: rota.testing.Sandbox) -> None:
-    while True:
+async def keep_running(sandbox: rota.testing.Sandbox, enough: asyncio.Event) -> None:
+    while not enough.is_set():
         await sandbox.run_due()
-        await asyncio.sleep(0.05)
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.05):
+                await enough.wait()
 
 
 # -- the command line
