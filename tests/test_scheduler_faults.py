@@ -14,7 +14,7 @@ import pytest
 
 from rota import All, App
 from tests import fault_tasks
-from tests.cluster import Cluster, eventually
+from tests.cluster import Cluster, all_ended, eventually
 
 FAST = {"heartbeat": 0.4, "missed_heartbeats": 3, "kill_grace": 1, "grace": 5}
 
@@ -73,3 +73,38 @@ async def test_schedulers_killed_over_and_over_miss_nothing_and_double_nothing(
     started = len(cluster.entries("at_least"))
     due = (finish - begin) // timedelta(seconds=1)
     assert started >= due
+
+
+async def test_what_a_dead_scheduler_owned_is_served_before_anybody_has_taken_it_over(
+    app: App, tmp_path: Path
+) -> None:
+    settings = app.settings
+    lease = {**FAST, "shard_lease": 600}
+    cluster = Cluster(tmp_path, settings.database_url or "", settings.schema, **lease)
+    store = await app.store()
+
+    async def shares() -> list[int]:
+        async with store.database.connection() as connection:
+            rows = await connection.fetch(
+                f"select count(*) from {settings.schema}.shard"
+                " where expires_at > now() + interval '1 minute' group by owner"
+            )
+        return sorted(row[0] for row in rows)
+
+    async def shared() -> bool:
+        return await shares() == [64, 64]
+
+    try:
+        cluster.start("worker")
+        victim, _ = cluster.start("scheduler"), cluster.start("scheduler")
+        await eventually(shared, what="an even share")
+        victim.kill()
+        submitted = await fault_tasks.at_least.options(delay=2).submit_many(
+            [{"number": number} for number in range(100)]
+        )
+        await app.schedule("soon", "at_least", every=1, payload={"number": -1}, overlap="allow")
+        jobs = await all_ended(app, [handle.id for handle in submitted])
+        assert {job.state for job in jobs.values()} == {"succeeded"}
+        assert await shares() == [64, 64]  # still the dead one's, by the database's clock
+    finally:
+        cluster.stop()

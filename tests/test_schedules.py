@@ -14,6 +14,7 @@ import pytest
 import rota.testing
 from rota import All, App, ConfigError, Context, Latest, NotFound
 from rota.services.firer import Firer
+from rota.services.turns import AllShards
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, WorkStore
 
@@ -129,7 +130,7 @@ async def test_a_schedule_of_every_second_after_a_day_away_is_worked_off_in_boun
     await app.schedule("s", "tell", every=1)
     await sandbox.advance(hours=3)
     store = ScheduleStore(hot)
-    firer = Firer(store, list(range(128)))
+    firer = Firer(store, AllShards(128))
     assert await firer.tick() == 0.0  # there is more
     assert len(await ledger(app, "s")) == 200
     while await firer.tick() == 0.0:
@@ -156,7 +157,7 @@ async def test_racing_firers_make_one_job_per_occurrence(
 ) -> None:
     for number in range(20):
         await app.schedule(f"s{number}", "tell", every="1m", overlap="allow", catch_up=All())
-    firers = [Firer(ScheduleStore(hot), list(range(128))) for _ in range(4)]
+    firers = [Firer(ScheduleStore(hot), AllShards(128)) for _ in range(4)]
     for _ in range(5):
         await sandbox.advance(minutes=1)
         await asyncio.gather(*(firer.tick() for firer in firers))
@@ -180,7 +181,7 @@ async def test_a_crash_in_the_middle_of_firing_leaves_nothing_and_doubles_nothin
         await real(self, *arguments)
         raise ConnectionError("died before the commit")
 
-    firer = Firer(ScheduleStore(hot), list(range(128)))
+    firer = Firer(ScheduleStore(hot), AllShards(128))
     with monkeypatch.context() as patched:
         patched.setattr(ScheduleStore, "fire", crash_after_writing)
         with pytest.raises(Exception, match="died"):
@@ -229,7 +230,7 @@ async def hold_next(hot: Any, namespace: str = "default") -> tuple[Any, dict[Any
 
 
 async def fire(hot: Any) -> None:
-    firer = Firer(ScheduleStore(hot), list(range(128)))
+    firer = Firer(ScheduleStore(hot), AllShards(128))
     while await firer.tick() == 0.0:
         pass
 

@@ -336,7 +336,7 @@ async def test_a_repeated_submit_for_later_whose_job_already_runs_stores_nothing
     table = f"{app.settings.schema}.future"
     async with store.database.connection() as connection:
         await connection.execute(f"update {table} set due_at = now()")
-    assert await UpkeepStore(work.database).release(range(128), 10) == 1
+    assert await UpkeepStore(work.database).release(range(128), [None] * 128, 10) == (1, [])
     await claimed(app, work, job.id)
     await store.database.fetch("submit_jobs", encoded, True)
     [after] = await everything(app)
@@ -370,10 +370,10 @@ class AnswersLost:
         self._lose()
         return rows
 
-    def transaction(self) -> Any:
+    def transaction(self, name: str = "transaction") -> Any:
         @contextlib.asynccontextmanager
         async def transaction():
-            async with self._database.transaction() as connection:
+            async with self._database.transaction(name) as connection:
                 yield connection
             self._lose()
 

@@ -9,6 +9,7 @@ import pytest
 from rota import NotFound, Retry
 from rota.services.janitor import Janitor
 from rota.services.releaser import Releaser
+from rota.services.turns import AllShards
 from rota.store.work import UpkeepStore
 from tests.fake_node import FakeNode
 
@@ -27,7 +28,7 @@ def app(sandbox):
 
 @pytest.fixture
 def janitor(hot, app):
-    return Janitor(UpkeepStore(hot), app.settings)
+    return Janitor(UpkeepStore(hot), app.settings, AllShards(128))
 
 
 @pytest.fixture
@@ -154,7 +155,7 @@ async def test_a_tick_cleans_without_being_asked(sandbox, app, hot, janitor, day
 async def test_what_is_due_is_released_and_what_isnt_stays(sandbox, app, hot):
     soon = await app.submit("greet", delay=60)
     later = await app.submit("greet", delay=61)
-    releaser = Releaser(UpkeepStore(hot), range(128))
+    releaser = Releaser(UpkeepStore(hot), AllShards(128))
     await releaser.tick()
     assert (await soon.status()).state == "scheduled"
     await sandbox.advance(seconds=60)
@@ -170,7 +171,7 @@ async def test_jobs_are_released_ahead_of_their_moment_by_the_horizon(sandbox, a
         )
     handle = await app.submit("greet", delay=60)
     due_at = (await handle.status()).due_at
-    releaser = Releaser(UpkeepStore(hot), range(128))
+    releaser = Releaser(UpkeepStore(hot), AllShards(128))
     await sandbox.advance(seconds=58.9)
     await releaser.tick()
     assert (await handle.status()).state == "scheduled"
@@ -188,9 +189,9 @@ async def test_a_release_is_bounded_and_takes_the_rest_the_next_time(sandbox, ap
     await greet.options(delay=60).submit_many([{}] * 300)
     await sandbox.advance(seconds=60)
     store = UpkeepStore(hot)
-    assert await store.release(range(128), 200) == 200
-    assert await store.release(range(128), 200) == 100
-    assert await store.release(range(128), 200) == 0
+    assert (await store.release(range(128), [None] * 128, 200))[0] == 200
+    assert (await store.release(range(128), [None] * 128, 200))[0] == 100
+    assert (await store.release(range(128), [None] * 128, 200))[0] == 0
     assert await app.jobs.count() == {"ready": 300}
 
 
@@ -199,6 +200,6 @@ async def test_a_release_of_some_shards_leaves_the_others(sandbox, app, hot):
     await greet.options(delay=60).submit_many([{}] * 300)
     await sandbox.advance(seconds=60)
     store = UpkeepStore(hot)
-    even = await store.release(range(0, 128, 2), 1000)
+    even, _ = await store.release(range(0, 128, 2), [None] * 64, 1000)
     assert 0 < even < 300
-    assert await store.release(range(1, 128, 2), 1000) == 300 - even
+    assert await store.release(range(1, 128, 2), [None] * 64, 1000) == (300 - even, [])

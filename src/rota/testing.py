@@ -42,6 +42,7 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
+from rota import capture
 from rota.app import App
 from rota.core.lifecycle import needs_mark
 from rota.entropy import new_id
@@ -53,9 +54,12 @@ from rota.runners.thread import ThreadRunner
 from rota.services.effects import Effects
 from rota.services.finisher import Finisher
 from rota.services.firer import Firer
+from rota.services.log_writer import LogWriter
 from rota.services.outcomes import Outcomes
+from rota.services.turns import AllShards
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
+from rota.store.logs import LogStore
 from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, UpkeepStore, WorkStore
@@ -220,10 +224,14 @@ class _Inline:
         loop.desk, loop.transact = effects, effects.transact
         thread = ThreadRunner(self._tasks, 1, settings, done)
         thread.on_call = effects.answer
+        logs = LogWriter(LogStore(self._database), settings, None, lambda: self._node)
+        loop.book = thread.book = self._finisher.logs = logs
+        capture.install()
         self._runners: Mapping[str, Runner] = {"loop": loop, "thread": thread, "process": thread}
         return self
 
     async def __aexit__(self, *_: object) -> None:
+        capture.uninstall()
         for runner in set(self._runners.values()):
             await runner.stop()
         await self._store.close_batches(self._node, sorted(self._finisher.closing()))
@@ -245,10 +253,11 @@ class _Inline:
 
     async def _release(self) -> None:
         shards = list(range(await self._upkeep.shards()))
-        firer = Firer(ScheduleStore(self._database), shards)
+        firer = Firer(ScheduleStore(self._database), AllShards(len(shards)))
         while await firer.tick() == 0.0:
             pass
-        while await self._upkeep.release(shards, _RELEASE) == _RELEASE:
+        everyone: list[int | None] = [None] * len(shards)
+        while (await self._upkeep.release(shards, everyone, _RELEASE))[0] == _RELEASE:
             pass
 
     async def _run(self, row: Any) -> None:

@@ -2,15 +2,17 @@
 
 Protocol. Every step can be repeated and raced by any number of janitors: partitions are made if not
 there, dropped if still there, rows deleted in bounded steps. `present` is vacuumed by its count of
-dead rows, because autovacuum naps longer than a fast queue can wait.
+dead rows, because autovacuum naps longer than a fast queue can wait. To spare the tables, only the owner
+of the first shard does it: whose turn it is matters to nothing else.
 """
 
 from __future__ import annotations
 
 import logging
-import time
+from time import monotonic
 
 from rota.config import Settings
+from rota.services.turns import Ownership
 from rota.store.events import EventStore
 from rota.store.work import UpkeepStore
 
@@ -25,9 +27,12 @@ _DEADLINES_EVERY = 2.0
 class Janitor:
     name = "janitor"
 
-    def __init__(self, store: UpkeepStore, settings: Settings, interval: float = 60.0) -> None:
+    def __init__(
+        self, store: UpkeepStore, settings: Settings, ownership: Ownership, interval: float = 60.0
+    ) -> None:
         self._store = store
         self._settings = settings
+        self._ownership = ownership
         self._events = EventStore(store.database)
         self._interval = interval
         self._cleaned_at = -interval
@@ -35,19 +40,21 @@ class Janitor:
         self._deadlines_at = 0.0
 
     async def tick(self) -> float:
-        if time.monotonic() - self._cleaned_at >= self._interval:
+        if not any(grant.shard == 0 for grant in self._ownership.held()):
+            return 1.0
+        if monotonic() - self._cleaned_at >= self._interval:
             await self.clean()
-            self._cleaned_at = time.monotonic()
+            self._cleaned_at = monotonic()
         await self._note_missed_deadlines()
         await self._vacuum_if_needed()
         return 1.0
 
     async def _note_missed_deadlines(self) -> None:
         # It reads all that is ready: at most a twentieth of the time, however much that is.
-        began = time.monotonic()
+        began = monotonic()
         if began >= self._deadlines_at:
             await self._events.note_missed_deadlines()
-            spent = time.monotonic() - began
+            spent = monotonic() - began
             self._deadlines_at = began + max(_DEADLINES_EVERY, 20 * spent)
 
     async def clean(self) -> None:
@@ -56,9 +63,10 @@ class Janitor:
         if strays := await self._store.note_strays():
             log.error("%d batches of running jobs had no record; the reaper knows them now", strays)
         for name in await self._store.drop_old_days(
-            self._settings.retention_days, self._settings.ledger_days
+            self._settings.retention_days, self._settings.ledger_days, self._settings.log_days
         ):
             log.info("dropped %s: its retention is over", name)
+        await self._store.forget_shard_moves()
         await self._events.forget(self._settings.retention_days)
         settings = self._settings
         while (

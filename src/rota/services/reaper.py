@@ -13,8 +13,8 @@ itself: after an interruption it gives everyone a lease's time to be heard again
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Sequence
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -40,11 +40,11 @@ class Reaper:
 
     async def tick(self) -> float:
         try:
-            if time.monotonic() >= self._patient_until:
+            if monotonic() >= self._patient_until:
                 await self._declare_dead()
             taken = await self._reap()
         except StoreUnavailable:
-            self._patient_until = time.monotonic() + self._settings.lease_seconds
+            self._patient_until = monotonic() + self._settings.lease_seconds
             raise
         return 0.0 if taken == _BATCHES else self._settings.heartbeat / 2
 
@@ -57,7 +57,7 @@ class Reaper:
 
     async def _reap(self) -> int:
         database = self._store.database
-        async with database.transaction() as connection:
+        async with database.transaction("reap") as connection:
             batches = await connection.fetch(database.queries["take_abandoned"], _BATCHES)
             for node in sorted({batch["node"] for batch in batches}):
                 mine = [batch for batch in batches if batch["node"] == node]

@@ -61,6 +61,15 @@ class TaskDuration(msgspec.Struct, frozen=True):
     p95: float
 
 
+class ScheduleWork(msgspec.Struct, frozen=True):
+    """Whether schedules are due, pauses are over, jobs wait for their schedule's turn; shards lost."""
+
+    due: bool
+    resume: bool
+    waiting: bool
+    lost: list[int]
+
+
 def decode_spec(text: str) -> ScheduleSpec:
     return _spec.decode(text)
 
@@ -69,11 +78,20 @@ class ScheduleStore:
     def __init__(self, database: Database) -> None:
         self.database = database
 
+    async def work(self, shards: Sequence[int], epochs: Sequence[int | None]) -> ScheduleWork:
+        """What there is to do for these shards; see `due_schedules`."""
+        return ScheduleWork(*(await self.database.fetch("schedule_work", shards, epochs))[0])
+
     async def due_schedules(
-        self, connection: Connection, shards: Sequence[int], limit: int
+        self,
+        connection: Connection,
+        shards: Sequence[int],
+        epochs: Sequence[int | None],
+        limit: int,
     ) -> list[Any]:
+        """Locked. Shards come with the epoch under which they are ours; without one it's a sweep."""
         rows: list[Any] = await connection.fetch(
-            self.database.queries["due_schedules"], shards, limit
+            self.database.queries["due_schedules"], shards, epochs, limit
         )
         return rows
 
@@ -142,9 +160,6 @@ class ScheduleStore:
 
     async def delete_on(self, connection: Connection, namespace: str, name: str) -> None:
         await connection.fetch(self.database.queries["delete_schedule"], namespace, name)
-
-    async def delete(self, namespace: str, name: str) -> bool:
-        return bool(await self.database.fetch("delete_schedule", namespace, name))
 
     async def occurrences(
         self, id: UUID, first: datetime, end: datetime, limit: int

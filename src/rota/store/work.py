@@ -96,6 +96,19 @@ class WorkStore:
             tasks,
         )
 
+    async def hunger(self, node: UUID, slots: int) -> None:
+        """Hints are welcome: there are so many free slots."""
+        await self.database.fetch("hunger", node, slots)
+
+    async def doze(self, node: UUID) -> None:
+        await self.database.fetch("doze", node)
+
+    async def pass_on(
+        self, node: UUID, namespace: str, lanes: Sequence[str], ranks: Sequence[int],
+        counts: Sequence[int],
+    ) -> None:  # fmt: skip
+        await self.database.fetch("pass_on", node, namespace, lanes, ranks, counts)
+
     async def mark_started(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
     ) -> set[UUID]:
@@ -207,9 +220,15 @@ class UpkeepStore:
             shards: int = row["shards"]
             return shards
 
-    async def release(self, shards: Sequence[int], limit: int) -> int:
-        count: int = await self.database.fetchval("release", shards, limit)
-        return count
+    async def release(
+        self, shards: Sequence[int], epochs: Sequence[int | None], limit: int
+    ) -> tuple[int, list[int]]:
+        """How many; and which of the shards are another's by now. No epoch: only what is overdue."""
+        rows = await self.database.fetch("release", shards, epochs, limit)
+        return rows[0][0], rows[0][1]
+
+    async def forget_shard_moves(self) -> None:
+        await self.database.fetch("forget_shard_moves")
 
     async def declare_dead(self) -> list[Any]:
         return await self.database.fetch("declare_dead")
@@ -221,14 +240,18 @@ class UpkeepStore:
         count: int = await self.database.fetchval("make_days", ahead)
         return count
 
-    async def drop_old_days(self, retention_days: int, ledger_days: int) -> list[str]:
+    async def drop_old_days(
+        self, retention_days: int, ledger_days: int, log_days: int
+    ) -> list[str]:
         """The names of the days that are gone. One that is being read stays for another time."""
         dropped: list[str] = []
         past = await self.database.fetch("old_days", retention_days)
         ledger = await self.database.fetch("old_occurrence_days", ledger_days)
+        logs = await self.database.fetch("old_log_days", log_days)
         await self.database.fetch("forget_occurrences", ledger_days)
+        await self.database.fetch("forget_log_lines", log_days)
         await self.database.fetch("close_backfills")
-        for row in (*past, *ledger):
+        for row in (*past, *ledger, *logs):
             async with self.database.connection() as connection:
                 try:
                     async with connection.transaction():

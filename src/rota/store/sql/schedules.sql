@@ -1,21 +1,49 @@
 -- Schedules and the ledger of their occurrences.
 
+-- name: schedule_work
+-- Whether there is anything to do for these shards: schedules that are due, a pause that is over, jobs that wait for
+-- their schedule's turn; and which of the shards are another's by now. One statement without locks, so that a
+-- scheduler with nothing to do costs one a tick.
+select exists (
+        select from unnest($1::smallint[], $2::bigint[]) as a(shard, epoch) cross join lateral (
+            select from rota.schedule as s where s.shard = a.shard and s.next_due <= rota.now()
+                + case when a.epoch is null then interval '0' else make_interval(secs =>
+                    (select value from rota.setting where name = 'horizon_ms') / 1000.0) end
+            limit 1) as s) as due,
+    exists (select from rota.schedule as s where s.paused_until <= rota.now()) as resume,
+    exists (select from rota.future as f where f.state = 1 and f.schedule_id is not null) as waiting,
+    array(select a.shard from unnest($1::smallint[], $2::bigint[]) as a(shard, epoch)
+          where a.epoch is not null and not exists (
+              select from rota.shard as s where s.shard = a.shard and s.epoch = a.epoch)) as lost;
+
 -- name: due_schedules
--- Locked until the firing transaction ends; what another scheduler is firing is passed over.
-select s.id, s.name, s.namespace, s.version, s.cursor, s.paused_at, s.spec, rota.now() as now,
-       (select value from rota.setting where name = 'horizon_ms') as horizon_ms,
+-- Locked until the firing transaction ends; what another scheduler is firing is passed over. Shards come with the
+-- epoch under which this scheduler owns them, and are locked for that; without one it is a sweep: see `release`.
+with asked as materialized (
+    select a.shard, a.epoch, case when a.epoch is null then 0
+        else (select value from rota.setting where name = 'horizon_ms') end as horizon_ms
+    from unnest($1::smallint[], $2::bigint[]) as a(shard, epoch)
+), ripe as materialized (
+    select a.* from asked as a cross join lateral (
+        select from rota.schedule as s where s.shard = a.shard
+          and s.next_due <= rota.now() + make_interval(secs => a.horizon_ms / 1000.0) limit 1) as s
+), held as materialized (
+    select s.shard from ripe as r join rota.shard as s on s.shard = r.shard and s.epoch = r.epoch
+    for key share of s
+)
+select s.id, s.name, s.namespace, s.version, s.cursor, s.paused_at, s.spec, rota.now() as now, r.horizon_ms,
+       r.shard, r.epoch,
        (select max(o.due_at) from rota.occurrence as o where o.schedule_id = s.id and o.due_at <= s.cursor) as previous
-from unnest($1::smallint[]) as shard(number)
+from ripe as r
 cross join lateral (
     select s.* from rota.schedule as s
-    where s.shard = shard.number
-      and s.next_due <= rota.now() + make_interval(secs =>
-            (select value from rota.setting where name = 'horizon_ms') / 1000.0)
+    where s.shard = r.shard and s.next_due <= rota.now() + make_interval(secs => r.horizon_ms / 1000.0)
     order by s.next_due
-    limit $2
+    limit $3
     for update skip locked
 ) as s
-limit $2;
+where r.epoch is null or r.shard in (select shard from held)
+limit $3;
 
 -- name: fire
 -- One statement: the ledger's rows, the jobs of those that are new in it, the schedules' new cursors.

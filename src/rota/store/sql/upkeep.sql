@@ -2,20 +2,32 @@
 
 -- name: release
 -- Moves what is due within the horizon to the present, where workers find it and wait for its moment.
-with due as (
+-- $1, $2: shards with the epochs under which this scheduler owns them; the fence is this statement's lock on
+-- their rows. Without an epoch it is a sweep of shards that somebody else should look after, or nobody does:
+-- of these only what should have been released long ago, that is, what is due now.
+with asked as materialized (
+    select a.shard, a.epoch, rota.now() + case when a.epoch is null then interval '0' else make_interval(secs =>
+        (select value from rota.setting where name = 'horizon_ms') / 1000.0) end as until
+    from unnest($1::smallint[], $2::bigint[]) as a(shard, epoch)
+), ripe as materialized (
+    -- `limit` keeps the planner from turning the look into a join that reads everything.
+    select a.* from asked as a cross join lateral (
+        select from rota.future as f where f.shard = a.shard and f.due_at <= a.until and f.state = 2 limit 1) as f
+), held as materialized (
+    select s.shard from ripe as r join rota.shard as s on s.shard = r.shard and s.epoch = r.epoch
+    for key share of s
+), due as (
     select f.at
-    from unnest($1::smallint[]) as s(shard)
+    from ripe as r
     cross join lateral (
         select f.ctid as at from rota.future as f
-        where f.shard = s.shard
-          and f.due_at <= rota.now() + make_interval(secs =>
-                (select value from rota.setting where name = 'horizon_ms') / 1000.0)
-          and f.state = 2
+        where f.shard = r.shard and f.due_at <= r.until and f.state = 2
         order by f.due_at
-        limit $2
+        limit $3
         for update skip locked
     ) as f
-    limit $2
+    where r.epoch is null or r.shard in (select shard from held)
+    limit $3
 ), moved as (
     delete from rota.future as f where f.ctid = any(array(select at from due))
     returning f.*
@@ -25,11 +37,14 @@ with due as (
     select id, rota.rank(due_at, priority), due_at, created_at, workflow_id, schedule_id, timeout, priority,
         guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
     from moved
+    on conflict (id) do nothing  -- one that is there twice must not hold up the rest
     returning namespace, lane, rank
 ), hinted as (
     select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
 )
-select (select count(*) from readied) + 0 * (select count(*) from hinted);
+select (select count(*) from readied) + 0 * (select count(*) from hinted) as released,
+       array(select a.shard from asked as a where a.epoch is not null and not exists (
+           select from rota.shard as s where s.shard = a.shard and s.epoch = a.epoch)) as lost;
 
 -- name: declare_dead
 update rota.node as n set state = 'dead', ended_at = rota.now()
@@ -77,9 +92,10 @@ on conflict do nothing
 returning token;
 
 -- name: make_days
-select count(*) filter (where rota.make_day((rota.now() at time zone 'UTC')::date + ahead)
-                          or rota.make_occurrence_day((rota.now() at time zone 'UTC')::date + ahead))
-from generate_series(0, $1::int) as ahead;
+select count(*) filter (where made) from (
+    select unnest(array[rota.make_day(d.day), rota.make_occurrence_day(d.day), rota.make_log_day(d.day)]) as made
+    from (select (rota.now() at time zone 'UTC')::date + ahead as day from generate_series(0, $1::int) as ahead) as d
+) as m;
 
 -- name: old_days
 -- Partitions of the past whose last moment is older than the retention.

@@ -1,0 +1,99 @@
+-- Who looks after which shard. `rota.shard` is the truth; a write made as an owner locks its row
+-- FOR KEY SHARE under the epoch it was given, see `release` and `due_schedules`.
+
+-- name: see_shards
+-- One statement a tick: this node goes on being a scheduler and keeps its shards for another $2 seconds
+-- (not when $3 is false: then it only looks), and sees who holds the rest.
+with me as (
+    update rota.node set schedules_until = rota.now() + make_interval(secs => $2)
+    where id = $1 and $3 and state in ('live', 'draining')
+    returning id
+), kept as (
+    update rota.shard as s set expires_at = rota.now() + make_interval(secs => $2)
+    from me where s.owner = me.id
+    returning s.shard
+)
+select array(select n.id from rota.node as n
+             where n.state in ('live', 'draining') and n.schedules_until > rota.now() order by n.id) as members,
+       array_agg(s.shard order by s.shard) as shards,
+       array_agg(s.epoch order by s.shard) as epochs,
+       array_agg(case when s.expires_at > rota.now() or k.shard is not null then s.owner end order by s.shard) as owners
+from rota.shard as s left join kept as k on k.shard = s.shard;
+
+-- name: take_shards
+-- Those of $3 that are nobody's (any more). A row that an owner's write has locked is left for next time.
+with free as (
+    select s.shard, s.owner, s.expires_at from rota.shard as s
+    where s.shard = any($3::smallint[]) and (s.expires_at is null or s.expires_at <= rota.now())
+      and exists (select from rota.node as n where n.id = $1 and n.state in ('live', 'draining'))
+    order by s.shard
+    for update skip locked
+), taken as (
+    update rota.shard as s
+    set owner = $1, epoch = s.epoch + 1, expires_at = rota.now() + make_interval(secs => $2)
+    from free as f where s.shard = f.shard
+    returning s.shard, s.epoch, f.owner as previous, f.expires_at as previous_until
+), noted as (
+    insert into rota.shard_move (shard, epoch, owner, previous, previous_until)
+    select shard, epoch, $1, previous, previous_until from taken
+)
+select shard, epoch from taken order by shard;
+
+-- name: give_shards
+-- Handed over: free from now on. Under the same epoch still, so that what this node has under way as
+-- their owner is let through, and holds up whoever takes them until it has committed.
+update rota.shard set owner = null, expires_at = rota.now()
+where owner = $1 and shard = any($2::smallint[])
+returning shard;
+
+-- name: leave_shards
+-- A graceful stop: everything is handed over at once.
+with me as (
+    update rota.node set schedules_until = null where id = $1
+)
+update rota.shard set owner = null, expires_at = rota.now() where owner = $1
+returning shard;
+
+-- name: enforce_shards
+-- Grants of another coordinator: its numbers become the database's fence, and only ever rise.
+with granted as (
+    select * from unnest($3::smallint[], $4::bigint[]) as g(shard, epoch)
+), before as (
+    select s.shard, s.owner, s.expires_at, g.epoch from rota.shard as s join granted as g on g.shard = s.shard
+    where s.epoch < g.epoch
+    order by s.shard
+    for update of s
+), taken as (
+    update rota.shard as s
+    set owner = $1, epoch = b.epoch, expires_at = rota.now() + make_interval(secs => $2)
+    from before as b where s.shard = b.shard
+    returning s.shard, s.epoch, b.owner as previous, b.expires_at as previous_until
+), noted as (
+    insert into rota.shard_move (shard, epoch, owner, previous, previous_until)
+    select shard, epoch, $1, previous, least(previous_until, rota.now()) from taken
+), kept as (
+    update rota.shard as s set expires_at = rota.now() + make_interval(secs => $2)
+    from granted as g where s.shard = g.shard and s.epoch = g.epoch and s.owner = $1
+    returning s.shard, s.epoch
+)
+select shard, epoch from taken union all select shard, epoch from kept order by shard;
+
+-- name: shard_map
+select s.shard, s.epoch, s.owner, n.name, s.expires_at > rota.now() as held
+from rota.shard as s left join rota.node as n on n.id = s.owner
+order by s.shard;
+
+-- name: recent_shard_moves
+-- Takeovers of the last $1 seconds, those of one moment together. `gap`: for how long the shards had been nobody's.
+select m.at, m.owner, n.name, m.previous, p.name as previous_name, count(*) as shards,
+       extract(epoch from max(m.at - m.previous_until))::float8 as gap
+from rota.shard_move as m
+left join rota.node as n on n.id = m.owner
+left join rota.node as p on p.id = m.previous
+where m.at > rota.now() - make_interval(secs => $1)
+group by m.at, m.owner, n.name, m.previous, p.name
+order by m.at desc
+limit 1000;
+
+-- name: forget_shard_moves
+delete from rota.shard_move where at < rota.now() - interval '7 days';

@@ -1,0 +1,133 @@
+"""What every implementation of `rota.coordination.Coordination` must do.
+
+Subclass it, give it a `coordination` fixture, a `pass_time` fixture (an async function that lets seconds
+pass for the coordinator) and a `make_node` fixture (an async function that gives a node's id).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+from uuid import UUID
+
+from rota.coordination import Coordination
+
+TTL = 30.0
+SHARDS = range(8)
+MakeNode = Callable[[], Awaitable[UUID]]
+PassTime = Callable[[float], Awaitable[Any]]
+
+
+class CoordinationSuite:
+    async def test_a_free_shard_is_granted_once(
+        self, coordination: Coordination, make_node: MakeNode
+    ) -> None:
+        one, other = await make_node(), await make_node()
+        granted = await coordination.acquire(one, TTL, SHARDS)
+        assert [grant.shard for grant in granted] == list(SHARDS)
+        assert await coordination.acquire(other, TTL, SHARDS) == []
+
+    async def test_many_at_once_never_share_a_shard(
+        self, coordination: Coordination, make_node: MakeNode
+    ) -> None:
+        nodes = [await make_node() for _ in range(6)]
+        answers = await asyncio.gather(*(coordination.acquire(n, TTL, SHARDS) for n in nodes))
+        granted = [grant.shard for answer in answers for grant in answer]
+        assert len(granted) == len(set(granted))
+        # Whoever was passed over in the race may ask again; in the end each has one owner.
+        for node in nodes:
+            await coordination.acquire(node, TTL, SHARDS)
+        view = await coordination.watch(nodes[0])
+        assert sorted(view.owners) == list(SHARDS)
+
+    async def test_an_epoch_is_higher_than_all_before(
+        self, coordination: Coordination, make_node: MakeNode, pass_time: PassTime
+    ) -> None:
+        epochs: list[int] = []
+        for _ in range(3):
+            for end in (self.hand_over, self.let_expire):
+                node = await make_node()
+                [grant] = await coordination.acquire(node, TTL, [3])
+                epochs.append(grant.epoch)
+                await end(coordination, node, pass_time)
+        assert epochs == sorted(set(epochs))
+
+    async def hand_over(self, coordination: Coordination, node: UUID, _: PassTime) -> None:
+        await coordination.release(node, [3])
+
+    async def let_expire(self, coordination: Coordination, _: UUID, pass_time: PassTime) -> None:
+        await pass_time(TTL + 1)
+
+    async def test_what_is_renewed_stays_and_what_isnt_expires(
+        self, coordination: Coordination, make_node: MakeNode, pass_time: PassTime
+    ) -> None:
+        diligent, silent = await make_node(), await make_node()
+        await coordination.acquire(diligent, TTL, [0, 1])
+        await coordination.acquire(silent, TTL, [2, 3])
+        await pass_time(TTL * 0.6)
+        before = (await coordination.renew(diligent, TTL)).grants_of(diligent)
+        await pass_time(TTL * 0.6)
+        view = await coordination.watch(diligent)
+        assert view.grants_of(diligent) == before
+        assert [grant.shard for grant in before] == [0, 1]
+        assert view.grants_of(silent) == []
+        taken = await coordination.acquire(diligent, TTL, [0, 2, 3])
+        assert [grant.shard for grant in taken] == [2, 3]
+
+    async def test_whoever_lost_a_shard_does_not_get_it_back_by_renewing(
+        self, coordination: Coordination, make_node: MakeNode, pass_time: PassTime
+    ) -> None:
+        old, new = await make_node(), await make_node()
+        [before] = await coordination.acquire(old, TTL, [5])
+        await pass_time(TTL + 1)
+        [after] = await coordination.acquire(new, TTL, [5])
+        view = await coordination.renew(old, TTL)
+        assert view.owners[5] == (new, after.epoch)
+        assert after.epoch > before.epoch
+        assert view.grants_of(old) == []
+
+    async def test_releasing_what_is_another_s_changes_nothing(
+        self, coordination: Coordination, make_node: MakeNode
+    ) -> None:
+        owner, other = await make_node(), await make_node()
+        [grant] = await coordination.acquire(owner, TTL, [1])
+        await coordination.release(other, [1])
+        await coordination.release(other)
+        assert (await coordination.watch(other)).owners == {1: (owner, grant.epoch)}
+
+    async def test_members_are_those_who_renew_until_they_stop_or_fall_silent(
+        self, coordination: Coordination, make_node: MakeNode, pass_time: PassTime
+    ) -> None:
+        a, b, c = sorted([await make_node(), await make_node(), await make_node()])
+        for node in (a, b, c):
+            assert node in (await coordination.renew(node, TTL)).members
+        assert (await coordination.watch(a)).members == (a, b, c)
+        await coordination.release(b)
+        assert (await coordination.watch(a)).members == (a, c)
+        await pass_time(TTL * 0.6)
+        await coordination.renew(a, TTL)
+        await pass_time(TTL * 0.6)
+        assert (await coordination.watch(a)).members == (a,)
+
+    async def test_a_stop_hands_everything_over_at_once(
+        self, coordination: Coordination, make_node: MakeNode
+    ) -> None:
+        old, new = await make_node(), await make_node()
+        await coordination.acquire(old, TTL, SHARDS)
+        await coordination.release(old)
+        granted = await coordination.acquire(new, TTL, SHARDS)
+        assert [grant.shard for grant in granted] == list(SHARDS)
+
+    async def test_every_call_can_be_repeated(
+        self, coordination: Coordination, make_node: MakeNode
+    ) -> None:
+        """An answer that was lost is found in the next view."""
+        node = await make_node()
+        [lost] = await coordination.acquire(node, TTL, [4])
+        assert await coordination.acquire(node, TTL, [4]) == []
+        assert (await coordination.renew(node, TTL)).grants_of(node) == [lost]
+        for _ in range(2):
+            await coordination.release(node, [4])
+            await coordination.release(node)
+        assert (await coordination.watch(node)).owners == {}
