@@ -73,6 +73,9 @@ class SchemaMismatch(RotaError):
 class StoreUnavailable(RotaError):
     """The database could not be reached in time."""
 
+    # The server's process that had the statement; whether it executed it, nobody knows.
+    backend: int | None = None
+
 
 class EmbeddedPostgresError(RotaError):
     """The embedded PostgreSQL could not be started, found or stopped."""

@@ -10,6 +10,10 @@ planner that knows a table only as it was a minute ago (empty, or full) must not
 
 Whatever breaks is raised as StoreUnavailable when trying again may help. Nothing is retried here:
 only the caller knows whether its statement may have been committed, and what to do then.
+
+Failover. The URL may name several hosts (see `hosts`). A connection whose server turns out to take no
+writes, or to be going down, is thrown away, and the pool's others with it: the next ones are made to
+whoever is the primary by then.
 """
 
 from __future__ import annotations
@@ -21,8 +25,11 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
+from rota import failpoints
 from rota.config import Settings
+from rota.entropy import new_id
 from rota.errors import ConfigError, StoreUnavailable, SubmitError
+from rota.store.hosts import MISCONFIGURED, Hosts
 from rota.store.queries import load_queries
 
 Connection: TypeAlias = Any  # asyncpg's, pooled or not
@@ -54,15 +61,30 @@ TRANSIENT: tuple[type[BaseException], ...] = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.IdleInTransactionSessionTimeoutError,
     asyncpg.LockNotAvailableError,
+    # No host suits; or a server's last words have been read, and its line isn't closed yet.
+    asyncpg.InternalClientError,
 )
+
+# Said by a server that is no longer the one to talk to: demoted, going down, or gone.
+FAREWELLS: tuple[type[BaseException], ...] = (
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InternalClientError,
+)
+
+_HOT_IDLE_SECONDS = 5.0
 
 
 def _session_settings(settings: Settings, hot: bool) -> dict[str, str]:
-    milliseconds = str(int(settings.statement_timeout * 1000))
+    # The engine's own transactions are milliseconds long: one that is idle belongs to a node that
+    # was stopped, and what it has locked must not hold up those who take over from it.
+    idle = min(settings.statement_timeout, _HOT_IDLE_SECONDS) if hot else settings.statement_timeout
     return {
-        "statement_timeout": milliseconds,
-        # A client that stops inside a transaction must not hold its locks for ever.
-        "idle_in_transaction_session_timeout": milliseconds,
+        "statement_timeout": str(int(settings.statement_timeout * 1000)),
+        "idle_in_transaction_session_timeout": str(int(idle * 1000)),
         "jit": "off",
         **(PINNED_PLANS if hot else {"plan_cache_mode": "force_custom_plan"}),
     }
@@ -83,7 +105,13 @@ class Database:
         self.behind_pooler = False
         self._hot = hot
         self._session = _session_settings(settings, hot)
+        self._name = f"rota {new_id().hex[-8:]}"  # by which its own connections are known
+        self._hosts = Hosts(url, settings.connect_timeout)
         self._pool: asyncpg.Pool[Any] | None = None
+
+    def sibling(self, settings: Settings) -> Database:
+        """Another one to the same place with other settings, not hot, and not open yet."""
+        return Database(self.url, settings)
 
     async def open(self) -> None:
         if self._pool is not None:
@@ -95,13 +123,12 @@ class Database:
                 max_size=self.settings.pool_size,
                 max_inactive_connection_lifetime=300,
                 reset=_keep_session,
+                connect=self._hosts.connect,
                 **self._connect_arguments(),
             )
 
     def _connect_arguments(self) -> dict[str, Any]:
         shared: dict[str, Any] = {
-            "dsn": self.url,
-            "timeout": self.settings.connect_timeout,
             # Longer than the server's own limit: it only fires when the line is dead.
             "command_timeout": self.settings.statement_timeout + 5,
         }
@@ -109,14 +136,12 @@ class Database:
             return {**shared, "statement_cache_size": 0}
         keepalives = {"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5",
                       "tcp_keepalives_count": "3"}  # fmt: skip
-        application = {"application_name": "rota"}
+        application = {"application_name": self._name}
         return {**shared, "server_settings": {**self._session, **keepalives, **application}}
 
     async def _detect_pooler(self) -> bool:
         try:
-            probe = await asyncpg.connect(
-                self.url, timeout=self.settings.connect_timeout, statement_cache_size=0
-            )
+            probe = await self._hosts.connect(statement_cache_size=0)
         except ValueError:
             # Not quoted, nor chained: it may hold a piece of the password.
             raise ConfigError(
@@ -143,12 +168,52 @@ class Database:
         """One connection, outside a transaction."""
         if self._pool is None:
             raise StoreUnavailable("the database is not open")
-        with translated_errors(self.url):
-            async with self._pool.acquire(timeout=self.settings.connect_timeout) as connection:
-                yield connection
+        backend: int | None = None
+        try:
+            with translated_errors(self.url):
+                async with self._pool.acquire(timeout=self._hosts.patience) as connection:
+                    backend = connection.get_server_pid()
+                    try:
+                        yield connection
+                    except FAREWELLS:
+                        await self._throw_away(connection)
+                        raise
+        except StoreUnavailable as error:
+            error.backend = backend
+            raise
+
+    async def end_backend(self, backend: int) -> None:
+        """What was sent to it and hasn't arrived never will; what it has begun is rolled back.
+
+        Before something is repeated whose answer was lost: a line that stalls may deliver the first
+        request long after the second was answered. Not behind a pooler, where nobody knows its line.
+        """
+        if self.behind_pooler:
+            return
+        async with self.connection() as connection:
+            if not await connection.fetchval(self.queries["end_backend"], backend, self._name):
+                raise StoreUnavailable("an earlier attempt at this is still under way")
+
+    async def _throw_away(self, connection: Connection) -> None:
+        with contextlib.suppress(asyncpg.InterfaceError):  # it is closed already
+            connection.terminate()
+        if self._pool is not None:
+            await self._pool.expire_connections()
 
     @contextlib.asynccontextmanager
-    async def transaction(self) -> AsyncIterator[Connection]:
+    async def transaction(self, name: str = "transaction") -> AsyncIterator[Connection]:
+        """A connection inside a transaction, which ends with the block. Its name is for failpoints."""
+        async with self._in_transaction() as connection:
+            if failpoints.armed:
+                await failpoints.reach(f"{name}:begun")
+            yield connection
+            if failpoints.armed:
+                await failpoints.reach(f"{name}:before_commit")
+        if failpoints.armed:
+            await failpoints.reach(f"{name}:after_commit")
+
+    @contextlib.asynccontextmanager
+    async def _in_transaction(self) -> AsyncIterator[Connection]:
         async with self.connection() as connection, connection.transaction():
             if self.behind_pooler:
                 await connection.execute(
@@ -159,30 +224,42 @@ class Database:
             yield connection
 
     def _scope(self) -> contextlib.AbstractAsyncContextManager[Connection]:
-        return self.transaction() if self.behind_pooler and self._hot else self.connection()
+        return self._in_transaction() if self.behind_pooler and self._hot else self.connection()
 
     async def fetch(self, name: str, *arguments: Any) -> list[Any]:
+        """Run a named query, and commit it."""
+        if failpoints.armed:
+            await failpoints.reach(f"{name}:before")
         async with self._scope() as connection:
             rows: list[Any] = await connection.fetch(self.queries[name], *arguments)
-            return rows
+        if failpoints.armed:
+            await failpoints.reach(f"{name}:after")
+        return rows
 
     async def fetchval(self, name: str, *arguments: Any) -> Any:
+        """The first value of the first row; None without one."""
+        if failpoints.armed:
+            await failpoints.reach(f"{name}:before")
         async with self._scope() as connection:
-            return await connection.fetchval(self.queries[name], *arguments)
+            value = await connection.fetchval(self.queries[name], *arguments)
+        if failpoints.armed:
+            await failpoints.reach(f"{name}:after")
+        return value
+
+    async def fetch_on(self, connection: Connection, name: str, *arguments: Any) -> list[Any]:
+        """As `fetch`, on a dedicated connection outside a transaction."""
+        if failpoints.armed:
+            await failpoints.reach(f"{name}:before")
+        with translated_errors(self.url):
+            rows: list[Any] = await connection.fetch(self.queries[name], *arguments)
+        if failpoints.armed:
+            await failpoints.reach(f"{name}:after")
+        return rows
 
     async def dedicated(self) -> Connection:
         """A connection outside the pool, for heartbeats, LISTEN and handlers' own transactions."""
         with translated_errors(self.url):
-            return await asyncpg.connect(**self._connect_arguments())
-
-
-# What no repetition will mend: the URL, the password, the database's name.
-MISCONFIGURED: tuple[type[BaseException], ...] = (
-    asyncpg.ClientConfigurationError,
-    asyncpg.InvalidPasswordError,
-    asyncpg.InvalidAuthorizationSpecificationError,
-    asyncpg.InvalidCatalogNameError,
-)
+            return await self._hosts.connect(**self._connect_arguments())
 
 
 @contextlib.contextmanager

@@ -14,7 +14,7 @@ import msgspec
 
 from rota.entropy import unit
 from rota.errors import StoreUnavailable
-from rota.model import Job, NodeStatus, QueueStatus, State
+from rota.model import Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
 from rota.store.database import Database
 from rota.store.rows import Bulk, NewJob, Submitted, lane_name, to_job, to_node, to_queue
 
@@ -57,7 +57,7 @@ class JobStore:
             rows = await self.database.fetch("submit_jobs", encoded, repeated)
             return [Submitted(*row) for row in rows]
 
-        return await self._persistently(attempt)
+        return await self.persistently(attempt)
 
     async def submit_atomically(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """All or none: a conflict of one key stores nothing, and comes back as an answer."""
@@ -65,13 +65,13 @@ class JobStore:
         async def attempt(repeated: bool) -> list[Submitted]:
             answers: list[Submitted] = []
             with contextlib.suppress(_Undo):
-                async with self.database.transaction() as connection:
+                async with self.database.transaction("submit") as connection:
                     answers = await self._submit_on(connection, jobs, repeated)
                     if any(answer.conflict for answer in answers):
                         raise _Undo
             return answers
 
-        return await self._persistently(attempt)
+        return await self.persistently(attempt)
 
     async def copy_jobs(self, bulk: Bulk) -> None:
         """Many at once, alike but for their arguments, without keys: by COPY, several times as fast."""
@@ -82,11 +82,11 @@ class JobStore:
                 return
             # The COPY may have been committed. The slow road stores only what is missing.
             jobs = bulk.jobs()
-            async with self.database.transaction() as connection:
+            async with self.database.transaction("submit") as connection:
                 for start in range(0, len(jobs), _PART):
                     await self._submit_on(connection, jobs[start : start + _PART], repeated)
 
-        await self._persistently(attempt)
+        await self.persistently(attempt)
 
     async def _submit_on(
         self, connection: Any, jobs: Sequence[NewJob], repeated: bool
@@ -95,18 +95,26 @@ class JobStore:
         rows = await connection.fetch(self.database.queries["submit_jobs"], encoded, repeated)
         return [Submitted(*row) for row in rows]
 
-    async def _persistently(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
+    async def persistently(self, attempt: Callable[[bool], Awaitable[T]]) -> T:
         """Through a restart or a failover, up to `connect_timeout`.
 
         A failed attempt may have been committed and only its answer lost: so the next one is told
-        that it is a repetition, which stores what is missing and nothing twice.
+        that it is a repetition, which stores what is missing and nothing twice. Before that, the
+        connection that gave no answer is ended on the server's side: otherwise what was sent on it
+        could arrive when the job has already run, and make it anew.
         """
         end = monotonic() + self.database.settings.connect_timeout
         pause, repeated = 0.05, False
+        unanswered: set[int] = set()
         while True:
             try:
+                while unanswered:
+                    await self.database.end_backend(min(unanswered))
+                    unanswered.remove(min(unanswered))
                 return await attempt(repeated)
-            except StoreUnavailable:
+            except StoreUnavailable as error:
+                if error.backend is not None:
+                    unanswered.add(error.backend)
                 if monotonic() + pause >= end:
                     raise
             await asyncio.sleep(pause * (0.5 + unit()))
@@ -115,7 +123,7 @@ class JobStore:
     async def _copy(self, bulk: Bulk) -> None:
         queries, job = self.database.queries, bulk.template
         lane = lane_name(job.namespace, job.queue or "default", job.needs or ())
-        async with self.database.transaction() as connection:
+        async with self.database.transaction("copy") as connection:
             opened = await connection.fetchrow(queries["open_bulk"])
             await self._ensure_lanes(connection, job.namespace, {lane})
             now: datetime = opened["now"]
@@ -219,6 +227,27 @@ class JobStore:
 
     async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[NodeStatus]:
         return [to_node(row) for row in await self.database.fetch("list_nodes", namespace, ended)]
+
+    async def shard_map(self) -> list[ShardStatus]:
+        rows = await self.database.fetch("shard_map")
+        return [
+            ShardStatus(
+                shard=row["shard"], epoch=row["epoch"],
+                owner=row["owner"] if row["held"] else None,
+                node=row["name"] if row["held"] else None,
+            )
+            for row in rows
+        ]  # fmt: skip
+
+    async def recent_takeovers(self, seconds: float) -> list[Takeover]:
+        rows = await self.database.fetch("recent_shard_moves", seconds)
+        return [
+            Takeover(
+                at=row["at"], shards=row["shards"], owner=row["owner"], node=row["name"],
+                previous=row["previous"], previous_node=row["previous_name"], gap=row["gap"],
+            )
+            for row in rows
+        ]  # fmt: skip
 
     async def list_queues(self, namespace: str) -> list[QueueStatus]:
         return [to_queue(row) for row in await self.database.fetch("list_queues", namespace)]

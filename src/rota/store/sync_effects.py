@@ -14,9 +14,12 @@ from uuid import UUID
 
 import msgspec
 
+from rota import failpoints
 from rota.errors import ConfigError, LeaseLost
+from rota.store.hosts import psycopg_arguments
 from rota.store.queries import load_queries
 
+_CONNECT_SECONDS = 10.0
 _PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
@@ -40,15 +43,25 @@ class SyncEffects:
         connection = self._open(terms.url)
         try:
             with connection.transaction():
-                # Early, for the handler's sake; what decides is the finish.
-                check = _for_psycopg(load_queries(terms.schema)["check_lease"])
-                found = connection.execute(check, _numbered(terms.node, job_id, token)).fetchone()
-                if found is None:
-                    raise LeaseLost(f"job {job_id} is no longer this node's")
+                self._check_lease(connection, terms, job_id, token)
+                if failpoints.armed:
+                    failpoints.reach_in_thread("sync_transact:begun")
                 yield connection
+                if failpoints.armed:
+                    failpoints.reach_in_thread("sync_transact:before_commit")
+            if failpoints.armed:
+                failpoints.reach_in_thread("sync_transact:after_commit")
         finally:
             if connection.closed or connection.broken:
                 self._connection = None
+
+    def _check_lease(
+        self, connection: Any, terms: TransactionTerms, job_id: UUID, token: int
+    ) -> None:
+        """Early, for the handler's sake; what decides is the finish."""
+        check = _for_psycopg(load_queries(terms.schema)["check_lease"])
+        if connection.execute(check, _numbered(terms.node, job_id, token)).fetchone() is None:
+            raise LeaseLost(f"job {job_id} is no longer this node's")
 
     def finish(
         self, terms: TransactionTerms, job_id: UUID, token: int, ran: float, result: bytes | None
@@ -67,7 +80,10 @@ class SyncEffects:
             self._connection = None
 
     def _open(self, url: str) -> Any:
-        if self._connection is None or self._connection.closed:
+        """The connection of the job before, if its server is still there and takes writes."""
+        if self._connection is not None and not _is_usable(self._connection):
+            self.close()
+        if self._connection is None:
             try:
                 import psycopg
             except ImportError:
@@ -76,8 +92,22 @@ class SyncEffects:
                     "pip install 'rota[psycopg]', or make it a coroutine"
                 ) from None
             # prepare_threshold: behind a transaction pooler prepared statements don't stay put.
-            self._connection = psycopg.connect(url, autocommit=True, prepare_threshold=None)
+            self._connection = psycopg.connect(
+                url, autocommit=True, prepare_threshold=None,
+                **psycopg_arguments(url, _CONNECT_SECONDS),
+            )  # fmt: skip
         return self._connection
+
+
+def _is_usable(connection: Any) -> bool:
+    """Asked before each job, so that a failover between two jobs costs neither an attempt."""
+    if connection.closed:
+        return False
+    try:
+        row = connection.execute("select current_setting('transaction_read_only')").fetchone()
+    except Exception:  # noqa: BLE001 - whatever it is, a new connection is worth a try
+        return False
+    return bool(row[0] == "off")
 
 
 def _for_psycopg(query: str) -> str:

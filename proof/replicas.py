@@ -1,0 +1,127 @@
+"""PostgreSQL servers that follow each other: no commit is answered before both have it.
+
+Protocol. A replica is made by initdb, or from another by pg_basebackup, after which it follows. The one
+that is followed waits with each commit until its follower has it (synchronous_standby_names). Killed
+means all of its processes at once, with SIGKILL. A replica that was promoted waits for nobody until it
+is followed in its turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import socket
+from pathlib import Path
+from typing import Any
+
+import asyncpg
+import psutil
+
+from rota.store.embedded.account import choose_account
+from rota.store.embedded.binaries import find_binaries
+
+_SETTINGS = """
+listen_addresses = '127.0.0.1'
+unix_socket_directories = ''
+max_connections = 200
+shared_buffers = 64MB
+synchronous_commit = on
+timezone = 'UTC'
+log_min_messages = warning
+"""
+_FOLLOWER = "follower"
+
+
+class Replica:
+    def __init__(self, folder: Path, name: str) -> None:
+        self.name = name
+        self.port = _free_port()
+        self.host = f"127.0.0.1:{self.port}"
+        self.url = f"postgresql://postgres@{self.host}/postgres"
+        self._folder = folder
+        self._data = folder / name
+        self._log = folder / f"{name}.log"
+        self._bin = find_binaries()
+        self._prepare()
+
+    def _prepare(self) -> None:
+        self._data.mkdir(mode=0o700)
+        self._account = choose_account(self._bin, self._folder, self._data)
+        self._log.touch()
+        for path in (self._data, self._log):
+            self._account.give(path)
+
+    # -- making
+
+    async def make(self) -> None:
+        await self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8",
+                        "--locale=C")  # fmt: skip
+        with (self._data / "postgresql.conf").open("a") as settings:
+            settings.write(_SETTINGS)
+        await self._start()
+
+    async def follow(self, primary: Replica) -> None:
+        """From nothing, until every commit of the primary waits for this one."""
+        shutil.rmtree(self._data)
+        self._prepare()
+        source = f"host=127.0.0.1 port={primary.port} user=postgres application_name={_FOLLOWER}"
+        await self._run("pg_basebackup", "--pgdata", str(self._data), "--dbname", source,
+                        "--write-recovery-conf", "--checkpoint=fast", "--wal-method=stream")  # fmt: skip
+        with (self._data / "postgresql.auto.conf").open("a") as settings:
+            settings.write("synchronous_standby_names = ''\n")  # once promoted, for nobody
+        await self._start()
+        await primary.wait_for_follower()
+
+    async def wait_for_follower(self) -> None:
+        connection = await self.connect()
+        try:
+            await connection.execute(f"alter system set synchronous_standby_names = '{_FOLLOWER}'")
+            await connection.execute("select pg_reload_conf()")
+            while await connection.fetchval("select sync_state from pg_stat_replication") != "sync":
+                await asyncio.sleep(0.05)
+        finally:
+            await connection.close()
+
+    async def _start(self) -> None:
+        await self._run("pg_ctl", "start", "--wait", "--timeout=60", "--log", self._log.name,
+                        "--options", f"-c port={self.port}")  # fmt: skip
+
+    async def connect(self) -> asyncpg.Connection[Any]:
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(self.url, timeout=10)
+        return connection
+
+    # -- breaking
+
+    def kill(self) -> None:
+        """All of its processes, without a word to anybody."""
+        postmaster = psutil.Process(self._pid())
+        for process in (postmaster, *postmaster.children(recursive=True)):
+            process.kill()
+
+    async def promote(self) -> None:
+        await self._run("pg_ctl", "promote", "--wait", "--timeout=60")
+
+    async def stop(self) -> None:
+        if (self._data / "postmaster.pid").exists() and psutil.pid_exists(self._pid()):
+            await self._run("pg_ctl", "stop", "--mode=immediate", "--wait", "--timeout=60")
+
+    def _pid(self) -> int:
+        return int((self._data / "postmaster.pid").read_text().split()[0])
+
+    async def _run(self, program: str, *arguments: str) -> None:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
+        done = await asyncio.to_thread(
+            self._account.run,
+            [str(self._bin / program), *arguments],
+            cwd=self._folder,
+            env={**kept, "LC_ALL": "C", "PGDATA": str(self._data)},
+        )
+        if done.returncode != 0:
+            raise RuntimeError(f"{program} of {self.name}: {done.stdout.strip()[-2000:]}")
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])

@@ -1,0 +1,250 @@
+"""`make sweep`: a crash, a pause and a lost answer at every boundary of every transaction that writes.
+
+A case is a failpoint and an action. Its victim is a process of a cluster at work, with that failpoint
+armed; the others are healthy. It dies there; or stops there, until it was declared dead and its work was
+given to others, and then goes on; or is told that the line was cut. A failpoint that is never reached is
+a failure of the sweep. When all victims of a chunk are through, the cluster must come to rest by itself,
+with every promise kept (`proof.invariants`).
+
+Two stages. In the *crowd*, victims come and go beside a healthy node and clients, several at a time.
+*Alone*, a victim is the only scheduler there is, with a dead worker's jobs to be returned, schedules
+that are overdue, and jobs to be released: so that what it dies in is never an empty transaction.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+from proof.stage import Alone, Crowd, Stage
+from rota.failpoints import QUERY_POINTS, TRANSACTION_POINTS, TRANSACTIONS
+from rota.store.embedded import open_embedded
+
+Action = Literal["kill", "stop", "error"]
+ACTIONS: tuple[Action, ...] = ("kill", "stop", "error")
+
+
+class Target(msgspec.Struct, frozen=True):
+    """A query or transaction whose boundaries are swept, and how a victim gets there."""
+
+    name: str
+    at: int = 1  # which of its times: by then the victim is at work
+    who: Literal["node", "client", "scheduler"] = "node"  # scheduler: alone
+    also: str = ""  # further failpoints that lead there
+    provoked: Literal["", "stop", "join"] = ""  # by its being asked to stop, or another's joining
+
+    @property
+    def points(self) -> tuple[str, ...]:
+        return TRANSACTION_POINTS if self.name in TRANSACTIONS else QUERY_POINTS
+
+
+class Case(msgspec.Struct, frozen=True):
+    target: Target
+    point: str
+    action: Action
+
+    @property
+    def name(self) -> str:
+        return f"{self.target.name}:{self.point}"
+
+    @property
+    def failpoints(self) -> str:
+        own = f"{self.name}={self.action}@{self.target.at}"
+        return f"{self.target.also}, {own}" if self.target.also else own
+
+    def __str__(self) -> str:
+        return f"{self.name}={self.action}"
+
+
+_LOST_CLAIMS = "claim:after=error"  # all of them: what they took is given back
+
+TARGETS = (
+    # What clients do.
+    Target("submit_jobs", 2, "client"),
+    Target("submit", 1, "client"),
+    Target("copy", 1, "client"),
+    # What workers do.
+    Target("register_tasks"),
+    Target("register_node"),
+    Target("heartbeat", 3),
+    Target("deregister_node", provoked="stop"),
+    Target("claim", 3),
+    Target("mark_started", 2),
+    Target("begin_scheduled"),
+    Target("finish_succeeded", 3),
+    Target("finish_ended"),
+    Target("finish_retried", 2),
+    Target("give_back", also=_LOST_CLAIMS),
+    Target("close_batches"),
+    Target("save_progress"),
+    Target("begin_effect", 2),
+    Target("end_effect"),
+    Target("drop_effect"),
+    Target("transact", 2),
+    Target("sync_transact"),
+    # What schedulers do.
+    Target("see_shards", 3),
+    Target("give_shards", provoked="join"),
+    Target("leave_shards", provoked="stop"),
+    Target("take_shards", who="scheduler"),
+    Target("fire", who="scheduler"),
+    Target("release", who="scheduler"),
+    Target("promote_waiting", who="scheduler"),
+    Target("declare_dead", who="scheduler"),
+    Target("reap", who="scheduler"),
+)
+
+# Queries that write and never run by themselves: the boundaries are those of these transactions.
+INSIDE = {
+    "fire": ("due_schedules", "fire", "advance_schedules"),
+    "reap": ("take_abandoned", "held_jobs", "close_reaped"),
+    "copy": ("ensure_lanes", "hint_lanes"),
+    "put_schedules": ("lock_schedule", "insert_schedule", "update_schedule", "note_version"),
+    "schedule_by_hand": ("open_backfill", "backfill", "delete_schedule"),
+    "bulk": ("add_future", "add_ready"),
+}
+
+# Queries and transactions that write and aren't swept, and why that is enough.
+EXCLUDED = {
+    "put_schedules": "by hand, one transaction; a repetition changes nothing (test_failpoints)",
+    "schedule_by_hand": "by hand, one transaction; repetitions are tested in test_failpoints",
+    "transaction": "has no name: migrations, and what tests do",
+    "bulk": "the server's copy of `submit`, repeated in the same way",
+    "search": "only reads",
+    "cancel_jobs": "by hand, one statement; its repetition is tested in test_failpoints",
+    "retry_jobs": "by hand, one statement; its repetition is tested in test_failpoints",
+    "discard_jobs": "by hand, one statement; its repetition is tested in test_failpoints",
+    "pause_queue": "by hand, one statement; its repetition is tested in test_failpoints",
+    "resume_queue": "by hand, one statement; its repetition is tested in test_failpoints",
+    "set_paused": "by hand, one statement; its repetition is tested in test_failpoints",
+    "set_resumed": "by hand, one statement; its repetition is tested in test_failpoints",
+    "put_calendar": "by hand, one statement: the same calendar again",
+    "resume_due": "one statement of the database's clock alone: repeated, it finds nothing",
+    "enforce_shards": "only with a coordinator other than PostgreSQL: see its own tests",
+    "hunger": "a hint: lost, it costs a poll's time",
+    "doze": "a hint: lost, it costs a poll's time",
+    "pass_on": "a hint: lost, it costs a poll's time",
+    "echo": "a hint to itself: lost, the listener connects again",
+    "lock_ear": "a session's advisory lock: it goes with its connection",
+    "add_events": "tells people; each kind once per job",
+    "note_missed_deadlines": "tells people; each kind once per job",
+    "note_strays": "repairs what never happens; what is noted already isn't again",
+    "make_days": "makes what isn't there",
+    "forget_events": "retention: deletes what is old, and then finds nothing",
+    "forget_old": "retention: deletes what is old, and then finds nothing",
+    "forget_occurrences": "retention: deletes what is old, and then finds nothing",
+    "forget_shard_moves": "retention: deletes what is old, and then finds nothing",
+    "close_backfills": "retention: deletes what is old, and then finds nothing",
+    "forget_log_lines": "retention: deletes what is old, and then finds nothing",
+    "sweep_identity": "retention: deletes what is old, and then finds nothing",
+    "add_log_lines": "a job's own words: a line may be there twice, or be missing",
+    "record_change": "the record of a change; judged by its own tests",
+    **dict.fromkeys(
+        ("add_webhook", "allow_host", "disallow_host", "pause_webhook", "remove_webhook",
+         "put_membership", "put_namespace", "put_person", "remove_namespace", "remove_person",
+         "revoke_token", "end_session"),
+        "by hand, one statement about one row: repeated, it finds what it wanted",
+    ),
+    **dict.fromkeys(
+        ("create_link", "create_session", "create_token", "use_link", "begin_oidc", "end_oidc",
+         "find_person_of_issuer", "count_attempt", "forgive_attempt", "forget_failures",
+         "mark_tokens_used"),
+        "signing in: whoever got no answer signs in again; no job depends on it",
+    ),
+    **dict.fromkeys(
+        ("note_webhook_failure", "note_webhook_success"), "a count of deliveries, for people"
+    ),
+}  # fmt: skip
+
+
+def every_case() -> list[Case]:
+    return [
+        Case(target, point, action)
+        for target in TARGETS
+        for point in target.points
+        for action in ACTIONS
+    ]
+
+
+# What `make test` has time for: what dies after a commit that nobody heard of, what stops with locks in
+# its hands, and every lost answer.
+_TELLING = (
+    "submit_jobs:after=kill", "copy:before_commit=kill", "claim:after=kill", "claim:before=stop",
+    "mark_started:after=kill", "begin_scheduled:after=stop", "finish_succeeded:after=kill",
+    "finish_retried:after=kill", "transact:before_commit=stop", "transact:after_commit=kill",
+    "sync_transact:after_commit=kill", "heartbeat:after=stop", "take_shards:after=kill",
+    "fire:before_commit=stop", "fire:after_commit=kill", "reap:before_commit=kill",
+    "reap:after_commit=stop",
+)  # fmt: skip
+
+
+def telling_cases() -> list[Case]:
+    return [
+        case
+        for case in every_case()
+        if str(case) in _TELLING
+        or (case.action == "error" and case.point in ("after", "after_commit"))
+    ]
+
+
+async def sweep(
+    url: str, folder: Path, cases: Sequence[Case], *, at_a_time: int = 4, chunk: int = 24
+) -> list[str]:
+    """What was broken; empty when every promise was kept."""
+    broken: list[str] = []
+    kinds: dict[type[Stage], list[Case]] = {
+        Crowd: [case for case in cases if case.target.who != "scheduler"],
+        Alone: [case for case in cases if case.target.who == "scheduler"],
+    }
+    for kind, own in kinds.items():
+        for number, part in enumerate(batched_cases(own, chunk)):
+            place = folder / f"{kind.__name__.lower()}-{number}"
+            place.mkdir()
+            began = time.monotonic()
+            found = await kind(url, place, at_a_time).run(part)
+            broken += [f"{place.name}: {sentence}" for sentence in found]
+            print(f"{place.name}: {len(part)} cases, {len(found)} broken promises, "
+                  f"{time.monotonic() - began:.0f} s", *found[:20], sep="\n  ", flush=True)  # fmt: skip
+    return broken
+
+
+def batched_cases(cases: Sequence[Case], size: int) -> list[Sequence[Case]]:
+    return [cases[start : start + size] for start in range(0, len(cases), size)]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="A fault at every boundary of a transaction.")
+    parser.add_argument("only", nargs="*", help="cases by name, like claim:after=kill or reap")
+    parser.add_argument("--telling", action="store_true", help="only what make test runs")
+    parser.add_argument("--at-a-time", type=int, default=4)
+    parser.add_argument("--keep", action="store_true", help="leave the histories where they are")
+    options = parser.parse_args()
+    # Asked to end, it leaves no server and no node behind.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    cases = telling_cases() if options.telling else every_case()
+    if options.only:
+        cases = [case for case in cases if str(case).startswith(tuple(options.only))]
+    folder = Path(tempfile.mkdtemp(prefix="rota-sweep-"))
+    folder.chmod(0o711)  # root's server runs as another user, who must be able to pass
+    server = open_embedded(folder / "db")
+    try:
+        broken = asyncio.run(sweep(server.url, folder, cases, at_a_time=options.at_a_time))
+    finally:
+        server.close()
+    print(f"{len(cases)} cases, {len(broken)} broken promises")
+    print("histories:", folder) if options.keep or broken else shutil.rmtree(folder)
+    sys.exit(bool(broken))
+
+
+if __name__ == "__main__":
+    main()

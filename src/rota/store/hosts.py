@@ -1,0 +1,155 @@
+"""The servers that a database URL names: which of them takes writes, on lines that can't die unseen.
+
+Protocol. A URL may name several hosts (`postgresql://rota@a:5432,b:5432/prod`). They are tried one
+after the other, each for `connect_timeout`, beginning with the one that was good the last time: a host
+that swallows packets must not use up the time of those behind it. Unless the URL says otherwise, only a
+server that takes writes is good when there are several: a standby, or a primary that was demoted, is
+passed over.
+
+A server that dies without a word (a cut cable, a lost machine) is noticed by its silence: keepalives on
+idle lines, TCP_USER_TIMEOUT on those that wait for an acknowledgement. The kernel's own limit is about
+15 minutes.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, urlencode
+
+import asyncpg
+
+SILENCE_SECONDS = 15
+_IDLE, _INTERVAL, _COUNT = 6, 3, 3  # together the same
+
+# What no repetition will mend: the URL, the password, the database's name.
+MISCONFIGURED: tuple[type[BaseException], ...] = (
+    asyncpg.ClientConfigurationError,
+    asyncpg.InvalidPasswordError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.InvalidCatalogNameError,
+)
+
+# The next host may be better.
+_PASSED_OVER = (OSError, asyncpg.PostgresError, asyncpg.InterfaceError,
+                asyncpg.TargetServerAttributeNotMatched)  # fmt: skip
+
+
+class Host(NamedTuple):
+    """One server: a URL of its own, and its name without user and password."""
+
+    url: str
+    name: str
+
+
+class Hosts:
+    def __init__(self, url: str, connect_timeout: float) -> None:
+        self._hosts = split_hosts(url)
+        self._timeout = connect_timeout
+        self._wanted = wanted_session(url)
+        self._best = 0
+
+    @property
+    def patience(self) -> float:
+        """How long a connection may take, when every host but the last keeps silent."""
+        return self._timeout * len(self._hosts)
+
+    async def connect(self, *_: Any, **arguments: Any) -> asyncpg.Connection[Any]:
+        """To the first host that answers and suits. Also a pool's way to make its connections."""
+        errors: list[tuple[Host, BaseException]] = []
+        # The caller's thread may be another one (the keeper's): `_best` is only where to begin.
+        order = [*range(self._best, len(self._hosts)), *range(self._best)]
+        for index in order:
+            host = self._hosts[index]
+            try:
+                connection = await self._connect_to(host, arguments)
+            except _PASSED_OVER as error:
+                errors.append((host, error))
+                continue
+            self._best = index
+            watch_silence(connection)
+            return connection
+        raise _summary(errors)
+
+    async def _connect_to(self, host: Host, arguments: dict[str, Any]) -> asyncpg.Connection[Any]:
+        chosen = {**arguments, "dsn": host.url, "timeout": self._timeout}
+        if self._wanted is not None:
+            chosen["target_session_attrs"] = self._wanted
+        connection: asyncpg.Connection[Any] = await asyncpg.connect(**chosen)
+        return connection
+
+
+def _summary(errors: Sequence[tuple[Host, BaseException]]) -> BaseException:
+    """One error for all hosts. A misconfiguration only if nobody had anything else to say."""
+    if len(errors) == 1 or all(isinstance(error, MISCONFIGURED) for _, error in errors):
+        return errors[0][1]
+    told = (f"{host.name}: {str(error) or type(error).__name__}" for host, error in errors)
+    return ConnectionError("no host takes writes; " + "; ".join(told))
+
+
+def split_hosts(url: str) -> list[Host]:
+    """One URL for each host that this one names."""
+    scheme, colon, rest = url.partition("://")
+    end = min((place for mark in "/?#" if (place := rest.find(mark)) >= 0), default=len(rest))
+    authority, tail = rest[:end], rest[end:]
+    user, at, named = authority.rpartition("@")
+    if "," in named:
+        return [
+            Host(f"{scheme}{colon}{user}{at}{one}{tail}", one or "localhost")
+            for one in named.split(",")
+        ]
+    path, question, query = tail.partition("?")
+    pairs = dict(parse_qsl(query, keep_blank_values=True)) if question else {}
+    hosts = pairs.pop("host", "").split(",")
+    if len(hosts) == 1:
+        return [Host(url, named or hosts[0] or "localhost")]
+    ports = pairs.pop("port", "5432").split(",")
+    ports = ports * len(hosts) if len(ports) == 1 else ports
+    return [
+        Host(
+            f"{scheme}{colon}{user}{at}{path}?{urlencode({**pairs, 'host': host, 'port': port})}",
+            f"{host}:{port}",
+        )
+        for host, port in zip(hosts, ports, strict=True)
+    ]
+
+
+def wanted_session(url: str) -> str | None:
+    """What to ask of a server, unless the URL or the environment says it already."""
+    several = len(split_hosts(url)) > 1
+    said = "target_session_attrs=" in url or "PGTARGETSESSIONATTRS" in os.environ
+    return "read-write" if several and not said else None
+
+
+def psycopg_arguments(url: str, connect_timeout: float) -> dict[str, Any]:
+    """The same for psycopg, which does it by itself when asked. What the URL says comes first."""
+    arguments: dict[str, Any] = {
+        "connect_timeout": max(2, round(connect_timeout)),
+        "keepalives_idle": _IDLE,
+        "keepalives_interval": _INTERVAL,
+        "keepalives_count": _COUNT,
+        "tcp_user_timeout": SILENCE_SECONDS * 1000,
+    }
+    if (wanted := wanted_session(url)) is not None:
+        arguments["target_session_attrs"] = wanted
+    return {name: value for name, value in arguments.items() if f"{name}=" not in url}
+
+
+def watch_silence(connection: Any) -> None:
+    """Let the kernel give up a line on which nothing comes back."""
+    transport = connection._transport  # asyncpg has no public way to it
+    found = transport.get_extra_info("socket") if transport is not None else None
+    if found is None or found.family == getattr(socket, "AF_UNIX", None):
+        return
+    # Through a duplicate: what event loops hand out needn't be a whole socket.
+    with socket.socket(fileno=os.dup(found.fileno())) as line:
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        # Named differently by each system, and missing in some.
+        for name, value in (
+            ("TCP_KEEPIDLE", _IDLE), ("TCP_KEEPALIVE", _IDLE), ("TCP_KEEPINTVL", _INTERVAL),
+            ("TCP_KEEPCNT", _COUNT), ("TCP_USER_TIMEOUT", SILENCE_SECONDS * 1000),
+        ):  # fmt: skip
+            if (option := getattr(socket, name, None)) is not None:
+                line.setsockopt(socket.IPPROTO_TCP, option, value)
