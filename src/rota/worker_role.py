@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import time
+from time import monotonic
 from uuid import UUID
 
+from rota import capture, tracing
 from rota.app import App
+from rota.errors import StoreUnavailable
 from rota.runners.base import Runner
 from rota.runners.loop import LoopRunner
 from rota.runners.process import ProcessRunner
@@ -23,6 +25,7 @@ from rota.services.effects import Effects
 from rota.services.finisher import Finisher
 from rota.services.keeper import Keeper
 from rota.services.listener import Listener
+from rota.services.log_writer import LogWriter
 from rota.services.outcomes import Outcomes
 from rota.services.overseer import Overseer
 from rota.services.ticker import Ticker
@@ -30,6 +33,7 @@ from rota.services.watchdog import watch_overdue
 from rota.services.worker import Serves, Worker
 from rota.store.database import Database
 from rota.store.events import EventStore
+from rota.store.logs import LogStore
 from rota.store.work import WorkStore
 
 log = logging.getLogger("rota.node")
@@ -48,21 +52,26 @@ class WorkerRole:
         self._finisher = Finisher(self._store, self._more_is_coming)
         self._finisher.node = keeper.node_id
         self._finisher.clock = keeper.clock
+        self._logs = LogWriter(LogStore(database), settings, keeper.clock, self._node_id)
+        self._finisher.logs = self._logs
         self.outcomes = Outcomes(tasks, settings, self._finisher, self._node_id)
         self.worker = Worker(self._store, tasks, settings, keeper, serves, self.outcomes)
         # Handlers' own transactions last as long as handlers do, and must not hold up the queue's.
         patient = settings.replace(
             pool_size=max(2, min(settings.concurrency, 20)), statement_timeout=3600.0
         )
-        self._effects_database = Database(database.url, patient)
+        self._effects_database = database.sibling(patient)
         self._effects = Effects(self._effects_database, settings, self._finisher, self._node_id)
-        self._listener = Listener(database, settings.namespace, self._hear, self._hints_work)
+        self._listener = Listener(
+            database, settings.namespace, self._node_id, self._hear, self._hints_work
+        )
         self._overseer = Overseer(
             EventStore(database), settings.namespace, tasks, self.worker.slots, keeper.clock,
             settings.late_after,
         )  # fmt: skip
         self.outcomes.observers.append(self._overseer.ended)
         self._tickers: list[Ticker] = []
+        self._capturing = False
         self._runners: list[Runner] = []
         self._fetching: set[asyncio.Task[None]] = set()
 
@@ -72,6 +81,9 @@ class WorkerRole:
         """Everything that can fail, before the node says that it is there."""
         await self._effects_database.open()
         self._make_runners()
+        tracing.look()
+        capture.install()
+        self._capturing = True
         for runner in self._runners:
             await runner.start()
         await self._register_tasks()
@@ -82,14 +94,15 @@ class WorkerRole:
         loop = LoopRunner(tasks, settings.concurrency, settings.max_result_bytes, done)
         loop.desk, loop.transact = self._effects, self._effects.transact
         watch_overdue(loop.overdue_code)
+        loop.book = self._logs if settings.log_bytes else None
         self._add("loop", loop)
         if "thread" in needed:
             threads = ThreadRunner(tasks, settings.threads, settings, done)
-            threads.on_call = self._effects.answer
+            threads.on_call, threads.book = self._effects.answer, loop.book
             self._add("thread", threads)
         if "process" in needed:
             processes = ProcessRunner(reference_to(self._app), settings.processes, settings, done)
-            processes.on_call = self._effects.answer
+            processes.on_call, processes.book = self._effects.answer, loop.book
             self._add("process", processes, ahead=settings.processes * _PIPELINE)
 
     def _add(self, name: str, runner: Runner, ahead: int = 0) -> None:
@@ -109,16 +122,22 @@ class WorkerRole:
             await self._store.register_tasks(self._settings.namespace, columns)
 
     def start(self) -> None:
-        worker, finisher = Ticker(self.worker), Ticker(self._finisher)
+        worker, finisher, listener = (
+            Ticker(service) for service in (self.worker, self._finisher, self._listener)
+        )
         self.worker.wake = worker.wake
         self.outcomes.wake = finisher.wake
-        self._tickers = [finisher, worker, Ticker(self._listener), Ticker(self._overseer)]
+        self._listener.wake = self._keeper.on_deaf = listener.wake
+        self._keeper.on_dozed = self._dozed
+        logs = Ticker(self._logs)
+        self._logs.wake = logs.wake
+        self._tickers = [finisher, logs, worker, listener, Ticker(self._overseer)]
         for ticker in self._tickers:
             ticker.start()
 
     # -- hints and signals
 
-    def _hear(self, payload: str) -> None:
+    def _hear(self, payload: str, to_us_alone: bool) -> None:
         first, _, rest = payload.partition(" ")
         if first == "signal":
             if rest == str(self._keeper.node_id):
@@ -127,7 +146,8 @@ class WorkerRole:
                 task.add_done_callback(self._fetching.discard)
         else:
             with contextlib.suppress(ValueError):
-                self.worker.hint(first, int(rest.partition(" ")[0]))
+                rank, count = rest.split(" ")
+                self.worker.hint(first, int(rank), int(count), to_us_alone)
 
     async def _fetch_signals(self) -> None:
         with contextlib.suppress(Exception):  # the next heartbeat brings them again
@@ -139,17 +159,32 @@ class WorkerRole:
             self.worker.stop_job(job_id, token, "cancel")
 
     def _hints_work(self, working: bool) -> None:
-        if working and not self.worker.hints_work:
-            # Whatever was said while nobody listened.
+        if working != self.worker.hints_work:
+            # Whatever was said while nobody listened; or from now on is said to nobody.
+            self.worker.hints_work = working
             self.worker.cursors.sweep_all()
             self.worker.wake()
-        self.worker.hints_work = working
+
+    def _dozed(self) -> None:
+        """Our loop was blocked, and hints went to others meanwhile."""
+        self.worker.hunger.forget()
+        self.worker.wake()
 
     def declared_dead(self) -> None:
         """Everything this node held belongs to others now."""
         self.outcomes.forget()
+        self._logs.forget()
         self.worker.abandon()
         self._finisher.node = self._keeper.node_id
+        self._listener.wake()  # it has another name now
+
+    @property
+    def task_names(self) -> list[str]:
+        return list(self._app.tasks)
+
+    def refused(self) -> dict[str, int]:
+        """What came too late: others hold the leases."""
+        return {"outcomes": self._finisher.refused, "logs": self._logs.refused}
 
     def _node_id(self) -> UUID:
         return self._keeper.node_id
@@ -163,6 +198,8 @@ class WorkerRole:
         """What runs may end within the grace period, unless told to stop at once."""
         worker = self.worker
         worker.draining = True
+        with contextlib.suppress(StoreUnavailable):  # a hint that we swallow only costs time
+            await worker.hunger.leave()
         worker.give_back_unstarted()
         self.outcomes.wake()
         if not await self._wait_idle(self._settings.grace, at_once):
@@ -171,9 +208,9 @@ class WorkerRole:
             await self._wait_idle(self._settings.kill_grace + 2, asyncio.Event())
 
     async def _wait_idle(self, seconds: float, at_once: asyncio.Event) -> bool:
-        end = time.monotonic() + seconds
+        end = monotonic() + seconds
         while self.worker.slots.count_running() or self._finisher.pending:
-            if time.monotonic() >= end or at_once.is_set():
+            if monotonic() >= end or at_once.is_set():
                 return False
             await asyncio.sleep(0.02)
         return True
@@ -182,6 +219,7 @@ class WorkerRole:
         with contextlib.suppress(Exception):  # what couldn't be written is reaped
             async with asyncio.timeout(10):
                 await self._finisher.flush()
+                await self._logs.flush()
         for ticker in reversed(self._tickers):
             await ticker.stop()
         self._tickers.clear()
@@ -189,5 +227,8 @@ class WorkerRole:
         runners, self._runners = self._runners, []
         for runner in runners:
             await runner.stop()
+        if self._capturing:
+            capture.uninstall()
+            self._capturing = False
         watch_overdue(None)
         await self._effects_database.close()

@@ -32,14 +32,18 @@ def list_nodes(
         screen.note("No node is alive. Start one: rota dev, or rota start module:app")
         return
     now = session.run(database_now(session))
-    rows = table("name", "state", "roles", "queues", "running", "slots", "heard", "started",
-                 "version", right=["running", "slots", "heard"], whole=["name"])  # fmt: skip
+    rows = table("name", "state", "roles", "queues", "running", "slots", "load", "waits", "shards",
+                 "heard", "started", "version",
+                 right=["running", "slots", "load", "shards", "heard"], whole=["name"])  # fmt: skip
     for node in nodes:
         serves = ", ".join(node.queues) or "all"
-        heard = f"{rough(max(node.heartbeat_age, 0))} ago"
         rows.add_row(
             plain(node.name), state(node.state), ", ".join(node.roles),
             "+".join((serves, *node.capabilities)), f"{node.running:,}", f"{node.slots:,}",
-            heard, relative(node.started_at, now), node.version,
+            "-" if node.load is None else f"{node.load:.0%}",
+            "-" if node.wants is None else "for work",
+            "-" if node.shards is None else f"{node.shards:,}",
+            f"{rough(max(node.heartbeat_age, 0))} ago", relative(node.started_at, now),
+            node.version,
         )  # fmt: skip
     screen.show(rows)

@@ -2,13 +2,14 @@
 
 A cursor only ever skips; what may lie behind it is found again in three ways: a hint names the lowest
 rank that was added; a sweep from the start comes by, not more often than once a second and at most a
-twentieth of the time (behind an old transaction's dead rows a sweep can be slow); and an idle worker
-always sweeps.
+twentieth of the time (behind an old transaction's dead rows a sweep can be slow); and no worker comes to
+rest before it has swept. Hints aren't heard by all: a worker that goes on claiming finds what is more
+urgent by its sweeps, within about a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from uuid import UUID
 
 import msgspec
@@ -24,6 +25,7 @@ class _Lane(msgspec.Struct):
     id: UUID = NIL
     next_sweep: float = 0.0
     hinted: int | None = None  # the lowest rank that a hint named since the last claim
+    emptied: bool = False  # the last claim was a sweep, and took all there was
 
 
 class Cursors:
@@ -32,13 +34,13 @@ class Cursors:
 
     def lower(self, lane: str, rank: int) -> None:
         """A hint: something was added at this rank."""
-        place = self._lanes.setdefault(lane, _Lane())
+        place = self._place(lane)
         if place.hinted is None or rank < place.hinted:
             place.hinted = rank
 
     def wish(self, lane: str, slots: int, now: float) -> LaneClaim:
         """A claim from where to go on, or from the start when a sweep is due."""
-        place = self._lanes.setdefault(lane, _Lane())
+        place = self._place(lane)
         if place.hinted is not None and place.hinted <= place.rank:
             place.rank, place.id = (
                 place.hinted - 1 if place.hinted > LOWEST_RANK else LOWEST_RANK,
@@ -50,12 +52,17 @@ class Cursors:
         return LaneClaim(lane, slots, place.rank, place.id)
 
     def advance(self, wishes: Iterable[LaneClaim], rows: Iterable[tuple[str, int, UUID]],
-                sent: float, now: float) -> None:  # fmt: skip
-        """After a claim that was sent then and answered now, with (lane, rank, id) of what it got."""
+                found: Mapping[str, int], sent: float, now: float) -> None:  # fmt: skip
+        """After a claim that was sent then and answered now, with (lane, rank, id) of what it got last.
+
+        `found` has the number of jobs from each lane.
+        """
         for wish in wishes:
-            if wish.rank == LOWEST_RANK:
-                pause = max(_SWEEP_EVERY, (now - sent) * _SWEEP_SHARE)
-                self._lanes[wish.lane].next_sweep = now + pause
+            place = self._lanes[wish.lane]
+            swept = wish.rank == LOWEST_RANK
+            place.emptied = swept and found[wish.lane] < wish.slots
+            if swept:
+                place.next_sweep = now + max(_SWEEP_EVERY, (now - sent) * _SWEEP_SHARE)
         for lane, rank, id in rows:
             place = self._lanes[lane]
             if (rank, id) > (place.rank, place.id):
@@ -65,6 +72,12 @@ class Cursors:
         """The next claims start from the beginning."""
         for place in self._lanes.values():
             place.next_sweep = 0.0
+            place.emptied = False
 
-    def next_sweep(self) -> float:
-        return min((place.next_sweep for place in self._lanes.values()), default=0.0)
+    def next_sweep(self, lanes: Iterable[str]) -> float:
+        """When the first of the sweeps that are owed to these lanes may be made; infinity: none is."""
+        owed = (place.next_sweep for lane in lanes if not (place := self._place(lane)).emptied)
+        return min(owed, default=float("inf"))
+
+    def _place(self, lane: str) -> _Lane:
+        return self._lanes.setdefault(lane, _Lane())

@@ -12,8 +12,8 @@ knows whether the effect happened, so the next attempt is refused unless it says
 from __future__ import annotations
 
 import inspect
-import time
 from collections.abc import Awaitable, Callable
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
@@ -21,7 +21,7 @@ import msgspec
 
 from rota.config import Settings
 from rota.context import JobInfo, OnceAnswer
-from rota.errors import InvalidArguments, LeaseLost, OnceUnknown
+from rota.errors import InvalidArguments, LeaseLost, OnceUnknown, StoreUnavailable
 from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
 from rota.services.finisher import Finisher
@@ -47,19 +47,26 @@ class Effects:
 
     async def transact(self, work: Work, handler: Callable[[Any], Awaitable[Outcome]]) -> Outcome:
         """Run the handler in a transaction that also finishes its job."""
-        node = self._node()
-        async with self._database.transaction() as connection:
-            # Early, for the handler's sake; what decides is the finish below.
-            check = self._database.queries["check_lease"]
-            if not await connection.fetchval(check, node, work.id, work.token):
-                raise LeaseLost(f"job {work.id} is no longer this node's")
-            outcome = await handler(connection)
-            if outcome.kind is OutcomeKind.SUCCEEDED:
-                await self._finish(connection, node, work, outcome)
+        node, begun = self._node(), False
+        try:
+            async with self._database.transaction("transact") as connection:
+                # Early, for the handler's sake; what decides is the finish below.
+                check = self._database.queries["check_lease"]
+                if not await connection.fetchval(check, node, work.id, work.token):
+                    raise LeaseLost(f"job {work.id} is no longer this node's")
+                begun = True
+                outcome = await handler(connection)
+                if outcome.kind is OutcomeKind.SUCCEEDED:
+                    await self._finish(connection, node, work, outcome)
+        except StoreUnavailable:
+            if begun:
+                raise
+            # Its handler never had a chance: no attempt is used up by the database's being away.
+            return Outcome(OutcomeKind.RETURNED)
         return outcome
 
     async def _finish(self, connection: Any, node: UUID, work: Work, outcome: Outcome) -> None:
-        now = time.monotonic()
+        now = monotonic()
         done = succeeded(work, outcome, now)
         if await self._store.finish_succeeded(node, [done], now, connection) != 1:
             raise LeaseLost(f"job {work.id} moved on while it ran; its writes are rolled back")

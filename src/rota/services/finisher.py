@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Sequence
+from time import monotonic
 from typing import Any, TypeVar
 from uuid import UUID
 
 from rota.errors import StoreUnavailable
 from rota.services.clock import DatabaseClock
+from rota.services.log_writer import LogWriter
 from rota.store.work import Ended, Retried, Returned, Succeeded, WorkStore
 
 log = logging.getLogger("rota.finisher")
@@ -38,6 +39,7 @@ class Finisher:
         self._more_is_coming = more_is_coming
         self.node: UUID | None = None
         self.clock: DatabaseClock | None = None  # without it the database takes its own moment
+        self.logs: LogWriter | None = None
         self.succeeded: list[Succeeded] = []
         self.ended: list[Ended] = []
         self.retried: list[Retried] = []
@@ -75,7 +77,7 @@ class Finisher:
 
     async def flush(self) -> None:
         """Write down everything that has gathered so far."""
-        store, now = self._store, time.monotonic()
+        store, now = self._store, monotonic()
         moment = self.clock.database(now) if self.clock else None
         # Only batches that were complete before: the outcomes of a batch that completes meanwhile
         # are still in memory, and if we died now the reaper would have to know of it.
@@ -91,9 +93,14 @@ class Finisher:
 
     async def _write(self, gathered: list[T], write: Callable[[UUID, Sequence[T]], Any]) -> None:
         while gathered:
+            # Whoever sees that a job has ended finds all that it said: first the lines. Of outcomes
+            # that come meanwhile nobody knows whether their lines were among those.
+            ready = min(len(gathered), _BATCH)
+            if self.logs is not None and self.logs.pending:
+                await self.logs.flush()
             node = self.node
             assert node is not None
-            part = gathered[:_BATCH]
+            part = gathered[:ready]
             del gathered[: len(part)]
             try:
                 accepted = await write(node, part)
@@ -113,9 +120,9 @@ class Finisher:
 
     async def _flush_lazily(self, closable: int) -> None:
         """What can wait a second: progress, and the notes about batches that are done."""
-        if time.monotonic() < self._lazy_at or self.node is None:
+        if monotonic() < self._lazy_at or self.node is None:
             return
-        self._lazy_at = time.monotonic() + _LAZY_SECONDS
+        self._lazy_at = monotonic() + _LAZY_SECONDS
         await self._save_progress()
         closed = self._closed[:closable]
         if closed:

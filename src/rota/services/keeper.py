@@ -1,33 +1,36 @@
-"""Keeps a node alive in the eyes of the cluster, from a thread and a connection of its own.
+"""Keeps a node alive in the eyes of the cluster, from a connection of its own.
 
-Protocol. A node registers under a new id, then says so every `heartbeat` seconds; the database's
+Protocol. A node registers under a new id, then says so about every `heartbeat` seconds; the database's
 clock says until when it is believed. What the node itself believes ends earlier: it counts from
 before the request, on its monotonic clock, so that a slow reply or a long sleep shortens its trust
 and never stretches it. No row back from a heartbeat: it was declared dead. Then everything it holds
-belongs to others; it stops its handlers, throws this identity away and registers anew.
+belongs to others; it stops its handlers, throws this identity away and registers anew. The answer also
+brings what the node should know: its signals, how many workers are of its kind, whether its listener
+is there.
 
-User code can block the event loop, but not this thread: it goes on with the heartbeats, notices that
-the loop doesn't answer, and says who blocks it.
+User code can block the node's loop, but not the keeper's thread: it goes on with the heartbeats, notices
+that the loop doesn't answer, says who blocks it, and sees to it that hints go to others meanwhile.
+Where nothing can block the loop, or time is not the machine's, a keeper can live on the node's loop.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
-import threading
-import time
 from collections.abc import Callable
-from typing import Any, Protocol
+from time import monotonic
+from typing import Any, ClassVar, Protocol
 from uuid import UUID
 
 import msgspec
 
 from rota.config import Settings
-from rota.entropy import new_id
+from rota.entropy import new_id, unit
 from rota.errors import StoreUnavailable
 from rota.services.clock import DatabaseClock
-from rota.services.watchdog import Watchdog
-from rota.store.database import Connection, Database, translated_errors
+from rota.services.host import HomeHost, Host, ThreadHost
+from rota.store.database import Connection, Database
 
 log = logging.getLogger("rota.keeper")
 
@@ -60,53 +63,52 @@ class KeptNode(Protocol):
 
 
 class Keeper:
-    def __init__(self, database: Database, settings: Settings, kept: KeptNode) -> None:
+    # Whether keepers have a thread of their own, unless told otherwise one by one.
+    threaded: ClassVar[bool] = True
+
+    def __init__(
+        self, database: Database, settings: Settings, kept: KeptNode, threaded: bool | None = None
+    ) -> None:
         self._database = database
         self._settings = settings
         self._kept = kept
         self.node_id: UUID = new_id()
         self.clock = DatabaseClock()
         self.trusted_until = 0.0  # monotonic
-        self._home = asyncio.get_running_loop()
-        self._watchdog = Watchdog(self._home)
-        self._stop = threading.Event()
-        self._first: asyncio.Future[None] = self._home.create_future()
-        self._thread = threading.Thread(target=self._live, name="rota-keeper", daemon=True)
-        self._ended = asyncio.Event()
+        self.peers = (
+            1  # live workers of this node's kind, itself included; counted up to a few hundred
+        )
+        # Told on the node's loop: that the listener isn't there, in the database's eyes; that hints
+        # were sent to others because the loop was blocked.
+        self.on_deaf: Callable[[], None] = lambda: None
+        self.on_dozed: Callable[[], None] = lambda: None
+        own_thread = self.threaded if threaded is None else threaded
+        self._host: Host = ThreadHost() if own_thread else HomeHost()
+        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def trusted(self) -> bool:
         """Whether this node may still start jobs."""
-        return time.monotonic() < self.trusted_until
+        return monotonic() < self.trusted_until
 
     async def start(self, profile: NodeProfile) -> None:
         """Returns when the node is registered; raises when that failed."""
         self._profile = profile
-        self._thread.start()
+        self._host.begin(self._keep)
         await self._first
 
     async def stop(self) -> None:
-        self._stop.set()
-        if self._thread.ident is None:
-            return  # something failed before it was started
-        await self._ended.wait()
-        await asyncio.to_thread(self._thread.join)
+        await self._host.stop()
 
-    # -- on the keeper's own thread
-
-    def _live(self) -> None:
-        try:
-            asyncio.run(self._keep())
-        finally:
-            self._tell(self._ended.set)
+    # -- where the keeper lives: maybe not on the node's loop
 
     async def _keep(self) -> None:
         connection: Connection | None = None
         registered = False
         pause = 0.0
-        while not self._stop.is_set():
-            await self._rest(pause)
-            if self._stop.is_set():
+        while True:
+            await self._rest(pause, connection)
+            if self._host.stopping:
                 break
             try:
                 if connection is None or connection.is_closed():
@@ -114,51 +116,49 @@ class Keeper:
                 if not registered:
                     await self._register(connection)
                     registered = True
-                    self._tell(self._report_first, None)
+                    self._host.tell(self._report_first, None)
                 registered = await self._beat(connection)
-                pause = self._settings.heartbeat if registered else 0.0
+                # Jitter, so that a thousand nodes that were started together don't stay together.
+                pause = self._settings.heartbeat * (0.9 + unit() / 5) if registered else 0.0
             except Exception as error:  # noqa: BLE001 - reported, and tried again
                 self._recover(connection, error)
                 connection = None
-                pause = min(1.0, self._settings.heartbeat / 5)
+                pause = min(1.0, self._settings.heartbeat / 5) * (0.5 + unit())
         await self._leave(connection, registered)
 
-    async def _rest(self, seconds: float) -> None:
-        """Until the next heartbeat, looking after the loop meanwhile."""
-        end = time.monotonic() + seconds
-        while not self._stop.is_set() and (left := end - time.monotonic()) > 0:
-            self._watchdog.look()
-            await asyncio.sleep(min(left, 0.1))
+    async def _rest(self, seconds: float, connection: Connection | None) -> None:
+        """Until the next heartbeat. A loop that is blocked meanwhile hears no hints: others get them."""
+        end = monotonic() + seconds
+        while not await self._host.rest(end - monotonic()):
+            if connection is not None and not connection.is_closed():
+                with contextlib.suppress(Exception):  # the next heartbeat deals with it
+                    await self._database.fetch_on(connection, "doze", self.node_id)
+            self._host.tell(self.on_dozed)
 
     async def _register(self, connection: Connection) -> None:
         profile = self._profile
-        sent = time.monotonic()
-        with translated_errors(self._database.url):
-            await connection.execute(
-                self._database.queries["register_node"],
-                self.node_id, profile.namespace, profile.name, profile.host, profile.pid,
-                profile.version, profile.roles, self._settings.lease_seconds, profile.queues,
-                profile.capabilities, profile.tasks, profile.slots,
-            )  # fmt: skip
+        sent = monotonic()
+        await self._database.fetch_on(
+            connection, "register_node",
+            self.node_id, profile.namespace, profile.name, profile.host, profile.pid,
+            profile.version, profile.roles, self._settings.lease_seconds, profile.queues,
+            profile.capabilities, profile.tasks, profile.slots,
+        )  # fmt: skip
         self._trust_from(sent)
 
     async def _beat(self, connection: Connection) -> bool:
         """Whether the cluster still believes in us."""
-        queries, sent = self._database.queries, time.monotonic()
-        with translated_errors(self._database.url):
-            database_now = await connection.fetchval(
-                queries["heartbeat"], self.node_id, self._settings.lease_seconds,
-                self._kept.count_running(), self._kept.is_draining(),
-            )  # fmt: skip
-            received = time.monotonic()
-            if database_now is None:
-                self._die()
-                return False
-            self._trust_from(sent)
-            self._tell(self.clock.observe, database_now, received)
-            signals = await connection.fetch(queries["signals_for"], self.node_id)
-        if signals:
-            self._tell(self._kept.take_signals, [tuple(row) for row in signals])
+        sent = monotonic()
+        rows = await self._database.fetch_on(
+            connection, "heartbeat", self.node_id, self._settings.lease_seconds,
+            self._kept.count_running(), self._kept.is_draining(),
+        )  # fmt: skip
+        received = monotonic()
+        if not rows:
+            self._die()
+            return False
+        self._trust_from(sent)
+        self._host.tell(self._take_answer, rows, received)
         return True
 
     def _trust_from(self, sent: float) -> None:
@@ -174,14 +174,14 @@ class Keeper:
         )  # fmt: skip
         self.trusted_until = 0.0
         self.node_id = new_id()
-        self._tell(self._kept.declared_dead)
+        self._host.tell(self._kept.declared_dead)
 
     def _recover(self, connection: Connection | None, error: Exception) -> None:
         if not isinstance(error, StoreUnavailable):
             log.exception("heartbeat failed")
         elif self.trusted:
             log.warning("heartbeat failed, trying again: %s", error)
-        self._tell(self._report_first, error)
+        self._host.tell(self._report_first, error)
         if connection is not None:
             connection.terminate()
 
@@ -190,10 +190,22 @@ class Keeper:
             return
         try:
             if registered:
-                await connection.execute(self._database.queries["deregister_node"], self.node_id)
+                await self._database.fetch_on(connection, "deregister_node", self.node_id)
             await connection.close(timeout=2)
         except Exception:  # noqa: BLE001 - the lease runs out by itself
             connection.terminate()
+
+    # -- on the node's loop
+
+    def _take_answer(self, rows: list[Any], received: float) -> None:
+        """One row for each signal, or one without."""
+        self.clock.observe(rows[0]["now"], received)
+        self.peers = max(rows[0]["peers"], 1)
+        if not rows[0]["hears"]:
+            self.on_deaf()
+        signals = [(r["job_id"], r["token"], r["signal"]) for r in rows if r["job_id"] is not None]
+        if signals:
+            self._kept.take_signals(signals)
 
     def _report_first(self, error: Exception | None) -> None:
         if not self._first.done():
@@ -201,10 +213,4 @@ class Keeper:
                 self._first.set_result(None)
             else:
                 self._first.set_exception(error)
-                self._stop.set()
-
-    def _tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        try:
-            self._home.call_soon_threadsafe(callback, *arguments)
-        except RuntimeError:
-            self._stop.set()  # the loop is gone, and so is the node
+                self._host.stopping = True

@@ -7,6 +7,7 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
+from rota import tracing
 from rota.config import Settings
 from rota.core.lifecycle import End, GiveBack, Succeed, Tried, TryAgain, Verdict, judge
 from rota.entropy import unit
@@ -38,8 +39,14 @@ class Outcomes:
         self.ended: Callable[[Work], None] = lambda work: None
         self.wake: Callable[[], None] = lambda: None
         self.observers: list[Observer] = []
+        self.claims = 0
+        self.claimed_jobs = 0
 
     def open_batch(self, token: int, size: int) -> None:
+        self.claims += 1
+        self.claimed_jobs += size
+        if tracing.active:
+            tracing.note_claim(token)
         self._batches[token] = size
 
     def known_batches(self) -> set[int]:
@@ -47,6 +54,12 @@ class Outcomes:
 
     def done(self, work: Work, outcome: Outcome) -> None:
         """How every attempt ends, whichever runner it was in."""
+        if work.recorder is not None:
+            work.recorder.close()
+        if work.span is not None:
+            failure = outcome.failure
+            problem = f"{failure.type}: {failure.message}" if failure is not None else None
+            tracing.end(work, outcome.kind.label, problem)
         token = work.token
         if token in self._batches:
             verdict: Verdict = _SUCCEED

@@ -14,7 +14,9 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
+from rota.capture.lines import storable
 from rota.core.durations import Usual
+from rota.core.lifecycle import TryAgain
 from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
 from rota.services.clock import DatabaseClock
@@ -24,6 +26,7 @@ from rota.task import Task
 
 _INTERVAL = 1.0
 _KINDS = ("slow", "late", "deadline_missed")
+_MOST_FAILURES = 100  # that are told of in a second: a flood of them is one piece of news
 
 
 class Overseer:
@@ -43,6 +46,7 @@ class Overseer:
         self._said: set[tuple[UUID, str]] = set()
         self._noticed: list[Noticed] = []
         self._count = 0
+        self._failures = 0
         self._declared = {
             name for name, task in tasks.items() if task.options_.expected or task.options_.deadline
         }
@@ -52,12 +56,15 @@ class Overseer:
             if work.started:
                 self._look_at(work, monotonic())
         noticed, self._noticed = self._noticed, []
+        self._failures = 0
         if noticed:
             await self._store.add(self._namespace, noticed)
         return _INTERVAL
 
-    def ended(self, work: Work, outcome: Outcome, _verdict: object) -> None:
+    def ended(self, work: Work, outcome: Outcome, verdict: object) -> None:
         """An observer of outcomes: has a last look, and learns from every sixteenth."""
+        if isinstance(verdict, TryAgain):
+            self._notice_failure(work, outcome)
         self._count += 1
         watched = work.schedule is not None or work.task in self._declared
         if not watched and self._count & 15:
@@ -84,6 +91,15 @@ class Overseer:
         if deadline is not None and (started - due).total_seconds() + ran > deadline:
             detail = {"due_at": due, "deadline": deadline, "state": "running"}
             self._notice(work, "deadline_missed", detail)
+
+    def _notice_failure(self, work: Work, outcome: Outcome) -> None:
+        """Tried again; how it ends for good is told by the database."""
+        failure = outcome.failure
+        if failure is not None and self._failures < _MOST_FAILURES:
+            self._failures += 1
+            message = storable(failure.message[:300])
+            detail = {"attempt": work.attempt, "error": failure.type, "message": message}
+            self._noticed.append(Noticed("failed", work.task, work.id, detail))
 
     def expected(self, task: str) -> float | None:
         """What its author said, or what its runs here have usually taken."""

@@ -30,7 +30,7 @@ class _Places:
         self.runner = runner
         self.size = runner.capacity()
         self.waiting: deque[tuple[float, Work]] = deque()
-        self.running: set[Work] = set()
+        self.running: dict[Work, None] = {}  # in the order of their starts
         self.ended = 0
         self.prefetch = 0
         self.few = _FEW  # when fewer than this wait, it's time to claim more
@@ -101,7 +101,7 @@ class Slots:
     def _enter(self, work: Work, since: float) -> None:
         places = work.place
         if len(places.running) < places.size:
-            places.running.add(work)
+            places.running[work] = None
             self._begin(places.runner, work)
         else:
             places.waiting.append((since, work))
@@ -111,14 +111,14 @@ class Slots:
         places: _Places = work.place
         if work not in places.running:
             return False
-        places.running.remove(work)
+        del places.running[work]
         places.ended += 1
         if work is self._suspect:
             self._next_suspect()
         waiting = places.waiting
         if waiting and len(places.running) < places.size:
             following = waiting.popleft()[1]
-            places.running.add(following)
+            places.running[following] = None
             self._begin(places.runner, following)
         return len(waiting) < places.few
 

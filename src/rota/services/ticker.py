@@ -18,7 +18,7 @@ from rota.errors import StoreUnavailable
 log = logging.getLogger("rota.ticker")
 
 _FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 5.0
+_LONGEST_PAUSE = 2.5  # with its jitter well below 5 s: that soon after a failover all works again
 
 
 class Service(Protocol):

@@ -56,6 +56,10 @@ class Watchdog:
             if self._can_signal and _overdue is not None:
                 signal.pthread_kill(self._thread, SIGNAL)
 
+    def silence(self) -> float:
+        """How long the loop has owed an answer."""
+        return 0.0 if self._answered else time.monotonic() - self._asked
+
     def _answer(self) -> None:
         self._answered = True
 

@@ -6,6 +6,10 @@ first, and starts only if the mark was accepted. Outcomes are judged and handed 
 starts unless the node trusts its lease. The batch is remembered until each of its jobs is accounted
 for; a claim whose answer was lost is found by comparing what the database says we hold with what we
 know, and given back. Dying anywhere leaves claimed rows, which the reaper returns.
+
+When a look comes back short, the worker says that it is hungry (see `hunger`), and looks again when it
+is told to, or after a while: the more workers there are of its kind, the longer, so that all of them
+together look at a steady rate.
 """
 
 from __future__ import annotations
@@ -28,6 +32,7 @@ from rota.model import Guarantee
 from rota.runners.base import Runner, StopReason, Work
 from rota.services.clock import DatabaseClock
 from rota.services.cursors import Cursors
+from rota.services.hunger import NEVER, Hunger
 from rota.services.outcomes import Outcomes
 from rota.services.slots import Slots
 from rota.store.rows import split_lane
@@ -37,6 +42,11 @@ from rota.task import Task
 log = logging.getLogger("rota.worker")
 
 _LANES_EVERY = 2.0
+_LOOK_EVERY = (
+    0.25  # so often workers of a kind look without having been told to, all of them together
+)
+_LONGEST_POLL = 60.0
+_DEAF_POLL = 0.5  # of a worker that no hints reach
 _HOLD_SECONDS = 2.0  # how long a due job may wait here for a slot before others get a chance
 _GUARANTEES = {int(guarantee): guarantee for guarantee in Guarantee}
 
@@ -47,6 +57,7 @@ class Lease(Protocol):
     node_id: UUID
     clock: DatabaseClock
     trusted_until: float  # monotonic
+    peers: int  # live workers of the same kind
 
     @property
     def trusted(self) -> bool: ...
@@ -83,18 +94,21 @@ class Worker:
         self._outcomes = outcomes
         self.slots = Slots(settings, self._begin)
         self.cursors = Cursors()
+        self.hunger = Hunger(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we look more often
         self._task_names = sorted(tasks)
         self._lanes: list[str] = []
         self._lanes_at = -_LANES_EVERY
         self._found: dict[str, int] = {}
+        self._seen_all = False  # the last look left nothing behind; what is new will be told
         self._held: Counter[str] = Counter()  # jobs of limited queues
         self._turn = 0
         self._wheel: Wheel[Work] = Wheel()
         self._wheel_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
         self._reconcile = False
+        self._unanswered: list[int] = []  # the server's processes that owe us the answer to a claim
         self._to_mark: list[tuple[Runner, Work]] = []
         self._unmarked: set[Work] = set()
         self._marking: asyncio.Task[None] | None = None
@@ -104,32 +118,48 @@ class Worker:
     # -- claiming
 
     async def tick(self) -> float:
-        if self.draining or not self._lease.trusted:
+        if self.draining:
+            await self.hunger.leave()
+            return 0.2
+        # Without having heard the database's time once, nobody knows when a job's moment has come.
+        if not self._lease.trusted or not self._lease.clock.known:
             return 0.2
         if self._reconcile:
             await self._give_back_unknown()
-        await self._refresh_lanes()
+        self._seen_all = False
         self._give_back_overdue()
         demand = self.slots.demand(monotonic())
         # What waits for its moment takes no slot yet; but only so much is held as can start then.
         demand -= max(len(self._wheel) - self.slots.early_allowance(), 0)
-        if demand < self.slots.worth_claiming() or not self._lanes:
-            return self._pause(full=False)
+        if demand < self.slots.worth_claiming():
+            return await self._be_full()
+        await self._refresh_lanes()
         wishes = self._wishes(demand)
-        if not wishes:
-            return self._pause(full=False)
-        claimed = await self._claim(wishes)
-        return 0.0 if claimed >= sum(wish.slots for wish in wishes) else self._pause(full=True)
+        if self._lanes and not wishes:  # the limits of its queues are reached
+            return await self._be_full()
+        claimed, short = await self._claim(wishes) if wishes else (0, True)
+        if short:
+            self._seen_all = self.hints_work and len(wishes) == len(self._lanes)
+            return await self._rest(max(demand - claimed, 1))
+        await self.hunger.sated(full=False)
+        return 0.0
 
-    def _pause(self, *, full: bool) -> float:
+    async def _be_full(self) -> float:
+        """Until a slot comes free, or something that waited for one too long is to be given back."""
+        await self.hunger.sated(full=True)
+        return 0.2
+
+    async def _rest(self, free: int) -> float:
         """Until the next look, if nothing wakes us before: a hint, or a slot that comes free."""
-        if not full:
-            return 0.2
-        poll = self._settings.poll if self.hints_work else min(self._settings.poll, 0.5)
-        idle = poll * (0.75 + unit() / 2)
-        # While it's busy, or a sweep is owed, it looks again as soon as it may sweep.
-        owed = self.cursors.next_sweep() - self._loop.time()
-        return min(idle, max(owed, 0.01)) if self.slots.busy() else idle
+        poll = self._settings.poll
+        if self.hints_work:
+            poll = max(poll, min(self._lease.peers * _LOOK_EVERY, _LONGEST_POLL))
+            again = min(await self.hunger.say(free), await self.hunger.pass_on())
+        else:
+            poll, again = min(poll, _DEAF_POLL), NEVER
+        # No rest before all was seen from its start.
+        owed = max(self.cursors.next_sweep(self._open_lanes()) - self._loop.time(), 0.01)
+        return min(poll * (0.75 + unit() / 2), again, owed)
 
     def _wishes(self, demand: int) -> list[LaneClaim]:
         self._turn += 1
@@ -144,19 +174,27 @@ class Worker:
         limits = self._serves.limits
         return {queue: max(limit - self._held[queue], 0) for queue, limit in limits.items()}
 
-    async def _claim(self, wishes: list[LaneClaim]) -> int:
+    def _open_lanes(self) -> list[str]:
+        """Those whose queue's limit isn't reached."""
+        room = self._room_by_queue()
+        return [lane for lane in self._lanes if room.get(split_lane(lane)[0], 1) > 0]
+
+    async def _claim(self, wishes: list[LaneClaim]) -> tuple[int, bool]:
+        """How many jobs it brought, and whether no lane has more than we asked for."""
         sent = self._loop.time()
         node = self._lease.node_id
         try:
             rows = await self._store.claim(node, wishes, self._task_names)
-        except BaseException:
+            self._note_found(wishes, rows, sent)
+            if rows:
+                self._take(node, rows)
+        except BaseException as error:
             # It may have been committed: whatever it took must not be forgotten.
             self._reconcile = True
+            if isinstance(error, StoreUnavailable) and error.backend is not None:
+                self._unanswered.append(error.backend)
             raise
-        self._note_found(wishes, rows, sent)
-        if rows:
-            self._take(node, rows)
-        return len(rows)
+        return len(rows), all(self._found[wish.lane] < wish.slots for wish in wishes)
 
     def _note_found(self, wishes: list[LaneClaim], rows: list[Any], sent: float) -> None:
         """Rows come ordered by rank and id: the last of each lane is where to go on from."""
@@ -170,7 +208,8 @@ class Worker:
                 last[row["lane"]] = row
         self._found = found
         places = [(lane, row["rank"], row["id"]) for lane, row in last.items()]
-        self.cursors.advance(wishes, places, sent, self._loop.time())
+        self.cursors.advance(wishes, places, found, sent, self._loop.time())
+        self.hunger.settle(wishes, found)
 
     def _take(self, node: UUID, rows: list[Any]) -> None:
         token: int = rows[0]["token"]
@@ -190,10 +229,11 @@ class Worker:
             id, task, payload.encode(), token, attempt, max_attempts, _GUARANTEES[guarantee],
             timeout, crashes, due_at, key, headers, schedule,
         )  # fmt: skip
+        work.lane = lane
         if self._serves.limits:
             work.queue = split_lane(lane)[0]
             self._held[work.queue] += 1
-        if early is not None and self._lease.clock.known:
+        if early is not None:
             self._wheel.add(self._lease.clock.local(early), work)
         else:
             self._admit(work)
@@ -278,13 +318,16 @@ class Worker:
     def _after_end(self, work: Work) -> None:
         """A job has ended, or was given back: its slot is free."""
         self._uncount(work)
-        if self.slots.release(work):
+        # A free slot is a reason to look only while there may be something to find.
+        if self.slots.release(work) and not self._seen_all:
             self.wake()
 
     # -- hints and signals
 
-    def hint(self, lane: str, rank: int) -> None:
+    def hint(self, lane: str, rank: int, count: int, to_us_alone: bool) -> None:
         if lane in self._serves:
+            if to_us_alone:
+                self.hunger.owe(lane, rank, count)
             if lane not in self._lanes:
                 self._lanes_at = -_LANES_EVERY
             self.cursors.lower(lane, rank)
@@ -313,6 +356,9 @@ class Worker:
 
     async def _give_back_unknown(self) -> None:
         node = self._lease.node_id
+        while self._unanswered:  # or the claim could still arrive, after we have looked
+            await self._store.database.end_backend(self._unanswered[-1])
+            self._unanswered.pop()
         unknown = sorted(await self._store.open_batches(node) - self._outcomes.known_batches())
         if unknown:
             jobs = await self._store.jobs_of_batches(node, unknown)
@@ -354,6 +400,7 @@ class Worker:
             self._uncount(work)
         self.stop_running("lease")
         self.cursors.sweep_all()
+        self.hunger.forget()
 
 
 def _ids_and_tokens(works: list[Work]) -> tuple[list[UUID], list[int]]:

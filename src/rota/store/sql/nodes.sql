@@ -1,16 +1,55 @@
 -- name: register_node
-insert into rota.node (id, namespace, name, host, pid, version, roles, expires_at, queues, capabilities, tasks, slots)
-values ($1, $2, $3, $4, $5, $6, $7, rota.now() + make_interval(secs => $8), $9, $10, $11, $12);
+-- Repeated when its answer was lost: the row is there then, and the heartbeat that follows tells whether
+-- it is still believed in.
+insert into rota.node (id, namespace, name, host, pid, version, roles, expires_at, queues, capabilities, tasks,
+    slots, kind, lot)
+values ($1, $2, $3, $4, $5, $6, $7, rota.now() + make_interval(secs => $8), $9, $10, $11, $12,
+    case when 'worker' = any($7) then md5(concat_ws('|', $9::text[]::text, $10::text[]::text, $11::text[]::text)) end,
+    uuid_hash($1))
+on conflict (id) do nothing;
 
 -- name: heartbeat
--- No row back: this node was declared dead, and must stop what it does.
-update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_interval(secs => $2),
-    running = $3, state = case when $4 then 'draining' else state end
-where id = $1 and state in ('live', 'draining')
-returning extract(epoch from rota.now())::float8;
+-- No row back: this node was declared dead, and must stop what it does. One row for each of its signals,
+-- or one without. Peers are counted only as far as the count matters.
+with beat as (
+    update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_interval(secs => $2),
+        running = $3, state = case when $4 then 'draining' else state end
+    where id = $1 and state in ('live', 'draining')
+    returning id, namespace, kind
+)
+select extract(epoch from rota.now())::float8 as now, rota.hears(b.id) as hears,
+       (select count(*) from (select from rota.node as n
+            where n.namespace = b.namespace and n.kind = b.kind and n.state = 'live' limit 240) as p) as peers,
+       s.job_id, s.token, s.kind as signal
+from beat as b left join rota.signal as s on s.node = b.id;
 
 -- name: signals_for
 select job_id, token, kind from rota.signal where node = $1;
+
+-- name: lock_ear
+-- While this connection is there, so is the node's ear: see rota.hears().
+select pg_try_advisory_lock(rota.ear($1));
+
+-- name: echo
+select rota.tell($1, 'echo');
+
+-- name: hunger
+update rota.node set wants = $2 where id = $1 and state = 'live' and wants is distinct from $2;
+
+-- name: doze
+-- No hints for a while: it's full, or its loop is blocked.
+update rota.node set wants = null where id = $1 and wants is not null;
+
+-- name: pass_on
+-- Hints for what we have no room for, to whoever has.
+select rota.draw($2, h.lane, h.rank, h.count, $1)
+from unnest($3::text[], $4::bigint[], $5::bigint[]) as h(lane, rank, count);
+
+-- name: end_backend
+-- Whether it is gone. Its name tells it from another's that has got the same number since.
+select coalesce(bool_and(pg_terminate_backend(a.pid, 5000)), true)
+from pg_stat_activity as a
+where a.pid = $1 and a.application_name = $2 and a.usename = current_user;
 
 -- name: deregister_node
 update rota.node set state = 'stopped', ended_at = rota.now(), running = 0
@@ -19,8 +58,12 @@ where id = $1 and state in ('live', 'draining');
 -- name: list_nodes
 select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, running,
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
-       extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age
-from rota.node
+       extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age,
+       running::float8 / nullif(slots, 0) as load,
+       case when state = 'live' and expires_at >= rota.now() then wants end as wants,
+       case when 'scheduler' = any(roles) then
+           (select count(*) from rota.shard as s where s.owner = n.id and s.expires_at > rota.now()) end as shards
+from rota.node as n
 where namespace = $1 and ($2 or state in ('live', 'draining'))
 order by started_at desc
 limit 1000;
