@@ -9,13 +9,19 @@ APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acqu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench docs clean
+.PHONY: help run test check bench chaos simulate mutants takeover failover sweep docs clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
 	@echo "make test    run the tests; ARGS='-k name' for some of them"
 	@echo "make check   lint, formatting, types, import rules"
 	@echo "make bench   measure this machine"
+	@echo "make simulate  a cluster on virtual time, every fault from a seed; MINUTES=60"
+	@echo "make mutants   bugs put in on purpose: the simulation must find each"
+	@echo "make takeover  kill schedulers, and measure for how long it is felt"
+	@echo "make failover  kill the database's primary under load, several times"
+	@echo "make sweep   a fault at every boundary of every transaction (ten minutes)"
+	@echo "make chaos   break a cluster for a minute and judge what became of its jobs; SECONDS=600"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove everything that was made here, .venv included"
 
@@ -25,7 +31,7 @@ run: $(VENV)/installed
 	@cd examples && ../$(BIN)/python -m shop.demo
 	@cd examples && ../$(BIN)/rota dev shop.demo:app
 
-test: $(VENV)/installed $(VENV)/pgbouncer
+test: $(VENV)/installed $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/installed
@@ -36,6 +42,29 @@ check: $(VENV)/installed
 
 bench: $(VENV)/installed
 	@$(BIN)/python bench/run.py $(ARGS)
+
+# A swarm of seeds on virtual time; MINUTES=60 for thousands of them.
+simulate: MINUTES ?= 2
+simulate: $(VENV)/installed
+	@$(BIN)/python -m proof.simulation --seeds 1.. --minutes $(MINUTES) --jobs 2 $(ARGS)
+
+mutants: $(VENV)/installed
+	@$(BIN)/python -m proof.mutants $(ARGS)
+
+takeover: $(VENV)/installed
+	@$(BIN)/python -m proof.takeover $(ARGS)
+
+failover: $(VENV)/installed
+	@$(BIN)/python -m proof.failover $(ARGS)
+
+sweep: $(VENV)/installed
+	@$(BIN)/python -m proof.sweep $(ARGS)
+
+# Three schedulers, four workers and a PostgreSQL of their own, in real processes. SECONDS=600 SEED=7
+chaos: SECONDS ?= 60
+chaos: SEED ?= 1
+chaos: $(VENV)/installed $(VENV)/chaos
+	@$(BIN)/python -m proof.nemesis --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
 docs: $(VENV)/installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
@@ -79,5 +108,38 @@ $(VENV)/pgbouncer: | $(BIN)/python
 				echo "No PgBouncer to be had: its test will be skipped"; \
 		else \
 			echo "No PgBouncer here: its test will be skipped"; \
+		fi; }
+	@touch $@
+
+# Partitions need iproute2 and nftables, wrong clocks need libfaketime. Tried once, each by itself; what
+# is not to be had is left out.
+$(VENV)/chaos: | $(BIN)/python
+	@PATH="$$PATH:/usr/sbin:/sbin"; \
+	has() { case $$1 in \
+		iproute2) command -v ip ;; nftables) command -v nft ;; \
+		libfaketime) ls /usr/lib/*/faketime/libfaketimeMT.so.1 ;; esac >/dev/null 2>&1; }; \
+	for package in iproute2 nftables libfaketime; do \
+		has $$package && continue; \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing $$package for make chaos"; \
+			{ $(APT) install -y $$package || { $(APT) update && $(APT) install -y $$package; }; } \
+				>/dev/null 2>&1; \
+		fi; \
+		has $$package || echo "No $$package to be had: make chaos leaves out what needs it"; \
+	done
+	@touch $@
+
+# One test lets Prometheus scrape a node and waits for the alert; the rules are checked by promtool.
+$(VENV)/prometheus: | $(BIN)/python
+	@command -v prometheus >/dev/null && command -v prometheus-alertmanager >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Prometheus for one of the tests"; \
+			packages="--no-install-recommends prometheus prometheus-alertmanager"; \
+			{ $(APT) install -y $$packages || { $(APT) update && $(APT) install -y $$packages; }; } \
+				>/dev/null 2>&1 && { systemctl disable --now prometheus prometheus-alertmanager \
+				>/dev/null 2>&1 || true; } || \
+				echo "No Prometheus to be had: its tests will be skipped"; \
+		else \
+			echo "No Prometheus here: its tests will be skipped"; \
 		fi; }
 	@touch $@

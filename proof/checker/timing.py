@@ -1,0 +1,78 @@
+"""Nothing starts early, and away from faults nothing starts late."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from proof.checker.attempts import evidence_of
+from proof.checker.facts import Attempt, Facts, JobRow
+from proof.checker.report import Found, Tally, line
+
+_WAITS_FOR_ITS_TURN = {"queue", "kill"}
+
+
+def starts_are_on_time(facts: Facts, tally: Tally) -> Found:
+    for row, first in first_starts(facts):
+        tally["first starts"] += 1
+        due = facts.at(row.due_at)
+        wanted = [due, *_asked_for(facts, row)]
+        early = max(wanted) - first.start.at
+        if early > facts.meta.clock_error:
+            evidence = (*evidence_of([first], row), *_records(facts, row))
+            yield f"job {row.id}", f"started {early:.3f} s before it was due", evidence
+        if is_calm(facts, row, due):
+            tally["jobs due in calm"] += 1
+            lag = first.start.at - due
+            if lag > facts.meta.max_lag:
+                sentence = (
+                    f"started {lag:.3f} s after it was due, away from faults; "
+                    f"{facts.meta.max_lag:g} s are allowed"
+                )
+                yield f"job {row.id}", sentence, evidence_of([first], row)
+
+
+def first_starts(facts: Facts) -> Iterator[tuple[JobRow, Attempt]]:
+    """Jobs whose row still says when they were first due: a retry is due later."""
+    for job, attempts in facts.attempts.items():
+        row = facts.jobs.get(job)
+        if row is not None and row.attempt <= 1 and not row.attempts:
+            yield row, min(attempts, key=lambda attempt: attempt.start.at)
+
+
+def is_calm(facts: Facts, row: JobRow, due: float) -> bool:
+    """Whether nothing was broken for a while before and after it was due, nor is it made to wait."""
+    meta = facts.meta
+    promise = facts.promises.get(facts.schedule_names.get(row.schedule_id or "", ""))
+    if promise is not None and promise.overlap in _WAITS_FOR_ITS_TURN:
+        return False
+    if due < meta.started + meta.calm_after or due > meta.ended - meta.calm_after:
+        return False
+    return not facts.disturbed(due - meta.calm_after, due + meta.calm_after)
+
+
+def calm_lags(facts: Facts) -> list[float]:
+    return sorted(
+        first.start.at - due
+        for row, first in first_starts(facts)
+        for due in [facts.at(row.due_at)]
+        if is_calm(facts, row, due)
+    )
+
+
+def percentile(values: Sequence[float], share: float) -> float:
+    """Of values in order: the smallest that at least this share of them doesn't exceed."""
+    place = max(0, -int(-share * len(values) // 1) - 1)
+    return values[min(place, len(values) - 1)]
+
+
+def _asked_for(facts: Facts, row: JobRow) -> list[float]:
+    """When the client wanted it, by the client's own record; the earliest if several asked."""
+    own = facts.requests.get(row.id)
+    by_key = facts.requests.get(row.key) if row.key else None
+    dues = [request.due for request in (own, by_key) if request is not None]
+    known = [due for due in dues if due is not None]
+    return [min(known)] if known else []
+
+
+def _records(facts: Facts, row: JobRow) -> tuple[str, ...]:
+    return tuple(line("clients", record) for record in facts.records_of(row.key or row.id))

@@ -1,0 +1,257 @@
+"""What a run writes down, to be judged afterwards: a folder of JSON files, one object a line.
+
+Written by those who were there, and by nobody in Rota's store:
+
+    meta.json         one object, see `Meta`
+    journal-*.jsonl   by the jobs themselves, one file per process: see `Beat`
+    clients.jsonl     by those who submitted: see `Submission`
+    faults.jsonl      by whoever broke things: see `Fault`
+    db-<table>.jsonl  every row of a table after healing, by `dump_database` with plain SQL
+
+All `at` are seconds on one clock that no fault touches: the machine's monotonic clock for real processes
+(the wall clocks of some of them are wrong on purpose), the virtual clock in the simulation. `Meta` says
+how that clock relates to the database's.
+
+What the checker relies on:
+
+- Every task of the workload journals. `start` is written as the first thing a handler does, `end` as the
+  last, with outcome OK or FAILED; a handler that is stopped from outside writes INTERRUPTED, or nothing.
+- `node` is the name of one process (a handler in a child process gives its node's name). A process that
+  is started in the place of another has another name.
+- A fault of kind KILL, PAUSE or SHUTDOWN has such a name as its target, several with commas between
+  them, or EVERYONE. A process that dies by itself (poison, a failpoint) is a KILL too, written by
+  whoever sees it.
+- Clients have ended before the dump. Nodes haven't: what a stopped node leaves open, nobody closes.
+  `Meta.ended` is the moment of the dump's snapshot: what `dump_database` gives back, less
+  `database_minus_at`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import asyncpg
+import msgspec
+
+T = TypeVar("T")
+
+Guarantee = Literal["at_least_once", "at_most_once", "exactly_once"]
+
+# Outcomes of a beat. An `end` that is none of these counts as FAILED.
+OK = "ok"
+FAILED = "failed"
+INTERRUPTED = "interrupted"
+ACCEPTED = "accepted"  # guarded
+REFUSED = "refused"  # guarded
+
+# Kinds of faults that mean something to the checker. All others only say that something was broken.
+KILL = "kill"  # gone from `at` on, without a word
+PAUSE = "pause"  # doesn't run between `at` and `until`
+SHUTDOWN = "shutdown"  # asked at `at` to end gracefully, gone at `until`
+EVERYONE = "*"
+
+
+class TaskPromise(msgspec.Struct, frozen=True):
+    """What the workload's author declared of a task."""
+
+    guarantee: Guarantee
+    max_attempts: int
+    # How a job of this task ends when nothing is broken; "any" when the handler itself decides.
+    ends: Literal["succeeded", "failed", "any"] = "succeeded"
+
+
+class SchedulePromise(msgspec.Struct, frozen=True):
+    """A schedule of the workload: due at every multiple of `every` seconds since 1970."""
+
+    name: str
+    task: str
+    every: int
+    overlap: Literal["allow", "skip", "queue", "kill"] = "allow"
+    catch_up: Literal["all", "latest", "none"] = "all"
+
+
+class Meta(msgspec.Struct, frozen=True):
+    kind: Literal["nemesis", "simulation", "sweep"]
+    tasks: dict[str, TaskPromise]
+    schedules: list[SchedulePromise]
+    started: float
+    healed: float  # from here on nothing is broken
+    ended: float  # when the database was dumped
+    database_minus_at: float  # database's time (seconds since 1970) minus `at`
+    lease_seconds: float
+    max_crashes: int
+    # Lag is judged for jobs that were due at least so long after the last fault ended and before the
+    # next began; and then it must be below the limit.
+    calm_after: float = 5.0
+    max_lag: float = 5.0
+    seed: int | None = None
+    note: str = ""
+    # A job that was due this long before the end must have ended: at least the longest handler, with its
+    # retries, and two leases.
+    stuck_after: float = 30.0
+    # By how much `database_minus_at` may be wrong.
+    clock_error: float = 0.25
+
+
+class Beat(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A line of a job's own journal."""
+
+    at: float
+    event: Literal["start", "end", "guarded"]
+    job: str
+    task: str
+    token: int
+    attempt: int
+    node: str  # a process: its name in the run
+    schedule: str | None = None
+    # end: how the handler ended. guarded: whether the application's own table took the write, which
+    # the handler guards by its token.
+    outcome: str = ""
+    # guarded, accepted: the place of this write among the job's writes, as that table counts them. A
+    # process may be paused between its write and this line, so that `at` doesn't tell their order.
+    order: int = 0
+
+
+class Submission(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """A client's record, written before it asks (answer "asked") and again when it knows more."""
+
+    at: float
+    job: str  # the id that the client made or was told; the key when it has neither
+    task: str
+    answer: Literal["asked", "acknowledged", "refused", "unknown"]
+    due_in: float = 0.0
+    key: str | None = None
+    cancelled: bool = False  # the client asked to cancel it: how it ends is open
+
+
+class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
+    at: float
+    until: float
+    kind: str
+    target: str
+    detail: str = ""
+
+
+class Recorder:
+    """Appends lines to one file of a history. One write a line: a killed process leaves none torn."""
+
+    def __init__(self, folder: Path, name: str) -> None:
+        path = folder / f"{name}.jsonl"
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def write(self, line: msgspec.Struct) -> None:
+        os.write(self._file, msgspec.json.encode(line) + b"\n")
+
+    def close(self) -> None:
+        os.close(self._file)
+
+
+class History:
+    """A folder, read."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    @property
+    def meta(self) -> Meta:
+        return msgspec.json.decode((self.folder / "meta.json").read_bytes(), type=Meta)
+
+    def beats(self) -> list[Beat]:
+        files = sorted(self.folder.glob("journal-*.jsonl"))
+        return sorted((b for f in files for b in _lines(f, Beat)), key=lambda beat: beat.at)
+
+    def submissions(self) -> list[Submission]:
+        return list(_lines(self.folder / "clients.jsonl", Submission))
+
+    def faults(self) -> list[Fault]:
+        return list(_lines(self.folder / "faults.jsonl", Fault))
+
+    def rows(self, table: str) -> list[dict[str, Any]]:
+        return self.rows_as(table, dict[str, Any])
+
+    def rows_as(self, table: str, kind: type[T]) -> list[T]:
+        """The same, as structs that name the columns they want."""
+        return list(_lines(self.folder / f"db-{table}.jsonl", kind))
+
+
+def write_meta(folder: Path, meta: Meta) -> None:
+    (folder / "meta.json").write_bytes(msgspec.json.format(msgspec.json.encode(meta)))
+
+
+def _lines(file: Path, kind: type[T]) -> Iterator[T]:
+    if file.exists():
+        decoder = msgspec.json.Decoder(kind)
+        with file.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    yield decoder.decode(line)
+                except msgspec.DecodeError as error:
+                    raise ValueError(f"{file.name}, line {number}: {error}") from None
+
+
+# What is dumped: the view of all jobs without their payloads, and the tables around them. Moments are
+# seconds since 1970. `app_effect` is the workload's own table, made in the same schema (job uuid,
+# token bigint): a row per effect of an exactly_once job.
+_DUMPS = {
+    "job": """
+        select id::text, task, state, token, attempt, max_attempts, guarantee, key, crashes,
+               schedule_id::text, extract(epoch from due_at)::float8 as due_at,
+               extract(epoch from created_at)::float8 as created_at,
+               extract(epoch from started_at)::float8 as started_at,
+               extract(epoch from finished_at)::float8 as finished_at, attempts, error::jsonb as error
+        from {schema}.job order by id""",
+    "occurrence": """
+        select o.schedule_id::text, s.name as schedule, extract(epoch from o.due_at)::float8 as due_at,
+               o.state, o.reason, o.caught_up, o.job_id::text,
+               extract(epoch from o.decided_at)::float8 as decided_at
+        from {schema}.occurrence as o left join {schema}.schedule as s on s.id = o.schedule_id
+        order by s.name, o.due_at""",
+    "schedule": """
+        select id::text, name, extract(epoch from created_at)::float8 as created_at,
+               extract(epoch from cursor)::float8 as cursor,
+               extract(epoch from next_due)::float8 as next_due
+        from {schema}.schedule order by name""",
+    "shard": """
+        select shard, owner::text, epoch, extract(epoch from expires_at)::float8 as expires_at
+        from {schema}.shard order by shard""",
+    "shard_move": """
+        select shard, epoch, owner::text, previous::text, extract(epoch from at)::float8 as at,
+               extract(epoch from previous_until)::float8 as previous_until
+        from {schema}.shard_move order by shard, epoch""",
+    "node": """
+        select id::text, name, pid, state, roles, extract(epoch from started_at)::float8 as started_at,
+               extract(epoch from ended_at)::float8 as ended_at
+        from {schema}.node order by started_at""",
+    "batch": "select token, lane, node::text from {schema}.batch order by token, lane",
+    "submit_key": "select key, job_id::text from {schema}.submit_key order by key",
+    "app_effect": "select job::text, token from {schema}.app_effect order by job, token",
+}
+
+
+async def dump_database(url: str, schema: str, folder: Path) -> float:
+    """Every row of what matters, by plain SQL, as it was at one moment: the database's time, given back.
+
+    A table that isn't there is an empty file.
+    """
+    connection = await asyncpg.connect(url)
+    try:
+        # One snapshot: between two tables a job might end, and its effect would have no job.
+        async with connection.transaction(isolation="repeatable_read", readonly=True):
+            now = await connection.fetchval(f"select extract(epoch from {schema}.now())::float8")
+            for name, query in _DUMPS.items():
+                await _dump(connection, query.format(schema=schema), folder / f"db-{name}.jsonl")
+        return float(now)
+    finally:
+        await connection.close()
+
+
+async def _dump(connection: Any, query: str, file: Path) -> None:
+    text = f"select to_jsonb(row)::text as row from ({query}) as row"
+    with file.open("wb") as lines, contextlib.suppress(asyncpg.UndefinedTableError):
+        async with connection.transaction():  # a table that is missing must not end the snapshot
+            async for row in connection.cursor(text, prefetch=5_000):
+                lines.write(row["row"].encode() + b"\n")

@@ -1,0 +1,348 @@
+"""Bugs that are put in on purpose: each must be caught, or the workload is too tame.
+
+A mutant changes a named query, a function of the schema or a Python object in the way a tired person
+might. `python -m proof.mutants` runs each on one seed after the other until the checker (or the
+liveness phase) objects, and prints how many seeds that took; a mutant that survives all of them is
+listed last, and the exit code says so. The unchanged code must pass all those seeds.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from importlib import resources
+from typing import Any
+
+import rota.entropy
+import rota.services.effects
+import rota.services.keeper
+import rota.services.reaper
+import rota.services.worker
+from proof.simulation.mutant import Mutant
+from proof.simulation.patches import Patches
+from proof.simulation.template import SCHEMA
+from rota.core.lifecycle import End, GiveBack, TryAgain, judge_lost, needs_mark
+from rota.firing import plan_row, to_advance, to_entries
+from rota.model import Guarantee, OutcomeKind
+from rota.services.clock import DatabaseClock
+from rota.services.cursors import Cursors
+from rota.services.effects import Effects, succeeded
+from rota.services.firer import Firer
+from rota.services.keeper import Keeper
+from rota.services.worker import Worker
+from rota.store.queries import in_schema
+from rota.store.rows import Submitted
+from rota.store.schedules import ScheduleStore
+from rota.store.submitter import Submitter
+
+# -- the ways to change something
+
+
+def replaced(text: str, *changes: tuple[str, str]) -> str:
+    for old, new in changes:
+        old = in_schema(old, SCHEMA)
+        if old not in text:
+            raise LookupError(f"the mutant has nothing to change: {old!r} isn't in\n{text}")
+        text = text.replace(old, in_schema(new, SCHEMA))
+    return text
+
+
+def in_query(name: str, *changes: tuple[str, str]) -> Callable[[dict[str, str]], None]:
+    def change(queries: dict[str, str]) -> None:
+        queries[name] = replaced(queries[name], *changes)
+
+    return change
+
+
+def in_function(name: str, *changes: tuple[str, str]) -> str:
+    """The newest definition of a SQL function, changed."""
+    folder = resources.files("rota.store") / "migrations"
+    texts = [f.read_text("utf-8") for f in sorted(folder.iterdir(), key=lambda f: f.name)]
+    pattern = rf"create (?:or replace )?function rota\.{name}\(.*?\$\$;$"
+    found = re.findall(pattern, "\n".join(texts), re.DOTALL | re.MULTILINE)
+    if not found:  # the body ends with `end $$;`
+        raise LookupError(f"no function {name} in the migrations")
+    text = re.sub(r"^create function", "create or replace function", found[-1])
+    return replaced(in_schema(text, SCHEMA), *changes)
+
+
+# -- guards of a worker's writes
+
+# The parameter stays in use, or PostgreSQL wouldn't know its type.
+_UNUSED = "and $1::uuid is not null "
+_GUARD = ("and p.token = d.token and p.node = $1 ", _UNUSED)
+
+finish_without_token = Mutant(
+    name="finish without token", queries=in_query("finish_succeeded", _GUARD)
+)
+retry_without_token = Mutant(name="retry without token", queries=in_query("finish_retried", _GUARD))
+return_without_token = Mutant(
+    name="give back without token",
+    queries=in_query("give_back", ("and p.token = b.token and p.node = $1 ", _UNUSED)),
+)
+mark_without_token = Mutant(
+    name="mark the start without token",
+    queries=in_query("mark_started", ("and p.token = s.token and p.node = $1 ", _UNUSED)),
+)
+token_not_rising = Mutant(
+    name="a claim keeps the old token",
+    queries=in_query(
+        "claim", ("token = (select nextval('rota.token'))", "token = greatest(p.token, 1)")
+    ),
+)
+attempt_not_counted = Mutant(
+    name="a claim doesn't count the attempt",
+    queries=in_query("claim", ("attempt = p.attempt + 1", "attempt = greatest(p.attempt, 1)")),
+)
+
+# -- effects
+
+
+def _transact_outside(patches: Patches) -> None:
+    async def transact(self: Effects, work: Any, handler: Any) -> Any:
+        """The handler's writes are one transaction, the finish another."""
+        node = self._node()
+        async with self._database.transaction("transact") as connection:
+            outcome = await handler(connection)
+        if outcome.kind is OutcomeKind.SUCCEEDED:
+            async with self._database.transaction("transact") as connection:
+                await self._finish(connection, node, work, outcome)
+        return outcome
+
+    patches.set(Effects, "transact", transact)
+
+
+def _finish_unchecked(patches: Patches) -> None:
+    async def finish(self: Effects, connection: Any, node: Any, work: Any, outcome: Any) -> None:
+        """Whether the finish found its job isn't looked at."""
+        now = rota.services.effects.monotonic()
+        done = succeeded(work, outcome, now)
+        await self._store.finish_succeeded(node, [done], now, connection)
+
+    patches.set(Effects, "_finish", finish)
+
+
+effect_outside = Mutant(name="effect outside the transaction", patch=_transact_outside)
+effect_unchecked = Mutant(name="effect kept though the lease is lost", patch=_finish_unchecked)
+
+# -- what becomes of the jobs of dead nodes
+
+
+def _judging(judge: Callable[..., Any]) -> Callable[[Patches], None]:
+    return lambda patches: patches.set(rota.services.reaper, "judge_lost", judge)
+
+
+def _requeue_all(tried: Any, **facts: Any) -> Any:
+    verdict = judge_lost(tried, **facts)
+    if tried.guarantee is Guarantee.AT_MOST_ONCE and isinstance(verdict, End):
+        return TryAgain(0.0, tried.crashes + 1)
+    return verdict
+
+
+def _count_no_crash(tried: Any, **facts: Any) -> Any:
+    verdict = judge_lost(tried, **facts)
+    if isinstance(verdict, GiveBack) or tried.guarantee is Guarantee.AT_MOST_ONCE:
+        return verdict
+    return TryAgain(0.0, tried.crashes)
+
+
+def _mark_nothing(patches: Patches) -> None:
+    def never(guarantee: Guarantee, crashes: int) -> bool:
+        return guarantee is not Guarantee.AT_MOST_ONCE and needs_mark(guarantee, crashes)
+
+    patches.set(rota.services.worker, "needs_mark", never)
+
+
+at_most_requeued = Mutant(name="at_most_once requeued", patch=_judging(_requeue_all))
+crash_not_counted = Mutant(name="crash not counted", patch=_judging(_count_no_crash))
+at_most_unmarked = Mutant(name="at_most_once starts without a mark", patch=_mark_nothing)
+reap_the_living = Mutant(
+    name="the reaper takes from the living",
+    queries=in_query(
+        "take_abandoned",
+        ("n.state in ('live', 'draining')", "n.state = 'draining'"),
+    ),
+)
+impatient_reaper = Mutant(
+    name="declared dead within the lease",
+    queries=in_query(
+        "declare_dead",
+        ("expires_at < rota.now()", "heartbeat_at < rota.now() - interval '1200 milliseconds'"),
+    ),
+)
+
+
+def _never_reconcile(patches: Patches) -> None:
+    async def claim(self: Worker, wishes: Any) -> int:
+        try:
+            return await honest(self, wishes)
+        except BaseException:
+            self._reconcile = False
+            raise
+
+    honest = Worker._claim
+    patches.set(Worker, "_claim", claim)
+
+
+claim_not_reconciled = Mutant(name="a claim's lost answer is forgotten", patch=_never_reconcile)
+
+# -- leases and clocks
+
+
+def _trust_for_ever(patches: Patches) -> None:
+    def trust(self: Keeper, sent: float) -> None:
+        self.trusted_until = sent + 3600.0
+
+    patches.set(Keeper, "_trust_from", trust)
+
+
+def _lease_by_wall_clock(patches: Patches) -> None:
+    def wall() -> float:
+        return rota.entropy.time.time_ns() / 1e9
+
+    patches.set(rota.services.keeper, "monotonic", wall)
+    patches.set(rota.services.worker, "monotonic", wall)
+
+
+def _start_early(patches: Patches) -> None:
+    patches.set(DatabaseClock, "local", lambda self, database_seconds: 0.0)
+
+
+trusts_for_ever = Mutant(name="trusts its lease for ever", patch=_trust_for_ever)
+wall_clock_lease = Mutant(name="wall clock in a lease", patch=_lease_by_wall_clock)
+starts_early = Mutant(name="starts when released, not when due", patch=_start_early)
+
+# -- shards
+
+
+def _fence_elsewhere(patches: Patches) -> None:
+    async def due_schedules(
+        self: ScheduleStore, connection: Any, shards: Any, epochs: Any, limit: int
+    ) -> Any:
+        """Looked at in a transaction of its own; written in another."""
+        query = replaced(self.database.queries["due_schedules"], ("    for key share of s\n", ""))
+        return await connection.fetch(query, shards, epochs, limit)
+
+    patches.set(ScheduleStore, "due_schedules", due_schedules)
+
+
+fence_unlocked = Mutant(name="fence read, not held until the commit", patch=_fence_elsewhere)
+takeover_too_early = Mutant(
+    name="a shard is taken before it has expired",
+    queries=in_query(
+        "take_shards",
+        (
+            "s.expires_at <= rota.now())",
+            "s.expires_at <= rota.now() + interval '10 seconds')",
+        ),
+    ),
+)
+
+# -- schedules
+
+
+async def _fire_in_two(self: Firer, shards: Any, epochs: Any) -> bool:
+    """The cursors are committed before what they stand for."""
+    store = self._store
+    async with store.database.transaction("fire") as connection:
+        rows = await store.due_schedules(connection, shards, epochs, 1000)
+        entries, advances = [], []
+        for row in rows:
+            compiled = await self._compile(row)
+            planned = plan_row(row, compiled, limit=200)
+            own = to_entries(row, planned)
+            entries += own
+            advances.append(to_advance(row, planned, own))
+        await store.fire(connection, [], advances)
+    async with store.database.transaction("fire") as connection:
+        await store.fire(connection, entries, [])
+    return False
+
+
+cursor_first = Mutant(
+    name="cursor advanced before the insert",
+    patch=lambda patches: patches.set(Firer, "_fire", _fire_in_two),
+)
+
+
+def _no_ledger_key(queries: dict[str, str]) -> None:
+    queries["due_schedules"] = replaced(
+        queries["due_schedules"], ("    for update skip locked\n", "")
+    )
+    queries["fire"] = replaced(
+        queries["fire"],
+        (
+            "on conflict (schedule_id, due_at) do nothing",
+            "on conflict (schedule_id, due_at) do update set job_id = excluded.job_id",
+        ),
+    )
+
+
+no_ledger_key = Mutant(name="no unique key on occurrences", queries=_no_ledger_key)
+overlap_in_memory = Mutant(
+    name="overlap not asked of the database",
+    sql=in_function(
+        "begin_scheduled",
+        ("(plan.overlap <> 1 or plan.max_running is not null)", "plan.max_running > 1"),
+    ),
+)
+overlap_unlocked = Mutant(
+    name="overlap looked at without the schedule's lock",
+    sql=in_function(
+        "begin_scheduled",
+        ("where s.id = mine.schedule_id for update;", "where s.id = mine.schedule_id;"),
+    ),
+)
+skip_unrecorded = Mutant(
+    name="a skip isn't written into the ledger",
+    sql=in_function(
+        "skip_job",
+        ("set state = 2, reason = why, decided_at", "set decided_at"),
+    ),
+)
+
+# -- submitting
+
+key_not_unique = Mutant(
+    name="no unique key on submits",
+    sql=in_function(
+        "submit_jobs",
+        ("coalesce(k.job_id <> f.id, false) as existed", "false as existed"),
+        ("coalesce(k.job_id, f.id) as answer", "f.id as answer"),
+    ),
+)
+repeat_stores_again = Mutant(
+    name="a repeated submit stores what has moved on",
+    sql=in_function("submit_jobs", ("    if repeated then", "    if false then")),
+)
+
+
+def _answer_first(patches: Patches) -> None:
+    async def flush(self: Submitter, taken: Any) -> None:
+        for jobs, future in taken:
+            if not future.done():
+                future.set_result([Submitted(j.id, False, False) for j in jobs])
+        await self._store.submit_jobs([job for jobs, _ in taken for job in jobs])
+
+    patches.set(Submitter, "_flush", flush)
+
+
+answered_first = Mutant(name="acknowledged before the commit", patch=_answer_first)
+
+# -- looking
+
+
+def _never_sweep(patches: Patches) -> None:
+    def wish(self: Cursors, lane: str, slots: int, now: float) -> Any:
+        place = self._lanes.get(lane)
+        if place is not None:
+            place.next_sweep = float("inf")
+        return honest(self, lane, slots, now)
+
+    honest = Cursors.wish
+    patches.set(Cursors, "wish", wish)
+
+
+never_swept = Mutant(name="late commit below the cursor never swept", patch=_never_sweep)
+
+MUTANTS: list[Mutant] = [value for value in list(globals().values()) if isinstance(value, Mutant)]

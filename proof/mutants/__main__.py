@@ -1,0 +1,100 @@
+"""Every mutant on one seed after the other, until it is caught."""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import sys
+from multiprocessing.connection import Connection, Pipe, wait
+
+import msgspec
+
+from proof.mutants import MUTANTS
+from proof.simulation.mutant import Mutant
+from proof.simulation.swarm import fork_seed
+from proof.simulation.template import SimServer
+
+
+class Caught(msgspec.Struct):
+    mutant: str
+    seeds: int  # how many it took; 0: it survived them all
+    by: str
+
+
+def hunt(server: SimServer, mutant: Mutant, first: int, seeds: int) -> Caught:
+    for count in range(1, seeds + 1):
+        result = fork_seed(server, first + count - 1, mutant=mutant)
+        if result.violations:
+            return Caught(mutant.name, count, result.violations[0].partition(": ")[0])
+    return Caught(mutant.name, 0, "")
+
+
+def _start_worker(first: int, seeds: int, opened: list[Connection]) -> Connection:
+    ours, theirs = Pipe()
+    opened.append(ours)
+    if os.fork() == 0:
+        for pipe in opened:
+            pipe.close()
+        with SimServer() as server:
+            while (place := _receive(theirs)) is not None:
+                theirs.send(msgspec.json.encode(hunt(server, MUTANTS[place], first, seeds)))
+        os._exit(0)
+    theirs.close()
+    return ours
+
+
+def _receive(pipe: Connection) -> int | None:
+    try:
+        place: int = pipe.recv()
+    except EOFError:
+        return None
+    return place
+
+
+def run(chosen: list[int], first: int, seeds: int, jobs: int) -> list[Caught]:
+    opened: list[Connection] = []
+    workers = [_start_worker(first, seeds, opened) for _ in range(jobs)]
+    todo = iter(chosen)
+    busy: list[Connection] = []
+    found: list[Caught] = []
+    for pipe in workers:
+        if (place := next(todo, None)) is not None:
+            pipe.send(place)
+            busy.append(pipe)
+    while busy:
+        for pipe in wait(busy):
+            assert isinstance(pipe, Connection)
+            found.append(msgspec.json.decode(pipe.recv(), type=Caught))
+            print(_line(found[-1]), flush=True)
+            if (place := next(todo, None)) is not None:
+                pipe.send(place)
+            else:
+                busy.remove(pipe)
+    for pipe in workers:
+        pipe.close()
+    return found
+
+
+def _line(caught: Caught) -> str:
+    return f"| {caught.mutant} | {caught.seeds or 'SURVIVED'} | {caught.by} |"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m proof.mutants", description=__doc__)
+    parser.add_argument("--seeds", type=int, default=60, help="give up after so many")
+    parser.add_argument("--first", type=int, default=1, help="the first seed")
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--only", default="", help="those whose name contains this")
+    arguments = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    chosen = [place for place, mutant in enumerate(MUTANTS) if arguments.only in mutant.name]
+    print("| mutant | seeds | caught by |\n| --- | --- | --- |")
+    found = run(chosen, arguments.first, arguments.seeds, arguments.jobs)
+    survivors = [caught.mutant for caught in found if not caught.seeds]
+    print(f"{len(found)} mutants, {len(survivors)} survived: {', '.join(survivors) or 'none'}")
+    return 1 if survivors else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

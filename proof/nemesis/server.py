@@ -1,0 +1,122 @@
+"""A PostgreSQL of the run's own, with everything on that keeps data safe.
+
+It listens on loopback only, has its data in the run's folder, and is restarted in the rudest way that
+still counts as a restart: all its processes die at once, and what was committed is found in the log.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from pathlib import Path
+
+import asyncpg
+import psutil
+
+from rota.store.embedded.account import choose_account
+from rota.store.embedded.binaries import find_binaries
+
+_SETTINGS = """
+listen_addresses = '127.0.0.1'
+port = {port}
+unix_socket_directories = ''
+max_connections = 600
+shared_buffers = 128MB
+max_wal_size = 2GB
+fsync = on
+synchronous_commit = on
+full_page_writes = on
+jit = off
+autovacuum_naptime = 10s
+timezone = 'UTC'
+log_timezone = 'UTC'
+log_min_messages = warning
+"""
+
+
+class Server:
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.port = free_port()
+        self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
+        self._data = folder / "postgres"
+        self._bin = find_binaries()
+        self._busy = asyncio.Lock()
+
+    async def start(self) -> None:
+        await asyncio.to_thread(self._make)
+        await self._control("start", "--wait", "--timeout=60", "--log", "postgres.log")
+
+    async def restart(self) -> None:
+        """Without warning: no checkpoint, no good-bye to anybody."""
+        async with self._busy:
+            await self._control(
+                "restart", "--mode=immediate", "--wait", "--timeout=60", "--log", "postgres.log"
+            )
+
+    async def stop(self) -> None:
+        """And remove its data: what matters was dumped."""
+        async with self._busy:
+            await asyncio.to_thread(self._end)
+            await asyncio.to_thread(shutil.rmtree, self._data, ignore_errors=True)
+
+    def _end(self) -> None:
+        """By our own hand: whatever is wrong with the folder must not keep it alive."""
+        try:
+            pid = int((self._data / "postmaster.pid").read_text().split()[0])
+            server = psutil.Process(pid)
+            processes = [server, *server.children(recursive=True)]
+        except (OSError, ValueError, IndexError, psutil.Error):
+            return  # it isn't there, or is gone
+        with contextlib.suppress(psutil.Error):
+            server.send_signal(signal.SIGQUIT)
+        _, left = psutil.wait_procs(processes, timeout=20)
+        for process in left:
+            with contextlib.suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(left, timeout=5)
+
+    async def connect(self) -> asyncpg.Connection:
+        """Past all proxies, and through a restart."""
+        end = asyncio.get_running_loop().time() + 60
+        while True:
+            try:
+                return await asyncpg.connect(self.url, timeout=10)
+            except (OSError, asyncpg.PostgresError, TimeoutError):
+                if asyncio.get_running_loop().time() > end:
+                    raise
+            await asyncio.sleep(0.1)
+
+    def _make(self) -> None:
+        self._data.mkdir(mode=0o700)
+        self._account = choose_account(self._bin, self.folder, self._data)
+        log = self.folder / "postgres.log"
+        log.touch()
+        for path in (self._data, log):
+            self._account.give(path)
+        self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8",
+                  "--locale=C")  # fmt: skip
+        with (self._data / "postgresql.conf").open("a") as settings:
+            settings.write(_SETTINGS.format(port=self.port))
+
+    async def _control(self, *arguments: str) -> None:
+        await asyncio.to_thread(self._run, "pg_ctl", *arguments)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
+        done = self._account.run(
+            [str(self._bin / program), *arguments],
+            cwd=self.folder, env={**kept, "LC_ALL": "C", "PGDATA": str(self._data)},
+        )  # fmt: skip
+        if done.returncode != 0:
+            raise RuntimeError(f"{program} {' '.join(arguments)}: {done.stdout.strip()[-2000:]}")
+
+
+def free_port(host: str = "127.0.0.1") -> int:
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])

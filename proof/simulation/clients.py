@@ -1,0 +1,121 @@
+"""Simulated clients: they submit, cancel and repeat, and write down what they asked and were told."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from random import Random
+from typing import Any
+from uuid import UUID
+
+from proof.history import Submission
+from rota import App, KeyConflict, NotFound, RotaError, StoreUnavailable, SubmitError
+from rota.store.rows import NewJob
+
+_MIX = {
+    "quick": 10.0, "shaky": 4.0, "doomed": 1.0, "long": 2.0, "stubborn": 1.0, "at_most": 5.0,
+    "exact": 5.0, "guarded": 4.0,
+}  # fmt: skip
+
+
+class Client:
+    """One application that submits, at random moments, until told to stop."""
+
+    def __init__(self, app: App, random: Random, records: list[Submission], pace: float) -> None:
+        self._app = app
+        self._random = random
+        self._records = records
+        self._pace = pace
+        self._number = 0
+        self._known: list[tuple[UUID, str]] = []
+        self.stopping = False
+
+    async def run(self) -> None:
+        while not self.stopping:
+            await asyncio.sleep(self._random.expovariate(1 / self._pace))
+            action = self._random.choices(
+                (self._submit_some, self._submit_keyed, self._cancel, self._bulk),
+                (10, 4, 2, 1),
+            )[0]
+            with contextlib.suppress(StoreUnavailable):
+                await action()
+
+    # -- asking
+
+    async def _submit_some(self) -> None:
+        for _ in range(self._random.randint(1, 4)):
+            await self._submit(self._choose(), delay=self._choose_delay())
+
+    def _choose(self) -> str:
+        return self._random.choices(list(_MIX), list(_MIX.values()))[0]
+
+    def _choose_delay(self) -> float | None:
+        return round(self._random.uniform(0.2, 15), 3) if self._random.random() < 0.4 else None
+
+    async def _submit_keyed(self) -> None:
+        """Others use the same keys at the same time."""
+        slot = int(asyncio.get_running_loop().time() / 3)
+        task = ("quick", "exact", "at_most")[slot % 3]
+        await self._submit(task, key=f"key-{slot}", number=slot)
+
+    async def _bulk(self) -> None:
+        """Many at once, all or none."""
+        jobs = [self._new_job("quick", self._next(), None, None) for _ in range(12)]
+        await self._ask(jobs, atomically=True)
+
+    async def _submit(
+        self, task: str, delay: float | None = None, key: str | None = None,
+        number: int | None = None,
+    ) -> None:  # fmt: skip
+        chosen = self._next() if number is None else number
+        await self._ask([self._new_job(task, chosen, delay, key)])
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _new_job(self, task: str, number: int, delay: float | None, key: str | None) -> NewJob:
+        options: dict[str, Any] = {"delay": delay, "key": key}
+        given = {name: value for name, value in options.items() if value is not None}
+        job, _ = self._app._named_job(task, {"number": number}, given)
+        return job
+
+    async def _ask(self, jobs: list[NewJob], atomically: bool = False) -> None:
+        for job in jobs:
+            self._note(job, "asked")
+        store = await self._app.store()
+        try:
+            if atomically:
+                answers = await store.submit_atomically(jobs)
+            else:
+                answers = await (await self._app._open()).submitter.submit(jobs)
+        except (SubmitError, KeyConflict):
+            for job in jobs:
+                self._note(job, "refused")
+            return
+        except StoreUnavailable:
+            for job in jobs:
+                self._note(job, "unknown")
+            return
+        for job, answer in zip(jobs, answers, strict=True):
+            self._note(job, "refused" if answer.conflict else "acknowledged", answer.id)
+            self._known.append((answer.id, job.task))
+
+    # -- steering
+
+    async def _cancel(self) -> None:
+        if not self._known:
+            return
+        id, task = self._random.choice(self._known[-10:])
+        self._note_open(id, task)
+        with contextlib.suppress(NotFound, RotaError):
+            await self._app.jobs.cancel(id)
+
+    def _note(self, job: NewJob, answer: Any, told: UUID | None = None) -> None:
+        at = asyncio.get_running_loop().time()
+        name = str(told or job.id)
+        self._records.append(Submission(at, name, job.task, answer, job.delay or 0.0, job.key))
+
+    def _note_open(self, id: UUID, task: str) -> None:
+        at = asyncio.get_running_loop().time()
+        self._records.append(Submission(at, str(id), task, "acknowledged", cancelled=True))

@@ -1,0 +1,163 @@
+"""The simulated machines: nodes and clients, in processes that can be paused, cut off and killed."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from random import Random
+from typing import Any
+
+from proof.history import Submission
+from proof.simulation.clients import Client
+from proof.simulation.gateway import Gateway
+from proof.simulation.loop import Process, SimLoop, context_of
+from proof.simulation.workload import Journal, make_app
+from rota import App, NotFound, RotaError, Settings, StoreUnavailable
+from rota.node import Node, Role
+
+_BOOT_PAUSE = 1.0
+
+
+class Member:
+    """A place for a process: each start puts a new one in it."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.process: Process | None = None
+        self.starts = 0
+        self.wall_offset = 0.0
+        self.troubled = False  # some fault has it: no second one at the same time
+
+    @property
+    def up(self) -> bool:
+        return self.process is not None and not self.process.dead
+
+    def boot(self) -> None:
+        self.starts += 1
+        process = self.process = Process(f"{self.name}.{self.starts}", self.cluster.seed)
+        process.wall_offset = self.wall_offset
+        loop = self.cluster.loop
+        self._task = loop.create_task(self.live(), context=context_of(process))
+
+    async def live(self) -> None:
+        raise NotImplementedError
+
+    def crash(self) -> None:
+        assert self.process is not None
+        self.cluster.loop.kill(self.process)
+        self.cluster.gateway.forget(self.process)
+        self.process = None
+
+    def pause(self) -> None:
+        assert self.process is not None
+        self.cluster.loop.pause(self.process)
+
+    def resume(self) -> None:
+        if self.process is not None:
+            self.cluster.loop.resume(self.process)
+
+
+class NodeMember(Member):
+    def __init__(self, cluster: Cluster, name: str, roles: Sequence[Role]) -> None:
+        super().__init__(cluster, name)
+        self.roles = roles
+        self._stopped = asyncio.Event()
+
+    def boot(self) -> None:
+        self._stopped = asyncio.Event()
+        super().boot()
+
+    async def live(self) -> None:
+        stopped = self._stopped
+        node: Node | None = None
+        while node is None and not stopped.is_set():
+            app = make_app(self.cluster.settings, self.cluster.journal)
+            node = Node(app, roles=self.roles)
+            try:
+                await node.start()
+            except RotaError:  # as a supervisor would
+                node = None
+                await asyncio.sleep(_BOOT_PAUSE)
+        await stopped.wait()
+        if node is not None:
+            await node.stop()
+
+    async def stop(self) -> None:
+        """As by SIGTERM; the process is gone when it returns."""
+        process, task = self.process, self._task
+        self._stopped.set()
+        while not task.done() and process is self.process:
+            await asyncio.sleep(0.1)
+        if process is self.process and process is not None:
+            self.crash()
+
+
+class ClientMember(Member):
+    def __init__(self, cluster: Cluster, name: str, pace: float) -> None:
+        super().__init__(cluster, name)
+        self._pace = pace
+        self.client: Client | None = None
+
+    async def live(self) -> None:
+        assert self.process is not None
+        app = make_app(self.cluster.settings, self.cluster.journal)
+        random = Random(f"{self.cluster.seed} {self.process.name} client")
+        self.client = Client(app, random, self.cluster.submissions, self._pace)
+        await self.client.run()
+
+    async def finish(self) -> None:
+        """Until it has its last answer."""
+        if self.client is not None and self.up:
+            self.client.stopping = True
+            while not self._task.done():
+                await asyncio.sleep(0.1)
+
+
+class Cluster:
+    def __init__(self, loop: SimLoop, gateway: Gateway, seed: int, settings: Settings) -> None:
+        self.loop = loop
+        self.gateway = gateway
+        self.seed = seed
+        self.settings = settings
+        self.journal = Journal()
+        self.submissions: list[Submission] = []
+        self.nodes: list[NodeMember] = []
+        self.clients: list[ClientMember] = []
+        self._operators = 0
+
+    def build(self, random: Random) -> None:
+        """Three schedulers and four workers, of which some are both."""
+        both = random.randint(0, 2)
+        roles: list[Sequence[Role]] = [("scheduler", "worker")] * both
+        schedulers: list[Sequence[Role]] = [("scheduler",)] * (3 - both)
+        workers: list[Sequence[Role]] = [("worker",)] * (4 - both)
+        roles += schedulers + workers
+        names = [f"n{number}" for number in range(1, len(roles) + 1)]
+        self.nodes = [NodeMember(self, n, r) for n, r in zip(names, roles, strict=True)]
+        pace = random.uniform(0.5, 2.0)
+        self.clients = [ClientMember(self, f"c{number}", pace) for number in (1, 2)]
+
+    def boot(self) -> None:
+        for member in (*self.nodes, *self.clients):
+            member.boot()
+
+    async def steer(self, action: Callable[[App], Awaitable[object]]) -> None:
+        """An operator who tries until it works."""
+        self._operators += 1
+        await self.on_behalf(f"operator.{self._operators}", self._persist(action))
+
+    async def _persist(self, action: Callable[[App], Awaitable[object]]) -> None:
+        app = make_app(self.settings, self.journal)
+        while True:
+            try:
+                await action(app)
+                break
+            except (StoreUnavailable, NotFound):  # no job has made that queue yet
+                await asyncio.sleep(0.5)
+        await app.close()
+
+    def on_behalf(self, name: str, work: Any) -> asyncio.Task[Any]:
+        """Run a coroutine as a process of its own, which no fault touches."""
+        process = Process(name, self.seed)
+        return self.loop.create_task(work, context=context_of(process))

@@ -1,0 +1,155 @@
+"""Whoever breaks things: which kinds and how often is drawn from the seed, and so is every single fault.
+
+Swarm testing: each seed switches some kinds off altogether, since what is always there hides what only
+happens without it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from random import Random
+from typing import Any
+
+from proof.history import EVERYONE, KILL, PAUSE, SHUTDOWN, Fault
+from proof.simulation.cluster import Cluster, Member, NodeMember
+
+_HOUR = 3600.0
+_ONE_AT_A_TIME = ("restart", "queue")
+
+
+class Nemesis:
+    def __init__(self, cluster: Cluster, random: Random) -> None:
+        self._cluster = cluster
+        self._random = random
+        self._lease = cluster.settings.lease_seconds
+        self.faults: list[Fault] = []
+        self.counts: Counter[str] = Counter()
+        self._under_way: list[str] = []
+        kinds: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
+            "crash": self._crash, "pause": self._pause, "partition": self._partition,
+            "stop": self._stop, "clock": self._move_clock, "restart": self._restart_database,
+            "queue": self._pause_queue,
+        }  # fmt: skip
+        # Seconds between two of them.
+        self._rates = {kind: random.uniform(2, 20) for kind in kinds if random.random() < 0.65}
+        self._kinds = kinds
+        self._choose_weather()
+
+    @property
+    def now(self) -> float:
+        return self._cluster.loop.time()
+
+    def _choose_weather(self) -> None:
+        weather, random = self._cluster.gateway.network.weather, self._random
+        rates = {"cut_before": 0.01, "cut_after": 0.01, "slow": 0.01, "hint_lost": 0.5,
+                 "hint_doubled": 0.3}  # fmt: skip
+        for name, most in rates.items():
+            if random.random() < 0.5:
+                setattr(weather, name, random.uniform(0, most))
+
+    async def rage(self, seconds: float) -> None:
+        """Break things for so long, then mend everything."""
+        begun = self.now
+        async with asyncio.TaskGroup() as group:
+            for kind, pause in self._rates.items():
+                group.create_task(self._repeat(group, kind, pause, begun + seconds))
+            await asyncio.sleep(seconds)
+        self._cluster.gateway.network.weather.clear()
+        self._note("weather", EVERYONE, begun)
+
+    async def _repeat(self, group: asyncio.TaskGroup, kind: str, pause: float, end: float) -> None:
+        """Several of a kind may be under way at a time, on different members."""
+        random = Random(self._random.random())
+        while True:
+            wait = random.expovariate(1 / pause)
+            if self.now + wait >= end:
+                return
+            await asyncio.sleep(wait)
+            if kind not in _ONE_AT_A_TIME or kind not in self._under_way:
+                self._under_way.append(kind)
+                task = group.create_task(self._kinds[kind]())
+                task.add_done_callback(lambda _: self._under_way.remove(kind))
+
+    def _note(self, kind: str, target: str, at: float, detail: str = "") -> None:
+        self.faults.append(Fault(at, self.now, kind, target, detail))
+        self.counts[kind] += 1
+        self._cluster.gateway.trace.add("nemesis", f"{kind} of {target}", detail)
+
+    # -- the kinds
+
+    def _victim(self, members: list[Member]) -> Member | None:
+        able = [member for member in members if member.up and not member.troubled]
+        return self._random.choice(able) if able else None
+
+    def _nodes(self) -> list[Member]:
+        return list(self._cluster.nodes)
+
+    def _everyone(self) -> list[Member]:
+        return [*self._cluster.nodes, *self._cluster.clients]
+
+    async def _crash(self) -> None:
+        victim = self._victim(self._everyone())
+        if victim is not None and victim.process is not None:
+            victim.troubled, name = True, victim.process.name
+            victim.crash()
+            self._note(KILL, name, self.now)
+            await asyncio.sleep(self._random.choice((0.1, 1, 10)) * self._random.random())
+            victim.boot()
+            victim.troubled = False
+
+    async def _pause(self) -> None:
+        victim = self._victim(self._everyone())
+        if victim is not None and victim.process is not None:
+            victim.troubled, begun, name = True, self.now, victim.process.name
+            victim.pause()
+            await asyncio.sleep(self._random.uniform(0.2, 3 * self._lease))
+            victim.resume()
+            victim.troubled = False
+            self._note(PAUSE, name, begun)
+
+    async def _partition(self) -> None:
+        victim = self._victim(self._everyone())
+        if victim is not None and victim.process is not None:
+            victim.troubled, begun, name = True, self.now, victim.process.name
+            ways = self._random.choice((("up", "down"), ("up",), ("down",)))
+            network = self._cluster.gateway.network
+            line = self._cluster.gateway.line(victim.process)
+            network.block(line, ways)
+            await asyncio.sleep(self._random.uniform(0.2, 4 * self._lease))
+            network.heal(line)
+            victim.troubled = False
+            self._note("partition", name, begun, "+".join(ways))
+
+    async def _stop(self) -> None:
+        victim = self._victim(self._nodes())
+        if isinstance(victim, NodeMember) and victim.process is not None:
+            victim.troubled, begun, name = True, self.now, victim.process.name
+            await victim.stop()
+            self._note(SHUTDOWN, name, begun)
+            await asyncio.sleep(self._random.uniform(0, 5))
+            victim.boot()
+            victim.troubled = False
+
+    async def _move_clock(self) -> None:
+        victim = self._victim(self._everyone())
+        if victim is not None and victim.process is not None:
+            jump = self._random.choice((-_HOUR, _HOUR, self._random.uniform(-5, 5)))
+            victim.wall_offset += jump
+            victim.process.wall_offset = victim.wall_offset
+            self._note("clock", victim.process.name, self.now, f"{jump:+.0f} s")
+
+    async def _pause_queue(self) -> None:
+        begun = self.now
+        await self._cluster.steer(lambda app: app.queues.pause("other"))
+        await asyncio.sleep(self._random.uniform(0.5, 10))
+        await self._cluster.steer(lambda app: app.queues.resume("other"))
+        self._note("queue", EVERYONE, begun)
+
+    async def _restart_database(self) -> None:
+        begun = self.now
+        self._cluster.gateway.stop()
+        await asyncio.sleep(self._random.uniform(0.1, 6))
+        self._cluster.gateway.start()
+        self._note("restart", EVERYONE, begun)

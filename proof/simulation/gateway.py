@@ -1,0 +1,254 @@
+"""The simulated server: sessions over lines that break, on top of the real one.
+
+Protocol. A call (a statement, a begin, a commit) is one request and one reply, each a message of the
+network's. It is executed when its request arrives, never when it doesn't, and its caller may never hear
+of it. The end of a session rolls back what was open, at once; the server hears of a dead client late.
+A transaction that is idle for longer than its session allows is ended by virtual time, and so is a
+statement that waits too long for a lock. Hints go to those who listen when their transaction commits:
+late, twice or not at all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from random import Random
+from typing import Any, Protocol
+
+import asyncpg
+
+from proof.simulation.engine import Backend, Engine
+from proof.simulation.loop import Process, SimLoop
+from proof.simulation.network import Line, Network
+from proof.simulation.trace import Trace
+
+
+class Call:
+    """One statement on its way."""
+
+    def __init__(self, method: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
+        self.method = method
+        self.arguments = arguments
+        self.options = options
+        self.cancelled = False  # its caller has stopped waiting for it
+        self.executing = False
+
+
+class Client(Protocol):
+    """The process's end of a session."""
+
+    def answered(
+        self, call: Call, result: Any, error: BaseException | None, inside: bool
+    ) -> None: ...
+
+    def lost(self, error: Exception) -> None: ...
+
+    def notified(self, channel: str, payload: str) -> None: ...
+
+
+class Session:
+    """The server's end."""
+
+    def __init__(self, line: Line, client: Client, settings: dict[str, str]) -> None:
+        self.line = line
+        self.client = client
+        self.settings = settings
+        self.backend: Backend | None = None  # while a transaction or a statement is under way
+        self.keeps = False  # it holds a lock of the session's, and so keeps its backend
+        self.pid = 0  # of the real process that ran its last statement
+        self.alive = True
+        self.left = False  # by its client; the server may not know yet
+        self.channels: dict[str, None] = {}
+        self.call: Call | None = None
+        self.timer: Any = None
+        self.idle_limit = _seconds(settings.get("idle_in_transaction_session_timeout"))
+        self.statement_limit = _seconds(settings.get("statement_timeout"))
+
+
+def _seconds(milliseconds: str | None) -> float | None:
+    return int(milliseconds) / 1000 if milliseconds and int(milliseconds) else None
+
+
+class Gateway:
+    def __init__(self, loop: SimLoop, engine: Engine, network: Network, random: Random) -> None:
+        self.loop = loop
+        self.engine = engine
+        self.network = network
+        self.trace = Trace(loop)
+        self._random = random
+        self._lines: dict[Process, Line] = {}
+        self._sessions: dict[Session, None] = {}
+        self._up = True
+        engine.committed = self._tell
+
+    def line(self, process: Process) -> Line:
+        return self._lines.setdefault(process, Line(process))
+
+    # -- sessions
+
+    async def connect(self, client: Client, process: Process, settings: dict[str, str]) -> Session:
+        """On behalf of a process; hangs while its line is blocked."""
+        line = self.line(process)
+        answer: asyncio.Future[Session] = self.loop.create_future()
+
+        def arrive() -> None:
+            if process.dead:
+                return
+            if not self._up:
+                error = self._random.choice([ConnectionRefusedError, asyncpg.CannotConnectNowError])
+                self.network.send(line, "down", lambda: _fail(answer, error("not up")))
+                return
+            session = Session(line, client, settings)
+            self._sessions[session] = None
+            self.network.send(line, "down", lambda: welcome(session))
+
+        def welcome(session: Session) -> None:
+            if answer.done():
+                self.close(session)  # its caller has given up
+            else:
+                answer.set_result(session)
+
+        self.network.send(line, "up", arrive)
+        return await answer
+
+    def leave(self, session: Session) -> None:
+        """The client closes it: the server hears of that a little later."""
+        session.left = True
+        self.network.send(session.line, "up", lambda: self.close(session))
+
+    def close(self, session: Session) -> None:
+        if session.alive:
+            session.alive = False
+            del self._sessions[session]
+            self._disarm(session)
+            self._give_back(session)
+
+    def _give_back(self, session: Session) -> None:
+        backend, session.backend = session.backend, None
+        if backend is not None:
+            self.engine.give_back(backend, unlock=session.keeps)
+
+    def cut(self, session: Session, error: Exception | None = None) -> None:
+        """Both ends lose it: the server now, the client soon."""
+        if session.alive:
+            self.close(session)
+            lost = error or asyncpg.ConnectionDoesNotExistError("connection was closed")
+            self.network.send(session.line, "down", lambda: session.client.lost(lost))
+
+    def forget(self, process: Process) -> None:
+        """A process was killed. Its machine says so at once, or nobody does."""
+        quickly = self._random.random() < 0.7
+        for session in [s for s in self._sessions if s.line.process is process]:
+            delay = self._random.uniform(0, 0.05) if quickly else self._random.uniform(0.5, 20)
+            self.network.after(delay, self.close, session)
+
+    def end_left(self, process: Process) -> None:
+        """As pg_terminate_backend: what a process has left behind is closed, whatever is on its way."""
+        for session in [s for s in self._sessions if s.left and s.line.process is process]:
+            self.close(session)
+
+    def stop(self) -> None:
+        """The server goes down: all sessions are cut."""
+        self._up = False
+        for session in list(self._sessions):
+            self.cut(session, asyncpg.AdminShutdownError("terminating connection"))
+
+    def start(self) -> None:
+        self._up = True
+
+    # -- calls
+
+    def request(self, session: Session, call: Call) -> None:
+        if self.network.chance(self.network.weather.cut_before):
+            self.network.after(self.network.latency(), self.cut, session)
+        else:
+            self.network.send(session.line, "up", lambda: self._arrive(session, call))
+
+    def cancel(self, session: Session, call: Call) -> None:
+        """Its caller doesn't wait any more, and asks the server to stop it."""
+        call.cancelled = True
+        self.network.send(session.line, "up", lambda: self._stop(session, call))
+
+    def _stop(self, session: Session, call: Call) -> None:
+        if session.alive and session.call is call and session.backend is not None:
+            self.engine.cancel(session.backend)
+
+    def _arrive(self, session: Session, call: Call) -> None:
+        if not session.alive:
+            gone = asyncpg.ConnectionDoesNotExistError("connection was closed")
+            self.network.send(session.line, "down", lambda: session.client.lost(gone))
+            return
+        self._disarm(session)
+        if call.cancelled and self.network.chance(0.5):
+            self._executed(session, call, None, asyncpg.QueryCanceledError("cancelled"))
+            return
+        session.call = call
+        if session.backend is None:
+            session.backend = self.engine.borrow(session.settings)
+        session.pid = session.backend.pid
+        session.keeps = session.keeps or "pg_try_advisory_lock(" in call.arguments[0]
+
+        def done(result: Any, error: BaseException | None) -> None:
+            self._executed(session, call, result, error)
+
+        self.engine.start(
+            session.backend, call.method, call.arguments, call.options, self.loop.time(), done
+        )
+        if session.call is call and session.statement_limit:
+            limit = session.statement_limit
+            session.timer = self.network.after(limit, self._stop, session, call)
+
+    def _executed(
+        self, session: Session, call: Call, result: Any, error: BaseException | None
+    ) -> None:
+        session.call = None
+        self._disarm(session)
+        self.trace.note(session.line.process, call.arguments[0], result, error)
+        if not session.alive:
+            return
+        inside = session.backend is not None and session.backend.in_transaction
+        if not inside and not session.keeps:
+            self._give_back(session)
+        if inside and session.idle_limit:
+            idle = asyncpg.IdleInTransactionSessionTimeoutError("idle in transaction")
+            session.timer = self.network.after(session.idle_limit, self.cut, session, idle)
+        if self.network.chance(self.network.weather.cut_after):
+            self.network.after(0, self.cut, session)
+            return
+        self.network.send(
+            session.line, "down", lambda: session.client.answered(call, result, error, inside)
+        )
+
+    def _disarm(self, session: Session) -> None:
+        if session.timer is not None:
+            session.timer.cancel()
+            session.timer = None
+
+    # -- hints
+
+    def listen(self, session: Session, channel: str) -> None:
+        session.channels[channel] = None
+
+    def _tell(self, hints: list[tuple[str, str]]) -> None:
+        weather = self.network.weather
+        for channel, payload in dict.fromkeys(
+            hints
+        ):  # as NOTIFY: equal ones of a transaction are one
+            for session in self._sessions:
+                if channel in session.channels:
+                    copies = 2 if self.network.chance(weather.hint_doubled) else 1
+                    if self.network.chance(weather.hint_lost):
+                        copies = 0
+                    for _ in range(copies):
+                        self.network.send(
+                            session.line, "down", _delivery(session.client, channel, payload)
+                        )
+
+
+def _delivery(client: Client, channel: str, payload: str) -> Callable[[], None]:
+    return lambda: client.notified(channel, payload)
+
+
+def _fail(future: asyncio.Future[Any], error: Exception) -> None:
+    if not future.done():
+        future.set_exception(error)

@@ -1,0 +1,215 @@
+"""One seed: build the cluster, break it, mend it, wait until all is done, and write the history down."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+import time
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import msgspec
+
+import rota.store.database
+from proof.checker import Report, check
+from proof.history import Meta, Recorder, dump_database, write_meta
+from proof.simulation.cluster import Cluster
+from proof.simulation.engine import DATABASE_MINUS_AT, Engine
+from proof.simulation.faults import Nemesis
+from proof.simulation.gateway import Gateway
+from proof.simulation.loop import FIRST_MOMENT, SimLoop
+from proof.simulation.mutant import Mutant
+from proof.simulation.network import Network
+from proof.simulation.patches import Patches
+from proof.simulation.template import SCHEMA, SimServer
+from proof.simulation.workload import choose_schedules, create_schedules, make_app, task_promises
+from rota import Settings
+from rota.services.firer import Firer
+from rota.services.releaser import Releaser
+from rota.store.queries import load_queries
+
+_CALM = 20.0  # virtual seconds that a mended cluster is watched for at least
+_CALM_LIMIT = 120.0  # in which it must have done everything
+_STUCK_AFTER = 60.0
+
+_UNFINISHED = f"""
+select count(*) from {SCHEMA}.job
+where state < 5 and (schedule_id is null or extract(epoch from created_at) < $1)"""
+
+
+class Result(msgspec.Struct):
+    """What became of a seed."""
+
+    seed: int
+    digest: str = ""
+    virtual_seconds: float = 0.0
+    real_seconds: float = 0.0
+    statements: int = 0
+    parkings: int = 0  # statements that waited for a lock
+    deadlocks: int = 0
+    jobs: int = 0
+    starts: int = 0
+    faults: dict[str, int] = {}
+    violations: list[str] = []
+    report: str = ""
+    trace: list[str] = []
+
+
+def run_seed(
+    server: SimServer, seed: int, *, mutant: Mutant | None = None, trace: bool = False,
+    folder: Path | None = None,
+) -> Result:  # fmt: skip
+    """Run one seed in this process, and judge its history, which is kept if a folder is given."""
+    name = f"seed_{seed}"
+    begun = time.perf_counter()
+    simulation = Simulation(server.make_database(name), server.clock, seed, mutant=mutant)
+    simulation.gateway.trace.lines = [] if trace else None
+    history = folder or Path(tempfile.mkdtemp(prefix="rota-sim-history-"))
+    try:
+        simulation.run()
+        simulation.write_history(history)
+        result = simulation.result(check(history))
+        result.real_seconds = time.perf_counter() - begun
+        return result
+    finally:
+        simulation.close()
+        server.drop_database(name)
+        if folder is None:
+            shutil.rmtree(history)
+
+
+class Simulation:
+    """One seed, from an empty database to a history."""
+
+    def __init__(self, url: str, clock: Path, seed: int, *, mutant: Mutant | None = None) -> None:
+        self._url = url
+        self.seed = seed
+        self._mutant = mutant
+        self._random = Random(seed)
+        self.loop = SimLoop()
+        self.engine = Engine(url, clock)
+        random = self._random
+        network = Network(
+            self.loop,
+            Random(random.random()),
+            10 ** random.uniform(-3, -1.7),
+            random.uniform(0.5, 1.8),
+        )
+        self.gateway = Gateway(self.loop, self.engine, network, Random(random.random()))
+        self.settings = _choose_settings(url, random)
+        self.cluster = Cluster(self.loop, self.gateway, seed, self.settings)
+        self.schedules = choose_schedules(random)
+        self.problems: list[str] = []
+        self.nemesis: Nemesis | None = None
+
+    def run(self) -> None:
+        patches = Patches(self.loop, self.gateway)
+        asyncio.set_event_loop(self.loop)
+        with patches.applied():
+            self._use_queries(patches)
+            _slow_down(patches, self._random.uniform(0.3, 2.0))
+            if self._mutant is not None:
+                self._mutant.infect(self.engine, patches)
+            self.loop.run_until_complete(self._live())
+            self.loop.bury()
+
+    def _use_queries(self, patches: Patches) -> None:
+        """The named queries, or a mutant's own version of them."""
+        queries = dict(load_queries(SCHEMA))
+        if self._mutant is not None and self._mutant.queries is not None:
+            self._mutant.queries(queries)
+        patches.set(rota.store.database, "load_queries", lambda schema: queries)
+        self.gateway.trace.name_queries(queries)
+
+    async def _live(self) -> None:
+        random = self._random
+        self.cluster.build(random)
+        self.nemesis = Nemesis(self.cluster, random)
+        weather = self.gateway.network.weather
+        rates = dict(vars(weather))
+        weather.clear()
+        app = make_app(self.settings, self.cluster.journal)
+        await self.cluster.on_behalf("operator", create_schedules(app, self.schedules))
+        vars(weather).update(rates)
+        self.started = self.loop.time()
+        self.cluster.boot()
+        await self.nemesis.rage(random.uniform(30, 100))
+        self.healed = self.loop.time()
+        for client in self.cluster.clients:
+            await client.finish()
+        await self._wait_until_done()
+        self.ended = self.loop.time()
+
+    async def _wait_until_done(self) -> None:
+        end = self.loop.time() + _CALM_LIMIT
+        healed = self.healed + DATABASE_MINUS_AT
+        await asyncio.sleep(self.healed + _CALM - self.loop.time())
+        while (left := self.engine.ask(_UNFINISHED, healed)[0][0]) > 0:
+            if self.loop.time() >= end:
+                self.problems.append(
+                    f"{left} jobs have not ended {_CALM_LIMIT:.0f} s after healing"
+                )
+                return
+            await asyncio.sleep(1.0)
+
+    def write_history(self, folder: Path) -> None:
+        for name, beats in self.cluster.journal.beats.items():
+            _write(folder, f"journal-{name}", beats)
+        _write(folder, "clients", self.cluster.submissions)
+        assert self.nemesis is not None
+        _write(folder, "faults", self.nemesis.faults)
+        self.engine.set_clock(self.ended)
+        asyncio.run(dump_database(self._url, SCHEMA, folder))
+        app = make_app(self.settings, self.cluster.journal)
+        write_meta(
+            folder,
+            Meta(
+                kind="simulation", tasks=task_promises(app), schedules=self.schedules,
+                started=self.started, healed=self.healed, ended=self.ended,
+                database_minus_at=DATABASE_MINUS_AT, lease_seconds=self.settings.lease_seconds,
+                max_crashes=self.settings.max_crashes, seed=self.seed, clock_error=0.001,
+                calm_after=8.0, max_lag=8.0, stuck_after=_STUCK_AFTER,
+            ),
+        )  # fmt: skip
+
+    def result(self, report: Report) -> Result:
+        assert self.nemesis is not None
+        engine, beats = self.engine, self.cluster.journal.beats
+        broken = [f"{v.rule}: {v.subject}: {v.sentence}" for v in report.violations]
+        return Result(
+            seed=self.seed, digest=self.gateway.trace.digest,
+            virtual_seconds=self.ended - FIRST_MOMENT, statements=engine.statements,
+            parkings=engine.parkings, deadlocks=engine.deadlocks,
+            jobs=engine.ask(f"select count(*) from {SCHEMA}.job")[0][0],
+            starts=sum(beat.event == "start" for own in beats.values() for beat in own),
+            faults=dict(sorted(self.nemesis.counts.items())),
+            violations=[*self.problems, *broken], report=report.text(),
+            trace=self.gateway.trace.lines or [],
+        )  # fmt: skip
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def _choose_settings(url: str, random: Random) -> Settings:
+    return Settings(
+        database_url=url, schema=SCHEMA, node_name="sim", heartbeat=random.choice((1.0, 2.0, 3.0)),
+        poll=random.uniform(1, 5), concurrency=random.randint(3, 10), pool_size=3,
+        grace=random.choice((0.5, 3.0)), kill_grace=1.0, connect_timeout=4.0, statement_timeout=5.0,
+        max_crashes=random.choice((3, 10)), processes=1, threads=1,
+    )  # fmt: skip
+
+
+def _slow_down(patches: Patches, interval: float) -> None:
+    """Schedulers look less often, so that an hour is simulated in fewer statements."""
+    for service in (Firer, Releaser):
+        patches.set(service.__init__, "__defaults__", (interval,))
+
+
+def _write(folder: Path, name: str, lines: list[Any]) -> None:
+    recorder = Recorder(folder, name)
+    for line in lines:
+        recorder.write(line)
+    recorder.close()

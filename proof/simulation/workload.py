@@ -1,0 +1,197 @@
+"""What the simulated cluster does: tasks of each guarantee, clients, and schedules of every policy.
+
+Handlers and clients write down what they saw, on the virtual clock, as those of the real nemesis do.
+How long a handler takes, and how often it fails, comes from its own process's randomness.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from random import Random
+from typing import Any, Literal
+
+from proof.history import (
+    ACCEPTED,
+    FAILED,
+    INTERRUPTED,
+    OK,
+    REFUSED,
+    Beat,
+    SchedulePromise,
+    TaskPromise,
+)
+from proof.simulation.patches import current
+from proof.simulation.template import SCHEMA
+from rota import All, App, Context, Latest, NoCatchUp, Retry, Settings
+from rota.model import Guarantee
+
+CATCH_UP = {"all": All(), "latest": Latest(), "none": NoCatchUp}
+OVERLAPS = ("allow", "skip", "queue", "kill")
+
+_SOME = Retry(max_attempts=8, base=0.3)
+_FEW = Retry(max_attempts=3, base=0.2)
+
+_EFFECT = f"insert into {SCHEMA}.app_effect (job, token) values ($1, $2)"
+_GUARDED = f"""
+insert into {SCHEMA}.app_guarded as g (job, token, writes) values ($1, $2, 1)
+on conflict (job) do update set token = excluded.token, writes = g.writes + 1
+where g.token <= excluded.token returning writes"""
+
+
+class Journal:
+    """What the handlers of a run wrote down, by process."""
+
+    def __init__(self) -> None:
+        self.beats: dict[str, list[Beat]] = {}
+
+    def note(
+        self, ctx: Context, event: Literal["start", "end", "guarded"], outcome: str = "",
+        order: int = 0,
+    ) -> None:  # fmt: skip
+        job, occurrence, node = ctx.job, ctx.job.headers.get("occurrence"), current().name
+        schedule = occurrence["schedule"] if occurrence else None
+        at = asyncio.get_running_loop().time()
+        beat = Beat(at, event, str(job.id), job.task, job.token, job.attempt, node, schedule,
+                    outcome, order)  # fmt: skip
+        self.beats.setdefault(node, []).append(beat)
+
+    @contextmanager
+    def attempt(self, ctx: Context) -> Iterator[None]:
+        self.note(ctx, "start")
+        try:
+            yield
+        except Exception:
+            self.note(ctx, "end", FAILED)
+            raise
+        except BaseException:  # asked to stop
+            self.note(ctx, "end", INTERRUPTED)
+            raise
+        self.note(ctx, "end", OK)
+
+
+async def _nap(most: float) -> None:
+    await asyncio.sleep(current().random.uniform(0, most))
+
+
+def make_app(settings: Settings, journal: Journal) -> App:
+    """An app of its own for each process, as in the real world."""
+    app = App(settings)
+    _add_plain_tasks(app, journal)
+    _add_guaranteed_tasks(app, journal)
+    _add_scheduled_tasks(app, journal)
+    return app
+
+
+def _add_plain_tasks(app: App, journal: Journal) -> None:
+    @app.task(retry=_SOME)
+    async def quick(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await _nap(0.05)
+
+    @app.task(retry=_SOME, queue="other")
+    async def shaky(number: int, ctx: Context) -> None:
+        """Fails a few times."""
+        with journal.attempt(ctx):
+            await _nap(0.3)
+            if ctx.attempt <= number % 4:
+                raise ValueError("not yet")
+
+    @app.task(retry=_FEW)
+    async def doomed(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await _nap(0.2)
+            raise ValueError("never")
+
+    @app.task(retry=_SOME, queue="other")
+    async def long(number: int, ctx: Context) -> None:
+        """Some of them longer than a lease."""
+        with journal.attempt(ctx):
+            await _nap(12)
+
+    @app.task(retry=_SOME)
+    async def stubborn(number: int, ctx: Context) -> None:
+        """Doesn't listen when it is told to stop, for a while."""
+        with journal.attempt(ctx):
+            deaf_until = asyncio.get_running_loop().time() + current().random.uniform(0, 6)
+            while (left := deaf_until - asyncio.get_running_loop().time()) > 0:
+                try:
+                    await asyncio.sleep(left)
+                except asyncio.CancelledError:
+                    continue
+
+
+def _add_guaranteed_tasks(app: App, journal: Journal) -> None:
+    @app.task(guarantee="at_most_once")
+    async def at_most(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await _nap(2 if number % 4 == 0 else 0.05)
+
+    @app.task(guarantee="exactly_once", retry=_SOME)
+    async def exact(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await _nap(0.5)
+            await ctx.connection.execute(_EFFECT, ctx.job.id, ctx.token)
+            await _nap(5 if number % 4 == 0 else 0.1)
+
+    @app.task(retry=_SOME, queue="other")
+    async def guarded(number: int, ctx: Context) -> None:
+        """An old attempt that wakes up late must not overwrite what a newer one wrote."""
+        with journal.attempt(ctx):
+            await _nap(3 if number % 3 == 0 else 0.1)
+            async with (await app.store()).database.connection() as connection:
+                order = await connection.fetchval(_GUARDED, ctx.job.id, ctx.token)
+            journal.note(ctx, "guarded", ACCEPTED if order else REFUSED, order or 0)
+
+
+def _add_scheduled_tasks(app: App, journal: Journal) -> None:
+    @app.task(retry=_SOME)
+    async def tick(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await _nap(0.2)
+
+    @app.task(retry=_SOME)
+    async def slow_tick(number: int, ctx: Context) -> None:
+        """Often longer than the pause of the schedules that run it: they overlap."""
+        with journal.attempt(ctx):
+            await _nap(2 + number)
+
+    @app.task(guarantee="exactly_once", retry=_SOME)
+    async def exact_tick(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await ctx.connection.execute(_EFFECT, ctx.job.id, ctx.token)
+            await _nap(0.3)
+
+
+def task_promises(app: App) -> dict[str, TaskPromise]:
+    return {
+        name: TaskPromise(
+            Guarantee(task.options_.guarantee).label,  # type: ignore[arg-type]
+            task.options_.retry.max_attempts,
+            "failed" if name == "doomed" else "succeeded",
+        )
+        for name, task in app.tasks.items()
+    }
+
+
+def choose_schedules(random: Random) -> list[SchedulePromise]:
+    """A few, of every overlap policy, every one to ten seconds."""
+    made: list[SchedulePromise] = []
+    for number in range(random.randint(4, 8)):
+        every = random.choice((1, 2, 3, 5, 10))
+        task = random.choice(("tick", "slow_tick", "slow_tick", "exact_tick"))
+        overlap: Any = OVERLAPS[number % 4]
+        catch_up: Any = random.choice(("all", "latest", "none"))
+        made.append(
+            SchedulePromise(f"s{number}-{every}s-{overlap}", task, every, overlap, catch_up)
+        )
+    return made
+
+
+async def create_schedules(app: App, promises: list[SchedulePromise]) -> None:
+    for promise in promises:
+        await app.schedule(
+            promise.name, promise.task, every=promise.every, overlap=promise.overlap,
+            catch_up=CATCH_UP[promise.catch_up], payload={"number": promise.every},
+        )  # fmt: skip

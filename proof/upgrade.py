@@ -1,0 +1,194 @@
+"""A rolling upgrade, for real: `python -m proof.upgrade REF` (a tag or a commit of the release before).
+
+The code of REF makes its schema and runs a scheduler and a worker. Meanwhile this code migrates the
+schema and joins with nodes of its own; jobs are submitted all the time, by both, among them a task
+that the old code doesn't know. Then the old nodes leave. Every job must have run exactly once, the new
+task only on new nodes, and no old node may have been disturbed by the migration.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections import Counter
+from io import BytesIO
+from pathlib import Path
+
+import asyncpg
+
+from rota.store.embedded import open_embedded
+
+_ROOT = Path(__file__).parent.parent
+# Runs under either code: only what has been in the public API since the first release.
+_PROGRAM = """
+import asyncio, logging, os, sys
+from rota import App, Context
+from rota.node import Node
+
+logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+app = App()
+which, role = sys.argv[1:3]
+
+def note(text):
+    file = os.open(os.environ["UPGRADE_JOURNAL"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    os.write(file, (text + chr(10)).encode())
+    os.close(file)
+
+@app.task
+async def known(number: int, ctx: Context) -> None:
+    note(f"known {number} {which}")
+
+@app.task(guarantee="exactly_once")
+async def exact(number: int, ctx: Context) -> None:
+    note(f"exact {number} {which}")
+
+if which == "new":
+    @app.task
+    async def unknown(number: int) -> None:
+        note(f"unknown {number} {which}")
+
+async def submit():
+    names = ["known", "exact"] + (["unknown"] if which == "new" else [])
+    number = 0
+    while True:
+        for name in names:
+            for delay in (0, 1.5):
+                id = f"{which}-{name}-{number}-{delay}"
+                await app.submit(name, {"number": number}, key=id, delay=delay)
+                note(f"submitted {id}")
+        number += 1
+        await asyncio.sleep(0.05)
+
+async def migrate():
+    await app.migrate()
+    await app.schedule("every-second", "known", every=1, payload={"number": -1}, overlap="allow")
+
+actions = {"migrate": migrate, "submit": submit}
+asyncio.run(actions[role]() if role in actions else Node(app, roles=[role]).run())
+"""
+
+
+class Upgrade:
+    def __init__(self, ref: str, folder: Path, url: str) -> None:
+        self.folder, self.journal = folder, folder / "journal"
+        archive = subprocess.run(
+            ["git", "archive", ref, "src"], cwd=_ROOT, check=True, capture_output=True
+        ).stdout
+        with tarfile.open(fileobj=BytesIO(archive)) as files:
+            files.extractall(folder / "old", filter="data")
+        self._source = {"old": folder / "old" / "src", "new": _ROOT / "src"}
+        self._environment = {
+            **os.environ,
+            "ROTA_DATABASE_URL": url,
+            "ROTA_HEARTBEAT": "1",
+            "UPGRADE_JOURNAL": str(self.journal),
+        }
+        self.processes: list[subprocess.Popen[bytes]] = []
+
+    def start(self, which: str, role: str) -> subprocess.Popen[bytes]:
+        log = (self.folder / f"{len(self.processes)}-{which}-{role}.log").open("wb")
+        with log:
+            process = subprocess.Popen(
+                [sys.executable, "-c", _PROGRAM, which, role],
+                env={**self._environment, "PYTHONPATH": str(self._source[which])},
+                stdout=log, stderr=log,
+            )  # fmt: skip
+        self.processes.append(process)
+        return process
+
+    def run(self, which: str, role: str) -> None:
+        if self.start(which, role).wait(60) != 0:
+            raise SystemExit(self.logs())
+
+    def lines(self) -> list[list[str]]:
+        text = self.journal.read_text() if self.journal.exists() else ""
+        return [line.split() for line in text.splitlines()]
+
+    async def until(self, what: str, happened) -> None:  # type: ignore[no-untyped-def]
+        end = time.monotonic() + 60
+        while not happened():
+            if time.monotonic() > end:
+                raise SystemExit(f"never happened: {what}\n{self.logs()}")
+            await asyncio.sleep(0.1)
+
+    def ran(self, name: str, where: str) -> bool:
+        return any(line[0] == name and line[2] == where for line in self.lines() if len(line) == 3)
+
+    def end(self, process: subprocess.Popen[bytes]) -> None:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+    def logs(self) -> str:
+        return "\n".join(f"--- {f.name}\n{f.read_text()}" for f in self.folder.glob("*.log"))
+
+    def stop(self) -> None:
+        for process in self.processes:
+            if process.poll() is None:
+                process.kill()
+            process.wait()
+
+
+async def roll(upgrade: Upgrade, url: str) -> Counter[str]:
+    upgrade.run("old", "migrate")
+    old = [upgrade.start("old", role) for role in ("scheduler", "worker", "submit")]
+    await upgrade.until("jobs on the old nodes", lambda: upgrade.ran("known", "old"))
+    upgrade.run("new", "migrate")
+    new = [upgrade.start("new", role) for role in ("scheduler", "worker", "submit")]
+    await upgrade.until("jobs on the new node", lambda: upgrade.ran("known", "new"))
+    await upgrade.until("the new task", lambda: upgrade.ran("unknown", "new"))
+    assert all(process.poll() is None for process in (*old, *new)), upgrade.logs()
+    upgrade.end(old[2])
+    upgrade.end(old[0])  # the scheduler first: the new one takes over
+    upgrade.end(old[1])
+    before = len(upgrade.lines())
+    await upgrade.until("a second on new nodes only", lambda: len(upgrade.lines()) > before + 200)
+    upgrade.end(new[2])
+    connection = await asyncpg.connect(url)
+    while await connection.fetchval(
+        "select exists (select from rota.job where state < 5 and schedule_id is null)"
+    ):
+        await asyncio.sleep(0.1)
+    states = await connection.fetch(
+        "select task, state, count(*) from rota.job where key is not null group by 1, 2"
+    )
+    await connection.close()
+    submitted = [line[1] for line in upgrade.lines() if line[0] == "submitted"]
+    done = {row["task"]: row["count"] for row in states if row["state"] == 5}
+    assert {row["state"] for row in states} == {5}, states
+    assert sum(done.values()) >= len(submitted), (done, len(submitted))
+    runs = Counter(
+        line[0] for line in upgrade.lines() if line[0] != "submitted" and line[1] != "-1"
+    )
+    assert runs == done, (runs, done)
+    assert not upgrade.ran("unknown", "old")
+    return runs
+
+
+def main(ref: str) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="rota-"))
+    folder.chmod(0o711)
+    server = open_embedded(folder / "pg")
+    upgrade = Upgrade(ref, folder, server.url)
+    try:
+        runs = asyncio.run(roll(upgrade, server.url))
+    finally:
+        upgrade.stop()
+        server.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(
+        f"{ref} and this code side by side: {sum(runs.values())} jobs, each ran once: {dict(runs)}"
+    )
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("ref")
+    main(parser.parse_args().ref)

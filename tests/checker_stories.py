@@ -1,0 +1,325 @@
+"""Histories made by hand, for the tests of the checker: lives that are as they should be, to be spoilt.
+
+On the history's clock the run goes from 1000 to 1100, healed at 1070. The nodes: `w1` is killed at 1020,
+`w3` is paused from 1030 to 1045, `w4` is shut down at 1050, `w5` and `w6` are killed at 1035 and 1052;
+`w2` lives through it all. What happens before 1010 and after 1075 is away from all faults.
+"""
+
+from __future__ import annotations
+
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from proof.history import (
+    ACCEPTED,
+    FAILED,
+    INTERRUPTED,
+    KILL,
+    OK,
+    PAUSE,
+    REFUSED,
+    SHUTDOWN,
+    Beat,
+    Fault,
+    Meta,
+    Recorder,
+    SchedulePromise,
+    Submission,
+    TaskPromise,
+    write_meta,
+)
+
+DATABASE_MINUS_AT = 1_699_999_000.0
+STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
+GUARANTEES = {"plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1}
+
+Row = dict[str, Any]
+
+
+class Story:
+    def __init__(self) -> None:
+        self.submissions: list[Submission] = []
+        self.beats: list[Beat] = []
+        self.schedules: list[SchedulePromise] = []
+        self.tables: dict[str, list[Row]] = {
+            name: []
+            for name in (
+                "job", "occurrence", "schedule", "shard", "shard_move", "node", "batch",
+                "submit_key", "app_effect",
+            )
+        }  # fmt: skip
+        self.faults = [
+            Fault(1020, 1020, KILL, "w1"),
+            Fault(1030, 1045, PAUSE, "w3"),
+            Fault(1035, 1035, KILL, "w5"),
+            Fault(1050, 1051, SHUTDOWN, "w4"),
+            Fault(1052, 1052, KILL, "w6"),
+            Fault(1055, 1060, "database restart", "postgres"),
+        ]
+        self.meta: Row = {}
+        self._tokens = count(1)
+        self._ids = count(1)
+
+    # -- parts
+
+    def submit(self, task: str, at: float, *, key: str | None = None, **row: Any) -> Row:
+        """A job that a client asked for and was told of; its row, as it is before it ran."""
+        id = f"job-{next(self._ids)}"
+        self.tell(id, task, "asked", at, key=key)
+        self.tell(id, task, "acknowledged", at + 0.01, key=key)
+        if key is not None:
+            self.tables["submit_key"].append({"key": key, "job_id": id})
+        return self.row(id, task, at, key=key, **row)
+
+    def tell(self, job: str, task: str, answer: Any, at: float, **more: Any) -> None:
+        self.submissions.append(Submission(at, job, task, answer, **more))
+
+    def row(self, id: str, task: str, due: float, **more: Any) -> Row:
+        moment = due + DATABASE_MINUS_AT
+        row = {
+            "id": id, "task": task, "state": 3, "token": 0, "attempt": 0, "max_attempts": 3,
+            "guarantee": GUARANTEES[task], "key": None, "crashes": 0, "schedule_id": None,
+            "due_at": moment, "created_at": moment, "started_at": None, "finished_at": None,
+            "attempts": None, "error": None, **more,
+        }  # fmt: skip
+        self.tables["job"].append(row)
+        return row
+
+    def start(self, row: Row, at: float, node: str = "w2", *, attempt: int | None = None) -> Beat:
+        row["attempt"] = row["attempt"] + 1 if attempt is None else attempt
+        row["token"] = next(self._tokens)
+        beat = Beat(at, "start", row["id"], row["task"], row["token"], row["attempt"], node)
+        self.beats.append(beat)
+        return beat
+
+    def end(self, start: Beat, at: float, outcome: str = OK) -> None:
+        self.beats.append(msgspec.structs.replace(start, at=at, event="end", outcome=outcome))
+
+    def guard(self, start: Beat, at: float, outcome: str, order: int = 0) -> None:
+        self.beats.append(
+            msgspec.structs.replace(start, at=at, event="guarded", outcome=outcome, order=order)
+        )
+
+    def finish(self, row: Row, at: float, state: int = 5, error: str | None = None) -> Row:
+        row["state"] = state
+        row["finished_at"] = at + DATABASE_MINUS_AT
+        row["error"] = {"type": error, "message": "as it is"} if error else None
+        return row
+
+    def run(self, row: Row, at: float, node: str = "w2", *, seconds: float = 0.5) -> Row:
+        start = self.start(row, at, node)
+        self.end(start, at + seconds)
+        if row["guarantee"] == 3:
+            self.tables["app_effect"].append({"job": row["id"], "token": row["token"]})
+        return self.finish(row, at + seconds)
+
+    # -- lives that are as they should be
+
+    def succeeds(self, at: float = 1005.0, task: str = "plain") -> Row:
+        return self.run(self.submit(task, at), at + 0.1)
+
+    def retries(self, at: float = 1005.0) -> Row:
+        row = self.submit("flaky", at)
+        start = self.start(row, at + 0.1)
+        self.end(start, at + 0.2, FAILED)
+        row["attempts"] = [{"token": start.token, "number": 1, "outcome": "raised"}]
+        row["due_at"] += 1
+        return self.run(row, at + 1.2)
+
+    def fails(self, at: float = 1005.0) -> Row:
+        row = self.submit("hopeless", at)
+        for attempt in range(3):
+            self.end(self.start(row, at + attempt), at + attempt + 0.1, FAILED)
+        row["due_at"] += 2
+        return self.finish(row, at + 2.1, 6, "ValueError")
+
+    def is_lost(self, task: str = "plain") -> Row:
+        """Its node dies, and another takes it over."""
+        row = self.submit(task, 1019.0)
+        self.start(row, 1019.5, "w1")
+        row["crashes"] = 1
+        return self.run(row, 1026.0)
+
+    def is_lost_for_good(self) -> Row:
+        row = self.submit("at_most", 1019.0)
+        self.start(row, 1019.5, "w1")
+        return self.finish(row, 1026.0, 6, "NodeLost")
+
+    def is_quarantined(self) -> Row:
+        row = self.submit("plain", 1019.0)
+        for at, node in ((1019.5, "w1"), (1034.5, "w5"), (1051.5, "w6")):
+            self.start(row, at, node)
+        row["crashes"] = 3
+        return self.finish(row, 1058.0, 6, "Quarantined")
+
+    def oversleeps(self, task: str = "plain") -> Row:
+        """Its node wakes up when another has done the job, and ends well: refused."""
+        row = self.submit(task, 1029.0)
+        stale = self.start(row, 1029.5, "w3")
+        self.guard(stale, 1045.05, ACCEPTED, 1)  # paused between the write and this line
+        row["crashes"] = 1
+        self.run(row, 1037.0)
+        newer = next(beat for beat in self.beats if beat.token == row["token"])
+        self.guard(newer, 1037.1, ACCEPTED, 2)
+        self.guard(stale, 1045.1, REFUSED)
+        self.end(stale, 1045.2)
+        return row
+
+    def starts_late(self) -> Row:
+        """Paused between the look at its lease and its first line."""
+        row = self.submit("plain", 1029.0)
+        late = self.start(row, 1045.1, "w3")
+        self.end(late, 1045.3)
+        row["crashes"] = 1
+        return self.run(row, 1037.0)
+
+    def is_given_back(self) -> Row:
+        row = self.submit("plain", 1049.0)
+        self.end(self.start(row, 1049.5, "w4"), 1050.5, INTERRUPTED)
+        row["attempt"] = 0
+        return self.run(row, 1051.0)
+
+    def is_cancelled(self, at: float = 1005.0) -> Row:
+        row = self.submit("plain", at)
+        self.tell(row["id"], "plain", "acknowledged", at + 0.02, cancelled=True)
+        row["token"] = None
+        return self.finish(row, at + 0.03, 7)
+
+    def keyed(self, at: float = 1005.0) -> Row:
+        """Submitted twice under one key, and once more with other content."""
+        key = f"key-{next(self._ids)}"
+        row = self.submit("plain", at, key=key)
+        self.tell(key, "plain", "asked", at + 1, key=key)
+        self.tell(row["id"], "plain", "acknowledged", at + 1.1, key=key)
+        other = f"job-{next(self._ids)}"
+        self.tell(other, "plain", "asked", at + 2, key=key)
+        self.tell(other, "plain", "refused", at + 2.1, key=key)
+        return self.run(row, at + 0.2)
+
+    def unanswered(self, at: float = 1056.0) -> Row:
+        """Two that nobody answered for: one is there, one isn't. And one that was refused."""
+        for answer in ("unknown", "refused"):
+            id = f"job-{next(self._ids)}"
+            self.tell(id, "plain", "asked", at)
+            self.tell(id, "plain", answer, at + 1)
+        id = f"job-{next(self._ids)}"
+        self.tell(id, "plain", "asked", at)
+        return self.run(self.row(id, "plain", at), at + 6)
+
+    def schedule(
+        self,
+        name: str = "tick",
+        *,
+        every: int = 10,
+        overlap: Any = "skip",
+        catch_up: Any = "latest",
+    ) -> list[Row]:
+        """From 1003 on; nobody fires between 1014 and 1054, and what runs at 1090 takes too long."""
+        self.schedules.append(SchedulePromise(name, "cron", every, overlap, catch_up))
+        id = f"schedule-{name}"
+        self.tables["schedule"].append(
+            {"id": id, "name": name, "created_at": 1003 + DATABASE_MINUS_AT,
+             "cursor": 1100 + DATABASE_MINUS_AT, "next_due": 1110 + DATABASE_MINUS_AT}
+        )  # fmt: skip
+        return [self._occur(id, name, due, overlap) for due in range(1010, 1101, every)]
+
+    def _occur(self, id: str, name: str, due: int, overlap: str) -> Row:
+        missed = 1014 < due < 1044
+        row: Row = {
+            "schedule_id": id, "schedule": name, "due_at": due + DATABASE_MINUS_AT, "state": 1,
+            "reason": None, "caught_up": missed, "job_id": None,
+            "decided_at": (1054 if missed else due - 1) + DATABASE_MINUS_AT,
+        }  # fmt: skip
+        self.tables["occurrence"].append(row)
+        if missed and due < 1040:
+            return row | self._skip(row, "catch_up", caught_up=False)
+        job = self.row(f"{name}-{due}", "cron", float(due), schedule_id=id)
+        row["job_id"] = job["id"]
+        if due == 1100 and overlap == "skip":
+            self._skip(row, "overlap")
+            job["token"] = None
+            self.finish(job, due + 0.1, 8)
+        else:
+            at = 1054.5 if missed else due + 0.1
+            self.run(job, at, seconds=10.5 if due == 1090 and overlap == "skip" else 0.5)
+        return row
+
+    def _skip(self, row: Row, reason: str, **more: Any) -> Row:
+        row.update(state=2, reason=reason, **more)
+        return row
+
+    def shards(self) -> None:
+        for shard in range(2):
+            for epoch, owner, previous, at in ((1, "w1", None, 1001), (2, "w2", "w1", 1026)):
+                until = None if previous is None else at - 0.5 + DATABASE_MINUS_AT
+                self.tables["shard_move"].append(
+                    {"shard": shard, "epoch": epoch, "owner": owner, "previous": previous,
+                     "at": at + DATABASE_MINUS_AT, "previous_until": until}
+                )  # fmt: skip
+            self.tables["shard"].append(
+                {"shard": shard, "owner": "w2", "epoch": 2, "expires_at": 1105 + DATABASE_MINUS_AT}
+            )
+
+    def nodes(self) -> None:
+        for name, ended in (("w1", 1026), ("w2", None), ("w4", 1051)):
+            self.tables["node"].append(
+                {"id": name, "name": name, "state": "dead" if ended else "live",
+                 "ended_at": ended and ended + DATABASE_MINUS_AT}
+            )  # fmt: skip
+        self.tables["batch"].append({"token": 1, "lane": "default/default", "node": "w2"})
+
+    # -- the folder
+
+    def write(self, folder: Path) -> Path:
+        folder.mkdir(exist_ok=True, parents=True)
+        ends: dict[str, Any] = {"hopeless": "failed"}
+        promises: dict[int, Any] = {1: "at_least_once", 2: "at_most_once", 3: "exactly_once"}
+        meta: Row = {
+            "kind": "nemesis", "schedules": self.schedules, "started": STARTED, "healed": HEALED,
+            "ended": ENDED, "database_minus_at": DATABASE_MINUS_AT, "lease_seconds": LEASE,
+            "max_crashes": 3, "stuck_after": 10.0, "seed": 7, **self.meta,
+            "tasks": {
+                task: TaskPromise(promises[number], 3, ends.get(task, "succeeded"))
+                for task, number in GUARANTEES.items()
+            },
+        }  # fmt: skip
+        write_meta(folder, Meta(**meta))
+        for node in {beat.node for beat in self.beats}:
+            record(folder, f"journal-{node}", [beat for beat in self.beats if beat.node == node])
+        record(folder, "clients", self.submissions)
+        record(folder, "faults", self.faults)
+        for name, rows in self.tables.items():
+            text = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
+            (folder / f"db-{name}.jsonl").write_bytes(text)
+        return folder
+
+
+def record(folder: Path, name: str, lines: list[Any]) -> None:
+    recorder = Recorder(folder, name)
+    for line in lines:
+        recorder.write(line)
+    recorder.close()
+
+
+LIVES = (
+    Story.succeeds, Story.retries, Story.fails, Story.is_lost, Story.is_lost_for_good,
+    Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
+    Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
+)  # fmt: skip
+
+
+def full_story() -> Story:
+    """Every kind of life, so that every rule has something to see."""
+    story = Story()
+    for live in LIVES:
+        live(story)
+    for task in ("at_most", "exactly"):
+        story.succeeds(task=task)
+    story.is_lost("exactly")
+    story.oversleeps("exactly")
+    for at in range(1080, 1090):
+        story.succeeds(float(at))
+    return story

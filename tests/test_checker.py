@@ -1,0 +1,190 @@
+"""The checker: histories as they should be pass, and each way to break a promise is told by its rule."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from proof.checker import RULES, check
+from proof.checker.__main__ import main
+from proof.checker.facts import Spans
+from proof.checker.timing import percentile
+from proof.history import PAUSE, Fault
+from tests.checker_breaks import BROKEN, Spoil
+from tests.checker_stories import LIVES, Story, full_story
+
+# -- histories as they should be
+
+
+def test_a_full_history_passes_and_every_rule_has_seen_something(tmp_path: Path):
+    report = check(full_story().write(tmp_path))
+    assert report.ok, report.text()
+    assert report.unseen == []
+    assert [finding.rule.number for finding in report.findings] == list(range(13))
+    assert "Every promise was kept" in report.text()
+
+
+ANY_TIME = (Story.succeeds, Story.retries, Story.fails, Story.is_cancelled, Story.keyed)
+ONCE = (Story.shards, Story.nodes, Story.schedule)
+MOMENTS = st.floats(1001, 1085)
+
+
+@st.composite
+def stories(draw: Any) -> Story:
+    story = Story()
+    for live in draw(st.lists(st.sampled_from([life for life in LIVES if life not in ONCE]))):
+        live(story, draw(MOMENTS)) if live in ANY_TIME else live(story)
+    for live in draw(st.permutations(ONCE)):
+        live(story)
+    return story
+
+
+@given(story=stories())
+def test_whatever_is_put_together_from_lives_as_they_should_be_passes(
+    story: Story, tmp_path_factory: Any
+):
+    report = check(story.write(tmp_path_factory.mktemp("history")))
+    assert report.ok, report.text()
+
+
+@given(story=stories(), choice=st.integers(0))
+def test_an_acknowledged_job_that_is_gone_is_missed_in_any_history(
+    story: Story, choice: int, tmp_path_factory: Any
+):
+    acknowledged = {r.job for r in story.submissions if r.answer == "acknowledged"}
+    rows = [row for row in story.tables["job"] if row["id"] in acknowledged]
+    rows = rows or [story.succeeds()]
+    gone = rows[choice % len(rows)]
+    story.tables["job"].remove(gone)
+    report = check(story.write(tmp_path_factory.mktemp("history")))
+    lost = [v.subject for v in report.violations if v.rule == "no acknowledged job is lost"]
+    assert lost == [f"job {gone['id']}"]
+
+
+def test_what_goes_on_without_a_lease_does_not_count_as_overlap(tmp_path: Path):
+    """A job of a schedule oversleeps, is run by another node, and goes on beside the schedule's next."""
+    story = full_story()
+    story.faults.append(Fault(1060.5, 1069.5, PAUSE, "w9"))
+    story.beats = [beat for beat in story.beats if beat.job != "tick-1060"]
+    row = next(row for row in story.tables["job"] if row["id"] == "tick-1060")
+    row.update(attempt=0, crashes=1)
+    zombie = story.start(row, 1060.1, "w9")
+    story.run(row, 1067.0)
+    story.end(zombie, 1071.0)
+    report = check(story.write(tmp_path))
+    assert report.ok, report.text()
+
+
+# -- and as they should not be
+
+
+@pytest.mark.parametrize(("number", "sentence", "spoil"), BROKEN, ids=[b[1] for b in BROKEN])
+def test_a_broken_promise_is_told_by_its_rule_and_by_no_other(
+    number: int, sentence: str, spoil: Spoil, tmp_path: Path
+):
+    story = full_story()
+    spoil(story)
+    report = check(story.write(tmp_path))
+    assert {v.rule for v in report.violations} == {RULES[number].name}, report.text()
+    assert any(sentence in v.sentence for v in report.violations), report.text()
+
+
+def test_every_rule_has_a_history_that_breaks_it():
+    assert {number for number, _, _ in BROKEN} == {rule.number for rule in RULES}
+
+
+# -- the report
+
+
+def test_a_rule_that_saw_nothing_says_so_loudly(tmp_path: Path):
+    report = check(Story().write(tmp_path))
+    assert report.ok
+    assert "a key names one job: acknowledged keys" in report.unseen
+    assert (
+        "!!  2  a key names one job                   EXAMINED 0: acknowledged keys"
+        in report.text()
+    )
+
+
+def test_a_violation_is_printed_with_its_sentence_and_its_lines(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    story = full_story()
+    row = story.is_lost("at_most")
+    assert main([str(story.write(tmp_path))]) == 1
+    printed = capsys.readouterr().out
+    assert f"job {row['id']}: is at_most_once, and was started 2 times" in printed
+    assert '      journal: {"at":1019.5,"event":"start"' in printed
+    assert '      db-job: {"id":' in printed
+    assert "NOT KEPT: 1 violation of 1 rule." in printed
+
+
+def test_exit_codes_of_a_good_history_and_of_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    assert main([str(full_story().write(tmp_path / "good"))]) == 0
+    assert main([str(tmp_path)]) == 2
+    assert "usage" in capsys.readouterr().err
+
+
+def test_a_line_that_cannot_be_read_is_named(tmp_path: Path):
+    folder = full_story().write(tmp_path)
+    with (folder / "clients.jsonl").open("ab") as clients:
+        clients.write(b'{"at": 1, "torn\n')
+    with pytest.raises(ValueError, match=r"clients\.jsonl, line \d+: "):
+        check(folder)
+
+
+def test_figures_count_what_happened(tmp_path: Path):
+    story = Story()
+    story.succeeds()
+    story.retries()
+    story.is_lost()
+    story.oversleeps()
+    figures = check(story.write(tmp_path)).figures
+    assert figures["jobs"] == "4 succeeded"
+    assert figures["starts"] == "7, of 4 jobs; 3 more than once"
+    assert figures["second starts"] == "1 retries, 2 takeovers"
+    assert figures["refused successes"] == "1"
+    assert figures["faults"] == "6: 3 kill, 1 pause, 1 shutdown, 1 database restart"
+
+
+# -- its parts
+
+
+def test_the_checker_imports_nothing_of_rota():
+    code = """
+import importlib, pkgutil, sys
+import proof.checker
+for module in pkgutil.iter_modules(proof.checker.__path__, "proof.checker."):
+    importlib.import_module(module.name)
+print(sorted(name for name in sys.modules if name.partition(".")[0] == "rota"))
+"""
+    root = Path(__file__).parent.parent
+    ran = subprocess.run(
+        [sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True
+    )
+    assert ran.stdout.strip() == "[]"
+
+
+@given(
+    spans=st.lists(st.tuples(st.integers(0, 30), st.integers(0, 5))),
+    first=st.integers(-5, 40),
+    length=st.integers(0, 5),
+)
+def test_spans_overlap_as_one_by_one(spans: list[tuple[int, int]], first: int, length: int):
+    stretches = [(start, start + more) for start, more in spans]
+    naive = any(start <= first + length and end >= first for start, end in stretches)
+    assert Spans(stretches).overlap(first, first + length) == naive
+
+
+def test_percentiles_are_values_that_were_measured():
+    assert [percentile([1.0, 2.0, 3.0, 4.0], share) for share in (0, 0.5, 0.51, 0.99, 1)] == [
+        1.0, 2.0, 3.0, 4.0, 4.0,
+    ]  # fmt: skip

@@ -1,0 +1,86 @@
+"""The deterministic simulation: equal seeds are equal runs, and no seed breaks a promise; a bug does.
+
+ROTA_SIM_SEEDS says how many seeds the small swarm runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytestmark = [
+    pytest.mark.timeout(1800),  # a busy machine is no failure
+    pytest.mark.skipif(sys.platform == "win32", reason="simulations fork"),
+]
+
+_ROOT = Path(__file__).parent.parent
+_SEEDS = int(os.environ.get("ROTA_SIM_SEEDS", "12"))
+_FIRST_SEED = 1000
+
+
+def start(*arguments: str, hash_seed: str = "0") -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-m", "proof.simulation", *arguments]
+    return subprocess.Popen(
+        command, cwd=_ROOT, env=environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def simulate(*arguments: str) -> tuple[int, str]:
+    process = start(*arguments)
+    said, _ = process.communicate()
+    return process.returncode, said
+
+
+def digest_of(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate()
+    found = re.search(r"^digest (\w{64})$", said, re.MULTILINE)
+    assert found, said
+    return found[1]
+
+
+@pytest.mark.parametrize("seed", ["3", "7"])
+def test_the_same_seed_is_the_same_run_statement_by_statement(seed: str) -> None:
+    # At the same time, so that they also disturb each other.
+    runs = [start("--seed", seed, hash_seed=hash_seed) for hash_seed in ("1", "2")]
+    one, other = [digest_of(run) for run in runs]
+    assert one == other
+
+
+def test_another_seed_is_another_run() -> None:
+    runs = [start("--seed", seed) for seed in ("3", "4")]
+    one, other = [digest_of(run) for run in runs]
+    assert one != other
+
+
+def test_no_seed_of_a_small_swarm_breaks_a_promise() -> None:
+    seeds = f"{_FIRST_SEED}..{_FIRST_SEED + _SEEDS - 1}"
+    code, said = simulate("--seeds", seeds, "--jobs", "2")
+    assert code == 0, said
+    assert f"{_SEEDS} seeds" in said
+
+
+@pytest.mark.parametrize(
+    ("mutant", "rules"),
+    [
+        ("finish-without-guard", "no stale write is taken|effects are exactly once"),
+        ("gate-always-open", "schedules don't overlap"),
+    ],
+)
+def test_a_bug_is_found_and_its_seed_replays_it(mutant: str, rules: str) -> None:
+    code, said = simulate("--seeds", "1..60", "--jobs", "2", "--first", "--mutant", mutant)
+    assert code == 1, said
+    found = re.search(
+        rf"^seed (\d+): .*({rules}).*\n  python -m proof.simulation", said, re.MULTILINE
+    )
+    assert found, said
+    code, replayed = simulate("--seed", found[1], "--mutant", mutant)
+    assert code == 1
+    assert found[2] in replayed
+    assert "journal: " in replayed  # the history that shows it
