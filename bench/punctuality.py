@@ -23,6 +23,7 @@ from rich.table import Table
 from bench.app import app
 from bench.support import connection, database, empty, left, node, run, wait_alive
 from rota.services.firer import Firer
+from rota.services.turns import AllShards
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 
@@ -104,11 +105,11 @@ async def tick_cost(stored: int) -> dict[str, float]:
         )
         await c.execute("vacuum analyze rota.schedule, rota.future")
     hot = await app.open_database(hot=True)
-    firer = Firer(ScheduleStore(hot), list(range(128)))
+    firer = Firer(ScheduleStore(hot), AllShards(128))
     upkeep = UpkeepStore(hot)
     costs = {
         "fire": await _milliseconds(firer.tick),
-        "release": await _milliseconds(lambda: upkeep.release(range(128), 5_000)),
+        "release": await _milliseconds(lambda: upkeep.release(range(128), [0] * 128, 5_000)),
     }
     await hot.close()
     return costs

@@ -16,8 +16,14 @@ import msgspec
 import typer
 
 import rota.errors
+from rota.app import App
 from rota.cli import cli
 from rota.config import Settings
+from rota.server.application import make_server
+from rota.server.given import DEPENDENCIES
+from rota.server.openapi import make_document
+from rota.server.policy import route_table
+from rota.server.routes import all_routes
 
 _MARK = re.compile(r"<!-- generated: (\w+) -->")
 
@@ -30,6 +36,9 @@ SETTINGS = {
     "namespace": "The wall between tenants: a node and a client see only their own.",
     "heartbeat": "Seconds between two signs of life of a node.",
     "missed_heartbeats": "So many heartbeats missed, and a node is dead.",
+    "shard_lease": "Seconds for which a scheduler holds its shards without renewing them.",
+    "shards": "Into how many slices schedulers divide their work. Fixed when the schema is made; "
+    "1: [a single leader](../guide/cluster.md#a-single-leader).",
     "poll": "Seconds after which an idle worker looks for work without having been told to.",
     "concurrency": "Coroutines that a node runs at a time.",
     "processes": "Child processes of a node, for plain functions.",
@@ -43,10 +52,34 @@ SETTINGS = {
     "max_payload_bytes": "The largest payload of a job.",
     "max_payload_depth": "How deeply a payload may be nested.",
     "max_result_bytes": "The largest result of a job.",
+    "log_bytes": "Of what an attempt prints and logs, so much is kept; 0: nothing.",
+    "log_lines_per_second": "Lines a second that are kept of an attempt, with bursts of twice as many.",
+    "log_days": "Days that what jobs printed and logged is kept.",
+    "metrics_port": "A port of the loopback where this node answers Prometheus; 0: any that is free.",
     "retention_days": "Days that succeeded and cancelled jobs are kept.",
     "ledger_days": "Days that the occurrences of schedules are remembered.",
     "late_after": "Seconds after its moment from which the start of an occurrence is an event.",
     "dead_letter_days": "Days that failed jobs are kept.",
+    "host": "The address the server listens on. Off the loopback it needs TLS, see "
+    "[the server](../guide/server.md#where-it-listens).",
+    "port": "The port the server listens on; 0: any that is free.",
+    "tls_cert": "The server's certificate (PEM), with those between it and the root.",
+    "tls_key": "The private key of that certificate.",
+    "insecure_public": "Listen off the loopback without TLS: a proxy or a mesh sees to it.",
+    "public_url": "How people reach the server, when it isn't by its own address.",
+    "trusted_proxies": "The proxies (addresses or networks, by comma) whose `X-Forwarded-For` and "
+    "`X-Forwarded-Proto` the server believes.",
+    "max_body_bytes": "The largest body of a request, but for bulk submits.",
+    "max_connections": "Connections that the server has at a time.",
+    "request_timeout": "Seconds for the whole of a request to arrive, and for a piece of an answer "
+    "to be taken.",
+    "session_hours": "Hours after which a person has to log in again.",
+    "link_minutes": "Minutes that the link of `rota login` is good for.",
+    "audit_days": "Days that the audit log goes back.",
+    "oidc_issuer": "The OpenID Connect provider people log in with, "
+    "see [access](../guide/access.md#openid-connect).",
+    "oidc_client_id": "What the provider knows Rota as.",
+    "oidc_client_secret": "The secret that goes with it.",
     "pool_size": "Connections in a process's pool.",
     "connect_timeout": "Seconds to wait for a connection.",
     "statement_timeout": "Seconds that one of Rota's own statements may take.",
@@ -119,4 +152,21 @@ def _option(parameter: Any) -> str:
     return names if parameter.is_flag else f"{names} {parameter.metavar or parameter.name.upper()}"
 
 
-GENERATORS = {"settings": settings_table, "errors": errors_tree, "cli": cli_reference}
+def http_reference() -> str:
+    """Every route, with the least role it asks for."""
+    server = make_server(App(database_url="postgresql://nowhere/none"))
+    roles = {(route.method.lower(), route.path): route.policy.role for route in route_table(server)}
+    rows = ["| route | what it does | least role |", "| --- | --- | --- |"]
+    document = msgspec.json.decode(make_document(all_routes(), DEPENDENCIES, route_table(server)))
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            role = roles[method, path]
+            needed = role.label if role else "none"
+            rows.append(f"| `{method.upper()} {path}` | {operation['summary']} | {needed} |")
+    return "\n".join(rows)
+
+
+GENERATORS = {
+    "settings": settings_table, "errors": errors_tree, "cli": cli_reference,
+    "http": http_reference,
+}  # fmt: skip

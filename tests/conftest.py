@@ -20,13 +20,17 @@ from rota import App
 from rota.store.database import Database
 from rota.store.embedded import open_embedded
 
+pytest_plugins = ["tests.server_fixtures"]
+
 # A busy machine is no failure, and nothing is written into the working folder.
 hypothesis.settings.register_profile("rota", deadline=None, database=None)
 hypothesis.settings.load_profile("rota")
 
 _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",
-    "task", "effect", "schedule", "occurrence", "gate", "calendar", "event",
+    "task", "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move",
+    "job_log", "webhook", "allowed_host",
+    "api_token", "login_link", "session", "person", "login_failure", "oidc_login", "namespace",
 )  # fmt: skip
 
 
@@ -89,7 +93,10 @@ async def make_app(
     yield make
     for app in apps:
         await app.close()
-    await _execute(database_url, ";".join(f"delete from {schema}.{table}" for table in _TABLES))
+    emptied = [f"delete from {schema}.{table}" for table in _TABLES]
+    emptied.append(f"select {schema}.trim_audit('infinity')")
+    free = f"update {schema}.shard set owner = null, expires_at = null, epoch = 0"
+    await _execute(database_url, ";".join([*emptied, free]))
     spare_schemas.append(schema)
 
 

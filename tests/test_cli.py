@@ -696,6 +696,8 @@ def test_start_runs_a_node_until_it_is_told_to_stop(environ: dict[str, str]) -> 
         assert (entry["level"], entry["logger"]) == ("info", "rota.node")
         assert datetime.fromisoformat(entry["time"]).tzinfo is not None
         [node] = run("nodes", "--json").json
+        assert len(run("shards", "--json").json["shards"]) == 128
+        assert "0-127" in run("shards").out
         assert (node["roles"], node["queues"], node["slots"]) == (["worker"], ["sums"], 4)
         assert (node["capabilities"], node["state"]) == (["gpu"], "live")
         waited = run("jobs", "submit", "add", '{"a": 1, "b": 2}', "--queue", "sums", "--wait")

@@ -3,7 +3,7 @@
 Every ```python and ```sql block of README.md and docs/ is run, one after the other per page, as in
 an interactive session (`await` is allowed) on a private schema, while whatever is due is executed.
 `<!-- no-run: reason -->` before a block says why one isn't. Files of examples/ that a page includes
-are run by tests of their own.
+are run by tests of their own. Blocks with curl are run against a live server.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
@@ -35,6 +35,8 @@ import typer
 import rota.testing
 from rota import App, Settings
 from rota.cli import cli
+from rota.node import Node
+from rota.server.serving import Server
 from rota.store.queries import in_schema
 
 ROOT = Path(__file__).parent.parent
@@ -109,7 +111,9 @@ async def test_what_a_page_shows_runs(page: Path, database_url: str) -> None:
                 if isinstance(latest := names.get("app"), App) and latest is not app:
                     await opened.aclose()  # of the app before
                     app = latest
-                    await opened.enter_async_context(executing(app))
+                    # A page about testing takes the app into sandboxes of its own, and runs what is due.
+                    by_itself = "isolated(" in page.read_text("utf-8")
+                    await opened.enter_async_context(executing(app, by_itself))
 
 
 def statements_of(page: Path, block: Block) -> Iterator[CodeType]:
@@ -136,10 +140,12 @@ async def run_sql(block: Block, app: App, database_url: str) -> None:
 
 
 @contextlib.asynccontextmanager
-async def executing(app: App) -> AsyncIterator[None]:
+async def executing(app: App, by_itself: bool) -> AsyncIterator[None]:
     """The app on a private schema, where what is due is run at once."""
     async with rota.testing.isolated(app) as sandbox:
         enough = asyncio.Event()
+        if by_itself:
+            enough.set()
         running = asyncio.create_task(keep_running(sandbox, enough))
         try:
             yield
@@ -184,6 +190,58 @@ def test_the_commands_that_a_page_shows_exist(page: Path) -> None:
             pass  # --help, --version
         except Exception as error:  # noqa: BLE001 - whatever it is, the page is wrong
             pytest.fail(f"{name_of(page)}: `{command}`: {error!r}")
+
+
+# -- curl
+
+
+def curl_script_of(page: Path) -> str:
+    """The page's blocks that show curl, as one shell script. In a console, `$ ` is the prompt."""
+    lines: list[str] = []
+    for block in blocks_of(page, "bash", "console", "sh"):
+        if "curl" not in block.text:
+            continue
+        if block.language != "console":
+            lines += block.text.split("\n")
+            continue
+        goes_on = False
+        for line in block.text.split("\n"):
+            if line.startswith("$ ") or goes_on:
+                lines.append(line.removeprefix("$ "))
+                goes_on = line.endswith("\\")
+    return "\n".join(lines)
+
+
+_STRICT = """set -euo pipefail
+curl() { echo "+ curl $*" >&2; command curl --fail-with-body --silent --show-error "$@"; echo; }
+"""
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "curl" in page.read_text("utf-8")], ids=name_of
+)
+async def test_the_curl_of_a_page_works(page: Path, make_app: Callable[..., App]) -> None:
+    app = make_app(port=0)
+
+    @app.task(name="email_send")
+    async def email_send(**payload: Any) -> str:
+        return "sent"
+
+    server = Server(app)
+    node = Node(app, ["scheduler", "worker", "server"], server=server)
+    async with node.running():
+        script = curl_script_of(page).replace("http://127.0.0.1:8400", server.url)
+        settings = app.settings
+        shell = await asyncio.create_subprocess_exec(
+            "bash", "-c", _STRICT + script,
+            env={**os.environ, "ROTA_DATABASE_URL": settings.database_url or "",
+                 "ROTA_SCHEMA": settings.schema,
+                 "PATH": f"{ROTA.parent}:{os.environ['PATH']}"},
+            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT,
+        )  # fmt: skip
+        told, _ = await shell.communicate()
+    assert shell.returncode == 0, f"{name_of(page)}:\n{told.decode()}"
+    assert b"+ curl" in told
 
 
 # -- what is made from the code

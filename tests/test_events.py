@@ -12,6 +12,7 @@ from rota import App, ConfigError
 from rota.core.durations import Usual
 from rota.node import Node
 from rota.services.janitor import Janitor
+from rota.services.turns import AllShards
 from rota.store.work import UpkeepStore
 from tests.cluster import eventually
 
@@ -64,7 +65,7 @@ async def test_a_deadline_that_passes_before_the_start_is_noticed_by_the_schedul
         pass  # its tasks are known now, and nobody works
     handle = await app.submit("with_deadline")
     database = await app.open_database(hot=True)
-    janitor = Janitor(UpkeepStore(database), app.settings)
+    janitor = Janitor(UpkeepStore(database), app.settings, AllShards(128))
 
     async def noticed() -> Any:
         await janitor.tick()

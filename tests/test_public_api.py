@@ -16,8 +16,8 @@ PUBLIC = [
     "JobHandle", "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp",
     "Node", "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceUnknown",
     "PayloadTooLarge", "QueueStatus", "Retry", "RetryAfter", "RotaError", "ScheduleSpec",
-    "ScheduleStatus", "SchemaMismatch", "Settings", "StoreUnavailable", "SubmitError",
-    "SyncContext", "Task", "UnknownTask", "__version__",
+    "ScheduleStatus", "SchemaMismatch", "Settings", "ShardStatus", "StoreUnavailable",
+    "SubmitError", "SyncContext", "Takeover", "Task", "UnknownTask", "__version__",
 ]  # fmt: skip
 
 ERRORS = [

@@ -27,7 +27,16 @@ from rota.errors import (
 )
 from rota.handle import JobFailed, JobHandle
 from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus
-from rota.model import Attempt, Failure, Job, NodeStatus, QueueStatus, Retry
+from rota.model import (
+    Attempt,
+    Failure,
+    Job,
+    NodeStatus,
+    QueueStatus,
+    Retry,
+    ShardStatus,
+    Takeover,
+)
 from rota.store.events import Event
 from rota.task import Task
 
@@ -75,9 +84,11 @@ __all__ = [
     "ScheduleStatus",
     "SchemaMismatch",
     "Settings",
+    "ShardStatus",
     "StoreUnavailable",
     "SubmitError",
     "SyncContext",
+    "Takeover",
     "Task",
     "UnknownTask",
     "__version__",

@@ -7,6 +7,7 @@ from typing import Any, Concatenate, Protocol, TypeVar, overload
 
 import msgspec
 
+from rota import tracing
 from rota.config import Settings
 from rota.context import Context, SyncContext
 from rota.control import Events, Jobs, Nodes, Queues
@@ -22,6 +23,7 @@ from rota.schedules import Change, Schedules, make_spec
 from rota.store.callers import submit_through, submit_through_sync
 from rota.store.rows import Bulk, NewJob, Submitted
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
+from rota.webhooks import Webhooks
 
 T = TypeVar("T")
 AnyContext = TypeVar("AnyContext", Context, SyncContext)
@@ -58,6 +60,7 @@ class App(Door):
         self.nodes = Nodes(self)
         self.schedules = Schedules(self)
         self.events = Events(self)
+        self.webhooks = Webhooks(self)
 
     # -- tasks
 
@@ -228,6 +231,10 @@ class App(Door):
         return self._submit_one_sync(self._new_job(task, options, payload), options)
 
     async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle:
+        with tracing.submitting(job):
+            return await self._store_one(job, options)
+
+    async def _store_one(self, job: NewJob, options: SubmitOptions) -> JobHandle:
         if options.connection is not None:
             answers = await submit_through(options.connection, [job], self.settings.schema)
         else:
@@ -235,10 +242,11 @@ class App(Door):
         return self._handles([job], answers)[0]
 
     def _submit_one_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle:
-        if options.connection is not None:
+        with tracing.submitting(job):
+            if options.connection is None:
+                return portal.call(self._store_one(job, options))
             answers = submit_through_sync(options.connection, [job], self.settings.schema)
             return self._handles([job], answers)[0]
-        return portal.call(self._submit_one(job, options))
 
     async def _submit_calls(
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
@@ -248,15 +256,18 @@ class App(Door):
         encode, limits = task.arguments.encode, self.limits
         payloads = [encode(*_as_call(call), limits) for call in calls]
         template = self._new_job(task, options, b"{}")
-        bulk = Bulk(template, new_ids(len(payloads)), payloads)
         if not payloads:
             return []
+        with tracing.submitting(template, len(payloads)):
+            return await self._store_many(Bulk(template, new_ids(len(payloads)), payloads), options)
+
+    async def _store_many(self, bulk: Bulk, options: SubmitOptions) -> list[JobHandle]:
         if options.connection is not None:
             jobs = bulk.jobs()
             answers = await submit_through(options.connection, jobs, self.settings.schema)
             return self._handles(jobs, answers)
         store = (await self._open()).store
-        if len(payloads) >= _COPY_FROM:
+        if len(bulk.ids) >= _COPY_FROM:
             await store.copy_jobs(bulk)
             return [JobHandle(self, id) for id in bulk.ids]
         jobs = bulk.jobs()

@@ -15,6 +15,7 @@ Exit code 0 is success. 75 (EX_TEMPFAIL) asks for another try in a minute, as of
 from __future__ import annotations
 
 import asyncio
+import codecs
 import contextlib
 import os
 import shutil
@@ -23,6 +24,7 @@ import time
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, cast
 
+from rota import capture
 from rota.app import App
 from rota.errors import ConfigError, Fatal, JobError
 from rota.model import Retry
@@ -202,20 +204,28 @@ def _shown(program: list[str], length: int = 200) -> str:
 
 
 class _Output:
-    """The beginning and the end of a stream."""
+    """The beginning and the end of a stream; and all of it, within limits, for the job's log."""
 
-    def __init__(self) -> None:
+    def __init__(self, name: str, source: capture.Source | None) -> None:
+        self._name = name
+        self._source = source
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self._head = bytearray()
         self._tail = bytearray()
         self._dropped = 0
 
-    def add(self, data: bytes) -> None:
+    def add(self, data: bytes, *, final: bool = False) -> None:
+        if self._source is not None and (text := self._decoder.decode(data, final)):
+            self._source.said(self._name, text)
         half = OUTPUT_LIMIT // 2
         room = half - len(self._head)
         self._head += data[:room]
         self._tail += data[room:]
         if len(self._tail) > 2 * half:  # not at every byte: cutting copies
             self._cut(half)
+
+    def end(self) -> None:
+        self.add(b"", final=True)
 
     def _cut(self, size: int) -> None:
         over = len(self._tail) - size
@@ -240,7 +250,8 @@ class _Watch(asyncio.SubprocessProtocol):
     """One running program, and all that it leaves behind."""
 
     def __init__(self) -> None:
-        self.stdout, self.stderr = _Output(), _Output()
+        source = capture.current.get()
+        self.stdout, self.stderr = _Output("stdout", source), _Output("stderr", source)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._transport: asyncio.SubprocessTransport | None = None
 
@@ -252,6 +263,8 @@ class _Watch(asyncio.SubprocessProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """It was reaped, and nobody holds its output."""
+        self.stdout.end()
+        self.stderr.end()
         self._process.close()
         if not self.ended.done():
             self.ended.set_result(None)

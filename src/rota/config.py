@@ -43,6 +43,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # A node is dead when it has not been heard of for `heartbeat * missed_heartbeats` seconds.
     heartbeat: float = 5.0
     missed_heartbeats: int = 3
+    # For how long a scheduler holds its share of the shards without renewing it.
+    shard_lease: float = 3.0
+    shards: int = 128  # fixed when the schema is made; 1: a single leader
     # How long an idle worker waits before it looks without having been told to.
     poll: float = 5.0
 
@@ -61,9 +64,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_payload_depth: int = 64
     max_result_bytes: int = 1_000_000
 
+    # What is kept of what an attempt prints and logs; log_bytes 0: nothing.
+    log_bytes: int = 1_000_000
+    log_lines_per_second: float = 1000.0
+
+    metrics_port: int | None = None  # on the loopback, for Prometheus; 0: any that is free
+
     retention_days: int = 7
+    log_days: int = 7  # how long what jobs printed and logged is kept
     ledger_days: int = 90  # how long the occurrences of schedules are remembered
     dead_letter_days: int = 90
+
+    # The server. Off the loopback only with TLS, or with the word that something else sees to it.
+    host: str = "127.0.0.1"
+    port: int = 8400
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    insecure_public: bool = False
+    public_url: str | None = None  # how people reach it, when a proxy stands in between
+    trusted_proxies: str = ""  # whose X-Forwarded-For and -Proto are believed
+    max_body_bytes: int = 2_000_000
+    max_connections: int = 1_000
+    request_timeout: float = 30.0  # for the whole of a request to arrive, or a piece of an answer
+    session_hours: float = 12.0
+    link_minutes: float = 10.0  # how long the one-time link of `rota login` is good for
+    audit_days: int = 365
+    oidc_issuer: str | None = None
+    oidc_client_id: str | None = None
+    oidc_client_secret: str | None = None
 
     pool_size: int = 4
     connect_timeout: float = 10.0
@@ -77,19 +105,34 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"schema {self.schema!r} is not usable: lower-case letters, digits and '_', "
                 "at most 40 characters"
             )
-        for field in ("heartbeat", "poll", "connect_timeout", "statement_timeout"):
-            if not getattr(self, field) > 0:
-                raise ConfigError(f"{field} must be above 0 seconds, not {getattr(self, field)!r}")
-        for field in ("grace", "kill_grace"):
-            if getattr(self, field) < 0:
-                raise ConfigError(f"{field} must be 0 seconds or more")
-        for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",
-                      "max_payload_bytes", "max_payload_depth", "max_result_bytes",
-                      "retention_days", "ledger_days", "dead_letter_days"):  # fmt: skip
-            if getattr(self, field) < 1:
-                raise ConfigError(f"{field} must be at least 1, not {getattr(self, field)!r}")
+        self._check_numbers()
+        if not 1 <= self.shards <= 1024:
+            raise ConfigError(f"shards must be from 1 to 1024, not {self.shards!r}")
+        self._check_server()
         if self.pool_size < 2:
             raise ConfigError("pool_size must be at least 2: one to claim, one to finish")
+
+    def _check_numbers(self) -> None:
+        for field in ("heartbeat", "shard_lease", "poll", "connect_timeout", "statement_timeout",
+                      "request_timeout", "session_hours", "link_minutes",
+                      "log_lines_per_second"):  # fmt: skip
+            if not getattr(self, field) > 0:
+                raise ConfigError(f"{field} must be above 0, not {getattr(self, field)!r}")
+        for field in ("grace", "kill_grace", "log_bytes"):
+            if getattr(self, field) < 0:
+                raise ConfigError(f"{field} must be 0 or more")
+        for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",
+                      "max_payload_bytes", "max_payload_depth", "max_result_bytes",
+                      "retention_days", "log_days", "ledger_days", "dead_letter_days",
+                      "max_body_bytes", "max_connections", "audit_days"):  # fmt: skip
+            if getattr(self, field) < 1:
+                raise ConfigError(f"{field} must be at least 1, not {getattr(self, field)!r}")
+
+    def _check_server(self) -> None:
+        if not 0 <= self.port <= 65_535:
+            raise ConfigError(f"port must be from 0 (any that is free) to 65535, not {self.port!r}")
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ConfigError("tls_cert and tls_key go together: give both, or none")
 
     @property
     def lease_seconds(self) -> float:

@@ -9,6 +9,8 @@ from uuid import UUID
 
 import msgspec
 
+from rota.capture.lines import storable
+
 T = TypeVar("T")
 
 
@@ -225,4 +227,5 @@ class OnceAnswer(msgspec.Struct):
 
 
 def encode_progress(done: float, total: float | None, message: str) -> bytes:
-    return msgspec.json.encode({"done": done, "total": total, "message": str(message)[:500]})
+    shown = storable(str(message)[:500])
+    return msgspec.json.encode({"done": done, "total": total, "message": shown})

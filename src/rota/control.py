@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
@@ -10,8 +10,10 @@ from uuid import UUID
 from rota.config import check_name
 from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, NotFound
-from rota.model import Job, NodeStatus, QueueStatus, State
+from rota.job_logs import read_logs
+from rota.model import Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
 from rota.store.events import Event, EventStore
+from rota.store.logs import LogLine
 
 if TYPE_CHECKING:
     from rota.app import App
@@ -125,6 +127,18 @@ class Jobs:
         store = await self._app.store()
         return await store.discard_jobs(self._namespace, [_as_id(id) for id in ids])
 
+    def logs(
+        self, id: UUID | str, *, attempt: int | None = None, follow: bool = False
+    ) -> AsyncIterator[LogLine]:
+        """What the job printed and logged, line by line.
+
+        Args:
+            id: of the job.
+            attempt: only of this try, from 1.
+            follow: go on until the job has ended, giving out lines as they come.
+        """
+        return read_logs(self._app.store, self._namespace, _as_id(id), attempt, follow)
+
     async def explain(self, id: UUID | str) -> Explanation:
         """Why the job isn't running now, or what it does."""
         facts = await (await self._app.store()).explain_job(self._namespace, _as_id(id))
@@ -165,6 +179,14 @@ class Nodes:
         store = await self._app.store()
         return await store.list_nodes(self._app.settings.namespace, ended=ended)
 
+    async def shards(self) -> Sequence[ShardStatus]:
+        """Which scheduler looks after which shard."""
+        return await (await self._app.store()).shard_map()
+
+    async def takeovers(self, within: float = 86_400) -> Sequence[Takeover]:
+        """Who took shards from whom in the last seconds, newest first. They are kept for a week."""
+        return await (await self._app.store()).recent_takeovers(within)
+
 
 class Events:
     """`app.events`: what people should hear of."""
@@ -175,6 +197,7 @@ class Events:
     async def list(
         self, *, kind: str | None = None, since: datetime | None = None, limit: int = 100
     ) -> list[Event]:
-        """The newest first. Kinds: ``slow``, ``late``, ``deadline_missed``."""
+        """The newest first. Kinds: ``failed``, ``dead_lettered``, ``slow``, ``late``,
+        ``deadline_missed``, ``missed``, ``overran``, ``node_dead``."""
         store = EventStore((await self._app.store()).database)
         return await store.list(self._app.settings.namespace, kind, since, limit)

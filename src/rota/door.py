@@ -11,7 +11,7 @@ from typing import Self
 
 from rota.config import Settings
 from rota.portal import portal
-from rota.store.database import Database
+from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.migrate import check_schema, migrate
 from rota.store.postgres import JobStore
@@ -60,7 +60,7 @@ class Door:
         try:
             async with database.connection() as connection:
                 if not self.settings.database_url:
-                    await migrate(connection, self.settings.schema)
+                    await self._migrate_on(connection)
                 await check_schema(connection, self.settings.schema)
         except BaseException:
             await database.close()
@@ -80,13 +80,17 @@ class Door:
     async def store(self) -> JobStore:
         return (await self._open()).store
 
+    async def submitter(self) -> Submitter:
+        """For jobs that are made already: those that come at the same time are committed together."""
+        return (await self._open()).submitter
+
     async def migrate(self, *, include_post: bool = False) -> list[str]:
         """Bring the database's schema up to this code; the files that were applied."""
         database = Database(await self.database_url(), self.settings)
         await database.open()
         try:
             async with database.connection() as connection:
-                done = await migrate(connection, self.settings.schema, include_post=include_post)
+                done = await self._migrate_on(connection, include_post=include_post)
                 # Plain SQL is held to the same limit as Python.
                 await connection.execute(
                     f"update {self.settings.schema}.setting set value = $1"  # noqa: S608
@@ -96,6 +100,12 @@ class Door:
                 return done
         finally:
             await database.close()
+
+    async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> list[str]:
+        settings = self.settings
+        return await migrate(
+            connection, settings.schema, include_post=include_post, shards=settings.shards
+        )
 
     async def close(self) -> None:
         """Close this event loop's connections and those of synchronous callers, and leave the

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import random
 import struct
@@ -44,3 +45,13 @@ def new_id() -> UUID:
 def unit() -> float:
     """A random number in [0, 1), for jitter."""
     return random.random()
+
+
+def new_secret() -> str:
+    """256 random bits as text that is safe in a URL and in a header."""
+    return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+
+
+def new_prefix() -> str:
+    """A short public name that nobody else will draw: eight letters and digits."""
+    return base64.b32encode(os.urandom(5)).decode().lower()

@@ -199,6 +199,30 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     slots: int
     running: int
+    load: float | None = None  # running / slots; None without slots
+    wants: int | None = None  # the free slots of a worker that waits to be told of new work
+    shards: int | None = None  # how many a scheduler owns; None: it isn't one
+
+
+class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A slice of the future and of the schedules, and the scheduler that looks after it."""
+
+    shard: int
+    epoch: int  # rises with every takeover
+    owner: UUID | None  # None: nobody holds it now
+    node: str | None  # the owner's name
+
+
+class Takeover(msgspec.Struct, frozen=True, kw_only=True):
+    """Shards that a scheduler took at one moment."""
+
+    at: datetime
+    shards: int
+    owner: UUID
+    node: str | None
+    previous: UUID | None  # None: they had been handed over, or were nobody's yet
+    previous_node: str | None
+    gap: float | None  # for how many seconds they had been nobody's; None: since ever
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -9,28 +9,43 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
-from typing import Literal
+from typing import Literal, Protocol
 from uuid import UUID
 
 import rota
 from rota.app import App
 from rota.config import Settings, check_name
+from rota.coordination import Coordination
+from rota.coordination.postgres import PostgresCoordination, PostgresFence
 from rota.errors import ConfigError
+from rota.metrics import Metrics, MetricsPort, shared_metrics
 from rota.services.firer import Firer
 from rota.services.janitor import Janitor
 from rota.services.keeper import Keeper, NodeProfile
 from rota.services.reaper import Reaper
 from rota.services.releaser import Releaser
+from rota.services.shards import Shards
 from rota.services.ticker import Service, Ticker
 from rota.services.worker import Serves
+from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
+from rota.webhooks import enable_webhooks
 from rota.worker_role import WorkerRole
 
 log = logging.getLogger("rota.node")
 
-Role = Literal["scheduler", "worker"]
-ROLES: tuple[Role, ...] = ("scheduler", "worker")
+Role = Literal["scheduler", "worker", "server"]
+ROLES: tuple[Role, ...] = ("scheduler", "worker")  # unless told otherwise
+_KNOWN_ROLES: tuple[Role, ...] = (*ROLES, "server")
+
+
+class ServerRole(Protocol):
+    """What answers HTTP. Made by whoever makes the node: a node needn't know how."""
+
+    async def start(self) -> None: ...
+
+    async def stop(self) -> None: ...
 
 
 class Node:
@@ -42,6 +57,8 @@ class Node:
         queues: the queues it serves; none named: all. As a mapping, with how many jobs of a queue
             it has at a time: ``{"heavy": 2, "default": None}``.
         capabilities: what its jobs may need (``gpu``).
+        coordination: who shares the shards out among schedulers; PostgreSQL, unless given.
+        server: what its role ``server`` is, `rota.server.serving.Server(app)`.
     """
 
     def __init__(
@@ -50,15 +67,20 @@ class Node:
         roles: Sequence[Role] = ROLES,
         queues: Sequence[str] | Mapping[str, int | None] = (),
         capabilities: Sequence[str] = (),
+        coordination: Coordination | None = None,
+        server: ServerRole | None = None,
     ) -> None:
         self.app = app
-        self.roles = _checked_roles(roles)
+        self.server = server
+        self._coordination = coordination
+        self.roles = _checked_roles(roles, server)
         self._serves = Serves(_checked_queues(queues), capabilities)
         for capability in capabilities:
             check_name("capability", capability)
         self._undo = contextlib.AsyncExitStack()  # what stop() has to do, last begun first
         self._keeper: Keeper | None = None
         self.worker_role: WorkerRole | None = None
+        self.metrics_port: MetricsPort | None = None
         self._stop_requests = 0
         self._stop_requested = asyncio.Event()
         self._stop_at_once = asyncio.Event()
@@ -83,6 +105,7 @@ class Node:
             self._keeper = Keeper(database, self.settings, self)
             self._undo.push_async_callback(self._keeper.stop)
             if "worker" in self.roles:
+                enable_webhooks(self.app)
                 self.worker_role = WorkerRole(self.app, database, self._keeper, self._serves)
                 self._undo.push_async_callback(self.worker_role.stop)
                 await self.worker_role.prepare()
@@ -92,6 +115,10 @@ class Node:
                 self._undo.push_async_callback(self.worker_role.drain, self._stop_at_once)
             if "scheduler" in self.roles:
                 await self._start_scheduler(UpkeepStore(database))
+            await self._start_metrics()
+            if "server" in self.roles and self.server is not None:
+                self._undo.push_async_callback(self.server.stop)
+                await self.server.start()
         except BaseException:
             await self._undo.aclose()
             raise
@@ -99,17 +126,40 @@ class Node:
 
     async def _start_scheduler(self, store: UpkeepStore) -> None:
         await self.app.schedules.declare()
-        shards = list(range(await store.shards()))
+        shards = self._make_shards(store.database, await store.shards())
+        self._undo.push_async_callback(shards.leave)
         services: list[Service] = [
+            shards,
             Firer(ScheduleStore(store.database), shards),
             Releaser(store, shards),
             Reaper(store, self.settings),
-            Janitor(store, self.settings),
+            Janitor(store, self.settings, shards),
         ]
         for service in services:
             ticker = Ticker(service)
             ticker.start()
             self._undo.push_async_callback(ticker.stop)
+
+    async def _start_metrics(self) -> None:
+        """For whoever may ask: the server's /metrics, or a port of their own."""
+        if self.settings.metrics_port is None and "server" not in self.roles:
+            return
+        store = await self.app.store()
+        metrics = shared_metrics[self.app] = Metrics(store.database, self.worker_role)
+        if self.settings.metrics_port is not None:
+            self.metrics_port = MetricsPort(metrics, self.settings.metrics_port)
+            self._undo.push_async_callback(self.metrics_port.stop)
+            await self.metrics_port.start()
+
+    def _make_shards(self, database: Database, count: int) -> Shards:
+        keeper = self._keeper
+        assert keeper is not None
+        coordination, fence = self._coordination, None
+        if coordination is None:
+            coordination = PostgresCoordination(database)
+        else:
+            fence = PostgresFence(database)
+        return Shards(coordination, count, self.settings.shard_lease, lambda: keeper.node_id, fence)
 
     def _profile(self) -> NodeProfile:
         role = self.worker_role
@@ -195,10 +245,15 @@ class Node:
             await self.stop()
 
 
-def _checked_roles(roles: Sequence[Role]) -> tuple[Role, ...]:
+def _checked_roles(roles: Sequence[Role], server: ServerRole | None) -> tuple[Role, ...]:
     for role in roles:
-        if role not in ROLES:
-            raise ConfigError(f"role {role!r} is not one of: {', '.join(ROLES)}")
+        if role not in _KNOWN_ROLES:
+            raise ConfigError(f"role {role!r} is not one of: {', '.join(_KNOWN_ROLES)}")
+    if "server" in roles and server is None:
+        raise ConfigError(
+            "a node with the role server needs one: Node(app, ..., server=Server(app)), "
+            "from rota.server.serving"
+        )
     return tuple(dict.fromkeys(roles))
 
 

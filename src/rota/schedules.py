@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from rota.app import App
 
 Change = Literal["created", "updated", "unchanged"]
+Expectation = Callable[[Any], None]
 
 _MANY = 100_000
 _UNLIMITED = 1_000_000
@@ -58,23 +59,31 @@ class Schedules:
         for spec in self.declared.values():
             await self.put(spec, source="code")
 
-    async def put(self, spec: ScheduleSpec, *, source: str = "api") -> Change:
+    async def put(
+        self, spec: ScheduleSpec, *, source: str = "api", expect: Expectation | None = None
+    ) -> Change:
         """Create it, or change it from now on: what was due before is left to what was said before."""
-        return (await self.put_all([spec], source=source))[0]
+        return (await self.put_all([spec], source=source, expect=expect))[0]
 
     async def put_all(
-        self, specs: Sequence[ScheduleSpec], *, delete: Sequence[str] = (), source: str = "api"
-    ) -> Sequence[Change]:
-        """Create or change many, and delete others: all or none, in one transaction."""
+        self, specs: Sequence[ScheduleSpec], *, delete: Sequence[str] = (), source: str = "api",
+        expect: Expectation | None = None,
+    ) -> Sequence[Change]:  # fmt: skip
+        """Create or change many, and delete others: all or none, in one transaction.
+
+        `expect` is shown each schedule that is there (its row, locked; or None), and may raise.
+        """
         store = await self._store()
         prepared = [
             (spec, await self._compile(store, spec), await self._job_options(store, spec))
             for spec in sorted(specs, key=_by_name)  # one order of locks for everybody
         ]
         changes: dict[str, Change] = {}
-        async with store.database.transaction() as connection:
+        async with store.database.transaction("put_schedules") as connection:
             for spec, recurrence, options in prepared:
-                change = await self._put_on(store, connection, spec, recurrence, options, source)
+                change = await self._put_on(
+                    store, connection, spec, recurrence, options, source, expect
+                )
                 changes[spec.name] = change
             for name in sorted(delete):
                 await store.delete_on(connection, self._namespace, name)
@@ -82,10 +91,12 @@ class Schedules:
 
     async def _put_on(
         self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
-        options: JobOptions, source: str,
+        options: JobOptions, source: str, expect: Expectation | None,
     ) -> Change:  # fmt: skip
         for _ in range(3):  # a racing creation makes the next look an update
             row = await store.lock(connection, self._namespace, spec.name)
+            if expect is not None:
+                expect(row)
             if row is None:
                 if await self._create(store, connection, spec, recurrence, options, source):
                     return "created"
@@ -185,10 +196,12 @@ class Schedules:
         if not await (await self._store()).resume(self._namespace, name):
             raise self._unknown(name)
 
-    async def delete(self, name: str) -> None:
+    async def delete(self, name: str, *, expect: Expectation | None = None) -> None:
         """No more occurrences. Its ledger and its jobs stay until their retention is over."""
-        if not await (await self._store()).delete(self._namespace, name):
-            raise self._unknown(name)
+        async with self._locked(name) as (store, connection, row):
+            if expect is not None:
+                expect(row)
+            await store.delete_on(connection, self._namespace, name)
 
     async def put_calendar(self, calendar: NamedCalendar) -> None:
         """Create or replace a named calendar, for `exclude` and `include`."""
@@ -242,16 +255,23 @@ class Schedules:
 
     async def trigger(self, name: str) -> UUID:
         """Run it once now, beside its rule. The job's id."""
-        async with self._locked(name) as (store, connection, row):
-            now = await self._free_moment(store, row)
-            entry = LedgerEntry(
-                nominal=now, due_at=now, local=now.replace(tzinfo=None), verdict="fire"
-            )
-            job = new_id()
-            headers = occurrence_headers(name, entry, row["previous"])
-            by_hand = Entry(row["id"], now, now, FIRED, "triggered", False, job, headers)
-            await store.fire(connection, [by_hand], [])
+        job = new_id()
+
+        async def attempt(repeated: bool) -> UUID:
+            async with self._locked(name) as (store, connection, row):
+                if not repeated or not await self._was_triggered(store, row, job):
+                    now = await self._free_moment(store, row)
+                    by_hand = _by_hand(row, now, job)
+                    await store.fire(connection, [by_hand], [])
             return job
+
+        return await (await self._app.store()).persistently(attempt)
+
+    async def _was_triggered(self, store: ScheduleStore, row: Any, job: UUID) -> bool:
+        """By an attempt whose answer was lost."""
+        around = timedelta(hours=1)
+        entries = await store.ledger(row["id"], row["now"] - around, row["now"] + around)
+        return any(each["job_id"] == job for each in entries)
 
     async def _free_moment(self, store: ScheduleStore, row: Any) -> datetime:
         """Now, or a few microseconds later: not a moment of the rule's, nor one that is taken."""
@@ -301,7 +321,7 @@ class Schedules:
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[tuple[ScheduleStore, Any, Any]]:
         store = await self._store()
-        async with store.database.transaction() as connection:
+        async with store.database.transaction("schedule_by_hand") as connection:
             row = await store.lock(connection, self._namespace, name)
             if row is None:
                 raise self._unknown(name)
@@ -360,6 +380,12 @@ def _by_name(spec: ScheduleSpec) -> str:
 
 def _next_due(recurrence: Recurrence, after: datetime) -> datetime | None:
     return next((found.due_at for found in recurrence.after(after, 1)), None)
+
+
+def _by_hand(row: Any, now: datetime, job: UUID) -> Entry:
+    entry = LedgerEntry(nominal=now, due_at=now, local=now.replace(tzinfo=None), verdict="fire")
+    headers = occurrence_headers(row["name"], entry, row["previous"])
+    return Entry(row["id"], now, now, FIRED, "triggered", False, job, headers)
 
 
 def _backfilled(row: Any, missing: Sequence[Occurrence]) -> Sequence[Entry]:

@@ -14,8 +14,11 @@ from rota.cli import (
     dead,
     events,
     forecasts,
+    job_logs,
     jobs,
     ledger,
+    login,
+    namespaces,
     nodes,
     preview,
     queues,
@@ -23,7 +26,10 @@ from rota.cli import (
     schedule_create,
     schedule_files,
     schedule_lint,
+    shards,
     submit,
+    tokens,
+    webhooks,
 )
 from rota.cli.faults import FaultGroup
 from rota.cli.schedules import schedules_app
@@ -77,12 +83,18 @@ cli.add_typer(jobs_group, name="jobs")
 submit.add_to(jobs_group)
 jobs.add_to(jobs_group)
 dead.add_to(jobs_group)
+job_logs.add_to(jobs_group)
 cli.add_typer(queues.group, name="queues")
 cli.add_typer(schedules_app, name="schedules")
 for part in (schedule_create, schedule_files, ledger, preview, schedule_lint, forecasts):
     part.add_to(schedules_app)
 nodes.add_to(cli)
+cli.add_typer(tokens.group, name="tokens")
+cli.add_typer(namespaces.group, name="namespaces")
+login.add_to(cli)
+shards.add_to(cli)
 events.add_to(cli)
+cli.add_typer(webhooks.group, name="webhooks")
 
 
 def main() -> Any:

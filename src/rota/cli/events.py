@@ -1,4 +1,4 @@
-"""`rota events`: slow runs, missed deadlines, late occurrences."""
+"""`rota events`: what people should hear of."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.cli.times import relative, rough
 from rota.store.events import Event
+from rota.webhooks.noun import KINDS
+from rota.webhooks.wording import sentence
 
 
 def add_to(group: typer.Typer) -> None:
@@ -20,7 +22,7 @@ def add_to(group: typer.Typer) -> None:
 def list_events(
     session: Session,
     kind: Annotated[
-        str | None, typer.Option(help="Only of this kind: slow, late or deadline_missed.")
+        str | None, typer.Option(help=f"Only of this kind: {', '.join(KINDS)}.")
     ] = None,
     limit: Annotated[int, typer.Option(min=1, max=10_000, help="How many.")] = 50,
 ) -> None:
@@ -54,5 +56,5 @@ def describe(event: Event) -> str:
             return (
                 f"not done {rough(detail['deadline'])} after it was due; it was {detail['state']}"
             )
-        case other:
-            return other
+        case _:
+            return plain(sentence({"kind": event.kind, "task": event.task, "detail": detail}))

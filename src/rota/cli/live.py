@@ -21,12 +21,13 @@ from rich.text import Text
 
 import rota
 from rota.app import App
+from rota.cli.login import make_link
 from rota.cli.output import STYLES, Screen, first_line, plain
 from rota.cli.times import duration
 from rota.config import Settings, default_data_dir
 from rota.core.lifecycle import End, TryAgain, Verdict
 from rota.model import Outcome, OutcomeKind, State
-from rota.node import Node
+from rota.node import ROLES, Node
 from rota.runners.base import Work
 from rota.task import Task
 
@@ -40,7 +41,10 @@ class DevNode(Node):
     """A node that migrates its database, and tells the terminal what happens."""
 
     def __init__(self, app: App, teller: Teller) -> None:
-        super().__init__(app)
+        from rota.server.serving import Server  # here: other commands start without it
+
+        self._http = Server(app, any_port=True)
+        super().__init__(app, (*ROLES, "server"), server=self._http)
         self._teller = teller
 
     async def start(self) -> None:
@@ -48,8 +52,9 @@ class DevNode(Node):
         await super().start()
         assert self.worker_role is not None
         self.worker_role.outcomes.observers.append(self._teller.ended)
+        link = await make_link(self.app, self._http.url)
         if not self._stop_requested.is_set():
-            self._teller.up()
+            self._teller.up(self._http.url, link)
 
     def request_stop(self) -> None:
         self._teller.stopping(self.count_running(), again=self._stop_requested.is_set())
@@ -75,7 +80,8 @@ class Teller:
         if not self._app.settings.database_url:
             self._screen.note("Starting the embedded PostgreSQL ...")
 
-    def up(self) -> None:
+    def up(self, url: str = "", link: str = "") -> None:
+        """`link` logs a browser in: once, and soon."""
         where = describe_database(self._app.settings)
         tasks = list(self._app.tasks.values())
         if self._screen.as_json:
@@ -84,12 +90,16 @@ class Teller:
                  "guarantee": task.options_.guarantee.label} for task in tasks
             ]  # fmt: skip
             self._screen.json_line(
-                {"event": "up", "app": self._reference, "database": where, "tasks": listed}
-            )
+                {"event": "up", "app": self._reference, "database": where, "tasks": listed,
+                 "server": url, "login": link}
+            )  # fmt: skip
         else:
             self._screen.show(
                 banner(self._reference, where, tasks, how_to_call(self._app.settings))
             )
+            if link:
+                # By itself and never folded: it is there to be clicked.
+                self._screen.say(f"open   {link}")
             self._screen.say("")
 
     def stopping(self, running: int, *, again: bool) -> None:

@@ -1,36 +1,98 @@
-"""Logging for `rota start`: one line per record on standard error, as text or as JSON."""
+"""Logging for `rota start`: one line per record on standard error, for people or as JSON.
+
+Each record says on which node it was written, and in which attempt of which job if a handler wrote it.
+Secrets are taken out of the finished line. What handlers print is not ours to change: it goes to
+standard output as it is.
+"""
 
 from __future__ import annotations
 
 import logging
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Literal
+from uuid import UUID
 
 import msgspec
 
-LogFormat = Literal["text", "json"]
+from rota.capture import current
+from rota.config import Settings
+from rota.redaction import Redactor, secrets_of
+from rota.runners.base import Work
+
+LogFormat = Literal["pretty", "json", "text"]  # text: what pretty was called before
 LogLevel = Literal["debug", "info", "warning", "error"]
+
+_COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
+
+
+class Surroundings:
+    """What all records of this process have in common, as far as it is known."""
+
+    def __init__(self) -> None:
+        self.node: Callable[[], UUID | None] = lambda: None
+        self.redactor = Redactor()
+
+    def fields(self) -> dict[str, str | int]:
+        """Of the record that is being written now."""
+        found: dict[str, str | int] = {}
+        if (node := self.node()) is not None:
+            found["node"] = str(node)
+        if isinstance(work := current.get(), Work):
+            found.update(job=str(work.id), attempt=work.attempt, task=work.task)
+        return found
 
 
 class JsonFormatter(logging.Formatter):
+    def __init__(self, surroundings: Surroundings) -> None:
+        super().__init__()
+        self._surroundings = surroundings
+
     def format(self, record: logging.LogRecord) -> str:
-        entry: dict[str, str] = {
+        clean = self._surroundings.redactor.clean
+        entry: dict[str, str | int] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": clean(record.getMessage()),
+            **self._surroundings.fields(),
         }
         if record.exc_info:
-            entry["exception"] = self.formatException(record.exc_info)
+            entry["exception"] = clean(self.formatException(record.exc_info))
         return msgspec.json.encode(entry).decode()
 
 
-def configure(level: LogLevel, form: LogFormat) -> None:
+class PrettyFormatter(logging.Formatter):
+    def __init__(self, surroundings: Surroundings, coloured: bool) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        self._surroundings = surroundings
+        self._coloured = coloured
+
+    def format(self, record: logging.LogRecord) -> str:
+        line = self._surroundings.redactor.clean(super().format(record))
+        fields = self._surroundings.fields()
+        fields.pop("node", None)  # the same in every line: for people it is in the way
+        if fields:
+            first, newline, rest = line.partition("\n")
+            told = " ".join(f"{name}={value}" for name, value in fields.items())
+            line = f"{first} [{told}]{newline}{rest}"
+        colour = _COLOURS.get(record.levelname) if self._coloured else None
+        return f"\033[{colour}m{line}\033[0m" if colour else line
+
+
+def configure(level: LogLevel, form: LogFormat) -> Surroundings:
+    surroundings = Surroundings()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        JsonFormatter()
+        JsonFormatter(surroundings)
         if form == "json"
-        else logging.Formatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
+        else PrettyFormatter(surroundings, coloured=sys.stderr.isatty())
     )
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    return surroundings
+
+
+def learn(surroundings: Surroundings, settings: Settings) -> None:
+    """The secrets that must not appear."""
+    surroundings.redactor.learn(secrets_of(settings))

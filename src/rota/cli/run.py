@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Annotated, cast
@@ -15,15 +16,25 @@ from rota.cli.loading import find_reference
 from rota.cli.output import Screen
 from rota.cli.session import Session, command
 from rota.commands import enable_commands
-from rota.node import ROLES, Node, Role
+from rota.entropy import unit
+from rota.errors import StoreUnavailable
+from rota.node import ROLES, Node, Role, ServerRole
 from rota.store.database import Database
 from rota.store.migrate import check_schema, pending_migrations
 
 log = logging.getLogger("rota.node")
 
+_LONGEST_WAIT = 10.0  # seconds between two attempts to start while the database is away
+
 AllowCommands = Annotated[
     bool,
     typer.Option("--allow-commands", help="Run programs, too: the jobs of the task rota.command."),
+]
+Host = Annotated[
+    str | None, typer.Option(metavar="ADDRESS", help="Where the server listens, for ROTA_HOST.")
+]
+Port = Annotated[
+    int | None, typer.Option(min=0, max=65_535, help="The server's port, for ROTA_PORT.")
 ]
 
 
@@ -43,10 +54,13 @@ def dev(
         ),
     ] = None,
     allow_commands: AllowCommands = False,
+    port: Port = None,
 ) -> None:
-    """Run everything in this terminal: the database, the scheduler and a worker."""
+    """Run everything in this terminal: the database, the scheduler, a worker and the server."""
     reference = reference or find_reference()
     app = session.load(reference)
+    if port is not None:
+        app.settings = app.settings.replace(port=port)
     _allow_commands(app, allow_commands)
     teller = Teller(session.screen, reference, app)
     teller.starting()
@@ -65,6 +79,21 @@ async def _dev(app: App, teller: Teller) -> None:
 
 
 class _LoggedNode(Node):
+    """A node under the eyes of a supervisor rather than a person: it says what it does, and waits."""
+
+    async def start(self) -> None:
+        """Waits for a database that is away, as it would if that happened later."""
+        failures = 0
+        while True:
+            try:
+                await super().start()
+                return
+            except StoreUnavailable as error:
+                failures += 1
+                pause = min(0.5 * 2.0 ** min(failures - 1, 8), _LONGEST_WAIT) * (0.5 + unit())
+                log.warning("can't start yet, trying again in %.1f s: %s", pause, error)
+            await asyncio.sleep(pause)
+
     def request_stop(self) -> None:
         log.info("asked to stop; %d jobs are running", self.count_running())
         super().request_stop()
@@ -75,7 +104,10 @@ def start(
     reference: Annotated[str, typer.Argument(metavar="MODULE:APP")],
     role: Annotated[
         list[str] | None,
-        typer.Option(metavar="ROLE", help="scheduler or worker. Repeatable; all by default."),
+        typer.Option(
+            metavar="ROLE",
+            help="scheduler, worker or server. Repeatable; scheduler and worker by default.",
+        ),
     ] = None,
     queue: Annotated[
         list[str] | None,
@@ -93,20 +125,31 @@ def start(
         int | None, typer.Option(min=1, help="Child processes for plain functions.")
     ] = None,
     allow_commands: AllowCommands = False,
+    host: Host = None,
+    port: Port = None,
+    insecure_public: Annotated[
+        bool,
+        typer.Option(
+            "--insecure-public",
+            help="Serve off the loopback without TLS: something in front of it sees to that.",
+        ),
+    ] = False,
     log_level: Annotated[logs.LogLevel, typer.Option()] = "info",
-    log_format: Annotated[logs.LogFormat, typer.Option()] = "text",
+    log_format: Annotated[logs.LogFormat, typer.Option()] = "pretty",
 ) -> None:
     """Run a node until SIGTERM or Ctrl-C."""
-    logs.configure(log_level, "json" if session.screen.as_json else log_format)
+    surroundings = logs.configure(log_level, "json" if session.screen.as_json else log_format)
     app = session.load(reference)
-    limits = {"concurrency": concurrency, "processes": processes}
+    logs.learn(surroundings, app.settings)
+    limits = {"concurrency": concurrency, "processes": processes, "host": host, "port": port,
+              "insecure_public": insecure_public or None}  # fmt: skip
     app.settings = app.settings.replace(
         **{name: value for name, value in limits.items() if value is not None}
     )
     _allow_commands(app, allow_commands)
     queues = dict(_parse_queue(text) for text in queue or [])
     roles = cast("list[Role]", role) if role else ROLES
-    session.run(_start(app, roles, queues, capability or []))
+    session.run(_start(app, roles, queues, capability or [], surroundings))
 
 
 def _parse_queue(text: str) -> tuple[str, int | None]:
@@ -117,9 +160,19 @@ def _parse_queue(text: str) -> tuple[str, int | None]:
 
 
 async def _start(
-    app: App, roles: Sequence[Role], queues: dict[str, int | None], capabilities: list[str]
-) -> None:
-    await _LoggedNode(app, roles, queues, capabilities).run()
+    app: App, roles: Sequence[Role], queues: dict[str, int | None], capabilities: list[str],
+    surroundings: logs.Surroundings,
+) -> None:  # fmt: skip
+    server = _make_server(app) if "server" in roles else None
+    node = _LoggedNode(app, roles, queues, capabilities, server=server)
+    surroundings.node = lambda: node.id
+    await node.run()
+
+
+def _make_server(app: App) -> ServerRole:
+    from rota.server.serving import Server  # here, so that the other commands start without it
+
+    return Server(app)
 
 
 def migrate(
@@ -131,8 +184,20 @@ def migrate(
     check: Annotated[
         bool, typer.Option("--check", help="Change nothing; exit 1 if something is to be done.")
     ] = False,
+    shards: Annotated[
+        int | None,
+        typer.Option(
+            "--shards",
+            min=1,
+            max=1024,
+            help="Into how many slices schedulers divide their work; 1: a single leader. "
+            "Only for a new schema. [default: 128]",
+        ),
+    ] = None,
 ) -> None:
     """Bring the database's schema up to this release."""
+    if shards is not None:
+        session.app.settings = session.app.settings.replace(shards=shards)
     if check:
         _tell_pending(session.screen, session.run(_pending(session.app, post)))
         return

@@ -6,6 +6,7 @@ import time
 from collections import OrderedDict
 from collections.abc import Iterable
 
+from rota import tracing
 from rota.runners.base import Work
 from rota.runners.frames import Run
 from rota.runners.pace import AHEAD_SECONDS, AHEAD_WORKS, Pace
@@ -79,6 +80,10 @@ def _may_give_ahead(child: ChildProcess) -> bool:
 
 def _board(child: ChildProcess, work: Work, estimate: float) -> Run:
     flight = child.board(work, estimate)
+    headers = work.headers
+    if tracing.active:
+        tracing.begin(work)
+        headers = tracing.headers_for_child(work)
     return Run(
         flight.seq,
         work.id.bytes,
@@ -90,5 +95,5 @@ def _board(child: ChildProcess, work: Work, estimate: float) -> Run:
         work.guarantee,
         work.due_at,
         work.key,
-        work.headers,
+        headers,
     )

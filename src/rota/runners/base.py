@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
 import msgspec
 
+from rota.capture import Line, Recorder
 from rota.model import Guarantee, Outcome
 
 StopReason: TypeAlias = Literal["timeout", "cancel", "shutdown", "lease"]
+
+
+class LogBook(Protocol):
+    """Where what handlers say is kept. May be called from any thread."""
+
+    def open(self, work: Work) -> Recorder: ...
+
+    def take(self, work: Work, lines: Sequence[Line]) -> None:
+        """Lines that another process has recorded."""
+        ...
 
 
 class Work:
@@ -19,6 +30,7 @@ class Work:
 
     __slots__ = (
         "attempt",
+        "book",
         "crashes",
         "due_at",
         "guarantee",
@@ -26,11 +38,14 @@ class Work:
         "headers",
         "id",
         "key",
+        "lane",
         "max_attempts",
         "payload",
         "place",
         "queue",
+        "recorder",
         "schedule",
+        "span",
         "started",
         "stopping",
         "task",
@@ -72,6 +87,17 @@ class Work:
         self.handle: Any = None  # the runner's own (an asyncio.Task, a child process)
         self.place: Any = None  # the worker's own: where it runs or waits
         self.queue: str | None = None  # the worker's own: the queue whose limit it counts against
+        self.lane = ""  # where it was claimed from
+        self.span: Any = None  # of its run, when it is traced
+        self.book: LogBook | None = None  # where its log is kept; None: nowhere
+        self.recorder: Recorder | None = None  # of what it says; None: nothing so far
+
+    def said(self, stream: str, text: str) -> None:
+        """Its handler printed or logged something."""
+        if self.recorder is not None:
+            self.recorder.write(stream, text)
+        elif self.book is not None:
+            self.book.open(self).write(stream, text)
 
     def decoded_headers(self) -> Mapping[str, Any]:
         return msgspec.json.decode(self.headers) if self.headers else {}

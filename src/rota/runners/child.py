@@ -29,21 +29,24 @@ import importlib
 import io
 import itertools
 import os
+import select
 import signal
 import socket
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
 import msgspec
 
-from rota import errors
+from rota import capture, errors, tracing
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
 from rota.runners.child_context import ChildContext
+from rota.runners.child_voice import Voice
 from rota.runners.failures import failure_outcome
 from rota.runners.frames import (
     FRAME_SLACK,
@@ -99,6 +102,7 @@ class Child:
         self._stop_asked = 0
         self._stop_raised = 0
         self._sending = False
+        self._voice = Voice(self)
 
     # The main thread
 
@@ -116,13 +120,14 @@ class Child:
         sys.path[:] = setup.sys_path
         self._max_result_bytes = setup.max_result_bytes
         self._frame_limit = setup.frame_limit
+        self._voice.limits = setup.log_limits
         try:
             self._tasks = setup.reference.load().tasks
         except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
             failure = failure_outcome(error).failure
-            self._send(ImportFailed(failure.traceback if failure else ""))
+            self.send(ImportFailed(failure.traceback if failure else ""))
             return False
-        self._send(Ready())
+        self.send(Ready())
         return True
 
     def _execute(self, run: Run) -> None:
@@ -135,7 +140,8 @@ class Child:
             result, outcome = self._encode(run.task, value)
         stopped = outcome is not None and self._stop_asked == run.seq
         self._end(run.seq)
-        self._send(Ended(run.seq, time.monotonic() - began, result, outcome, stopped))
+        self._voice.close()
+        self.send(Ended(run.seq, time.monotonic() - began, result, outcome, stopped))
 
     def _begin(self, seq: int) -> bool:
         with self._gate:
@@ -158,7 +164,7 @@ class Child:
         """
         try:
             try:
-                self._current = run.seq
+                self._current = self._voice.seq = run.seq
                 value = self._call_task(run)
                 self._current = 0
             except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the child
@@ -174,6 +180,10 @@ class Child:
         if task is None:
             raise errors.UnknownTask(f"task {run.task!r} is not registered in the child's app")
         context = ChildContext(self, run)
+        with tracing.inside(run.headers):
+            return self._call_traced(run, task, context)
+
+    def _call_traced(self, run: Run, task: Any, context: ChildContext) -> object:
         if run.guarantee == Guarantee.EXACTLY_ONCE:
             return self._call_in_transaction(run, task, context)
         return task.call(run.payload, context)
@@ -229,7 +239,7 @@ class Child:
 
     def tell(self, seq: int, name: str, body: bytes) -> None:
         self._check_size(name, body)
-        self._send(Tell(seq, name, body))
+        self.send(Tell(seq, name, body))
 
     def call(self, seq: int, name: str, body: bytes) -> bytes:
         self._check_size(name, body)
@@ -237,7 +247,7 @@ class Child:
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._waiting[number] = answers
         try:
-            self._send(Call(seq, number, name, body))
+            self.send(Call(seq, number, name, body))
             answer = answers.get()
         finally:
             self._waiting.pop(number, None)
@@ -249,19 +259,35 @@ class Child:
         if len(body) > self._frame_limit - FRAME_SLACK:
             raise ValueError(f"{name}: {len(body)} bytes are too many to send to the node")
 
-    def _send(self, report: Report) -> None:
-        frame = pack([report])
-        if threading.get_ident() != self._main_thread:
-            with self._send_lock:
-                self._work.sendall(frame)
-            return
-        self._sending = True
+    def send_if_there_is_room(self, report: Report) -> bool:
+        """Whether it was sent: nobody waits for the node to read it."""
+        if not self._send_lock.acquire(blocking=False):
+            return False
         try:
-            with self._send_lock:
-                self._work.sendall(frame)
+            if not _has_room(self._work):
+                return False
+            self._work.sendall(pack([report]))
         finally:
-            self._sending = False
+            self._send_lock.release()
+        return True
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """No stop is raised inside: it would leave a lock held, or half a frame sent."""
+        if threading.get_ident() != self._main_thread:
+            yield
+            return
+        before, self._sending = self._sending, True
+        try:
+            yield
+        finally:
+            self._sending = before
         self._stop_if_asked()
+
+    def send(self, report: Report) -> None:
+        frame = pack([report])
+        with self.undisturbed(), self._send_lock:
+            self._work.sendall(frame)
 
     # The control thread
 
@@ -305,7 +331,7 @@ class Child:
     def _give_back(self, seqs: list[int]) -> None:
         # Sent inside the gate: the parent hears of it before it hears of any later work.
         self._recalled.update(seqs)
-        self._send(Unstarted(seqs))
+        self.send(Unstarted(seqs))
 
 
 def _named_error(name: str, message: str) -> Exception:
@@ -314,6 +340,11 @@ def _named_error(name: str, message: str) -> Exception:
         return errors.JobError(f"{name}: {message}")
     error: Exception = kind.__new__(kind, message)  # some take other arguments to __init__
     return error
+
+
+def _has_room(stream: socket.socket) -> bool:
+    """Linux calls a socket of this kind writable while less than a quarter of its buffer is used."""
+    return bool(select.select([], [stream], [], 0)[1])
 
 
 def _restore_environment(environment: dict[str, str | None]) -> None:
@@ -336,6 +367,7 @@ def main() -> None:
         sys.stdout.reconfigure(line_buffering=True)  # what is buffered dies with the process
     work, control = socket.socket(fileno=work_fd), socket.socket(fileno=control_fd)
     child = Child(work, control, parent)
+    capture.install()
     signal.signal(signal.SIGINT, ignore)
     signal.signal(signal.SIGTERM, child.on_sigterm)
     os.register_at_fork(after_in_child=lambda: set_free((work, control)))

@@ -6,8 +6,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
-import msgspec
-
+from rota.context import encode_progress
 from rota.model import Guarantee
 from rota.runners.frames import Run
 
@@ -69,8 +68,7 @@ class ChildContext:
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Tell the node how far it is. Doesn't wait; of several in a row the last one counts."""
-        body = msgspec.json.encode({"done": done, "total": total, "message": message})
-        self.tell("progress", body)
+        self.tell("progress", encode_progress(done, total, message))
 
     def tell(self, name: str, body: bytes) -> None:
         """Let the node know something, and don't wait."""

@@ -4,8 +4,8 @@ A frame is four bytes of length (big-endian) and a msgpack array of messages. Th
 streams per child:
 
 - work: the parent sends `Setup` once and then `Run`s; the child answers `Ready` or
-  `ImportFailed`, and then an `Ended` for each `Run` in the order given, with `Unstarted`, `Tell`
-  and `Call` in between. End of file asks the child to exit.
+  `ImportFailed`, and then an `Ended` for each `Run` in the order given, with `Unstarted`, `Tell`,
+  `Call` and `Said` in between. End of file asks the child to exit.
 - control: the parent sends `Stop`, `Recall` and `Answer`, which the child heeds even while it
   is busy. End of file means that the parent is dead.
 
@@ -24,6 +24,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 
+from rota.capture import Limits, Line
 from rota.model import Outcome
 from rota.runners.failures import CHILD_MAIN
 
@@ -65,6 +66,7 @@ class Setup(msgspec.Struct, array_like=True, tag=1):
     environment: dict[str, str | None]  # to restore: the child was started with other values
     max_result_bytes: int
     frame_limit: int
+    log_limits: Limits
 
 
 class Run(msgspec.Struct, array_like=True, tag=2, gc=False):
@@ -132,9 +134,16 @@ class Call(msgspec.Struct, array_like=True, tag=15):
     body: bytes
 
 
+class Said(msgspec.Struct, array_like=True, tag=16):
+    """Lines that a handler printed or logged."""
+
+    seq: int
+    lines: list[Line]
+
+
 WorkOrder: TypeAlias = Setup | Run
 ControlOrder: TypeAlias = Stop | Recall | Answer
-Report: TypeAlias = Ready | ImportFailed | Ended | Unstarted | Tell | Call
+Report: TypeAlias = Ready | ImportFailed | Ended | Unstarted | Tell | Call | Said
 
 M = TypeVar("M")
 

@@ -15,10 +15,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from types import CodeType
 from typing import Any
 
+from rota import tracing
+from rota.capture import current
 from rota.context import Context, Desk, JobInfo
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
-from rota.runners.base import Done, StopReason, Work
+from rota.runners.base import Done, LogBook, StopReason, Work
 from rota.runners.failures import failure_outcome, stopped_outcome
 from rota.runners.results import encode_result
 from rota.task import Task
@@ -40,7 +42,8 @@ class LoopRunner:
         self._done = done
         self.desk: Desk | None = None
         self.transact: Transact | None = None
-        self._watched: set[Work] = set()  # what has a timeout, or was asked to stop
+        self.book: LogBook | None = None
+        self._watched: dict[Work, None] = {}  # what has a timeout, or was asked to stop
         self._loop = asyncio.get_running_loop()
         self._looking: asyncio.TimerHandle | None = None
 
@@ -59,6 +62,11 @@ class LoopRunner:
 
     async def _execute(self, work: Work, task: Task[..., Any]) -> None:
         work.started = time.monotonic()
+        work.book = self.book
+        current.set(work)  # this task's context is its own
+        if tracing.active:
+            tracing.begin(work)
+            tracing.enter(work)
         try:
             if work.stopping is not None:
                 outcome = stopped_outcome(work.stopping, "stopped before it began")
@@ -94,7 +102,9 @@ class LoopRunner:
 
     def _end(self, work: Work, outcome: Outcome) -> None:
         if self._watched:
-            self._watched.discard(work)
+            self._watched.pop(work, None)
+        # Its task's context holds the work: without this, only the garbage collector would part them.
+        work.handle = None
         self._done(work, outcome)
 
     def stop_work(self, work: Work, reason: StopReason) -> None:
@@ -118,7 +128,7 @@ class LoopRunner:
     # -- timeouts
 
     def _watch(self, work: Work) -> None:
-        self._watched.add(work)
+        self._watched[work] = None
         if self._looking is None:
             self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
 

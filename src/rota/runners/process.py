@@ -28,11 +28,12 @@ import sys
 import time
 from collections.abc import Iterator
 
+from rota.capture import Limits
 from rota.config import Settings
 from rota.errors import ConfigError
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runners.backlog import Backlog
-from rota.runners.base import Done, NodeCall, StopReason, Work
+from rota.runners.base import Done, LogBook, NodeCall, StopReason, Work
 from rota.runners.calls import Calls, refuse_calls
 from rota.runners.failures import stopped_outcome
 from rota.runners.frames import (
@@ -46,6 +47,7 @@ from rota.runners.frames import (
     Recall,
     Report,
     Run,
+    Said,
     Setup,
     Stop,
     Tell,
@@ -67,6 +69,7 @@ class ProcessRunner:
 
     def __init__(self, reference: AppReference, size: int, settings: Settings, done: Done) -> None:
         self.on_call: NodeCall = refuse_calls
+        self.book: LogBook | None = None
         self._reference = reference
         self._size = size
         self._settings = settings
@@ -174,6 +177,10 @@ class ProcessRunner:
     def _on_other_report(self, child: ChildProcess, report: Report) -> None:
         if isinstance(report, Unstarted):
             self._take_back(child, report.seqs)
+        elif isinstance(report, Said):
+            work = self._work_of(child, report.seq)
+            if work is not None and self.book is not None:
+                self.book.take(work, report.lines)
         elif isinstance(report, Tell):
             self._calls.tell(self._work_of(child, report.seq), report)
         elif isinstance(report, Call):
@@ -311,6 +318,7 @@ class ProcessRunner:
             environment={"PYTHONPATH": os.environ.get("PYTHONPATH")},
             max_result_bytes=self._settings.max_result_bytes,
             frame_limit=largest + FRAME_SLACK,
+            log_limits=Limits(self._settings.log_bytes, self._settings.log_lines_per_second),
         )
 
     def _settle(self, child: ChildProcess) -> None:

@@ -18,11 +18,13 @@ from typing import Any
 
 import msgspec
 
+from rota import tracing
+from rota.capture import current
 from rota.config import Settings
 from rota.context import SyncContext
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
-from rota.runners.base import Done, NodeCall, StopReason, Work
+from rota.runners.base import Done, LogBook, NodeCall, StopReason, Work
 from rota.runners.failures import failure_outcome, stopped_outcome
 from rota.runners.loop import is_overdue, job_info
 from rota.runners.results import encode_result
@@ -71,6 +73,7 @@ class ThreadRunner:
         self._settings = settings
         self._done = done
         self.on_call: NodeCall | None = None
+        self.book: LogBook | None = None
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[Work] = deque()
         self._attempts: dict[Any, _Attempt] = {}
@@ -100,6 +103,11 @@ class ThreadRunner:
 
     def _execute(self, attempt: _Attempt) -> None:
         work = attempt.work
+        work.book = self.book
+        current.set(work)  # a new thread's context is empty, and its own
+        if tracing.active:
+            tracing.begin(work)
+            tracing.enter(work)
         try:
             assert self.on_call is not None
             channel = ThreadChannel(work, self._loop, self.on_call)

@@ -17,13 +17,14 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from rota.errors import SchemaMismatch
+from rota.errors import ConfigError, SchemaMismatch
 from rota.store.queries import in_schema
 
 Phase = Literal["pre", "post"]
 
 # The last schema version this code knows, and so the one it needs.
-CODE_VERSION = 3
+CODE_VERSION = 9
+DEFAULT_SHARDS = 128
 
 _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _LOCK = 7_264_911
@@ -68,8 +69,12 @@ async def pending_migrations(
     ]
 
 
-async def migrate(connection: Any, schema: str, *, include_post: bool = False) -> list[str]:
+async def migrate(
+    connection: Any, schema: str, *, include_post: bool = False, shards: int = DEFAULT_SHARDS
+) -> list[str]:
     """Brings the schema up to this code. Gives back the names of the files it applied.
+
+    The number of shards is decided when the schema is made, and kept.
 
     Safe to call from any number of processes at once: the lock is held by a transaction, so that it
     also works behind a transaction pooler and is gone with its holder.
@@ -84,6 +89,7 @@ async def migrate(connection: Any, schema: str, *, include_post: bool = False) -
             " version int not null, phase text not null, oldest_code int not null,"
             " applied_at timestamptz not null default now())"
         )
+        fresh = not await applied_migrations(connection, schema)
         for migration in await pending_migrations(connection, schema, include_post=include_post):
             await connection.execute(_text(migration, schema))
             oldest = migration.version if migration.phase == "post" else 1
@@ -93,12 +99,30 @@ async def migrate(connection: Any, schema: str, *, include_post: bool = False) -
                 migration.name, migration.version, migration.phase, oldest,
             )  # fmt: skip
             done.append(migration.name)
+        if shards != DEFAULT_SHARDS:
+            await _settle_shards(connection, schema, shards, fresh=fresh)
         if done:
             # Without statistics the first plans are guesses.
             await connection.execute(
                 f"analyze {schema}.future, {schema}.present, {schema}.setting, {schema}.task"
             )
     return done
+
+
+async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bool) -> None:
+    if fresh:
+        await connection.execute(
+            f"update {schema}.setting set value = {shards} where name = 'shards';"  # noqa: S608
+            f"delete from {schema}.shard;"
+            f"insert into {schema}.shard (shard) select * from generate_series(0, {shards} - 1)"
+        )
+        return
+    query = f"select value from {schema}.setting where name = 'shards'"  # noqa: S608
+    if (made := await connection.fetchval(query)) != shards:
+        raise ConfigError(
+            f"shards: the schema {schema!r} was made with {made}, which can't be changed to {shards}. "
+            "Leave ROTA_SHARDS out, or make a new schema with it"
+        )
 
 
 async def check_schema(connection: Any, schema: str) -> None:

@@ -6,6 +6,8 @@ import re
 from functools import cache
 from importlib import resources
 
+from rota import failpoints
+
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
 _SCHEMA = re.compile(r"\brota\.")
 
@@ -26,4 +28,5 @@ def load_queries(schema: str) -> dict[str, str]:
                 if name in queries:
                     raise ValueError(f"two queries are named {name}")
                 queries[name] = in_schema(text, schema).strip().rstrip(";")
+    failpoints.know(queries)
     return queries

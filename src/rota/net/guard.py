@@ -1,0 +1,141 @@
+"""Where a request may go whose address somebody else chose: not into our own network.
+
+Protocol. The name is resolved once. Every address that comes back must be a public one, or be allowed
+(by the host's name, by address or by network); one that isn't condemns all, so that nobody can roll the
+dice. The caller connects to an address that was checked, never to the name: what a second look-up would
+say (rebinding) doesn't matter. Redirects are not followed: whoever wants to follow one checks it
+here first.
+
+However an address is written (decimal, octal, hexadecimal, mapped into IPv6), what is judged is the
+address that the system's resolver makes of it, and every IPv4 address that an IPv6 one carries.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from urllib.parse import urlsplit
+
+import msgspec
+
+from rota.errors import RotaError
+
+_PORTS = {"http": 80, "https": 443}
+_LONGEST_URL = 2_000
+# Ranges of IPv6 that carry an IPv4 address, and where in it that is.
+_NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+_COMPATIBLE = IPv6Network("::/96")
+
+Address = IPv4Address | IPv6Address
+
+
+class ForbiddenAddress(RotaError):
+    """The address leads where requests of others may not go."""
+
+
+class Target(msgspec.Struct, frozen=True):
+    """Where to connect, and what to say there."""
+
+    address: str  # checked: connect to this one
+    port: int
+    host: str  # for the Host header and the certificate
+    path: str  # with its query
+    secure: bool
+
+    @property
+    def authority(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        default = _PORTS["https" if self.secure else "http"]
+        return host if self.port == default else f"{host}:{self.port}"
+
+
+async def check_url(url: str, allowed: Iterable[str] = ()) -> Target:
+    """The target of a URL whose every address may be gone to; `ForbiddenAddress` otherwise.
+
+    Args:
+        url: of http or https.
+        allowed: what may be gone to besides public addresses: ``"hooks.internal"``,
+            ``"hooks.internal:8443"``, ``"10.1.2.3"`` or ``"10.1.0.0/16"``.
+    """
+    target = parse_url(url)
+    addresses = await _resolve(target.host, target.port)
+    entries = list(allowed)
+    if not _is_named(target, entries):
+        for address in addresses:
+            if not (is_public(address) or _is_in(address, entries)):
+                raise ForbiddenAddress(
+                    f"{target.host} is at {address}, which is not a public address. If requests may "
+                    "go there, an administrator allows it: `rota webhooks allow`"
+                )
+    return msgspec.structs.replace(target, address=str(addresses[0]))
+
+
+def parse_url(url: str) -> Target:
+    """Its parts, unresolved. Refuses what different readers might read differently."""
+    if len(url) > _LONGEST_URL:
+        raise ForbiddenAddress(f"a URL of {len(url)} characters is too long")
+    if any(character <= " " or character == "\\" or ord(character) > 126 for character in url):
+        raise ForbiddenAddress("a URL holds no spaces, backslashes or special characters")
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError:
+        raise ForbiddenAddress(f"{url!r} is not a URL") from None
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise ForbiddenAddress("a URL begins with http:// or https:// and names a host")
+    if parts.username is not None or parts.password is not None:
+        raise ForbiddenAddress("a URL with a name or a password in it is not used")
+    if port == 0:
+        raise ForbiddenAddress("there is no port 0")
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    secure = parts.scheme == "https"
+    return Target("", port or _PORTS[parts.scheme], parts.hostname.rstrip("."), path, secure)
+
+
+async def _resolve(host: str, port: int) -> Sequence[Address]:
+    try:
+        found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise ForbiddenAddress(f"there is no host {host!r}") from None
+    # An IPv6 address may come with its zone, fe80::1%eth0.
+    return [ip_address(entry[4][0].partition("%")[0]) for entry in found]  # type: ignore[union-attr]
+
+
+def is_public(address: Address) -> bool:
+    """Whether everybody on the internet means the same by it."""
+    if isinstance(address, IPv6Address):
+        if any(not is_public(inner) for inner in _carried(address)):
+            return False
+        if address.ipv4_mapped is not None:
+            return True  # judged just now
+        if address in _COMPATIBLE or address.is_site_local:
+            return False
+    return address.is_global and not address.is_multicast and not address.is_reserved
+
+
+def _carried(address: IPv6Address) -> list[IPv4Address]:
+    carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
+    if any(address in network for network in _NAT64):
+        carried.append(IPv4Address(int(address) & 0xFFFFFFFF))
+    return [inner for inner in carried if inner is not None]
+
+
+def _is_named(target: Target, entries: list[str]) -> bool:
+    names = {target.host.lower(), f"{target.host.lower()}:{target.port}"}
+    return any(entry.lower() in names for entry in entries)
+
+
+def _is_in(address: Address, entries: list[str]) -> bool:
+    judged: list[Address] = [address]
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
+        judged = [address.ipv4_mapped]
+    for entry in entries:
+        try:
+            network = ip_network(entry, strict=False)
+        except ValueError:
+            continue  # a name
+        if any(each in network for each in judged):
+            return True
+    return False

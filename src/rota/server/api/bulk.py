@@ -1,0 +1,286 @@
+"""Many jobs in one request: a stream of lines, each a job as in ``POST /v1/jobs``.
+
+Protocol. Lines are read as they arrive, gathered into chunks and written chunk by chunk, each in one
+transaction, while the next one is being read: memory stays the same however long the stream is. What
+is wrong with a line (no JSON, no such field, a key's conflict) concerns that line alone: it is refused
+with its number, and the others are stored. With ``on_error=stop`` the first such line ends the request,
+with everything before it stored and nothing after it.
+
+What ends a request in the middle (a quota, the database gone, the client gone) leaves the chunks before
+stored. Lines with a ``key`` can then be sent again as they are: those that were stored give the same
+job back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import tempfile
+from collections.abc import AsyncIterator, Iterator, Sequence
+from typing import IO, Annotated, Literal
+from uuid import UUID
+
+import msgspec
+from litestar import Response, post
+from litestar.exceptions import InternalServerException
+from litestar.params import QueryParameter
+from litestar.response import Stream
+
+from rota.app import App
+from rota.entropy import new_ids
+from rota.errors import KeyConflict, RotaError
+from rota.server.api.bodies import NDJSON, BulkOperation
+from rota.server.api.job_requests import JobRequest, to_new_job
+from rota.server.given import GivenQuotas, GivenTenant
+from rota.server.policy import OPERATOR
+from rota.server.problems import Problem, to_problem
+from rota.server.quotas import Quotas
+from rota.server.requests import RotaRequest
+from rota.store.bulk import BulkStore
+from rota.store.rows import NewJob, Submitted
+
+_CHUNK_LINES = 2_000
+_CHUNK_BYTES = 4_000_000
+_SPOOL_BYTES = 1_000_000  # in memory; the rest is on disk
+_MOST_ERRORS = 1_000  # that are told one by one; the rest is counted
+_ROOM_AROUND_A_PAYLOAD = 65_536
+
+_decode = msgspec.json.Decoder(JobRequest).decode
+_encode = msgspec.json.Encoder().encode
+
+
+class LineError(msgspec.Struct, frozen=True):
+    """Why a line (the first is 1) was refused."""
+
+    line: int
+    code: str
+    detail: str
+
+
+class LineStored(msgspec.Struct, frozen=True):
+    line: int
+    id: UUID
+    existed: bool = False
+
+
+class BulkSummary(msgspec.Struct, kw_only=True):
+    """`stored` counts new jobs, `existed` those whose key had been used for the same before."""
+
+    lines: int = 0
+    stored: int = 0
+    existed: int = 0
+    refused: int = 0
+    errors: list[LineError] = []
+
+
+class Lines:
+    """Pieces of a stream to lines. One that is too long comes as None, and is never held."""
+
+    def __init__(self, longest: int) -> None:
+        self._longest = longest
+        self._rest = b""
+        self._skipping = False
+
+    def feed(self, piece: bytes) -> Iterator[bytes | None]:
+        *whole, self._rest = (self._rest + piece).split(b"\n")
+        for line in whole:
+            yield None if self._skipping or len(line) > self._longest else line
+            self._skipping = False
+        if len(self._rest) > self._longest:
+            self._rest, self._skipping = b"", True
+
+    def end(self) -> Iterator[bytes | None]:
+        if self._rest or self._skipping:
+            yield None if self._skipping else self._rest
+
+
+class Bulk:
+    """One request's stream on its way into the store."""
+
+    def __init__(self, tenant: App, quotas: Quotas, store: BulkStore, *, stop: bool) -> None:
+        self._tenant = tenant
+        self._quotas = quotas
+        self._store = store
+        self._stop = stop
+        self._longest = tenant.settings.max_payload_bytes + _ROOM_AROUND_A_PAYLOAD
+        self.summary = BulkSummary()
+
+    async def run(
+        self, stream: AsyncIterator[bytes]
+    ) -> AsyncIterator[Sequence[LineStored | LineError]]:
+        """What became of the lines, chunk by chunk."""
+        writing: asyncio.Task[list[LineStored | LineError]] | None = None
+        try:
+            async for chunk in self._chunks(stream):
+                if writing is not None:
+                    yield await writing
+                writing = asyncio.create_task(self._write(chunk))
+            if writing is not None:
+                yield await writing
+        finally:
+            if writing is not None and not writing.done():
+                # The client has gone. What is under way is committed or not; we don't ask.
+                await asyncio.wait([writing])
+
+    async def _chunks(
+        self, stream: AsyncIterator[bytes]
+    ) -> AsyncIterator[list[tuple[int, NewJob | LineError]]]:
+        lines = Lines(self._longest)
+        chunk: list[tuple[int, NewJob | LineError]] = []
+        size = 0
+        async for piece in _pieces(stream):
+            for line in lines.end() if piece is None else lines.feed(piece):
+                self.summary.lines += 1
+                if line is not None and not line.strip():
+                    continue  # an empty line is nothing
+                read = self._read(self.summary.lines, line)
+                chunk.append((self.summary.lines, read))
+                size += len(line or b"")
+                if self._stop and isinstance(read, LineError):
+                    yield chunk
+                    return
+                if len(chunk) >= _CHUNK_LINES or size >= _CHUNK_BYTES:
+                    yield chunk
+                    chunk, size = [], 0
+        if chunk:
+            yield chunk
+
+    def _read(self, number: int, line: bytes | None) -> NewJob | LineError:
+        if line is None:
+            return LineError(
+                number, "payload-too-large", f"the line has more than {self._longest:,} bytes"
+            )
+        try:
+            # Its id is given when it is written, with those of the whole chunk.
+            return to_new_job(
+                _decode(line), _NO_ID, self._tenant.settings.namespace, self._tenant.tasks,
+                self._tenant.limits,
+            )  # fmt: skip
+        except RecursionError:
+            return LineError(number, "too-deep", "it is nested too deeply")
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            return LineError(number, "invalid", str(error))
+        except RotaError as error:
+            return _refused(number, error)
+
+    async def _write(
+        self, chunk: list[tuple[int, NewJob | LineError]]
+    ) -> list[LineStored | LineError]:
+        jobs = [read for _, read in chunk if isinstance(read, NewJob)]
+        for job, id in zip(jobs, new_ids(len(jobs)) if jobs else [], strict=True):
+            job.id = id
+        answers: Iterator[Submitted] = iter(await self._store_jobs(jobs) if jobs else [])
+        told = [
+            read if isinstance(read, LineError) else _told(number, read, next(answers))
+            for number, read in chunk
+        ]
+        self._count(told)
+        return told
+
+    async def _store_jobs(self, jobs: list[NewJob]) -> list[Submitted]:
+        try:
+            size = sum(len(bytes(job.payload)) for job in jobs)
+            await self._quotas.admit(self._tenant.settings.namespace, len(jobs), size)
+            return await self._store.write(jobs)
+        except (Problem, RotaError) as error:
+            raise self._stopped(error) from error
+
+    def _stopped(self, error: Exception) -> Problem:
+        problem = to_problem(error)
+        assert problem is not None
+        done = self.summary.stored + self.summary.existed + self.summary.refused
+        return Problem(
+            problem.status, problem.code,
+            f"{problem.detail}. The request ended there: {done:,} jobs before were dealt with",
+            fields={**problem.fields, "jobs_dealt_with": str(done)}, headers=problem.headers,
+        )  # fmt: skip
+
+    def _count(self, told: list[LineStored | LineError]) -> None:
+        summary = self.summary
+        for one in told:
+            if isinstance(one, LineError):
+                summary.refused += 1
+                if len(summary.errors) < _MOST_ERRORS:
+                    summary.errors.append(one)
+            elif one.existed:
+                summary.existed += 1
+            else:
+                summary.stored += 1
+
+
+_NO_ID = UUID(int=0)
+
+
+async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
+    """And None at the end."""
+    try:
+        async for piece in stream:
+            yield piece
+    except InternalServerException:
+        raise Problem(400, "disconnected", "the client went away") from None  # nobody hears it
+    yield None
+
+
+def _told(number: int, job: NewJob, answer: Submitted) -> LineStored | LineError:
+    if answer.conflict:
+        return _refused(number, KeyConflict(job.key or "", str(answer.id)))
+    return LineStored(number, answer.id, answer.existed)
+
+
+def _refused(number: int, error: RotaError) -> LineError:
+    problem = to_problem(error)
+    code, detail = (problem.code, problem.detail) if problem else ("invalid", str(error))
+    return LineError(number, code, detail)
+
+
+@post(
+    "/v1/jobs:bulk", policy=OPERATOR.unaudited, summary="Submit many jobs", status_code=200,
+    request_max_body_size=None, operation_class=BulkOperation, opt={"uncompressed": True},
+    description="The body is NDJSON: a job per line, as in `POST /v1/jobs`. Lines are stored in "
+    "chunks of up to 2,000, each in one transaction. A line that can't be stored is refused alone "
+    "and told with its number; `on_error=stop` ends there instead. Answered when all is stored: with "
+    "a summary, or with `answer=lines` by a line for each line, and then the summary.",
+)  # fmt: skip
+async def submit_bulk(
+    tenant: GivenTenant,
+    quotas: GivenQuotas,
+    request: RotaRequest,
+    answer: Annotated[Literal["summary", "lines"], QueryParameter()] = "summary",
+    on_error: Annotated[Literal["continue", "stop"], QueryParameter()] = "continue",
+) -> Response[BulkSummary]:
+    if request.headers.get("content-encoding", "identity") != "identity":
+        raise Problem(415, "unsupported-media-type", "send the lines as they are, not encoded")
+    store = BulkStore((await tenant.store()).database)
+    bulk = Bulk(tenant, quotas, store, stop=on_error == "stop")
+    told = bulk.run(request.stream())
+    if answer == "lines":
+        return Stream(_read_back(await _spooled(told, bulk)), media_type=NDJSON)  # type: ignore[return-value]
+    async for _ in told:
+        pass
+    return Response(bulk.summary)
+
+
+async def _spooled(
+    chunks: AsyncIterator[Sequence[LineStored | LineError]], bulk: Bulk
+) -> IO[bytes]:
+    """Kept on disk until everything has been read: many clients don't read before they have sent."""
+    spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
+    try:
+        async for told in chunks:
+            spool.write(b"".join(_encode(one) + b"\n" for one in told))
+    except Problem as problem:
+        stopped = LineError(bulk.summary.lines, problem.code, problem.detail)
+        spool.write(_encode({"stopped": stopped}) + b"\n")
+    summary = msgspec.structs.asdict(bulk.summary)
+    summary.pop("errors")
+    spool.write(_encode({"summary": summary}) + b"\n")
+    spool.seek(0)
+    return spool
+
+
+async def _read_back(spool: IO[bytes]) -> AsyncIterator[bytes]:
+    with spool:
+        while piece := spool.read(65_536):
+            yield piece
+
+
+ROUTES = [submit_bulk]

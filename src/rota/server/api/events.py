@@ -1,0 +1,84 @@
+"""Events: what people should hear of, listed and as they happen."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from datetime import datetime
+from typing import Annotated
+
+from litestar import get
+from litestar.params import HeaderParameter, QueryParameter
+from litestar.response import Stream
+
+from rota.errors import ConfigError
+from rota.server.api.jobs import Filter, zoned
+from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
+from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
+from rota.server.context import ServerContext
+from rota.server.given import GivenContext, GivenTenant
+from rota.server.policy import VIEWER
+from rota.server.problems import Problem
+from rota.store.event_stream import EventStream, Position
+from rota.store.events import Event
+
+_LOOK = 0.5  # seconds between looks
+
+
+@get("/v1/events", policy=VIEWER, summary="Events, the newest first")
+async def list_events(
+    tenant: GivenTenant,
+    kind: Filter = None,
+    since: Annotated[datetime | None, QueryParameter(description="With a time zone.")] = None,
+    cursor: Cursor = None,
+    limit: Limit = 100,
+) -> Page[Event]:
+    question = (kind, since)
+    before = read_cursor(cursor, int, question)
+    stream = EventStream((await tenant.store()).database)
+    found = await stream.page(
+        tenant.settings.namespace, kind, zoned("since", since), before, limit + 1
+    )
+    return make_page(found, limit, lambda event: event.id, question)
+
+
+@get(
+    "/v1/events/stream", policy=VIEWER, summary="Events as they happen", media_type=MEDIA_TYPE,
+    opt={"uncompressed": True},
+    description="Server-sent events. Begins with what happens from now on, or behind `Last-Event-ID` "
+    "(or `after`): nothing is missed, and nothing is told twice. `after=0.0` begins at the beginning.",
+)  # fmt: skip
+async def stream_events(
+    tenant: GivenTenant,
+    context: GivenContext,
+    kind: Filter = None,
+    after: Annotated[str | None, QueryParameter(max_length=3000)] = None,
+    last_event_id: Annotated[
+        str | None, HeaderParameter(name="Last-Event-ID", max_length=3000)
+    ] = None,
+) -> Stream:
+    stream = EventStream((await tenant.store()).database)
+    given = last_event_id or after
+    try:
+        position = await stream.end() if given is None else Position.parse(given)
+    except ConfigError as error:
+        raise Problem(
+            400, "bad-position", str(error), fields={"Last-Event-ID": "not one of ours"}
+        ) from None
+    events = _follow(stream, context, tenant.settings.namespace, position, kind)
+    return stream_of(context, events)
+
+
+async def _follow(
+    stream: EventStream, context: ServerContext, namespace: str, position: Position,
+    kind: str | None,
+) -> AsyncIterator[bytes]:  # fmt: skip
+    while True:
+        told, position = await stream.read(namespace, position, kind)
+        for one in told:
+            yield event_bytes(one.event.kind, str(one.position), one.event)
+        if not told:
+            yield b""
+            await pause(context, _LOOK)
+
+
+ROUTES = [list_events, stream_events]

@@ -1,0 +1,308 @@
+"""Jobs: submitting, looking at and steering them."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from litestar import Response, get, post
+from litestar.params import FromPath, JSONBody, QueryParameter
+
+from rota.app import App
+from rota.core.explain import Explanation
+from rota.entropy import new_id
+from rota.errors import KeyConflict
+from rota.model import Attempt, Failure, Job, State
+from rota.server.api.bodies import SubmitOperation, decode_body
+from rota.server.api.conditions import matches, tag_of
+from rota.server.api.job_requests import JobRequest, StateName, Text, to_new_job
+from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
+from rota.server.given import GivenTenant
+from rota.server.policy import OPERATOR, VIEWER
+from rota.server.problems import Problem
+from rota.server.requests import RotaRequest
+from rota.store.rows import NewJob
+from rota.store.search import Count, JobFilter, JobSearch, JobSummary, TooMuchToRead
+
+_MANY = 10_000
+_decoder = msgspec.json.Decoder(JobRequest)
+
+StateFilter = Annotated[
+    list[StateName] | None,
+    QueryParameter(name="state", description="One or several (repeat it).", max_items=8),
+]
+Moment = Annotated[datetime | None, QueryParameter(description="With a time zone.")]
+Filter = Annotated[str | None, QueryParameter(max_length=200)]
+
+
+class JobAccepted(msgspec.Struct, frozen=True):
+    """A job that is stored: committed, not just received."""
+
+    id: UUID
+    task: str
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    items: Sequence[JobSummary]
+    next: str | None
+    count: Count | None  # of all pages, if it was asked for
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """What came of a job. `ended` is false while it has yet to run or to end."""
+
+    id: UUID
+    state: StateName
+    ended: bool
+    result: Any
+    error: Failure | None
+    finished_at: datetime | None
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """The last twenty that failed, were lost or were interrupted; then the number of the current one."""
+
+    items: Sequence[Attempt]
+    attempt: int
+    max_attempts: int
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """`stopping`: it runs, and has been asked to stop."""
+
+    id: UUID
+    outcome: Literal["cancelled", "stopping"]
+
+
+class BulkAction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Which jobs are meant. At least one of the filters has to be given."""
+
+    state: list[StateName] | None = None
+    task: Text | None = None
+    queue: Text | None = None
+    tag: Text | None = None
+    since: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    until: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
+    text: Text | None = None
+    schedule: Text | None = None
+    dry_run: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=_MANY)] = _MANY
+
+
+class BulkActionDone(msgspec.Struct, frozen=True, kw_only=True):
+    """`matched`: how many there were, `limit` at most. `more`: run it again for the rest."""
+
+    dry_run: bool
+    matched: int
+    changed: int
+    more: bool
+
+
+@post(
+    "/v1/jobs", policy=OPERATOR.unaudited, summary="Submit a job", status_code=201,
+    description="Answered when the job is committed. With an `Idempotency-Key` (or `key`), the same "
+    "task and payload give the same answer again, and others are a conflict.",
+    operation_class=SubmitOperation, opt={"uncompressed": True},
+)  # fmt: skip
+async def submit_job(request: RotaRequest) -> Response[JobAccepted]:
+    # The busiest route: what the framework would look up for it costs as much as all that it does.
+    context = request.context
+    tenant = context.tenants.get(request.principal.namespace)
+    data = await decode_body(request, _decoder)
+    if (key := request.headers.get("idempotency-key")) is not None:
+        data.key = _checked_key(data.key, key)
+    namespace = tenant.settings.namespace
+    job = to_new_job(data, new_id(), namespace, tenant.tasks, tenant.limits)
+    await context.quotas.admit(namespace, 1, len(bytes(job.payload)))
+    return await store_job(tenant, job)
+
+
+def _checked_key(said: str | None, header: str) -> str:
+    wrong = None
+    if said not in (None, header):
+        wrong = "key and Idempotency-Key differ; give one of them"
+    elif not 1 <= len(header) <= 255:
+        wrong = "Idempotency-Key must be 1 to 255 characters long"
+    if wrong is not None:
+        raise Problem(422, "invalid", wrong, fields={"Idempotency-Key": wrong})
+    return header
+
+
+async def store_job(tenant: App, job: NewJob) -> Response[JobAccepted]:
+    """Together with whatever else is submitted at the same time."""
+    answer = (await (await tenant.submitter()).submit([job]))[0]
+    if answer.conflict:
+        raise KeyConflict(job.key or "", str(answer.id))
+    headers = {"Location": f"/v1/jobs/{answer.id}"}
+    if answer.existed:
+        headers["Idempotent-Replayed"] = "true"
+    return Response(JobAccepted(answer.id, job.task), status_code=201, headers=headers)
+
+
+@get("/v1/jobs", policy=VIEWER, summary="Jobs, the newest first")
+async def list_jobs(
+    tenant: GivenTenant,
+    states: StateFilter = None,
+    task: Filter = None,
+    queue: Filter = None,
+    tag: Filter = None,
+    since: Moment = None,
+    until: Moment = None,
+    text: Filter = None,
+    schedule: Filter = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+    count: Annotated[
+        bool, QueryParameter(description="Count all that match, if only roughly.")
+    ] = False,
+) -> JobPage:
+    wanted = JobFilter(
+        states=parse_states(states), task=task, queue=queue, tag=tag, since=zoned("since", since),
+        until=zoned("until", until), text=text or None, schedule=schedule,
+    )  # fmt: skip
+    namespace = tenant.settings.namespace
+    search = JobSearch((await tenant.store()).database)
+    before = read_cursor(cursor, UUID, wanted)
+    with telling_too_much():
+        found = await search.page(namespace, wanted, before, limit + 1)
+    page = make_page(found, limit, lambda job: job.id, wanted)
+    counted = await search.count(namespace, wanted) if count else None
+    return JobPage(page.items, page.next, counted)
+
+
+@get(
+    "/v1/jobs/{job_id:uuid}", policy=VIEWER, summary="One job, with everything that is known of it"
+)
+async def get_job(
+    tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
+) -> Response[Job]:
+    job = await tenant.jobs.get(job_id)
+    tag = tag_of(job)
+    if matches(request.headers.get("if-none-match"), tag):
+        return Response(None, status_code=304, headers={"ETag": tag})  # type: ignore[arg-type]
+    return Response(job, headers={"ETag": tag})
+
+
+@get("/v1/jobs/{job_id:uuid}/result", policy=VIEWER, summary="What came of a job")
+async def get_result(tenant: GivenTenant, job_id: FromPath[UUID]) -> JobResult:
+    job = await tenant.jobs.get(job_id)
+    ended = State.parse(job.state).is_final
+    return JobResult(job.id, job.state, ended, job.result, job.error, job.finished_at)  # type: ignore[arg-type]
+
+
+@get("/v1/jobs/{job_id:uuid}/attempts", policy=VIEWER, summary="The attempts of a job")
+async def get_attempts(tenant: GivenTenant, job_id: FromPath[UUID]) -> Attempts:
+    job = await tenant.jobs.get(job_id)
+    return Attempts(job.attempts, job.attempt, job.max_attempts)
+
+
+@get(
+    "/v1/jobs/{job_id:uuid}/explain", policy=VIEWER, summary="Why it isn't running, or what it does"
+)
+async def explain_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Explanation:
+    return await tenant.jobs.explain(job_id)
+
+
+@post("/v1/jobs/{job_id:uuid}/cancel", policy=OPERATOR, summary="Cancel a job", status_code=200)
+async def cancel_job(
+    tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
+) -> Cancelled:
+    job = await tenant.jobs.get(job_id)
+    outcome = (await tenant.jobs.cancel_many([job_id])).get(job_id)
+    if outcome is None:
+        job = await tenant.jobs.get(job_id)
+        raise Problem(409, "ended", f"job {job_id} can't be cancelled: it has already {job.state}")
+    request.audit("cancel", f"job {job_id}", before={"state": job.state}, after={"state": outcome})
+    return Cancelled(job_id, outcome)  # type: ignore[arg-type]
+
+
+@post("/v1/jobs/{job_id:uuid}/retry", policy=OPERATOR, summary="Run a job again", status_code=200)
+async def retry_job(
+    tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
+) -> JobAccepted:
+    """A failed one, or one that waits for its next retry: now, counting afresh."""
+    job = await tenant.jobs.get(job_id)
+    if not await (await tenant.store()).retry_jobs(tenant.settings.namespace, [job_id]):
+        raise Problem(
+            409, "not-failed",
+            f"job {job_id} can't be retried: it is {job.state}. Only failed jobs, and jobs that wait "
+            "for their next retry, can",
+        )  # fmt: skip
+    request.audit("retry", f"job {job_id}", before={"state": job.state}, after={"state": "ready"})
+    return JobAccepted(job_id, job.task)
+
+
+@post("/v1/jobs:cancel", policy=OPERATOR, summary="Cancel all jobs that match", status_code=200)
+async def cancel_jobs(
+    tenant: GivenTenant, request: RotaRequest, data: JSONBody[BulkAction]
+) -> BulkActionDone:
+    ids = await _matching(
+        tenant, data, (State.WAITING, State.SCHEDULED, State.READY, State.RUNNING)
+    )
+    done = {} if data.dry_run else await tenant.jobs.cancel_many(ids)
+    return _report(request, "cancel", data, ids, len(done))
+
+
+@post("/v1/jobs:retry", policy=OPERATOR, summary="Retry all jobs that match", status_code=200)
+async def retry_jobs(
+    tenant: GivenTenant, request: RotaRequest, data: JSONBody[BulkAction]
+) -> BulkActionDone:
+    """Of the failed ones, or of those that wait for their next retry (`state: ["scheduled"]`)."""
+    ids = await _matching(tenant, data, (State.FAILED,))
+    done: Sequence[UUID] = ()
+    if not data.dry_run:
+        done = await (await tenant.store()).retry_jobs(tenant.settings.namespace, ids)
+    return _report(request, "retry", data, ids, len(done))
+
+
+async def _matching(tenant: App, data: BulkAction, usual: tuple[State, ...]) -> list[UUID]:
+    wanted = JobFilter(
+        states=parse_states(data.state) or usual, task=data.task, queue=data.queue, tag=data.tag,
+        since=data.since, until=data.until, text=data.text, schedule=data.schedule,
+    )  # fmt: skip
+    if not data.state and wanted == JobFilter(states=usual):
+        raise Problem(422, "invalid", "say which jobs are meant: give at least one filter")
+    search = JobSearch((await tenant.store()).database)
+    with telling_too_much():
+        return await search.ids(tenant.settings.namespace, wanted, data.limit)
+
+
+@contextlib.contextmanager
+def telling_too_much() -> Iterator[None]:
+    try:
+        yield
+    except TooMuchToRead as error:
+        raise Problem(503, "too-much-to-read", str(error)) from None
+
+
+def _report(
+    request: RotaRequest, action: str, data: BulkAction, ids: Sequence[UUID], changed: int
+) -> BulkActionDone:
+    more = len(ids) == data.limit
+    done = BulkActionDone(dry_run=data.dry_run, matched=len(ids), changed=changed, more=more)
+    if not data.dry_run:
+        request.audit(action, "jobs by filter", before=data, after=done)
+    return done
+
+
+def parse_states(names: Sequence[str] | None) -> tuple[State, ...]:
+    return tuple(sorted({State.parse(name) for name in names or ()}))
+
+
+def zoned(field: str, moment: datetime | None) -> datetime | None:
+    if moment is not None and moment.tzinfo is None:
+        raise Problem(
+            400, "invalid", f"{field}: say in which time zone, such as 2027-01-31T09:00:00Z",
+            fields={field: "has no time zone"},
+        )  # fmt: skip
+    return moment
+
+
+ROUTES = [
+    submit_job, list_jobs, get_job, get_result, get_attempts, explain_job, cancel_job, retry_job,
+    cancel_jobs, retry_jobs,
+]  # fmt: skip

@@ -1,0 +1,65 @@
+"""Queues: what they hold, and pausing them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from litestar import get, post
+from litestar.params import PathParameter
+
+from rota.app import App
+from rota.errors import NotFound
+from rota.model import QueueStatus
+from rota.server.given import GivenTenant
+from rota.server.policy import OPERATOR, VIEWER
+from rota.server.requests import RotaRequest
+
+QueueName = Annotated[str, PathParameter(max_length=100)]
+
+
+class Queues(msgspec.Struct, frozen=True):
+    items: Sequence[QueueStatus]
+
+
+@get("/v1/queues", policy=VIEWER, summary="All queues, with how full and how late they are")
+async def list_queues(tenant: GivenTenant) -> Queues:
+    """`lag`: the seconds for which the oldest ready job has been due."""
+    return Queues(await tenant.queues.list())
+
+
+@get("/v1/queues/{name:str}", policy=VIEWER, summary="One queue")
+async def get_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
+    return await _find(tenant, name)
+
+
+@post("/v1/queues/{name:str}/pause", policy=OPERATOR, summary="Pause a queue", status_code=200)
+async def pause_queue(tenant: GivenTenant, request: RotaRequest, name: QueueName) -> QueueStatus:
+    """None of its jobs is started until it is resumed. What runs goes on."""
+    before = await _find(tenant, name)
+    await tenant.queues.pause(name)
+    after = await _find(tenant, name)
+    request.audit(
+        "pause", f"queue {name}",
+        before={"paused_at": before.paused_at}, after={"paused_at": after.paused_at},
+    )  # fmt: skip
+    return after
+
+
+@post("/v1/queues/{name:str}/resume", policy=OPERATOR, summary="Resume a queue", status_code=200)
+async def resume_queue(tenant: GivenTenant, request: RotaRequest, name: QueueName) -> QueueStatus:
+    before = await _find(tenant, name)
+    await tenant.queues.resume(name)
+    request.audit("resume", f"queue {name}", before={"paused_at": before.paused_at})
+    return await _find(tenant, name)
+
+
+async def _find(tenant: App, name: str) -> QueueStatus:
+    for queue in await tenant.queues.list():
+        if queue.name == name:
+            return queue
+    raise NotFound(f"there is no queue {name!r} in namespace {tenant.settings.namespace!r}")
+
+
+ROUTES = [list_queues, get_queue, pause_queue, resume_queue]

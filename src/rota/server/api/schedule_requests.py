@@ -1,0 +1,94 @@
+"""A schedule as a request says it, turned into a `ScheduleSpec`. Pure: no I/O, no framework."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, Overlap, RRule, ScheduleSpec
+from rota.core.time.zones import Fold, Gap
+from rota.errors import ConfigError
+from rota.schedules import make_spec
+from rota.server.api.job_requests import Moment, Name
+
+_YEARS = range(1970, 9999)
+Duration = Annotated[str, Meta(max_length=50, description="Such as 15m, 1h30m.")] | float
+
+
+class RuleRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """When: exactly one of `cron`, `every`, `calendar`, `rrule` and `rule` (as answers show it)."""
+
+    cron: Annotated[str, Meta(max_length=500)] | UnsetType = UNSET
+    every: Duration | UnsetType = UNSET
+    calendar: Annotated[str, Meta(max_length=500)] | UnsetType = UNSET
+    rrule: Annotated[str, Meta(max_length=2000)] | UnsetType = UNSET
+    rule: Cron | Every | Calendar | RRule | UnsetType = UNSET
+    anchor: Moment | UnsetType = UNSET
+    tz: Annotated[str, Meta(max_length=100)] | UnsetType = UNSET
+    gap: Gap | UnsetType = UNSET
+    fold: Fold | UnsetType = UNSET
+    starts: Moment | UnsetType | None = UNSET
+    ends: Moment | UnsetType | None = UNSET
+    max_occurrences: int | UnsetType | None = UNSET
+    jitter: Duration | UnsetType = UNSET
+    spread: Duration | UnsetType = UNSET
+    exclude: list[str] | UnsetType = UNSET
+    include: list[str] | UnsetType = UNSET
+
+
+class ScheduleRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
+    """A schedule: which task runs when, and with what."""
+
+    task: Name
+    payload: dict[str, Any] | UnsetType | None = UNSET
+    options: dict[str, Any] | UnsetType = UNSET
+    overlap: Overlap | UnsetType = UNSET
+    max_queued: int | UnsetType = UNSET
+    drop: Literal["oldest", "newest"] | UnsetType = UNSET
+    max_running: int | UnsetType | None = UNSET
+    catch_up: CatchUp | UnsetType = UNSET
+    description: Annotated[str, Meta(max_length=2000)] | UnsetType = UNSET
+    tags: list[Name] | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+
+
+class NewScheduleRequest(ScheduleRequest, forbid_unknown_fields=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class PreviewRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
+    """`name`: the schedule's name to be, on which spread and `H` depend."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)] = "preview"
+    count: Annotated[int, Meta(ge=1, le=1000)] = 10
+    after: Moment | None = None
+
+
+_NOT_OF_THE_RULE = ("name", "task", "rule", "count", "after")
+
+
+def to_spec(said: RuleRequest, name: str, task: str) -> ScheduleSpec:
+    given = {
+        field: value
+        for field in said.__struct_fields__
+        if field not in _NOT_OF_THE_RULE
+        and (value := getattr(said, field)) is not UNSET
+        and value is not None
+    }
+    for field in ("starts", "ends", "anchor"):
+        _check_year(field, given.get(field))
+    if said.rule is UNSET:
+        return make_spec(name, task, **given)
+    if others := [rule for rule in ("cron", "every", "calendar", "rrule") if rule in given]:
+        raise ConfigError(f"{others[0]}: there is a rule already; give one of them")
+    _check_year("anchor", getattr(said.rule, "anchor", None))
+    spec = make_spec(name, task, cron="@daily", **given)  # its rule is a stand-in
+    return msgspec.structs.replace(spec, rule=said.rule)
+
+
+def _check_year(field: str, moment: datetime | None) -> None:
+    if moment is not None and moment.year not in _YEARS:
+        raise ConfigError(f"{field}: the year {moment.year} is not in 1970 to 9998")

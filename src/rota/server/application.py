@@ -1,0 +1,109 @@
+"""Makes the HTTP application out of a `rota.App`: routes, gate, limits, errors, OpenAPI."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+
+from litestar import Litestar, Response, get
+from litestar.config.compression import CompressionConfig
+from litestar.types import ControllerRouterHandler, Scope
+
+from rota.app import App
+from rota.server.authorization import authorize
+from rota.server.context import ServerContext, context_of
+from rota.server.frame import Frame
+from rota.server.given import DEPENDENCIES
+from rota.server.openapi import make_document
+from rota.server.policy import PUBLIC, SAFE_METHODS, policy_of, route_table
+from rota.server.problems import handle_error
+from rota.server.requests import RotaRequest
+from rota.server.routes import all_routes
+from rota.server.upkeep import ServerUpkeep
+from rota.services.ticker import Ticker
+
+
+def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = None) -> Litestar:
+    """The ASGI application of the server. It opens its connections when it is started.
+
+    Args:
+        app: whose tasks can be submitted, and whose settings and database are used.
+        routes: what it answers; all there is, unless given.
+    """
+    settings = app.settings
+    routes = all_routes() if routes is None else routes
+
+    @contextlib.asynccontextmanager
+    async def lifespan(server: Litestar) -> AsyncIterator[None]:
+        async with _remembering_failure(server), ServerContext.open(app) as context:
+            server.state.context = context
+            upkeep = Ticker(ServerUpkeep(context))
+            upkeep.start()
+            try:
+                yield
+            finally:
+                await upkeep.stop()
+                await context.tokens.save_uses()
+
+    @functools.cache
+    def document() -> bytes:
+        return make_document(routes, DEPENDENCIES, list(route_table(server)))
+
+    @get("/v1/openapi.json", policy=PUBLIC, include_in_schema=False)
+    async def openapi() -> Response[bytes]:
+        return Response(document(), media_type="application/json")
+
+    server = Litestar(
+        [*routes, openapi],
+        lifespan=[lifespan],
+        request_class=RotaRequest,
+        guards=[authorize],
+        dependencies=DEPENDENCIES,
+        exception_handlers={Exception: handle_error},
+        request_max_body_size=settings.max_body_bytes,
+        compression_config=CompressionConfig(
+            backend="gzip",
+            minimum_size=1_000,
+            gzip_compress_level=5,
+            exclude_opt_key="uncompressed",
+        ),
+        openapi_config=None,
+        logging_config=None,
+        debug=False,
+    )
+    # Not as a middleware, which wouldn't see requests that no route is for.
+    server.asgi_handler = Frame(server.asgi_handler, settings.request_timeout, write_changes)
+    list(route_table(server))  # a route without a policy: better now than when it is used
+    return server
+
+
+@contextlib.asynccontextmanager
+async def _remembering_failure(server: Litestar) -> AsyncIterator[None]:
+    """Why it couldn't start: who serves the application only hears that it couldn't."""
+    try:
+        yield
+    except Exception as error:
+        server.state.failure = error
+        raise
+
+
+async def write_changes(scope: Scope, status: int) -> None:
+    """The audit log is written before the answer goes out: what can't be recorded isn't confirmed."""
+    state: dict[str, Any] = scope["state"]
+    if not state.get("changes") and status < 400 and _is_unrecorded_change(scope, state):
+        RotaRequest(scope).audit(scope["route_handler"].handler_name, scope["path"])
+    for changed in state.pop("changes", ()):
+        await context_of(scope["litestar_app"]).audit.record(changed)
+
+
+def _is_unrecorded_change(scope: Scope, state: dict[str, Any]) -> bool:
+    handler = scope.get("route_handler")
+    policy = policy_of(handler) if handler is not None else None
+    return (
+        scope.get("method") not in SAFE_METHODS
+        and policy is not None
+        and policy.audited
+        and "principal" in state
+    )

@@ -1,0 +1,138 @@
+"""The gate before every route: who asks, about which namespace, and whether its policy lets them.
+
+Runs after routing and before anything of the body is read. A bearer token goes before a cookie. With a
+cookie, a change must come from our own pages: it carries the session's CSRF token, and what the browser
+says of its origin must be us.
+"""
+
+from __future__ import annotations
+
+import hmac
+from typing import Any
+from urllib.parse import urlsplit
+
+from litestar.connection import ASGIConnection
+from litestar.handlers import BaseRouteHandler
+
+from rota.config import NAME
+from rota.server.context import ServerContext, context_of
+from rota.server.identity.principal import Identity, Principal
+from rota.server.identity.sessions import csrf_token
+from rota.server.policy import SAFE_METHODS, Policy, policy_of, scope_of
+from rota.server.problems import Problem
+
+CSRF_HEADER = "x-rota-csrf"
+NAMESPACE_HEADER = "x-rota-namespace"
+
+AnyConnection = ASGIConnection[Any, Any, Any, Any]
+
+
+def cookie_name(secure: bool) -> str:
+    """`__Host-`: the browser takes it only over TLS, for this host alone and for all its paths."""
+    return "__Host-rota_session" if secure else "rota_session"
+
+
+def is_secure(connection: AnyConnection) -> bool:
+    """Whether people reach us over TLS."""
+    public = context_of(connection.app).settings.public_url
+    scheme = urlsplit(public).scheme if public else connection.scope.get("scheme", "http")
+    return scheme == "https"
+
+
+def session_secret(connection: AnyConnection) -> str | None:
+    return connection.cookies.get(cookie_name(is_secure(connection)))
+
+
+def method_of(connection: AnyConnection) -> str:
+    return str(connection.scope.get("method", ""))
+
+
+async def authorize(connection: AnyConnection, handler: BaseRouteHandler) -> None:
+    """Litestar's guard of every route."""
+    policy = policy_of(handler)
+    if policy is None or policy.role is None:
+        return  # public; a route without a policy kept the server from starting
+    context = context_of(connection.app)
+    identity, by_cookie = await _identify(connection, context)
+    if by_cookie and method_of(connection) not in SAFE_METHODS:
+        check_csrf(connection)
+    principal = _choose(connection, context, identity)
+    check_policy(connection, principal, policy)
+    connection.scope["state"]["principal"] = principal
+    connection.scope["user"] = principal
+
+
+async def _identify(connection: AnyConnection, context: ServerContext) -> tuple[Identity, bool]:
+    given = connection.headers.get("authorization")
+    if given is not None:
+        scheme, _, token = given.partition(" ")
+        if scheme.lower() == "bearer" and (
+            identity := await context.tokens.identify(token.strip())
+        ):
+            return identity, False
+        raise Problem(
+            401, "unauthorized",
+            "this token is not good: it is misspelt, has expired or was revoked",
+        )  # fmt: skip
+    if secret := session_secret(connection):
+        if identity := await context.sessions.identify(secret):
+            return identity, True
+        raise Problem(401, "unauthorized", "the session is over: log in again")
+    raise Problem(
+        401, "unauthorized",
+        "send a token, `Authorization: Bearer rota_...`: `rota tokens create` makes one",
+    )  # fmt: skip
+
+
+def check_csrf(connection: AnyConnection) -> None:
+    check_origin(connection)
+    given = connection.headers.get(CSRF_HEADER, "")
+    expected = csrf_token(session_secret(connection) or "")
+    if not hmac.compare_digest(given.encode(), expected.encode()):
+        raise Problem(
+            403, "csrf",
+            "a change with a session's cookie needs the session's X-Rota-CSRF: GET /v1/session",
+        )  # fmt: skip
+
+
+def check_origin(connection: AnyConnection) -> None:
+    """What the browser says of where this comes from must be us."""
+    if connection.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise Problem(403, "csrf", "this came from another site")
+    origin = connection.headers.get("origin")
+    if origin is None:
+        return
+    public = context_of(connection.app).settings.public_url
+    ours = urlsplit(public).netloc if public else connection.headers.get("host", "")
+    if urlsplit(origin).netloc != ours:
+        raise Problem(403, "csrf", "this came from another site")
+
+
+def _choose(connection: AnyConnection, context: ServerContext, identity: Identity) -> Principal:
+    """Who they are in the namespace they name; in their own, when they name none."""
+    asked = connection.headers.get(NAMESPACE_HEADER) or connection.query_params.get("namespace")
+    if isinstance(asked, list):
+        raise Problem(400, "invalid", "name one namespace", fields={"namespace": "one, please"})
+    namespace = asked or identity.home(context.settings.namespace)
+    if namespace is not None and not NAME.fullmatch(namespace):
+        raise Problem(
+            400, "invalid", "that is not a namespace's name", fields={"namespace": "not a name"}
+        )
+    principal = identity.within(namespace) if namespace is not None else None
+    if principal is None:
+        # The same for one that exists and one that doesn't.
+        raise Problem(403, "forbidden", "you have no role in this namespace")
+    return principal
+
+
+def check_policy(connection: AnyConnection, principal: Principal, policy: Policy) -> None:
+    if not principal.may(policy):
+        needed = policy.role.label if policy.role else ""
+        where = "all namespaces" if policy.everywhere else f"namespace {principal.namespace!r}"
+        raise Problem(
+            403, "forbidden",
+            f"this needs the role {needed} in {where}; yours is {principal.role.label}",
+        )  # fmt: skip
+    scope = scope_of(method_of(connection), connection.scope["path"])
+    if not principal.has_scope(scope):
+        raise Problem(403, "scope", f"this token isn't for {scope}: {', '.join(principal.scopes)}")

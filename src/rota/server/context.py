@@ -1,0 +1,72 @@
+"""What the server's routes work with: made when it starts, the same for all requests."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator
+
+from litestar import Litestar
+
+from rota.app import App
+from rota.server.identity.oidc import OpenIDConnect
+from rota.server.identity.passwords import Passwords
+from rota.server.identity.sessions import Sessions
+from rota.server.identity.tokens import Tokens
+from rota.server.quotas import Quotas
+from rota.server.tenants import Tenants
+from rota.store.audit import AuditStore
+from rota.store.database import Database
+from rota.store.identity import IdentityStore
+from rota.store.quotas import QuotaStore
+from rota.store.wall import Wall
+
+log = logging.getLogger("rota.server")
+
+_LEAST_CONNECTIONS = 8
+
+
+class ServerContext:
+    """`database` is for the server's own tables; what belongs to a namespace goes through `tenants`."""
+
+    def __init__(self, app: App, database: Database, wall: Wall) -> None:
+        self.app = app
+        self.settings = app.settings
+        self.database = database
+        self.wall = wall
+        self.tenants = Tenants(app, wall)
+        self.identity = IdentityStore(database)
+        self.tokens = Tokens(self.identity)
+        self.sessions = Sessions(self.identity, app.settings.session_hours * 3600)
+        self.passwords = Passwords(self.identity)
+        self.oidc = OpenIDConnect(app.settings, self.identity) if app.settings.oidc_issuer else None
+        self.quotas = Quotas(QuotaStore(database))
+        self.audit = AuditStore(database)
+        self.stopping = asyncio.Event()  # long answers end when it is set
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls, app: App) -> AsyncIterator[ServerContext]:
+        database = await app.open_database()
+        size = max(app.settings.pool_size, _LEAST_CONNECTIONS)
+        lent = database.sibling(app.settings.replace(pool_size=size))
+        try:
+            await lent.open()
+            wall = await Wall.find(lent)
+            if not wall.stands:
+                log.warning(
+                    "there is no row-level security behind the queries: the role rota_tenant could "
+                    "not be made. Let a superuser run `create role rota_tenant nologin` and grant it "
+                    "to the role that runs `rota migrate`, then `select %s.raise_walls()`",
+                    app.settings.schema,
+                )
+            yield cls(app, database, wall)
+        finally:
+            await lent.close()
+            await database.close()
+
+
+def context_of(server: Litestar) -> ServerContext:
+    context: ServerContext = server.state.context
+    return context

@@ -1,0 +1,49 @@
+"""What a handler can ask for by name, with the types that say so.
+
+`context`: ServerContext, `principal`: who asks, `tenant`: the app of their namespace, `quotas`.
+Of the request itself: Litestar's `FromPath[...]`, `FromQuery[...]`, `FromHeader[...]`, `JSONBody[...]`.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+from litestar.datastructures import State
+from litestar.di import NamedDependency, Provide
+
+from rota.server.context import ServerContext
+from rota.server.identity.principal import Principal
+from rota.server.quotas import Quotas
+from rota.server.requests import RotaRequest
+from rota.server.tenants import Tenant
+
+GivenContext: TypeAlias = NamedDependency[ServerContext]
+GivenPrincipal: TypeAlias = NamedDependency[Principal]
+GivenTenant: TypeAlias = NamedDependency[Tenant]
+GivenQuotas: TypeAlias = NamedDependency[Quotas]
+
+
+def provide_context(state: State) -> ServerContext:
+    context: ServerContext = state.context
+    return context
+
+
+def provide_principal(request: RotaRequest) -> Principal:
+    return request.principal
+
+
+def provide_tenant(request: RotaRequest) -> Tenant:
+    return request.context.tenants.get(request.principal.namespace)
+
+
+def provide_quotas(state: State) -> Quotas:
+    quotas: Quotas = state.context.quotas
+    return quotas
+
+
+DEPENDENCIES = {
+    "context": Provide(provide_context, sync_to_thread=False),
+    "principal": Provide(provide_principal, sync_to_thread=False),
+    "tenant": Provide(provide_tenant, sync_to_thread=False),
+    "quotas": Provide(provide_quotas, sync_to_thread=False),
+}

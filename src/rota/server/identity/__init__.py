@@ -1,0 +1,1 @@
+"""Who is asking: tokens, people, sessions, and the ways to log in."""

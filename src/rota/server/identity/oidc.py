@@ -1,0 +1,147 @@
+"""Log-in with OpenID Connect: the code flow with state, nonce and PKCE.
+
+Protocol. `begin` remembers a new state (by its hash), nonce and verifier in the database and sends the
+browser to the provider; the browser keeps the state in a cookie, too. When it returns, the state must be
+that of the cookie and one that is waiting, which it then no longer is: so a log-in can neither be
+replayed nor be forced upon another's browser. The code is exchanged with the verifier, and the ID token
+must be signed by the provider, for us, now, and with the nonce. Who it names must be known here: by the
+provider's own id; the first time, by an e-mail address that the provider vouches for.
+"""
+
+from __future__ import annotations
+
+import hmac
+import importlib
+import time
+from typing import Any
+from urllib.parse import urlencode
+from uuid import UUID
+
+from rota.config import Settings
+from rota.entropy import new_secret
+from rota.errors import ConfigError
+from rota.server.identity.tokens import hash_secret
+from rota.server.problems import Problem
+from rota.store.identity import IdentityStore
+
+_FRESH_SECONDS = 3600.0  # how long the provider's addresses and keys are believed
+_LEEWAY = 60  # seconds that its clock may differ from ours
+_ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
+               "EdDSA"]  # fmt: skip
+_REFUSED = "the log-in at the provider didn't work out; try again"
+
+
+class OpenIDConnect:
+    """One provider. Needs the extra `rota[oidc]`."""
+
+    def __init__(self, settings: Settings, store: IdentityStore) -> None:
+        assert settings.oidc_issuer is not None
+        if not settings.oidc_client_id or not settings.oidc_client_secret:
+            raise ConfigError("oidc_issuer needs oidc_client_id and oidc_client_secret beside it")
+        self._issuer = settings.oidc_issuer.rstrip("/")
+        self._client_id = settings.oidc_client_id
+        self._client_secret = settings.oidc_client_secret
+        self._store = store
+        self._httpx = _need("httpx")
+        self._jwt = _need("joserfc.jwt")
+        self._jwk = _need("joserfc.jwk")
+        self._metadata: dict[str, Any] = {}
+        self._keys: Any = None
+        self._fetched_at = float("-inf")
+
+    async def begin(self, callback: str, target: str) -> tuple[str, str]:
+        """The provider's address to send the browser to, and the state for its cookie."""
+        await self._refresh()
+        state, nonce, verifier = new_secret(), new_secret(), new_secret()
+        await self._store.begin_oidc(hash_secret(state), nonce, verifier, target)
+        query = urlencode({
+            "response_type": "code", "client_id": self._client_id, "redirect_uri": callback,
+            "scope": "openid email profile", "state": state, "nonce": nonce,
+            "code_challenge": _challenge(verifier), "code_challenge_method": "S256",
+        })  # fmt: skip
+        return f"{self._metadata['authorization_endpoint']}?{query}", state
+
+    async def finish(
+        self, *, callback: str, code: str, state: str, cookie: str | None
+    ) -> tuple[UUID, str]:
+        """The person, and where they wanted to go."""
+        if cookie is None or not hmac.compare_digest(state.encode(), cookie.encode()):
+            raise Problem(403, "csrf", "this log-in was not begun in this browser; begin again")
+        waiting = await self._store.end_oidc(hash_secret(state))
+        if waiting is None:
+            raise Problem(403, "csrf", "this log-in is over, or was used; begin again")
+        nonce, verifier, target = waiting
+        await self._refresh()
+        claims = self._read(await self._exchange(code, callback, verifier), nonce)
+        vouched = claims.get("email") if claims.get("email_verified") is True else None
+        person = await self._store.find_person_of_issuer(self._issuer, claims["sub"], vouched)
+        if person is None:
+            raise Problem(
+                403, "forbidden",
+                "the provider knows you, and Rota doesn't: ask an admin to add your e-mail address "
+                "(`rota people add`)",
+            )  # fmt: skip
+        return person, target
+
+    async def _exchange(self, code: str, callback: str, verifier: str) -> str:
+        form = {"grant_type": "authorization_code", "code": code, "redirect_uri": callback,
+                "code_verifier": verifier}  # fmt: skip
+        try:
+            async with self._httpx.AsyncClient(timeout=10) as client:
+                answer = await client.post(
+                    self._metadata["token_endpoint"], data=form,
+                    auth=(self._client_id, self._client_secret),
+                )  # fmt: skip
+            token: str = answer.raise_for_status().json()["id_token"]
+        except Exception as error:
+            raise Problem(403, "forbidden", _REFUSED) from error
+        return token
+
+    def _read(self, token: str, nonce: str) -> dict[str, Any]:
+        """What an ID token says, once all of it was checked."""
+        try:
+            decoded = self._jwt.decode(token, self._keys, algorithms=_ALGORITHMS)
+            self._jwt.JWTClaimsRegistry(
+                leeway=_LEEWAY,
+                iss={"essential": True, "value": self._metadata["issuer"]},
+                aud={"essential": True, "value": self._client_id},
+                exp={"essential": True}, iat={"essential": True}, sub={"essential": True},
+                nonce={"essential": True, "value": nonce},
+            ).validate(decoded.claims)  # fmt: skip
+        except Exception as error:
+            raise Problem(403, "forbidden", _REFUSED) from error
+        claims: dict[str, Any] = decoded.claims
+        parties = claims["aud"] if isinstance(claims["aud"], list) else [claims["aud"]]
+        if len(parties) > 1 and claims.get("azp") != self._client_id:
+            raise Problem(403, "forbidden", _REFUSED)
+        return claims
+
+    async def _refresh(self) -> None:
+        if time.monotonic() < self._fetched_at + _FRESH_SECONDS:
+            return
+        try:
+            async with self._httpx.AsyncClient(timeout=10) as client:
+                found = await client.get(f"{self._issuer}/.well-known/openid-configuration")
+                metadata = found.raise_for_status().json()
+                keys = (await client.get(metadata["jwks_uri"])).raise_for_status().json()
+            if metadata["issuer"].rstrip("/") != self._issuer:
+                raise ValueError("it calls itself by another name")
+            self._keys = self._jwk.KeySet.import_key_set(keys)
+        except Exception as error:
+            raise Problem(503, "unavailable", "the log-in provider can't be reached") from error
+        self._metadata = metadata
+        self._fetched_at = time.monotonic()
+
+
+def _challenge(verifier: str) -> str:
+    challenge: str = _need("authlib.oauth2.rfc7636").create_s256_code_challenge(verifier)
+    return challenge
+
+
+def _need(module: str) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise ConfigError(
+            "logging in with OpenID Connect needs the extra oidc: pip install 'rota[oidc]'"
+        ) from None

@@ -1,0 +1,99 @@
+"""API tokens: `rota_<prefix>_<secret>`, shown once.
+
+The secret is 256 random bits. What is stored is its SHA-256: against guessing 256 bits a slow hash adds
+nothing, and this one is looked up by index with each request.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from uuid import UUID
+
+from rota.config import check_name
+from rota.entropy import new_id, new_prefix, new_secret
+from rota.errors import ConfigError
+from rota.server.identity.memory import Looked, Memory
+from rota.server.identity.principal import ANYWHERE, Identity
+from rota.server.policy import Role
+from rota.store.identity import IdentityStore, NewToken, TokenInfo
+
+_SCOPE = re.compile(r"[a-z]{1,30}(:(read|write))?")
+_TOKEN = re.compile(r"rota_[a-z2-7]{8}_[A-Za-z0-9_-]{43}")
+_MOST_SCOPES = 50
+
+
+def hash_secret(secret: str) -> bytes:
+    return hashlib.sha256(secret.encode()).digest()
+
+
+def check_scopes(scopes: Sequence[str]) -> list[str]:
+    for scope in scopes:
+        if not _SCOPE.fullmatch(scope):
+            raise ConfigError(
+                f"scope {scope!r} is not usable: it looks like jobs, jobs:read or schedules:write"
+            )
+    if len(scopes) > _MOST_SCOPES:
+        raise ConfigError(f"a token can have {_MOST_SCOPES} scopes at most")
+    return sorted(set(scopes))
+
+
+async def create_token(
+    store: IdentityStore, *, name: str, namespace: str, role: str, created_by: str,
+    scopes: Sequence[str] = (), expires_at: datetime | None = None,
+) -> tuple[str, TokenInfo]:  # fmt: skip
+    """The token, which nobody will see again, and what is known of it."""
+    if namespace != ANYWHERE:
+        check_name("namespace", namespace)
+    if not 1 <= len(name) <= 200 or not name.isprintable():
+        raise ConfigError("a token's name is 1 to 200 printable characters long")
+    prefix = new_prefix()
+    token = f"rota_{prefix}_{new_secret()}"
+    info = await store.create_token(
+        NewToken(
+            id=new_id(), prefix=prefix, hash=hash_secret(token), name=name, namespace=namespace,
+            role=Role.parse(role).label, scopes=check_scopes(scopes), created_by=created_by,
+            expires_at=expires_at,
+        )
+    )  # fmt: skip
+    return token, info
+
+
+class Tokens:
+    """Says whose a token is."""
+
+    def __init__(self, store: IdentityStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._clock = clock
+        self.memory = Memory(clock)
+        self._used: dict[UUID, float] = {}
+
+    async def identify(self, token: str) -> Identity | None:
+        if not _TOKEN.fullmatch(token):
+            return None
+        identity = await self.memory.recall(hash_secret(token), self._look_up)
+        if identity is not None:
+            self._used[identity.id] = self._clock()
+        return identity
+
+    async def _look_up(self, digest: bytes) -> Looked | None:
+        found = await self._store.find_token(digest)
+        if found is None:
+            return None
+        info, seconds_left = found
+        identity = Identity(
+            id=info.id, name=info.name, kind="token", prefix=info.prefix,
+            memberships={info.namespace: Role.parse(info.role)}, scopes=tuple(info.scopes),
+            expires_at=info.expires_at,
+        )  # fmt: skip
+        return identity, seconds_left
+
+    async def save_uses(self) -> None:
+        """When each was last used. Called now and then: a write per request would be too much."""
+        used, self._used = self._used, {}
+        if used:
+            now = self._clock()
+            await self._store.mark_tokens_used({id: now - at for id, at in used.items()})

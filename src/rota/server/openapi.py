@@ -1,0 +1,120 @@
+"""The OpenAPI document: made from the routes, with the problems that any of them may answer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import msgspec
+from litestar import Litestar
+from litestar.di import Provide
+from litestar.openapi import OpenAPIConfig
+from litestar.types import ControllerRouterHandler
+
+import rota
+from rota.server.policy import Policy, RouteInfo
+from rota.server.problems import MEDIA_TYPE
+from rota.server.requests import RotaRequest
+
+_DESCRIPTION = """\
+Jobs, schedules, queues and nodes over HTTP.
+
+Send a token with each request: `Authorization: Bearer rota_...`. It belongs to a namespace, which
+`X-Rota-Namespace` or `?namespace=` chooses when there are several. Errors are
+`application/problem+json`.
+"""
+
+_ANY = {
+    400: "What was sent can't be understood",
+    408: "What was sent came too slowly",
+    413: "What was sent is too large",
+    422: "What was sent makes no sense here",
+    503: "The database, or this server, can't take it right now",
+}
+_GATED = {401: "No token, or one that isn't good", 403: "Your role or token isn't for this"}
+_LOOKED_UP = {404: "There is no such thing in this namespace"}
+_CHANGES = {
+    409: "Something stands in the way",
+    412: "It has changed meanwhile",
+    415: "This kind of body isn't understood",
+    428: "Say which version you mean",
+    429: "Too much, or too fast; see Retry-After",
+}
+
+
+def make_document(
+    routes: Iterable[ControllerRouterHandler], dependencies: Mapping[str, Provide],
+    table: Iterable[RouteInfo],
+) -> bytes:  # fmt: skip
+    """As JSON."""
+    # An app of its own: the one that serves has none of the routes that this brings along.
+    described = Litestar(
+        [*routes],
+        dependencies=dict(dependencies),
+        request_class=RotaRequest,
+        logging_config=None,
+        openapi_config=OpenAPIConfig(
+            title="Rota", version=rota.__version__, description=_DESCRIPTION,
+            use_handler_docstrings=True,
+        ),
+    )  # fmt: skip
+    document = described.openapi_schema.to_schema()
+    policies = {(route.method.lower(), route.path): route.policy for route in table}
+    for path, item in document["paths"].items():
+        for method, operation in item.items():
+            if isinstance(operation, dict) and (method, path) in policies:
+                _complete(operation, method, policies[method, path])
+    components = document.setdefault("components", {})
+    components["securitySchemes"] = {
+        "token": {"type": "http", "scheme": "bearer"},
+        "session": {"type": "apiKey", "in": "cookie", "name": "rota_session"},
+    }
+    components.setdefault("schemas", {})["Problem"] = _PROBLEM
+    return msgspec.json.encode(document)
+
+
+def _complete(operation: dict[str, Any], method: str, policy: Policy) -> None:
+    statuses = dict(_ANY)
+    if policy.role is not None or method != "get":
+        statuses |= _GATED
+    if policy.role is not None:
+        operation["security"] = [{"token": []}, {"session": []}]
+    if any(parameter["in"] == "path" for parameter in operation.get("parameters", ())):
+        statuses |= _LOOKED_UP
+    if method not in ("get", "head"):
+        statuses |= _CHANGES
+    responses = operation.setdefault("responses", {})
+    responses.pop("400", None)  # Litestar's own description of its own errors, which are never sent
+    for status, description in statuses.items():
+        responses.setdefault(
+            str(status),
+            {
+                "description": description,
+                "content": {MEDIA_TYPE: {"schema": {"$ref": "#/components/schemas/Problem"}}},
+            },
+        )
+
+
+_TEXT = {"type": "string"}
+_PROBLEM = {
+    "title": "Problem",
+    "description": "RFC 9457. `code` is stable; `detail` is for people.",
+    "type": "object",
+    "required": ["type", "title", "status"],
+    "properties": {
+        "type": {"type": "string", "format": "uri"},
+        "title": _TEXT,
+        "status": {"type": "integer"},
+        "detail": _TEXT,
+        "code": _TEXT,
+        "request_id": _TEXT,
+        "fields": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "required": ["name", "message"],
+                "properties": {"name": _TEXT, "message": _TEXT},
+            },
+        },
+    },
+}

@@ -1,0 +1,147 @@
+"""Errors as problem+json (RFC 9457): a stable type, what happened, to what, and what to do next.
+
+Whatever is not foreseen here is a 500 that says nothing of its inside, logged with its request id.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from http import HTTPStatus
+from typing import Any
+
+import asyncpg
+import msgspec
+from litestar import Request, Response
+from litestar.exceptions import HTTPException, ValidationException
+
+from rota import errors
+
+log = logging.getLogger("rota.server")
+
+MEDIA_TYPE = "application/problem+json"
+TYPE_BASE = "https://rota.dev/problems/"
+
+
+class ProblemField(msgspec.Struct, frozen=True):
+    name: str
+    message: str
+
+
+class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is sent (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    detail: str = ""
+    code: str = ""
+    request_id: str = ""
+    fields: list[ProblemField] = []
+
+
+class Problem(Exception):
+    """Raise it from a handler."""
+
+    def __init__(
+        self, status: int, code: str, detail: str, *, fields: dict[str, str] | None = None,
+        headers: dict[str, str] | None = None, retry_after: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(detail)
+        self.status = status
+        self.code = code
+        self.detail = detail
+        self.fields = fields or {}
+        self.headers = dict(headers or {})
+        if retry_after is not None:
+            self.headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
+
+
+# The first that fits is the answer.
+_FAMILIAR: tuple[tuple[type[BaseException], int, str], ...] = (
+    (errors.KeyConflict, 409, "key-conflict"),
+    (errors.PayloadTooLarge, 413, "payload-too-large"),
+    (errors.UnknownTask, 422, "unknown-task"),
+    (errors.InvalidArguments, 422, "invalid-arguments"),
+    (errors.SubmitError, 422, "invalid-job"),
+    (errors.NotFound, 404, "not-found"),
+    (errors.ConfigError, 422, "invalid"),
+)
+
+_CODES = {
+    400: "bad-request", 401: "unauthorized", 403: "forbidden", 404: "not-found",
+    405: "method-not-allowed", 406: "not-acceptable", 408: "timeout", 409: "conflict",
+    411: "length-required", 412: "precondition-failed", 413: "payload-too-large",
+    414: "uri-too-long", 415: "unsupported-media-type", 422: "invalid",
+    428: "precondition-required", 429: "too-many-requests", 431: "headers-too-large",
+    503: "unavailable",
+}  # fmt: skip
+
+
+def to_problem(error: BaseException) -> Problem | None:
+    """What the client is told about an error; None: nothing of its inside."""
+    if isinstance(error, Problem):
+        return error
+    if isinstance(error, ValidationException):
+        return _of_validation(error)
+    if isinstance(error, HTTPException) and error.status_code < 500:
+        code = _CODES.get(error.status_code, "error")
+        headers = {k: v for k, v in (error.headers or {}).items() if k.lower() == "allow"}
+        return Problem(error.status_code, code, error.detail, headers=headers)
+    for kind, status, code in _FAMILIAR:
+        if isinstance(error, kind):
+            return Problem(status, code, str(error))
+    if isinstance(error, errors.StoreUnavailable | errors.SchemaMismatch):
+        # Its message may name hosts and users.
+        return Problem(503, "unavailable", "the database can't be used right now", retry_after=2)
+    if isinstance(error, asyncpg.DataError):
+        # A number or a time that PostgreSQL has no room for, text it can't store.
+        return Problem(422, "invalid", "a value can't be stored: it is out of range, or not text")
+    return None
+
+
+def _of_validation(error: ValidationException) -> Problem:
+    extra = error.extra if isinstance(error.extra, list) else []
+    fields = {
+        str(item.get("key", "")): str(item.get("message", ""))
+        for item in extra
+        if isinstance(item, dict)
+    }
+    named = ", ".join(f"{name}: {message}" for name, message in fields.items())
+    return Problem(400, "invalid", named or error.detail, fields=fields)
+
+
+def render(problem: Problem, request_id: str) -> tuple[bytes, dict[str, str]]:
+    """Body and headers of the answer."""
+    details = ProblemDetails(
+        type=TYPE_BASE + problem.code,
+        title=_title(problem.status),
+        status=problem.status,
+        detail=problem.detail,
+        code=problem.code,
+        request_id=request_id,
+        fields=[ProblemField(*item) for item in problem.fields.items()],
+    )
+    headers = dict(problem.headers)
+    if problem.status == 401:
+        headers.setdefault("WWW-Authenticate", 'Bearer realm="rota"')
+    return msgspec.json.encode(details), headers
+
+
+def _title(status: int) -> str:
+    try:
+        return HTTPStatus(status).phrase
+    except ValueError:
+        return "Error"
+
+
+def handle_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
+    """Litestar's exception handler for everything."""
+    request_id: str = request.scope["state"].get("request_id", "")
+    problem = to_problem(error)
+    if problem is None:
+        path = request.scope.get("path", "")
+        log.error("request %s: %s %s failed", request_id, request.method, path, exc_info=error)
+        problem = Problem(500, "internal", f"something broke here; the log has it as {request_id}")
+    body, headers = render(problem, request_id)
+    return Response(body, status_code=problem.status, headers=headers, media_type=MEDIA_TYPE)

@@ -1,0 +1,91 @@
+"""What a namespace may submit. The limits are kept in the database, so that all servers share them.
+
+Protocol. A namespace without limits is known as such for five seconds, and costs nothing. For one with
+limits, requests that come at the same time ask together: one question is under way at a time, and takes
+what gathered during the one before. If all of it can't be admitted, each asks for itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from rota.server.problems import Problem
+from rota.store.quotas import Admission, QuotaStore
+
+_BELIEVED_SECONDS = 5.0
+_REASONS = {
+    "submits_per_second": "namespace {0!r} submits faster than it may",
+    "max_jobs": "namespace {0!r} has as many jobs as it may; let some end, or discard failed ones",
+    "max_payload_bytes": "the payloads in namespace {0!r} are as large as they may be, together",
+}
+
+_Asked = tuple[int, int, asyncio.Future[Admission]]
+
+
+class Quotas:
+    def __init__(self, store: QuotaStore, clock: Callable[[], float] = time.monotonic) -> None:
+        self.store = store
+        self._clock = clock
+        self._limited: frozenset[str] = frozenset()
+        self._believed_until = float("-inf")
+        self._waiting: dict[str, list[_Asked]] = {}
+        self._flushers: set[asyncio.Task[None]] = set()
+
+    async def admit(self, namespace: str, jobs: int, payload_bytes: int) -> None:
+        """Raises 429 when a limit stands in the way; otherwise they count as submitted."""
+        if not await self._is_limited(namespace):
+            return
+        admission = await self._ask_together(namespace, jobs, payload_bytes)
+        if admission.refused is not None:
+            raise Problem(
+                429, "quota", _REASONS[admission.refused].format(namespace),
+                fields={admission.refused: "the limit is reached"},
+                retry_after=admission.retry_after or 1.0,
+            )  # fmt: skip
+
+    def forget(self) -> None:
+        self._believed_until = float("-inf")
+
+    async def _is_limited(self, namespace: str) -> bool:
+        now = self._clock()
+        if now >= self._believed_until:
+            self._limited = await self.store.limited_namespaces()
+            self._believed_until = now + _BELIEVED_SECONDS
+        return namespace in self._limited
+
+    async def _ask_together(self, namespace: str, jobs: int, payload_bytes: int) -> Admission:
+        answer: asyncio.Future[Admission] = asyncio.get_running_loop().create_future()
+        asked = (jobs, payload_bytes, answer)
+        if namespace in self._waiting:
+            self._waiting[namespace].append(asked)
+        else:
+            self._waiting[namespace] = [asked]
+            # A task of its own: whoever was first may hang up while others wait.
+            flusher = asyncio.create_task(self._flush(namespace))
+            self._flushers.add(flusher)
+            flusher.add_done_callback(self._flushers.discard)
+        return await answer
+
+    async def _flush(self, namespace: str) -> None:
+        while gathered := self._waiting[namespace]:
+            self._waiting[namespace] = []
+            await self._ask(namespace, gathered)
+        del self._waiting[namespace]
+
+    async def _ask(self, namespace: str, gathered: list[_Asked]) -> None:
+        try:
+            jobs, payload_bytes = sum(a[0] for a in gathered), sum(a[1] for a in gathered)
+            alone = len(gathered) == 1
+            all_of_it = await self.store.admit(namespace, jobs, payload_bytes, may_owe=alone)
+            for jobs, payload_bytes, answer in gathered:
+                one = all_of_it
+                if all_of_it.refused is not None and not alone:
+                    one = await self.store.admit(namespace, jobs, payload_bytes, may_owe=True)
+                if not answer.done():
+                    answer.set_result(one)
+        except Exception as error:  # noqa: BLE001 - handed to those who wait for it
+            for _, _, answer in gathered:
+                if not answer.done():
+                    answer.set_exception(error)

@@ -1,0 +1,28 @@
+"""What the server does now and then: write when tokens were last used, take away what is over.
+
+Every server does it, and they don't get into each other's way. Dying here loses a minute of last uses.
+"""
+
+from __future__ import annotations
+
+from rota.server.context import ServerContext
+
+_SAVE = 30.0
+_SWEEP_EVERY = 120  # ticks: once an hour
+
+
+class ServerUpkeep:
+    """A service: see `rota.services.ticker`."""
+
+    name = "server upkeep"
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._ticks = 0
+
+    async def tick(self) -> float:
+        await self._context.tokens.save_uses()
+        if self._ticks % _SWEEP_EVERY == 0:
+            await self._context.identity.sweep(self._context.settings.audit_days)
+        self._ticks += 1
+        return _SAVE

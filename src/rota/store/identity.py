@@ -1,0 +1,191 @@
+"""Tokens, people and sessions, in the store. Secrets come here only in hashed form."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.store.database import Database
+
+
+class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A token as people may see it: without its secret."""
+
+    id: UUID
+    prefix: str
+    name: str
+    namespace: str
+    role: str
+    scopes: list[str]
+    created_at: datetime
+    created_by: str
+    expires_at: datetime | None
+    revoked_at: datetime | None
+    last_used_at: datetime | None
+
+
+class NewToken(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    prefix: str
+    hash: bytes
+    name: str
+    namespace: str
+    role: str
+    scopes: list[str]
+    created_by: str
+    expires_at: datetime | None
+
+
+class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    id: UUID
+    name: str
+    expires_at: datetime
+    memberships: dict[str, str]  # roles by namespace
+
+
+class PersonInfo(msgspec.Struct, frozen=True, kw_only=True):
+    name: str
+    created_at: datetime
+    disabled_at: datetime | None
+    has_password: bool
+    issuer: str | None
+    memberships: dict[str, str]
+
+
+class IdentityStore:
+    """One short method per query."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    # -- tokens
+
+    async def create_token(self, token: NewToken) -> TokenInfo:
+        rows = await self._database.fetch(
+            "create_token", token.id, token.prefix, token.hash, token.name, token.namespace,
+            token.role, token.scopes, token.created_by, token.expires_at,
+        )  # fmt: skip
+        return TokenInfo(**rows[0])
+
+    async def find_token(self, digest: bytes) -> tuple[TokenInfo, float | None] | None:
+        """One that is good now, and for how many seconds more; None: without an end."""
+        rows = await self._database.fetch("find_token", digest)
+        if not rows:
+            return None
+        fields = dict(rows[0])
+        seconds_left: float | None = fields.pop("seconds_left")
+        return TokenInfo(**fields), seconds_left
+
+    async def list_tokens(
+        self, namespace: str | None, *, revoked: bool = False,
+        before: tuple[datetime, UUID] | None = None, limit: int = 1000,
+    ) -> list[TokenInfo]:  # fmt: skip
+        at, id = before or (None, None)
+        rows = await self._database.fetch("list_tokens", namespace, revoked, at, id, limit)
+        return [TokenInfo(**row) for row in rows]
+
+    async def get_token(self, prefix: str, namespace: str | None) -> TokenInfo | None:
+        rows = await self._database.fetch("get_token", prefix, namespace)
+        return TokenInfo(**rows[0]) if rows else None
+
+    async def revoke_token(self, prefix: str, namespace: str | None) -> TokenInfo | None:
+        rows = await self._database.fetch("revoke_token", prefix, namespace)
+        return TokenInfo(**rows[0]) if rows else None
+
+    async def mark_tokens_used(self, seconds_ago: Mapping[UUID, float]) -> None:
+        await self._database.fetch("mark_tokens_used", list(seconds_ago), [*seconds_ago.values()])
+
+    # -- people
+
+    async def put_person(self, id: UUID, name: str, password_hash: str | None) -> UUID:
+        person: UUID = await self._database.fetchval("put_person", id, name, password_hash)
+        return person
+
+    async def put_membership(self, person: UUID, namespace: str, role: str) -> None:
+        await self._database.fetch("put_membership", person, namespace, role)
+
+    async def list_people(self, namespace: str | None) -> list[PersonInfo]:
+        return [_with_memberships(PersonInfo, row)
+                for row in await self._database.fetch("list_people", namespace)]  # fmt: skip
+
+    async def remove_person(self, name: str) -> bool:
+        return bool(await self._database.fetch("remove_person", name))
+
+    async def find_person(self, name: str) -> tuple[UUID, str, str | None] | None:
+        """Id, name and password's hash."""
+        rows = await self._database.fetch("find_person", name)
+        return tuple(rows[0]) if rows else None
+
+    async def find_person_of_issuer(
+        self, issuer: str, subject: str, name: str | None
+    ) -> UUID | None:
+        rows = await self._database.fetch("find_person_of_issuer", issuer, subject, name)
+        return rows[0]["id"] if rows else None
+
+    # -- links and sessions
+
+    async def create_link(
+        self, digest: bytes, *, person: UUID | None, namespace: str | None, role: str | None,
+        seconds: float,
+    ) -> None:  # fmt: skip
+        await self._database.fetch("create_link", digest, person, namespace, role, seconds)
+
+    async def use_link(
+        self, digest: bytes, session_hash: bytes, session_id: UUID, seconds: float
+    ) -> bool:
+        """Turns a link into a session, once."""
+        return bool(
+            await self._database.fetch("use_link", digest, session_hash, session_id, seconds)
+        )
+
+    async def create_session(self, digest: bytes, id: UUID, person: UUID, seconds: float) -> None:
+        await self._database.fetch("create_session", digest, id, person, seconds)
+
+    async def find_session(self, digest: bytes) -> tuple[SessionInfo, float] | None:
+        """One that is good now, and for how many seconds more."""
+        rows = await self._database.fetch("find_session", digest)
+        if not rows:
+            return None
+        fields = dict(rows[0])
+        seconds_left: float = fields.pop("seconds_left")
+        return _with_memberships(SessionInfo, fields), seconds_left
+
+    async def end_session(self, digest: bytes) -> bool:
+        return bool(await self._database.fetch("end_session", digest))
+
+    # -- logging in
+
+    async def count_attempt(self, subject: bytes, free: int) -> float:
+        """Counts a log-in as failed, until it is known better; the seconds to wait, or 0."""
+        rows = await self._database.fetch("count_attempt", subject, free)
+        wait: float = rows[0]["wait"]
+        return wait
+
+    async def forget_failures(self, subjects: list[bytes]) -> None:
+        await self._database.fetch("forget_failures", subjects)
+
+    async def forgive_attempt(self, subject: bytes, free: int) -> None:
+        """It was counted, and didn't fail."""
+        await self._database.fetch("forgive_attempt", subject, free)
+
+    async def begin_oidc(self, state: bytes, nonce: str, verifier: str, target: str) -> None:
+        await self._database.fetch("begin_oidc", state, nonce, verifier, target)
+
+    async def end_oidc(self, state: bytes) -> tuple[str, str, str] | None:
+        """Nonce, verifier and where to go then; once."""
+        rows = await self._database.fetch("end_oidc", state)
+        return tuple(rows[0]) if rows else None
+
+    async def sweep(self, audit_days: int) -> None:
+        """Takes away what is over."""
+        await self._database.fetch("sweep_identity", audit_days)
+
+
+def _with_memberships(kind: Any, row: Any) -> Any:
+    fields = dict(row)
+    fields["memberships"] = msgspec.json.decode(fields["memberships"])
+    return kind(**fields)

@@ -1,0 +1,173 @@
+"""Finding jobs by what is known of them: pages, counts, and ids to act on.
+
+Protocol. One filter, in SQL as `found_jobs`, with a page, a count or a list of ids put around it.
+Reads only. A page is ordered by id, newest first, and goes on below the last id of the page before: a
+job keeps its id wherever it moves, so that none is seen twice or passed over while others come and go.
+
+A filter that matches little of a long history has to read much of it. So questions are given little
+time: a count that takes longer becomes the planner's estimate and says so; a page is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from rota.errors import StoreUnavailable
+from rota.model import State
+from rota.store.database import Connection, Database
+from rota.store.rows import split_lane
+
+_COUNT_MS = 500
+_PAGE_MS = 10_000
+
+_SUMMARY = """f.id, f.task, f.lane, f.state, f.priority, f.due_at, f.created_at, f.started_at,
+    f.finished_at, f.cancel_at as cancel_requested_at, f.attempt, f.max_attempts, f.key,
+    f.headers -> 'tags' as tags, f.node, f.schedule_id, f.error ->> 'type' as error_type,
+    left(f.error ->> 'message', 300) as error_message"""
+
+
+class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What jobs must be like. What is left out doesn't matter."""
+
+    states: tuple[State, ...] = ()
+    task: str | None = None
+    queue: str | None = None
+    tag: str | None = None
+    since: datetime | None = None  # created at or after
+    until: datetime | None = None  # created before
+    text: str | None = None
+    schedule: str | None = None
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a list: everything but what may be long (payload, result, headers, attempts)."""
+
+    id: UUID
+    task: str
+    queue: str
+    needs: tuple[str, ...]
+    state: str
+    priority: int
+    due_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    attempt: int
+    max_attempts: int
+    key: str | None
+    tags: list[str]
+    node: UUID | None
+    schedule_id: UUID | None
+    error_type: str | None
+    error_message: str | None  # its beginning
+
+
+class Count(msgspec.Struct, frozen=True):
+    """How many; `exact` is false when it's the planner's estimate."""
+
+    value: int
+    exact: bool
+
+
+class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Failures that are alike but for numbers and ids in their messages."""
+
+    fingerprint: str
+    task: str
+    error: str | None
+    message: str | None  # of the latest
+    count: int
+    first_at: datetime
+    last_at: datetime
+    latest: UUID
+
+
+class JobSearch:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        found = database.queries["found_jobs"]
+        self._page = (
+            f"select {_SUMMARY} from ({found}) as f"  # noqa: S608
+            " where ($10::uuid is null or f.id < $10) order by f.id desc limit $11"
+        )
+        self._count = f"select count(*) from ({found}) as f"  # noqa: S608
+        self._estimate = f"explain (format json) select from ({found}) as f"
+        self._ids = f"select f.id from ({found}) as f order by f.id limit $10"  # noqa: S608
+
+    async def page(
+        self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int
+    ) -> list[JobSummary]:
+        """The newest first, older than `before`."""
+        async with self._hasty(_PAGE_MS) as connection:
+            rows = await connection.fetch(self._page, *_arguments(namespace, wanted), before, limit)
+        return [_to_summary(row) for row in rows]
+
+    async def ids(self, namespace: str, wanted: JobFilter, limit: int) -> list[UUID]:
+        """Of those that match, the oldest first."""
+        async with self._hasty(_PAGE_MS) as connection:
+            rows = await connection.fetch(self._ids, *_arguments(namespace, wanted), limit)
+        return [row[0] for row in rows]
+
+    async def count(self, namespace: str, wanted: JobFilter) -> Count:
+        """Exact where that is quick."""
+        arguments = _arguments(namespace, wanted)
+        with contextlib.suppress(TooMuchToRead):
+            async with self._hasty(_COUNT_MS) as connection:
+                return Count(await connection.fetchval(self._count, *arguments), exact=True)
+        async with self._database.connection() as connection:
+            plan = msgspec.json.decode(await connection.fetchval(self._estimate, *arguments))
+        return Count(int(plan[0]["Plan"]["Plan Rows"]), exact=False)
+
+    async def dead_groups(
+        self, namespace: str, task: str | None, queue: str | None, limit: int
+    ) -> list[DeadGroup]:
+        rows = await self._database.fetch("dead_groups", namespace, task, queue, limit)
+        return [DeadGroup(**dict(row)) for row in rows]
+
+    async def find_dead_group(self, namespace: str, fingerprint: str, limit: int) -> list[UUID]:
+        rows = await self._database.fetch("find_dead_group", namespace, fingerprint, limit)
+        return [row[0] for row in rows]
+
+    @contextlib.asynccontextmanager
+    async def _hasty(self, milliseconds: int) -> AsyncIterator[Connection]:
+        try:
+            async with self._database.transaction("search") as connection:
+                await connection.execute(f"set local statement_timeout = {milliseconds:d}")
+                yield connection
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                raise TooMuchToRead(
+                    "too many jobs have to be read for this filter: add a state, or a range of time"
+                ) from error
+            raise
+
+
+class TooMuchToRead(StoreUnavailable):
+    """A question about jobs took longer than questions may."""
+
+
+def _arguments(namespace: str, wanted: JobFilter) -> Sequence[Any]:
+    states = [int(state) for state in wanted.states] or None
+    return (namespace, states, wanted.task, wanted.queue, wanted.tag, wanted.since, wanted.until,
+            wanted.text, wanted.schedule)  # fmt: skip
+
+
+def _to_summary(row: Any) -> JobSummary:
+    fields = dict(row)
+    queue, needs = split_lane(fields.pop("lane"))
+    state, tags = State(fields.pop("state")).label, fields.pop("tags")
+    return JobSummary(queue=queue, needs=needs, state=state, tags=_tags(tags), **fields)
+
+
+def _tags(text: str | None) -> list[str]:
+    """Headers are the submitter's own: what is under that name may be anything."""
+    found = msgspec.json.decode(text) if text else []
+    return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []

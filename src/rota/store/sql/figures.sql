@@ -1,0 +1,40 @@
+-- Figures for monitoring. Of the present, the future and the dead letters, never of the history.
+
+-- name: count_by_queue
+select p.namespace, rota.queue_of(p.lane) as queue, rota.state_label(p.state) as state, count(*) as jobs,
+       case when p.state = 3 then greatest(extract(epoch from rota.now() - min(p.due_at))::float8, 0) end as lag
+from rota.present as p group by 1, 2, p.state
+union all
+select f.namespace, rota.queue_of(f.lane), rota.state_label(f.state), count(*), null
+from rota.future as f group by 1, 2, f.state;
+
+-- name: count_dead_by_task
+select namespace, task, count(*) as jobs from rota.dead group by 1, 2;
+
+-- name: count_nodes
+select namespace, case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
+       count(*) as nodes, sum(slots)::bigint as slots, sum(running)::bigint as running,
+       max(extract(epoch from rota.now() - heartbeat_at))::float8 as heartbeat_age
+from rota.node where state in ('live', 'draining') or ended_at > rota.now() - interval '1 hour'
+group by 1, 2;
+
+-- name: count_shards
+select count(*) filter (where expires_at > rota.now()) as held, count(*) as shards,
+       count(distinct owner) filter (where expires_at > rota.now()) as owners,
+       (select count(*) from rota.shard_move where at > rota.now() - interval '1 hour') as moves
+from rota.shard;
+
+-- name: count_occurrences
+-- Decided since $1, and long enough ago that all of it is committed. Found by the index on decided_at.
+select s.namespace, case o.state when 1 then case when o.caught_up then 'caught_up' else 'fired' end
+           else coalesce(o.reason, 'skipped') end as outcome, count(*) as occurrences
+from rota.occurrence as o join rota.schedule as s on s.id = o.schedule_id
+where o.decided_at > $1 and o.decided_at <= $2
+group by 1, 2;
+
+-- name: count_events
+select namespace, kind, count(*) as events from rota.event where at > $1 and at <= $2 group by 1, 2;
+
+-- name: settled_moment
+-- Until here everything has been committed: the engine's transactions are shorter than this.
+select rota.now() - interval '15 seconds';

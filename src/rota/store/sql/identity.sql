@@ -1,0 +1,145 @@
+-- Tokens, people, sessions, and how they come to be.
+
+-- name: wall_stands
+select exists (select from pg_policies as p join pg_class as c on c.oid = 'rota.future'::regclass
+               where p.schemaname = c.relnamespace::regnamespace::text and p.tablename = 'future' and p.policyname = 'wall')
+    and exists (select from pg_roles where rolname = 'rota_tenant'
+                and pg_has_role(current_user, oid, 'member'));
+
+-- name: create_token
+insert into rota.api_token (id, prefix, hash, name, namespace, role, scopes, created_by, expires_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz)
+returning id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at;
+
+-- name: find_token
+select id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at,
+       extract(epoch from expires_at - rota.now())::float8 as seconds_left
+from rota.api_token
+where hash = $1 and revoked_at is null and (expires_at is null or expires_at > rota.now());
+
+-- name: list_tokens
+select id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at
+from rota.api_token
+where ($1::text is null or namespace = $1) and ($2::boolean or revoked_at is null)
+  and ($3::timestamptz is null or (created_at, id) < ($3, $4::uuid))
+order by created_at desc, id desc
+limit $5;
+
+-- name: get_token
+select id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at
+from rota.api_token where prefix = $1 and ($2::text is null or namespace = $2);
+
+-- name: revoke_token
+update rota.api_token set revoked_at = coalesce(revoked_at, rota.now())
+where prefix = $1 and ($2::text is null or namespace = $2)
+returning id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at;
+
+-- name: mark_tokens_used
+update rota.api_token as t set last_used_at = rota.now() - make_interval(secs => u.ago)
+from unnest($1::uuid[], $2::float8[]) as u(id, ago) where t.id = u.id;
+
+-- name: put_person
+insert into rota.person as p (id, name, password_hash) values ($1, $2, $3)
+on conflict (lower(name)) do update
+set password_hash = coalesce(excluded.password_hash, p.password_hash), disabled_at = null
+returning p.id;
+
+-- name: put_membership
+insert into rota.membership (person_id, namespace, role) values ($1, $2, $3)
+on conflict (person_id, namespace) do update set role = excluded.role;
+
+-- name: list_people
+select p.name, p.created_at, p.disabled_at, p.password_hash is not null as has_password, p.issuer,
+       coalesce((select json_object_agg(m.namespace, m.role order by m.namespace)
+                 from rota.membership as m where m.person_id = p.id), '{}')::text as memberships
+from rota.person as p
+where $1::text is null or exists (select from rota.membership as m where m.person_id = p.id and m.namespace in ($1, '*'))
+order by lower(p.name);
+
+-- name: remove_person
+delete from rota.person where lower(name) = lower($1) returning id;
+
+-- name: find_person
+select id, name, password_hash from rota.person where lower(name) = lower($1) and disabled_at is null;
+
+-- name: find_person_of_issuer
+-- By the provider's own id of a person; the first time, by a name that the provider vouches for.
+with known as (
+    select id, name from rota.person where issuer = $1 and subject = $2 and disabled_at is null
+), bound as (
+    update rota.person set issuer = $1, subject = $2
+    where lower(name) = lower($3) and issuer is null and disabled_at is null and not exists (select from known)
+    returning id, name
+)
+select id, name from known union all select id, name from bound;
+
+-- name: create_link
+insert into rota.login_link (hash, person_id, namespace, role, expires_at)
+values ($1, $2, $3, $4, rota.now() + make_interval(secs => $5));
+
+-- name: use_link
+-- The row's update is what makes it a single use: of two who come at once, one finds it used.
+with used as (
+    update rota.login_link set used_at = rota.now()
+    where hash = $1 and used_at is null and expires_at > rota.now()
+    returning person_id, namespace, role
+)
+insert into rota.session (hash, id, person_id, namespace, role, expires_at)
+select $2, $3, person_id, namespace, role, rota.now() + make_interval(secs => $4) from used
+returning id;
+
+-- name: create_session
+insert into rota.session (hash, id, person_id, expires_at)
+values ($1, $2, $3, rota.now() + make_interval(secs => $4));
+
+-- name: find_session
+select s.id, coalesce(p.name, 'link') as name, s.expires_at,
+       extract(epoch from s.expires_at - rota.now())::float8 as seconds_left,
+       case when s.person_id is null then json_build_object(s.namespace, s.role)
+            else coalesce((select json_object_agg(m.namespace, m.role) from rota.membership as m
+                           where m.person_id = s.person_id), '{}') end::text as memberships
+from rota.session as s
+left join rota.person as p on p.id = s.person_id
+where s.hash = $1 and s.ended_at is null and s.expires_at > rota.now() and p.disabled_at is null;
+
+-- name: end_session
+update rota.session set ended_at = rota.now() where hash = $1 and ended_at is null returning id;
+
+-- name: count_attempt
+-- Counted before the password is looked at: any number of guesses at once are still counted one by one.
+-- Seconds to wait, or 0. From the `free`th failure on each one doubles the wait, up to a quarter of an hour.
+insert into rota.login_failure as f (subject, failures, failed_at, blocked_until)
+values ($1, 1, rota.now(), '-infinity')
+on conflict (subject) do update set
+    wait = case when f.blocked_until > rota.now() then extract(epoch from f.blocked_until - rota.now()) else 0 end,
+    failures = case when f.blocked_until > rota.now() then f.failures
+                    when f.failed_at < rota.now() - interval '1 hour' then 1 else f.failures + 1 end,
+    failed_at = case when f.blocked_until > rota.now() then f.failed_at else rota.now() end,
+    blocked_until = case
+        when f.blocked_until > rota.now() or f.failed_at < rota.now() - interval '1 hour' or f.failures + 1 < $2
+            then f.blocked_until
+        else rota.now() + least(interval '15 minutes', interval '30 seconds' * 2 ^ least(f.failures + 1 - $2, 20)) end
+returning wait;
+
+-- name: forget_failures
+delete from rota.login_failure where subject = any($1::bytea[]);
+
+-- name: forgive_attempt
+-- It was none: taken back, with the block that it may have brought.
+update rota.login_failure set failures = greatest(failures - 1, 0),
+    blocked_until = case when failures - 1 < $2 then '-infinity' else blocked_until end
+where subject = $1;
+
+-- name: begin_oidc
+insert into rota.oidc_login (state, nonce, verifier, target, expires_at)
+values ($1, $2, $3, $4, rota.now() + interval '10 minutes');
+
+-- name: end_oidc
+delete from rota.oidc_login where state = $1 and expires_at > rota.now() returning nonce, verifier, target;
+
+-- name: sweep_identity
+with links as (delete from rota.login_link where expires_at < rota.now() - interval '1 day'),
+     sessions as (delete from rota.session where least(expires_at, ended_at) < rota.now() - interval '1 day'),
+     failures as (delete from rota.login_failure where greatest(failed_at, blocked_until) < rota.now() - interval '1 day'),
+     logins as (delete from rota.oidc_login where expires_at < rota.now())
+select rota.trim_audit(rota.now() - make_interval(days => $1));

@@ -1,0 +1,37 @@
+-- Namespaces and what they may use.
+
+-- name: admit
+select refused, retry_after from rota.admit($1, $2, $3, $4);
+
+-- name: put_namespace
+insert into rota.namespace as n (name, max_jobs, max_payload_bytes, submits_per_second) values ($1, $2, $3, $4)
+on conflict (name) do update set max_jobs = excluded.max_jobs, max_payload_bytes = excluded.max_payload_bytes,
+    submits_per_second = excluded.submits_per_second,
+    counted_at = '-infinity'
+returning n.name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second, n.stored_jobs, n.stored_bytes;
+
+-- name: get_namespace
+select name, created_at, max_jobs, max_payload_bytes, submits_per_second, stored_jobs, stored_bytes
+from rota.namespace where name = $1;
+
+-- name: list_namespaces
+-- Those that somebody made, and those that are just used.
+select coalesce(n.name, u.name) as name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second,
+       n.stored_jobs, n.stored_bytes
+from rota.namespace as n
+full join (select distinct namespace as name from rota.queue) as u on u.name = n.name
+order by 1;
+
+-- name: remove_namespace
+delete from rota.namespace where name = $1
+returning name, created_at, max_jobs, max_payload_bytes, submits_per_second, stored_jobs, stored_bytes;
+
+-- name: limited_namespaces
+select name from rota.namespace
+where max_jobs is not null or max_payload_bytes is not null or submits_per_second is not null;
+
+-- name: readiness
+select (select count(*) from rota.node where 'scheduler' = any(roles) and state in ('live', 'draining')
+        and expires_at > rota.now()) as schedulers,
+       (select count(*) from rota.node where 'worker' = any(roles) and state = 'live'
+        and expires_at > rota.now()) as workers;

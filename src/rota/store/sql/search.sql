@@ -1,0 +1,62 @@
+-- Jobs by what is known of them. `found_jobs` is the filter itself; `search` puts a page, a count or a list of
+-- ids around it. A filter that is null lets everything pass, and is folded away when the statement is planned.
+
+-- name: found_jobs
+select * from rota.job as j
+where j.namespace = $1
+  and ($2::smallint[] is null or j.state = any($2))
+  and ($3::text is null or j.task = $3)
+  and ($4::text is null or rota.queue_of(j.lane) = $4)
+  and ($5::text is null or (j.headers::jsonb -> 'tags') ? $5)
+  and ($6::timestamptz is null or j.created_at >= $6)
+  and ($7::timestamptz is null or j.created_at < $7)
+  and ($8::text is null or strpos(lower(concat_ws(' ', j.id, j.task, j.key, j.payload, j.headers,
+                                                  j.error ->> 'type', j.error ->> 'message')), lower($8)) > 0)
+  and ($9::text is null or j.schedule_id = (select s.id from rota.schedule as s where s.namespace = $1 and s.name = $9))
+
+-- name: dead_groups
+-- Failures that are alike: of one task, of one type, with messages that differ in numbers and ids only.
+select g.fingerprint, g.task, g.error, count(*) as count, min(g.finished_at) as first_at, max(g.finished_at) as last_at,
+       (array_agg(g.message order by g.finished_at desc))[1] as message,
+       (array_agg(g.id order by g.finished_at desc))[1] as latest
+from (
+    select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 500) as message,
+           left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(left(d.error ->> 'message', 500),
+               '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) as fingerprint
+    from rota.dead as d
+    where d.namespace = $1
+      and ($2::text is null or d.task = $2)
+      and ($3::text is null or rota.queue_of(d.lane) = $3)) as g
+group by g.fingerprint, g.task, g.error
+order by count(*) desc, g.fingerprint
+limit $4;
+
+-- name: find_dead_group
+-- The oldest first.
+select d.id from rota.dead as d
+where d.namespace = $1
+  and left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(left(d.error ->> 'message', 500),
+      '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) = $2
+order by d.finished_at
+limit $3;
+
+-- name: schedules_page
+-- By name; $6 is the last name of the page before.
+select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
+       s.source, s.created_at, s.updated_at
+from rota.schedule as s
+where s.namespace = $1 and s.source <> 'backfill'
+  and ($2::text is null or s.task = $2)
+  and ($3::text is null or (s.spec::jsonb -> 'tags') ? $3)
+  and ($4::boolean is null or (s.paused_at is not null) = $4)
+  and ($5::text is null or strpos(lower(s.name || ' ' || (s.spec ->> 'description')), lower($5)) > 0)
+  and ($6::text is null or s.name > $6)
+order by s.name
+limit $7;
+
+-- name: schedule_name
+-- A schedule by its name or by its id, which fits into a path whatever the name is.
+select s.name from rota.schedule as s
+where s.namespace = $1 and (s.name = $2 or s.id::text = $2) and s.source <> 'backfill'
+order by s.name = $2 desc
+limit 1;

@@ -1,0 +1,169 @@
+"""Traces (OpenTelemetry) from the submit of a job to the end of each of its attempts, across processes.
+
+A submit is a span whose place in its trace travels with the job, in its headers (`traceparent`). Whoever
+claims the job adds a span for the time from the claim to the start, and below it one for the run, which
+is the current span of the handler's code, in child processes as well.
+
+Without the package opentelemetry-api, or without an SDK set up by the application, nothing of this
+happens: a submit looks once whether there is one, a node when it starts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import msgspec
+
+try:
+    from opentelemetry import context as otel_context
+    from opentelemetry import trace
+    from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
+
+    _propagator = TraceContextTextMapPropagator()
+    available = True
+except ImportError:
+    available = False
+
+_FIELDS = ("traceparent", "tracestate")
+_MOST_CLAIMS = 10_000
+
+# Whether this process has an SDK, as it was when a node was last started in it.
+active = False
+_claimed: dict[int, int] = {}  # token -> nanoseconds since 1970, as spans count
+
+
+class Submitted(Protocol):
+    """A job on its way to the database."""
+
+    id: Any
+    task: str
+    queue: str | None
+    headers: Any  # JSON, or None
+
+
+class Attempted(Protocol):
+    """A claimed job."""
+
+    id: Any
+    task: str
+    token: int
+    attempt: int
+    lane: str
+    headers: str | None
+    span: Any
+
+
+def has_sdk() -> bool:
+    return available and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
+
+
+def look() -> None:
+    """Find out whether attempts are to be traced in this process."""
+    global active  # noqa: PLW0603 - one SDK per process, too
+    active = has_sdk()
+
+
+def _tracer() -> Any:
+    return trace.get_tracer("rota")
+
+
+# -- submitting
+
+
+@contextlib.contextmanager
+def submitting(job: Submitted, count: int = 1) -> Iterator[None]:
+    """A span around the submit, whose place in the trace the job's headers carry on."""
+    if not has_sdk():
+        yield
+        return
+    attributes: dict[str, str | int] = {
+        "messaging.system": "rota", "messaging.operation.type": "send", "rota.task": job.task,
+        "rota.queue": job.queue or "default",
+    }  # fmt: skip
+    if count == 1:
+        attributes["rota.job.id"] = str(job.id)
+    else:
+        attributes["rota.jobs"] = count
+    name, kind = f"submit {job.task}", trace.SpanKind.PRODUCER
+    with _tracer().start_as_current_span(name, kind=kind, attributes=attributes):
+        job.headers = msgspec.Raw(_carried(job.headers))
+        yield
+
+
+def _carried(headers: Any, context: Any = None) -> bytes:
+    fields: dict[str, Any] = msgspec.json.decode(headers) if headers else {}
+    if context is not None or not any(name in fields for name in _FIELDS):
+        _propagator.inject(fields, context)
+    return msgspec.json.encode(fields)
+
+
+# -- attempts
+
+
+def note_claim(token: int) -> None:
+    """A batch was claimed now."""
+    if len(_claimed) >= _MOST_CLAIMS:
+        del _claimed[next(iter(_claimed))]
+    _claimed[token] = time.time_ns()
+
+
+def begin(work: Attempted) -> None:
+    """The attempt begins: a span for its claim, which ends, and one for its run."""
+    now = time.time_ns()
+    parent = _propagator.extract(_text_fields(work.headers))
+    attributes = {
+        "messaging.system": "rota", "rota.task": work.task, "rota.job.id": str(work.id),
+        "rota.attempt": work.attempt, "rota.token": work.token, "rota.queue": _queue(work.lane),
+    }  # fmt: skip
+    claim = _tracer().start_span(
+        f"claim {work.task}", context=parent, start_time=min(_claimed.get(work.token, now), now),
+        kind=trace.SpanKind.CONSUMER, attributes=attributes,
+    )  # fmt: skip
+    claim.end(now)
+    work.span = _tracer().start_span(
+        f"run {work.task}", context=trace.set_span_in_context(claim, parent), start_time=now,
+        kind=trace.SpanKind.CONSUMER, attributes=attributes,
+    )  # fmt: skip
+
+
+def enter(work: Attempted) -> None:
+    """Its run is the current span from here on, in this context, which ends with it."""
+    otel_context.attach(trace.set_span_in_context(work.span))
+
+
+def headers_for_child(work: Attempted) -> str:
+    """For a handler in another process: the run is its parent."""
+    return _carried(work.headers, trace.set_span_in_context(work.span)).decode()
+
+
+@contextlib.contextmanager
+def inside(headers: str | None) -> Iterator[None]:
+    """In that other process."""
+    if not headers or not has_sdk():
+        yield
+        return
+    token = otel_context.attach(_propagator.extract(_text_fields(headers)))
+    try:
+        yield
+    finally:
+        otel_context.detach(token)
+
+
+def end(work: Attempted, outcome: str, problem: str | None) -> None:
+    span, work.span = work.span, None
+    span.set_attribute("rota.outcome", outcome)
+    if problem is not None:
+        span.set_status(trace.StatusCode.ERROR, problem)
+    span.end()
+
+
+def _text_fields(headers: str | None) -> Mapping[str, str]:
+    fields: Any = msgspec.json.decode(headers) if headers else {}
+    return {name: fields[name] for name in _FIELDS if isinstance(fields.get(name), str)}
+
+
+def _queue(lane: str) -> str:
+    return lane.partition("/")[2].partition("+")[0]

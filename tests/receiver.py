@@ -1,0 +1,51 @@
+"""A real HTTP server on the loopback that keeps what it was sent, and answers as the test says."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import msgspec
+
+
+class Received(msgspec.Struct):
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+
+class Receiver:
+    def __init__(self) -> None:
+        self.received: list[Received] = []
+        self.answers: list[tuple[int, dict[str, str]]] = []  # to come; then 204
+        self.port = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook"
+
+    def bodies(self) -> list[Any]:
+        return [msgspec.json.decode(each.body) for each in self.received]
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+            head = (await reader.readuntil(b"\r\n\r\n")).decode()
+            request, *lines = head.strip().split("\r\n")
+            fields = [line.split(": ", 1) for line in lines]
+            headers = {name.lower(): value for name, value in fields}
+            body = await reader.readexactly(int(headers.get("content-length", 0)))
+            self.received.append(Received(request.split(" ")[1], headers, body))
+            status, extra = self.answers.pop(0) if self.answers else (204, {})
+            more = "".join(f"{name}: {value}\r\n" for name, value in extra.items())
+            writer.write(f"HTTP/1.1 {status} x\r\n{more}content-length: 0\r\n\r\n".encode())
+            await writer.drain()
+        writer.close()
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Receiver]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        async with server:
+            yield self

@@ -1,0 +1,70 @@
+"""A live server for tests: on a random loopback port, with tokens for whoever is needed."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import httpx
+import pytest
+
+from rota import App
+from rota.server.identity.tokens import create_token
+from rota.server.serving import Server
+from rota.store.identity import IdentityStore
+
+
+class LiveServer:
+    """`await live.client("viewer")` is an HTTP client with such a token.
+
+    `live.app` is the app behind it: submit, look and change there, too.
+    """
+
+    def __init__(self, app: App, server: Server, stack: contextlib.AsyncExitStack) -> None:
+        self.app = app
+        self.server = server
+        scheme = "https" if app.settings.tls_cert else "http"
+        self.url = f"{scheme}://127.0.0.1:{server.port}"  # its own, whatever people call it by
+        self._stack = stack
+
+    @property
+    def context(self) -> Any:
+        """The server's own context, to move its clocks and look at its memory."""
+        return self.server.asgi.state.context
+
+    async def token(self, role: str = "admin", namespace: str = "default", **given: Any) -> str:
+        """A new token. `namespace="*"` for all of them; also `scopes`, `expires_at`, `name`."""
+        named = {"name": f"{role} of {namespace}", "created_by": "test", **given}
+        store = IdentityStore((await self.app.store()).database)
+        token, _ = await create_token(store, role=role, namespace=namespace, **named)
+        return token
+
+    async def client(
+        self, role: str | None = "admin", namespace: str = "default", **given: Any
+    ) -> httpx.AsyncClient:
+        """With a token of that role; None: without any."""
+        headers = {}
+        if role is not None:
+            headers["Authorization"] = f"Bearer {await self.token(role, namespace, **given)}"
+        client = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+        return await self._stack.enter_async_context(client)
+
+
+@contextlib.asynccontextmanager
+async def serving(app: App, routes: Any = None) -> AsyncIterator[LiveServer]:
+    """A server of this app for as long as the block lasts. Two of them are two servers."""
+    server = Server(app, routes=routes)
+    await server.start()
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            yield LiveServer(app, server, stack)
+    finally:
+        await server.stop()
+
+
+@pytest.fixture
+async def server(make_app: Callable[..., App]) -> AsyncIterator[LiveServer]:
+    """A server on an empty schema."""
+    async with serving(make_app(port=0)) as live:
+        yield live
