@@ -7,8 +7,9 @@ import asyncio
 import pytest
 
 from rota import Context, LeaseLost
+from rota.services.finisher import Finisher
 from rota.services.reaper import Reaper
-from rota.store.work import LaneClaim, UpkeepStore
+from rota.store.work import LaneClaim, Succeeded, UpkeepStore
 from tests.fake_node import LANE, FakeNode
 
 
@@ -339,3 +340,19 @@ async def test_another_nodes_jobs_between_a_dead_nodes_stay_with_it(
     assert states == ["ready", "ready", "running", "running", "ready"]
     for row in between:
         assert await other.finish_succeeded(row)
+
+
+async def test_an_outcome_that_cannot_be_written_takes_no_other_with_it(node, submit, sandbox):
+    ids = [await submit() for _ in range(3)]
+    rows = await node.claim()
+    finisher = Finisher(node.store, lambda: False)
+    finisher.node = node.id
+    results = ['"fine"', "no JSON at all", '"fine"']
+    finisher.succeeded = [
+        Succeeded(row["id"], row["token"], 0.0, 0.0, result)
+        for row, result in zip(rows, results, strict=True)
+    ]
+    await finisher.flush()
+    states = {job.id: job.state for job in await sandbox.jobs()}
+    assert sorted(states[id] for id in ids) == ["running", "succeeded", "succeeded"]
+    assert finisher.pending == 0

@@ -32,7 +32,6 @@ from rota.services.keeper import Keeper
 from rota.services.worker import Worker
 from rota.store.queries import in_schema
 from rota.store.rows import Submitted
-from rota.store.schedules import ScheduleStore
 from rota.store.submitter import Submitter
 
 # -- the ways to change something
@@ -215,18 +214,10 @@ starts_early = Mutant(name="starts when released, not when due", patch=_start_ea
 # -- shards
 
 
-def _fence_elsewhere(patches: Patches) -> None:
-    async def due_schedules(
-        self: ScheduleStore, connection: Any, shards: Any, epochs: Any, limit: int
-    ) -> Any:
-        """Looked at in a transaction of its own; written in another."""
-        query = replaced(self.database.queries["due_schedules"], ("    for key share of s\n", ""))
-        return await connection.fetch(query, shards, epochs, limit)
-
-    patches.set(ScheduleStore, "due_schedules", due_schedules)
-
-
-fence_unlocked = Mutant(name="fence read, not held until the commit", patch=_fence_elsewhere)
+fence_unlocked = Mutant(
+    name="fence read, not held until the commit",
+    queries=in_query("due_schedules", ("    for key share of s\n", "")),
+)
 takeover_too_early = Mutant(
     name="a shard is taken before it has expired",
     queries=in_query(

@@ -15,6 +15,7 @@ import msgspec
 import rota.store.database
 from proof.checker import Report, check
 from proof.history import Meta, Recorder, dump_database, write_meta
+from proof.simulation import fences
 from proof.simulation.cluster import Cluster
 from proof.simulation.engine import DATABASE_MINUS_AT, Engine
 from proof.simulation.faults import Nemesis
@@ -109,6 +110,8 @@ class Simulation:
         asyncio.set_event_loop(self.loop)
         with patches.applied():
             self._use_queries(patches)
+            fences.watch(patches)
+            self.engine.ask_script(fences.INSTALL.format(schema=SCHEMA))
             _slow_down(patches, self._random.uniform(0.3, 2.0))
             if self._mutant is not None:
                 self._mutant.infect(self.engine, patches)
@@ -177,6 +180,7 @@ class Simulation:
     def result(self, report: Report) -> Result:
         assert self.nemesis is not None
         engine, beats = self.engine, self.cluster.journal.beats
+        self.problems += fences.stale_writes(engine, SCHEMA)
         broken = [f"{v.rule}: {v.subject}: {v.sentence}" for v in report.violations]
         return Result(
             seed=self.seed, digest=self.gateway.trace.digest,

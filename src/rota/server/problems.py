@@ -20,7 +20,7 @@ from rota import errors
 log = logging.getLogger("rota.server")
 
 MEDIA_TYPE = "application/problem+json"
-TYPE_BASE = "https://rota.dev/problems/"
+TYPE_BASE = "urn:rota:problem:"
 
 
 class ProblemField(msgspec.Struct, frozen=True):

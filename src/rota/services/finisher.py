@@ -103,13 +103,29 @@ class Finisher:
             part = gathered[:ready]
             del gathered[: len(part)]
             try:
-                accepted = await write(node, part)
+                accepted = await self._accepted(node, part, write)
             except StoreUnavailable:
                 if node == self.node:
                     gathered[:0] = part
                 raise
             if accepted < len(part):
                 self._note_refused(len(part) - accepted)
+
+    async def _accepted(
+        self, node: UUID, part: Sequence[T], write: Callable[[UUID, Sequence[T]], Any]
+    ) -> int:
+        """How many were. One that can't be written at all must not take the others with it."""
+        try:
+            count: int = await write(node, part)
+        except StoreUnavailable:
+            raise
+        except Exception as error:
+            if len(part) == 1:
+                log.exception("an outcome can't be written, and is given up: %r", part[0])
+                return 0
+            log.warning("outcomes can't be written together, so one by one: %s", error)
+            return sum([await self._accepted(node, [one], write) for one in part])
+        return count
 
     def _note_refused(self, count: int) -> None:
         self.refused += count

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from time import monotonic
 from typing import Any, Protocol
 from uuid import UUID
@@ -34,6 +34,7 @@ from rota.services.clock import DatabaseClock
 from rota.services.cursors import Cursors
 from rota.services.hunger import NEVER, Hunger
 from rota.services.outcomes import Outcomes
+from rota.services.serves import Serves as Serves
 from rota.services.slots import Slots
 from rota.store.rows import split_lane
 from rota.store.work import LaneClaim, Returned, WorkStore
@@ -42,9 +43,7 @@ from rota.task import Task
 log = logging.getLogger("rota.worker")
 
 _LANES_EVERY = 2.0
-_LOOK_EVERY = (
-    0.25  # so often workers of a kind look without having been told to, all of them together
-)
+_LOOK_EVERY = 0.25  # of all workers of a kind together, without having been told to
 _LONGEST_POLL = 60.0
 _DEAF_POLL = 0.5  # of a worker that no hints reach
 _HOLD_SECONDS = 2.0  # how long a due job may wait here for a slot before others get a chance
@@ -61,22 +60,6 @@ class Lease(Protocol):
 
     @property
     def trusted(self) -> bool: ...
-
-
-class Serves:
-    """Which lanes a worker serves: its queues (none named: all) with its capabilities.
-
-    A queue may have a limit: how many of its jobs this worker has at a time.
-    """
-
-    def __init__(self, queues: Mapping[str, int | None], capabilities: Sequence[str]) -> None:
-        self.queues = dict(queues)
-        self.capabilities = frozenset(capabilities)
-        self.limits = {queue: limit for queue, limit in queues.items() if limit is not None}
-
-    def __contains__(self, lane: str) -> bool:
-        queue, needs = split_lane(lane)
-        return (not self.queues or queue in self.queues) and self.capabilities.issuperset(needs)
 
 
 class Worker:
