@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import logging
 import sys
 from pathlib import Path
@@ -63,7 +64,8 @@ def _run_many(arguments: argparse.Namespace, mutant: Mutant | None) -> int:
                   flush=True)  # fmt: skip
         return not (result.violations and arguments.first)
 
-    run_swarm(parse_seeds(arguments.seeds), arguments.jobs, arguments.minutes, mutant, done)
+    with contextlib.suppress(KeyboardInterrupt):
+        run_swarm(parse_seeds(arguments.seeds), arguments.jobs, arguments.minutes, mutant, done)
     print(totals.text())
     return 1 if totals.failing else 0
 
