@@ -320,7 +320,11 @@ async def test_a_cut_line_is_made_anew_and_hints_arrive_again(workers, database,
     ear = await database.fetchval(f"select {workers.schema}.ear($1)", node.id)
     pid = await database.fetchval(listening, [ear & 0xFFFFFFFF])
     await database.execute("select pg_terminate_backend($1)", pid)
-    await eventually(lambda: not node.worker_role.worker.hints_work)
+
+    async def listens_anew() -> bool:
+        return await database.fetchval(listening, [ear & 0xFFFFFFFF]) not in (None, pid)
+
+    await eventually(listens_anew)
     await eventually(lambda: node.worker_role.worker.hints_work)
     assert await database.fetchval(f"select {workers.schema}.hears($1)", node.id)
     await app.submit("greet")
