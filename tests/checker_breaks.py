@@ -193,6 +193,20 @@ def token_of_two_nodes(story: Story) -> None:
     rows[1]["token"] = rows[0]["token"]
 
 
+def one_end_told_twice(story: Story) -> None:
+    """The reaper's entry, and after it that of the node which was taken for dead."""
+    row = story.succeeds()
+    lost = {"number": 1, "token": row["token"] - 1, "outcome": "lost"}
+    row["attempts"] = [lost, {**lost, "outcome": "failed"}]
+
+
+def ends_out_of_order(story: Story) -> None:
+    row = story.succeeds()
+    row["attempts"] = [
+        {"number": number, "token": row["token"] - number, "outcome": "failed"} for number in (1, 2)
+    ]
+
+
 def stale_success(story: Story) -> None:
     row = story.oversleeps()
     row["token"] -= 1  # the one that overslept
@@ -370,6 +384,8 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (5, "was given to two nodes, w2 and w9", token_of_two_nodes),
     (6, "had started before", stale_success),
     (6, "under which its handler never ended well", success_of_nobody),
+    (6, "was written down twice", one_end_told_twice),
+    (6, "was written down after that of", ends_out_of_order),
     (6, "was taken after one under", stale_write_taken),
     (6, "was refused, and no newer token", newest_write_refused),
     (7, "succeeded, and has 2 effects", effect_twice),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from proof.checker.attempts import evidence_of, is_after_success
 from proof.checker.facts import (
@@ -12,6 +13,7 @@ from proof.checker.facts import (
     RUNNING,
     SUCCEEDED,
     Attempt,
+    AttemptRow,
     EffectRow,
     Facts,
     JobRow,
@@ -31,6 +33,9 @@ def no_stale_write_is_taken(facts: Facts, tally: Tally) -> Found:
             problem = _problem_of_row(facts, row, row.token, attempts)
             if problem:
                 yield f"job {row.id}", problem, evidence_of(attempts, row)
+        problem = _problem_of_entries(row.attempts or [])
+        if problem:
+            yield f"job {row.id}", problem, evidence_of(attempts, row)
     for job, beats in facts.guarded.items():
         tally["guarded writes"] += len(beats)
         problem = _problem_of_writes(beats, facts.attempts.get(job, []))
@@ -57,6 +62,16 @@ def _has_another_rule(facts: Facts, row: JobRow, attempt: Attempt) -> bool:
     return is_after_success(facts, row, attempt) or (
         row.state == RUNNING and attempt.start.at >= dumped
     )
+
+
+def _problem_of_entries(entries: Sequence[AttemptRow]) -> str | None:
+    """Each attempt ends once, whoever says so: its node, or the one that found its node dead."""
+    for before, after in pairwise(entries):
+        if after.token == before.token:
+            return f"the end of token {after.token} was written down twice"
+        if after.token < before.token:
+            return f"the end of token {after.token} was written down after that of {before.token}"
+    return None
 
 
 def _problem_of_writes(beats: Sequence[Beat], attempts: Sequence[Attempt]) -> str | None:

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from proof.history import Submission
-from proof.simulation.clients import Client
+from proof.simulation.clients import Client, Mix, choose_mix
 from proof.simulation.gateway import Gateway
 from proof.simulation.loop import Process, SimLoop, context_of
 from proof.simulation.workload import Journal, make_app
@@ -94,16 +94,17 @@ class NodeMember(Member):
 
 
 class ClientMember(Member):
-    def __init__(self, cluster: Cluster, name: str, pace: float) -> None:
+    def __init__(self, cluster: Cluster, name: str, pace: float, mix: Mix) -> None:
         super().__init__(cluster, name)
         self._pace = pace
+        self._mix = mix
         self.client: Client | None = None
 
     async def live(self) -> None:
         assert self.process is not None
         app = make_app(self.cluster.settings, self.cluster.journal)
         random = Random(f"{self.cluster.seed} {self.process.name} client")
-        self.client = Client(app, random, self.cluster.submissions, self._pace)
+        self.client = Client(app, random, self.cluster.submissions, self._pace, self._mix)
         await self.client.run()
 
     async def finish(self) -> None:
@@ -135,8 +136,8 @@ class Cluster:
         roles += schedulers + workers
         names = [f"n{number}" for number in range(1, len(roles) + 1)]
         self.nodes = [NodeMember(self, n, r) for n, r in zip(names, roles, strict=True)]
-        pace = random.uniform(0.5, 2.0)
-        self.clients = [ClientMember(self, f"c{number}", pace) for number in (1, 2)]
+        pace, mix = random.uniform(0.5, 2.0), choose_mix(random)
+        self.clients = [ClientMember(self, f"c{number}", pace, mix) for number in (1, 2)]
 
     def boot(self) -> None:
         for member in (*self.nodes, *self.clients):

@@ -111,6 +111,19 @@ class SimConnection:
             self._gateway.leave(self._session)
         self.lost(asyncpg.ConnectionDoesNotExistError("connection was closed"))
 
+    def needs_reset(self) -> bool:
+        """A cancelled call isn't over yet, or a transaction is open."""
+        return not self._closed and (self._leftover is not None or self._open_transaction)
+
+    async def reset(self) -> None:
+        """What is left of a cancelled call must be over before somebody else gets the connection:
+        a begin that comes late would swallow what the next one thinks is committed."""
+        if self._leftover is not None:
+            await asyncio.shield(self._leftover)
+        self._top_xact = None
+        if self._open_transaction:
+            await self.execute("ROLLBACK")
+
     # -- calls
 
     async def _perform(
@@ -206,7 +219,21 @@ class _Acquired:
     ) -> None:  # fmt: skip
         connection, self._connection = self._connection, None
         assert connection is not None
-        self._pool.release(connection)
+        if connection.needs_reset():
+            # Shielded, as in asyncpg: a caller who is cancelled now must not leave it half done.
+            await asyncio.shield(asyncio.ensure_future(self._reset(connection)))
+        else:
+            self._pool.release(connection)
+
+    async def _reset(self, connection: SimConnection) -> None:
+        try:
+            async with asyncio.timeout(self._timeout):
+                await connection.reset()
+        except BaseException:
+            connection.terminate()
+            raise
+        finally:
+            self._pool.release(connection)
 
 
 class SimPool:
@@ -276,7 +303,7 @@ class SimPool:
     def release(self, connection: SimConnection) -> None:
         connection._pool_release_ctr += 1
         connection._top_xact = None
-        if connection.is_in_transaction() or connection in self._expired:
+        if connection in self._expired:
             connection.terminate()
         if connection.is_closed():
             self._all.pop(connection, None)

@@ -7,6 +7,7 @@ happens without it.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from random import Random
@@ -16,6 +17,12 @@ from proof.history import EVERYONE, KILL, PAUSE, SHUTDOWN, Fault
 from proof.simulation.cluster import Cluster, Member, NodeMember
 
 _HOUR = 3600.0
+_PATIENCE = 10.0  # for an ambush
+# What is written as the holder of a lease.
+_AMBUSHED = (
+    "claim", "mark_started", "begin_scheduled", "finish_succeeded", "finish_retried", "finish_ended",
+    "give_back", "due_schedules", "fire", "release", "take_abandoned", "finish_retried", "give_back",
+)  # fmt: skip
 _ONE_AT_A_TIME = ("restart", "queue")
 
 
@@ -30,7 +37,7 @@ class Nemesis:
         kinds: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "crash": self._crash, "pause": self._pause, "partition": self._partition,
             "stop": self._stop, "clock": self._move_clock, "restart": self._restart_database,
-            "queue": self._pause_queue,
+            "queue": self._pause_queue, "ambush": self._ambush,
         }  # fmt: skip
         # Seconds between two of them.
         self._rates = {kind: random.uniform(2, 20) for kind in kinds if random.random() < 0.65}
@@ -122,15 +129,52 @@ class Nemesis:
             victim.troubled = False
             self._note("partition", name, begun, "+".join(ways))
 
+    async def _ambush(self) -> None:
+        """Cut off at the moment of a certain write, and for longer than the lease: it arrives when
+        others hold what it is about, or it was done and the answer comes too late."""
+        victim = self._victim(self._nodes())
+        if victim is not None and victim.process is not None:
+            process, gateway = victim.process, self._cluster.gateway
+            line, query = gateway.line(process), self._random.choice(_AMBUSHED)
+            ways: tuple[str, ...] = self._random.choice((("up", "down"), ("up",), ("down",)))
+            struck = asyncio.Event()
+
+            def strike() -> None:
+                gateway.network.block(line, ways)
+                struck.set()
+
+            victim.troubled = True
+            gateway.lay_ambush(line, query, strike)
+            stopping: asyncio.Future[None] | None = None
+            if query == "give_back":  # which is hardly ever done but at a shutdown
+                stopping = asyncio.ensure_future(self._shut_down(victim))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(struck.wait(), _PATIENCE)
+            gateway.lift_ambush(line)
+            if struck.is_set():
+                begun = self.now
+                await asyncio.sleep(self._random.uniform(0.5, 3) * self._lease)
+                gateway.network.heal(line)
+                self._note("ambush", process.name, begun, f"{query} {'+'.join(ways)}")
+            if stopping is not None:
+                await stopping
+            victim.troubled = False
+
     async def _stop(self) -> None:
         victim = self._victim(self._nodes())
-        if isinstance(victim, NodeMember) and victim.process is not None:
-            victim.troubled, begun, name = True, self.now, victim.process.name
-            await victim.stop()
-            self._note(SHUTDOWN, name, begun)
-            await asyncio.sleep(self._random.uniform(0, 5))
-            victim.boot()
+        if victim is not None:
+            victim.troubled = True
+            await self._shut_down(victim)
             victim.troubled = False
+
+    async def _shut_down(self, victim: Member) -> None:
+        assert isinstance(victim, NodeMember)
+        assert victim.process is not None
+        begun, name = self.now, victim.process.name
+        await victim.stop()
+        self._note(SHUTDOWN, name, begun)
+        await asyncio.sleep(self._random.uniform(0, 5))
+        victim.boot()
 
     async def _move_clock(self) -> None:
         victim = self._victim(self._everyone())

@@ -49,15 +49,15 @@ class Client(Protocol):
 class Session:
     """The server's end."""
 
-    def __init__(self, line: Line, client: Client, settings: dict[str, str]) -> None:
+    def __init__(self, line: Line, client: Client, settings: dict[str, str], pid: int) -> None:
         self.line = line
         self.client = client
-        self.settings = settings
+        self.name = settings.get("application_name", "")
+        self.settings = {name: settings[name] for name in settings if name != "application_name"}
+        self.pid = pid  # as the simulated server counts its processes
         self.backend: Backend | None = None  # while a transaction or a statement is under way
         self.keeps = False  # it holds a lock of the session's, and so keeps its backend
-        self.pid = 0  # of the real process that ran its last statement
         self.alive = True
-        self.left = False  # by its client; the server may not know yet
         self.channels: dict[str, None] = {}
         self.call: Call | None = None
         self.timer: Any = None
@@ -79,6 +79,8 @@ class Gateway:
         self._lines: dict[Process, Line] = {}
         self._sessions: dict[Session, None] = {}
         self._up = True
+        self._pids = 0
+        self._ambushes: dict[Line, tuple[str, Callable[[], None]]] = {}
         engine.committed = self._tell
 
     def line(self, process: Process) -> Line:
@@ -98,7 +100,8 @@ class Gateway:
                 error = self._random.choice([ConnectionRefusedError, asyncpg.CannotConnectNowError])
                 self.network.send(line, "down", lambda: _fail(answer, error("not up")))
                 return
-            session = Session(line, client, settings)
+            self._pids += 1
+            session = Session(line, client, settings, self._pids)
             self._sessions[session] = None
             self.network.send(line, "down", lambda: welcome(session))
 
@@ -113,7 +116,6 @@ class Gateway:
 
     def leave(self, session: Session) -> None:
         """The client closes it: the server hears of that a little later."""
-        session.left = True
         self.network.send(session.line, "up", lambda: self.close(session))
 
     def close(self, session: Session) -> None:
@@ -142,11 +144,6 @@ class Gateway:
             delay = self._random.uniform(0, 0.05) if quickly else self._random.uniform(0.5, 20)
             self.network.after(delay, self.close, session)
 
-    def end_left(self, process: Process) -> None:
-        """As pg_terminate_backend: what a process has left behind is closed, whatever is on its way."""
-        for session in [s for s in self._sessions if s.left and s.line.process is process]:
-            self.close(session)
-
     def stop(self) -> None:
         """The server goes down: all sessions are cut."""
         self._up = False
@@ -159,10 +156,21 @@ class Gateway:
     # -- calls
 
     def request(self, session: Session, call: Call) -> None:
+        query, strike = self._ambushes.get(session.line, ("", None))
+        if strike is not None and self.trace.name_of(call.arguments[0]) == query:
+            self.lift_ambush(session.line)
+            strike()
         if self.network.chance(self.network.weather.cut_before):
             self.network.after(self.network.latency(), self.cut, session)
         else:
             self.network.send(session.line, "up", lambda: self._arrive(session, call))
+
+    def lay_ambush(self, line: Line, query: str, strike: Callable[[], None]) -> None:
+        """Call it when the named query is sent next on that line, before it can arrive."""
+        self._ambushes[line] = (query, strike)
+
+    def lift_ambush(self, line: Line) -> None:
+        self._ambushes.pop(line, None)
 
     def cancel(self, session: Session, call: Call) -> None:
         """Its caller doesn't wait any more, and asks the server to stop it."""
@@ -182,10 +190,11 @@ class Gateway:
         if call.cancelled and self.network.chance(0.5):
             self._executed(session, call, None, asyncpg.QueryCanceledError("cancelled"))
             return
+        if self._answers_itself(session, call):
+            return
         session.call = call
         if session.backend is None:
             session.backend = self.engine.borrow(session.settings)
-        session.pid = session.backend.pid
         session.keeps = session.keeps or "pg_try_advisory_lock(" in call.arguments[0]
 
         def done(result: Any, error: BaseException | None) -> None:
@@ -197,6 +206,22 @@ class Gateway:
         if session.call is call and session.statement_limit:
             limit = session.statement_limit
             session.timer = self.network.after(limit, self._stop, session, call)
+
+    def _answers_itself(self, session: Session, call: Call) -> bool:
+        """What concerns the server's processes: the real ones are not those of the sessions."""
+        result: Any
+        if call.arguments[0] == "select pg_backend_pid()":
+            result = session.pid
+        elif self.trace.name_of(call.arguments[0]) == "end_backend":
+            pid, name = call.arguments[1:]
+            for other in list(self._sessions):
+                if other.pid == pid and other.name == name:
+                    self.cut(other, asyncpg.AdminShutdownError("terminating connection"))
+            result = True
+        else:
+            return False
+        self._executed(session, call, result, None)
+        return True
 
     def _executed(
         self, session: Session, call: Call, result: Any, error: BaseException | None

@@ -69,24 +69,12 @@ class Patches:
     def _apply(self) -> None:
         for module in (rota.store.database, rota.store.hosts):
             self.set(module, "asyncpg", SimDriver(self._gateway))
-        self.set(rota.store.database.Database, "end_backend", self._end_backend())
         self._patch_clocks()
         self._patch_entropy()
         self.set(rota.node, "os", _Real(os, getpid=lambda: 1))
         self.set(rota.node, "socket", _Real(socket, gethostname=lambda: current().name))
         self.set(rota.services.keeper.Keeper, "threaded", False)
         self.set(rota.worker_role, "watch_overdue", lambda overdue: None)
-
-    def _end_backend(self) -> Any:
-        """Real backends are shared by the simulated sessions: one of these is to end, not of those."""
-        gateway = self._gateway
-
-        async def end_backend(database: Any, backend: int) -> None:
-            async with database.connection() as connection:
-                await connection.fetchval("select 'end_backend'")
-            gateway.end_left(current())
-
-        return end_backend
 
     def _patch_clocks(self) -> None:
         monotonic = self._loop.time

@@ -9,7 +9,7 @@ from typing import Any
 from proof.simulation.loop import Process, SimLoop
 
 # What only the real server knows: it never decides anything, and differs from run to run.
-_REAL = ("pg_backend_pid", "pg_stat_user_tables")
+_REAL = ("pg_stat_user_tables",)
 _SPACE = re.compile(r"\s+")
 
 
@@ -23,6 +23,9 @@ class Trace:
 
     def name_queries(self, queries: dict[str, str]) -> None:
         self._names = {text: name for name, text in queries.items()}
+
+    def name_of(self, text: str) -> str | None:
+        return self._names.get(text)
 
     @property
     def digest(self) -> str:

@@ -95,7 +95,7 @@ def _add_plain_tasks(app: App, journal: Journal) -> None:
         """Fails a few times."""
         with journal.attempt(ctx):
             await _nap(0.3)
-            if ctx.attempt <= number % 4:
+            if ctx.attempt <= number % 6:
                 raise ValueError("not yet")
 
     @app.task(retry=_FEW)
