@@ -57,6 +57,7 @@ class Story:
             Fault(1035, 1035, KILL, "w5"),
             Fault(1050, 1051, SHUTDOWN, "w4"),
             Fault(1052, 1052, KILL, "w6"),
+            Fault(1052, 1064, "partition", "w7", "up+down"),
             Fault(1055, 1060, "database restart", "postgres"),
         ]
         self.meta: Row = {}
@@ -282,7 +283,7 @@ class Story:
             "ended": ENDED, "database_minus_at": DATABASE_MINUS_AT, "lease_seconds": LEASE,
             "max_crashes": 3, "stuck_after": 10.0, "seed": 7, **self.meta,
             "tasks": {
-                task: TaskPromise(promises[number], 3, ends.get(task, "succeeded"))
+                task: TaskPromise(promises[number], 3, ends.get(task, "succeeded"), stops=True)
                 for task, number in GUARANTEES.items()
             },
         }  # fmt: skip

@@ -26,7 +26,7 @@ def test_a_full_history_passes_and_every_rule_has_seen_something(tmp_path: Path)
     report = check(full_story().write(tmp_path))
     assert report.ok, report.text()
     assert report.unseen == []
-    assert [finding.rule.number for finding in report.findings] == list(range(13))
+    assert [finding.rule.number for finding in report.findings] == list(range(14))
     assert "Every promise was kept" in report.text()
 
 
@@ -152,7 +152,7 @@ def test_figures_count_what_happened(tmp_path: Path):
     assert figures["starts"] == "7, of 4 jobs; 3 more than once"
     assert figures["second starts"] == "1 retries, 2 takeovers"
     assert figures["refused successes"] == "1"
-    assert figures["faults"] == "6: 3 kill, 1 pause, 1 shutdown, 1 database restart"
+    assert figures["faults"] == "7: 3 kill, 1 pause, 1 shutdown, 1 partition, 1 database restart"
 
 
 # -- its parts

@@ -8,6 +8,7 @@ listed last, and the exit code says so. The unchanged code must pass all those s
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from importlib import resources
@@ -33,6 +34,7 @@ from rota.services.worker import Worker
 from rota.store.queries import in_schema
 from rota.store.rows import Submitted
 from rota.store.submitter import Submitter
+from rota.store.work import WorkStore
 
 # -- the ways to change something
 
@@ -78,10 +80,6 @@ retry_without_token = Mutant(name="retry without token", queries=in_query("finis
 return_without_token = Mutant(
     name="give back without token",
     queries=in_query("give_back", ("and p.token = b.token and p.node = $1 ", _UNUSED)),
-)
-mark_without_token = Mutant(
-    name="mark the start without token",
-    queries=in_query("mark_started", ("and p.token = s.token and p.node = $1 ", _UNUSED)),
 )
 token_not_rising = Mutant(
     name="a claim keeps the old token",
@@ -207,6 +205,12 @@ def _start_early(patches: Patches) -> None:
     patches.set(DatabaseClock, "local", lambda self, database_seconds: 0.0)
 
 
+# Either of the two is enough against a start by a node that has overslept: both must be gone.
+mark_without_token = Mutant(
+    name="mark the start without token, and not look at the lease",
+    queries=in_query("mark_started", ("and p.token = s.token and p.node = $1 ", _UNUSED)),
+    patch=_trust_for_ever,
+)
 trusts_for_ever = Mutant(name="trusts its lease for ever", patch=_trust_for_ever)
 wall_clock_lease = Mutant(name="wall clock in a lease", patch=_lease_by_wall_clock)
 starts_early = Mutant(name="starts when released, not when due", patch=_start_early)
@@ -277,12 +281,50 @@ overlap_in_memory = Mutant(
         ("(plan.overlap <> 1 or plan.max_running is not null)", "plan.max_running > 1"),
     ),
 )
+
+
+class _UndoneError(Exception):
+    """To end a transaction as if it had not been."""
+
+
+_PASS = f"""
+with passed as (
+    update {SCHEMA}.present as p set started_at = {SCHEMA}.now()
+    from unnest($2::uuid[], $3::bigint[]) as a(id, token)
+    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4
+    returning p.id, p.schedule_id
+)
+insert into {SCHEMA}.gate (schedule_id, job_id)
+select schedule_id, id from passed on conflict do nothing"""
+
+
+def _look_then_begin(patches: Patches) -> None:
+    """What the schedule's row lock is for: two may look before either has begun."""
+
+    async def begin(self: WorkStore, node: Any, ids: Any, tokens: Any) -> Any:
+        verdicts: dict[Any, str] = {}
+        with contextlib.suppress(_UndoneError):
+            async with self.database.transaction("begin") as connection:
+                found = await connection.fetch(
+                    self.database.queries["begin_scheduled"], node, ids, tokens
+                )
+                verdicts = dict(found)
+                raise _UndoneError
+        asked = list(zip(ids, tokens, strict=True))
+        passed = [pair for pair in asked if verdicts.get(pair[0]) == "start"]
+        held = [pair for pair in asked if verdicts.get(pair[0]) != "start"]
+        if passed:
+            async with self.database.connection() as connection:
+                await connection.execute(_PASS, node, *map(list, zip(*passed, strict=True)))
+        others = await honest(self, node, *map(list, zip(*held, strict=True))) if held else {}
+        return {**dict.fromkeys((id for id, _ in passed), "start"), **others}
+
+    honest = WorkStore.begin_scheduled
+    patches.set(WorkStore, "begin_scheduled", begin)
+
+
 overlap_unlocked = Mutant(
-    name="overlap looked at without the schedule's lock",
-    sql=in_function(
-        "begin_scheduled",
-        ("where s.id = mine.schedule_id for update;", "where s.id = mine.schedule_id;"),
-    ),
+    name="overlap looked at in one transaction, begun in another", patch=_look_then_begin
 )
 skip_unrecorded = Mutant(
     name="a skip isn't written into the ledger",

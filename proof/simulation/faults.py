@@ -19,10 +19,11 @@ from proof.simulation.cluster import Cluster, Member, NodeMember
 _HOUR = 3600.0
 _PATIENCE = 10.0  # for an ambush
 # What is written as the holder of a lease.
-_AMBUSHED = (
-    "claim", "mark_started", "begin_scheduled", "finish_succeeded", "finish_retried", "finish_ended",
-    "give_back", "due_schedules", "fire", "release", "take_abandoned", "finish_retried", "give_back",
-)  # fmt: skip
+_AMBUSHED = {
+    "claim": 1, "mark_started": 3, "begin_scheduled": 2, "finish_succeeded": 2, "finish_retried": 2,
+    "finish_ended": 1, "give_back": 2, "due_schedules": 1, "fire": 1, "release": 1,
+    "take_abandoned": 1,
+}  # fmt: skip
 _ONE_AT_A_TIME = ("restart", "queue")
 
 
@@ -135,12 +136,20 @@ class Nemesis:
         victim = self._victim(self._nodes())
         if victim is not None and victim.process is not None:
             process, gateway = victim.process, self._cluster.gateway
-            line, query = gateway.line(process), self._random.choice(_AMBUSHED)
+            line, query = (
+                gateway.line(process),
+                self._random.choices(list(_AMBUSHED), list(_AMBUSHED.values()))[0],
+            )
             ways: tuple[str, ...] = self._random.choice((("up", "down"), ("up",), ("down",)))
+            # The whole machine stands still, and what it had sent is on its way: after that it
+            # gets an answer that was true for somebody else.
+            frozen = self._random.random() < 0.5
             struck = asyncio.Event()
 
             def strike() -> None:
                 gateway.network.block(line, ways)
+                if frozen:
+                    victim.pause()
                 struck.set()
 
             victim.troubled = True
@@ -153,8 +162,12 @@ class Nemesis:
             gateway.lift_ambush(line)
             if struck.is_set():
                 begun = self.now
-                await asyncio.sleep(self._random.uniform(0.5, 3) * self._lease)
+                await asyncio.sleep(self._random.uniform(0.8, 3) * self._lease)
                 gateway.network.heal(line)
+                if frozen:
+                    await asyncio.sleep(self._random.uniform(0, 1))
+                    victim.resume()
+                    self._note(PAUSE, process.name, begun)
                 self._note("ambush", process.name, begun, f"{query} {'+'.join(ways)}")
             if stopping is not None:
                 await stopping
