@@ -1,0 +1,189 @@
+"""The dashboard's pages with a million jobs stored: `python -m bench.pages [--jobs 1000000]`.
+
+The time of the server for each page, over HTTP on the loopback, beside the same server on an empty
+store: page by page one and the other, so that noise hits both alike. The jobs: four of five are in the
+history, of which a tenth is of the last hour; the rest waits, is ready, or has failed. There are a
+hundred schedules. On a machine that others use at the same time, the CPU time (of server, client and
+database together) says more than the time on the clock.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+import asyncpg
+import httpx
+import psutil
+from rich.console import Console
+from rich.table import Table
+
+from bench.support import database, median
+from rota import App
+from rota.server.identity.tokens import create_token
+from rota.server.serving import Server
+from rota.store.identity import IdentityStore
+
+PAGES = ("/", "/jobs", "/jobs?state=failed", "/jobs?state=ready&queue=mail", "/jobs/{job}", "/jobs/new",
+         "/schedules", "/schedules/s7", "/schedules/s7/edit", "/calendar", "/calendar?view=month",
+         "/queues", "/dead", "/cluster", "/audit", "/tokens", "/people", "/namespaces",
+         "/webhooks")  # fmt: skip
+
+_ID = """encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing substring(int8send(
+    (extract(epoch from t) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid"""
+_PAYLOAD = "json_build_object('to', 'user' || n || '@example.org', 'text', repeat('x', 400))"
+_LANE = "'default/' || (array['mail', 'money', 'media', 'default'])[1 + n % 4]"
+_ENDED = """(id, due_at, created_at, started_at, finished_at, state, priority, guarantee, attempt,
+    max_attempts, crashes, namespace, lane, task, payload, error)"""
+
+
+async def fill(url: str, schema: str, jobs: int) -> None:
+    c = await asyncpg.connect(url, timeout=60)
+    past, dead, future = jobs * 8 // 10, jobs // 50, jobs * 12 // 100
+    ready = jobs - past - dead - future
+    ended = f"select {_ID}, t, t, t + interval '20 ms', t + interval '1 s', "
+    constant = f"0, 1, 1, 5, 0, 'default', {_LANE}, 'task' || n % 20, {_PAYLOAD}"
+    # Appended as it would be: in the order of time. One in ten is of the last hour.
+    early = f"now() - interval '1 hour' - (({past * 9 // 10} - n) * interval '80 s' / 1000)"
+    late = f"now() - interval '1 s' - ({past // 10} - n) * (interval '1 hour' / {past // 10})"
+    for count, moment in ((past * 9 // 10, early), (past // 10, late)):
+        await c.execute(
+            f"insert into {schema}.past {_ENDED} {ended} 5, {constant}, null "
+            f"from (select n, {moment} as t from generate_series(1, {count}) as n) as s",
+            timeout=600,
+        )
+    await c.execute(
+        f"insert into {schema}.dead {_ENDED} {ended} 6, {constant}, json_build_object('type', "
+        "'ValueError', 'message', 'invoice ' || n || ' of kind ' || n % 30 || 'x') "
+        f"from (select n, now() - n * interval '20 s' as t from generate_series(1, {dead}) as n) as s",
+        timeout=600,
+    )
+    await c.execute(
+        f"insert into {schema}.future (id, due_at, shard, namespace, lane, task, payload) "
+        f"select id, t, {schema}.shard_of(id, 128), 'default', lane, 'task' || n % 20, payload from ("
+        f"select {_ID} as id, t, n, {_LANE} as lane, {_PAYLOAD} as payload from (select n, now() + n * "
+        f"interval '1 s' as t from generate_series(1, {future}) as n) as s) as j",
+        timeout=600,
+    )
+    await c.execute(
+        f"insert into {schema}.present (id, rank, due_at, namespace, lane, task, payload) "
+        f"select {_ID}, {schema}.rank(t, 0), t, 'default', {_LANE}, 'task' || n % 20, {_PAYLOAD} from ("
+        f"select n, now() - ({ready} - n) * interval '1 ms' as t "
+        f"from generate_series(1, {ready}) as n) as s",
+        timeout=600,
+    )
+    for queue in ("mail", "money", "media", "default"):
+        await c.execute(f"insert into {schema}.queue (namespace, name) values ('default', $1) "
+                        "on conflict do nothing", queue)  # fmt: skip
+        await c.execute(f"insert into {schema}.lane values ('default/' || $1::text, 'default', $1, "
+                        "'{}') on conflict do nothing", queue)  # fmt: skip
+    for table in ("past", "dead", "future", "present"):
+        await c.execute(f"vacuum analyze {schema}.{table}", timeout=600)
+    await c.close()
+
+
+async def with_schedules(app: App, count: int) -> None:
+    for n in range(count):
+        await app.schedule(f"s{n}", f"task{n % 20}", cron=f"{n % 60} {n % 24} * * *")
+
+
+def work_of(backends: list[int]) -> float:
+    """Seconds of CPU: of this process, which is server and client, and of the database's for us."""
+    done = time.process_time()
+    for process in backends:
+        used = psutil.Process(process).cpu_times()
+        done += used.user + used.system
+    return done
+
+
+class Stage:
+    """A server on a schema of its own."""
+
+    def __init__(self, app: App, server: Server, client: httpx.AsyncClient, job: str) -> None:
+        self.app, self.server, self.client, self.job = app, server, client, job
+        self.seconds: dict[str, list[float]] = {page: [] for page in PAGES}
+        self.cpu: dict[str, float] = {}
+        self.bytes: dict[str, int] = {}
+
+    @classmethod
+    async def make(cls, url: str, schema: str, jobs: int) -> Stage:
+        app = App(database_url=url, schema=schema, port=0)
+        await app.migrate()
+        await with_schedules(app, 100)
+        if jobs:
+            await fill(url, schema, jobs)
+        job = str((await app.submit("greet", {"name": "ada"}, queue="mail")).id)
+        server = Server(app)
+        await server.start()
+        store = IdentityStore((await app.store()).database)
+        token, _ = await create_token(
+            store, name="bench", namespace="*", role="admin", created_by="bench"
+        )
+        client = httpx.AsyncClient(
+            base_url=f"http://127.0.0.1:{server.port}", timeout=60, trust_env=False,
+            headers={"Authorization": f"Bearer {token}", "Accept": "text/html"},
+        )  # fmt: skip
+        return cls(app, server, client, job)
+
+    async def look(self, page: str, times: int, backends: list[int]) -> None:
+        self.seconds[page] = []
+        before = work_of(backends)
+        for _ in range(times):
+            began = time.perf_counter()
+            answer = await self.client.get(page.format(job=self.job))
+            self.seconds[page].append(time.perf_counter() - began)
+            assert answer.status_code == 200, (page, answer.status_code, answer.text[:500])
+            self.bytes[page] = len(answer.content)
+        self.cpu[page] = (work_of(backends) - before) / times
+
+    async def close(self) -> None:
+        await self.client.aclose()
+        await self.server.stop()
+        await self.app.close()
+
+
+async def measure(url: str, jobs: int, rounds: int) -> Table:
+    full = await Stage.make(url, "stored", jobs)
+    empty = await Stage.make(url, "bare", 0)
+    c = await asyncpg.connect(url)
+    for page in PAGES:
+        for stage in (full, empty):
+            await stage.look(page, 3, [])  # plans and pages are in memory from then on
+            backends = [row["pid"] for row in await c.fetch(
+                "select pid from pg_stat_activity where backend_type = 'client backend'"
+            )]  # fmt: skip
+            await stage.look(page, rounds, backends)
+    await c.close()
+    table = Table(title=f"server time of a page, {jobs:,} jobs stored beside none (ms, median)")
+    columns: tuple[Any, ...] = ("page", "full", "empty", "ratio", "CPU full", "CPU empty", "KB")
+    for name in columns:
+        table.add_column(name, justify="left" if name == "page" else "right")
+    for page in PAGES:
+        one, none = (median(stage.seconds[page]) * 1000 for stage in (full, empty))
+        work, least = (stage.cpu[page] * 1000 for stage in (full, empty))
+        size = full.bytes[page] / 1000
+        figures = (one, none, one / none, work, least)
+        table.add_row(page, *(f"{figure:.1f}" for figure in figures), f"{size:.0f}")
+    await full.close()
+    await empty.close()
+    return table
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--jobs", type=int, default=1_000_000)
+    parser.add_argument("--rounds", type=int, default=15)
+    given = parser.parse_args()
+    with database() as url:
+        table = asyncio.run(measure(url, given.jobs, given.rounds))
+    Console(width=110).print(table)
+
+
+if __name__ == "__main__":
+    main()

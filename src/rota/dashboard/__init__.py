@@ -1,0 +1,37 @@
+"""The dashboard: what Rota does, and what people do about it, in a browser.
+
+A layer above the server. Its pages are routes of the server like all others, each with a policy; they
+read behind the namespace's wall, and change things by calling the handlers of the HTTP API, so that
+roles, checks and the audit are the same wherever one comes from.
+
+How to make a page.
+
+1. A handler in a module named after the noun, decorated with `page` (GET) or `action` (POST, a form),
+   and listed in that module's ``ROUTES``; the module in `routes.PAGES`. ::
+
+       @page("/queues", policy=VIEWER)
+       async def queues(request: RotaRequest, tenant: GivenTenant) -> Html:
+           return await show(request, "queues.html", queues=await tenant.queues.list())
+
+       @action("/queues/{name:str}/pause", policy=OPERATOR)
+       async def pause(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> Back:
+           await api.pause_queue.fn(tenant, request, name)
+           return back(request, "/queues", f"Queue {name} is paused.")
+
+   The noun of the address is the scope that a limited token needs, and tests of the gate are made from
+   the route table: a new kind of parameter is told to tests/test_server_gate.py and
+   tests/test_api_tenants.py.
+2. A template that extends ``frame.html`` and fills ``content``. What `pages.show` gives to each is said
+   there; words for moments, durations and numbers are in `words`, small pieces (state, form, copy) in
+   ``parts.html``. Whatever changes while one looks is in an element with an id and ``data-live``: when
+   something happened, the page is asked for again in the background and these elements are replaced.
+   Rows of a table with ``data-live="rows"`` and ids are replaced one by one, so that nobody loses their
+   place.
+3. What a person can do there, a `commands.Copyable` says how to do elsewhere.
+4. Reads: nothing that grows with the number of jobs. Queries are in store/sql/dashboard.sql, behind
+   `rota.store.dashboard`; numbers that aren't exact are `Count`s, and are shown with "about".
+5. No script and no style in the page, no ``style`` attribute: the content security policy refuses them.
+   Colours are custom properties of rota.css; a state is a word and a shape as well.
+6. A path in ``PAGES`` of tests/test_dashboard.py, and a picture in docs/images/dashboard
+   (``make screenshots``).
+"""

@@ -1,0 +1,329 @@
+// What a browser adds to the pages: they stay up to date, times are in the viewer's zone, and there are keys.
+// Everything else works without it.
+
+const root = document.documentElement;
+root.classList.add("scripted");
+const $ = (selector, within = document) => within.querySelector(selector);
+const all = (selector, within = document) => [...within.querySelectorAll(selector)];
+
+// -- times
+
+const ZONES = ["local", "utc", "own"];
+let zone = localStorage.getItem("rota-zone");
+if (!ZONES.includes(zone)) zone = "local";
+const formats = new Map();
+
+function format(timeZone) {
+  if (!formats.has(timeZone)) {
+    const parts = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
+    formats.set(timeZone, new Intl.DateTimeFormat("sv-SE", { ...parts, timeZone, timeZoneName: "short", hourCycle: "h23" }));
+  }
+  return formats.get(timeZone);
+}
+
+function zoneOf(element) {
+  if (zone === "utc") return "UTC";
+  if (zone === "own") return element.dataset.zone || "UTC";
+  return undefined;
+}
+
+function distance(seconds) {
+  const far = Math.abs(seconds);
+  if (far < 1) return "now";
+  const [size, unit] = far < 60 ? [1, "s"] : far < 3600 ? [60, "min"] : far < 172800 ? [3600, "h"] : [86400, "d"];
+  const text = `${Math.floor(far / size).toLocaleString("en")} ${unit}`;
+  return seconds > 0 ? `in ${text}` : `${text} ago`;
+}
+
+function showTimes(within = document) {
+  for (const element of all("time[data-moment]", within)) {
+    const at = new Date(element.dateTime);
+    let text;
+    try {
+      text = format(zoneOf(element)).format(at);
+    } catch {
+      text = format("UTC").format(at);
+    }
+    if (element.dataset.moment === "clock") text = text.slice(11, 19);
+    if (element.textContent !== text) element.textContent = text;
+  }
+  for (const element of all("time[data-ago]", within)) {
+    const text = distance((new Date(element.dateTime) - Date.now()) / 1000);
+    if (element.textContent !== text) element.textContent = text;
+    const whole = format(zoneOf(element)).format(new Date(element.dateTime));
+    if (element.title !== whole) element.title = whole;
+  }
+}
+
+function chooseZone(choice) {
+  zone = choice;
+  localStorage.setItem("rota-zone", zone);
+  for (const button of all("[data-zone-choice]"))
+    button.setAttribute("aria-pressed", String(button.dataset.zoneChoice === zone));
+  showTimes();
+}
+for (const button of all("[data-zone-choice]"))
+  button.addEventListener("click", () => chooseZone(button.dataset.zoneChoice));
+chooseZone(zone);
+setInterval(() => document.hidden || showTimes(), 1000);
+
+// -- what is live
+
+const notice = $("#connection");
+const liveUrl = document.body.dataset.liveUrl;
+let wanted = false, refreshing = false, notBefore = 0, source = null, patience = 1000;
+
+function tell(text) {
+  if (!notice) return;
+  if (notice.textContent !== text) notice.textContent = text;
+  notice.hidden = !text;
+}
+
+function lost() {
+  const at = new Date().toLocaleTimeString("sv-SE");
+  if (notice?.hidden) tell(`The server can't be reached. What you see is from ${at}; trying again…`);
+}
+
+async function refresh() {
+  if (refreshing || document.hidden || !$("[data-live]")) return;
+  const wait = notBefore - performance.now();
+  if (wait > 0) {
+    if (!wanted) setTimeout(() => { wanted = false; refresh(); }, wait);
+    wanted = true;
+    return;
+  }
+  refreshing = true;
+  const began = performance.now();
+  try {
+    const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
+    if (answer.redirected && new URL(answer.url).pathname === "/login") {
+      tell("Your session is over. ");
+      const link = document.createElement("a");
+      link.href = location.href;
+      link.textContent = "Log in again";
+      notice.append(link);
+      source?.close();
+      return;
+    }
+    if (answer.ok) {
+      replace(new DOMParser().parseFromString(await answer.text(), "text/html"));
+      tell("");
+    }
+  } catch {
+    lost();
+  } finally {
+    // A page that takes long to make is asked for less often.
+    notBefore = performance.now() + Math.max(300, 10 * (performance.now() - began));
+    refreshing = false;
+  }
+}
+
+// Whether somebody is in the middle of something there.
+const isBusy = (element) => element.contains(document.activeElement) && document.activeElement.matches("input:not([type=checkbox]), textarea, select");
+
+function replace(fresh) {
+  showTimes(fresh);
+  const olds = all("[data-live]");
+  const main = $("main");
+  if (olds.some((old) => !fresh.getElementById(old.id)) && !isBusy(main)) {
+    swap(main, $("main", fresh)); // another kind of page by now: what was empty has something, or the reverse
+    return;
+  }
+  for (const old of all("[data-live]")) {
+    const next = fresh.getElementById(old.id);
+    if (!next || isBusy(old)) continue;
+    if (old.dataset.live === "rows" && old.rows.length && next.rows.length) replaceRows(old, next);
+    else swap(old, next);
+  }
+}
+
+function swap(old, next) {
+  if (old.innerHTML === next.innerHTML) return;
+  const focused = old.contains(document.activeElement) ? pathTo(old, document.activeElement) : null;
+  const open = new Map(all("details[id]", old).map((one) => [one.id, one.open]));
+  const scrolled = new Map(all(".scroll[id], .log[id]", old).map((one) => [one.id, [one.scrollLeft, one.scrollTop]]));
+  old.replaceChildren(...next.childNodes);
+  for (const one of all("details[id]", old)) if (open.has(one.id)) one.open = open.get(one.id);
+  for (const one of all(".scroll[id], .log[id]", old)) if (scrolled.has(one.id)) [one.scrollLeft, one.scrollTop] = scrolled.get(one.id);
+  if (focused) follow(old, focused)?.focus({ preventScroll: true });
+}
+
+function pathTo(top, element) {
+  const path = [];
+  for (; element !== top; element = element.parentElement) path.unshift([...element.parentElement.children].indexOf(element));
+  return path;
+}
+const follow = (top, path) => path.reduce((element, place) => element?.children[place], top);
+
+// Rows change where they are. New ones wait behind a button, unless one is at the top and touches nothing.
+function replaceRows(old, next) {
+  const known = new Map([...old.rows].map((row) => [row.id, row]));
+  const fresh = [];
+  for (const row of [...next.rows]) {
+    const mine = known.get(row.id);
+    if (!mine) { fresh.push(row); continue; }
+    known.delete(row.id);
+    mine.classList.remove("gone");
+    const box = $("input[type=checkbox]", mine), own = $("input[type=checkbox]", row);
+    if (box && own) { own.checked = box.checked; own.toggleAttribute("checked", box.hasAttribute("checked")); }
+    if (mine.innerHTML !== row.innerHTML && !mine.contains(document.activeElement)) mine.replaceChildren(...row.childNodes);
+  }
+  for (const row of known.values()) row.classList.add("gone");
+  const news = $("#news");
+  const touched = window.scrollY > 80 || $("input:checked", old) || old.contains(document.activeElement) || $("[data-at]", old);
+  if (fresh.length && !touched) {
+    for (const row of fresh.reverse()) { row.classList.add("fresh"); old.prepend(row); }
+    for (const row of known.values()) row.remove();
+    if (news) news.hidden = true;
+  } else if (news) {
+    news.hidden = !fresh.length;
+    const text = fresh.length === 1 ? "1 new, show it" : `${fresh.length} new, show them`;
+    const link = news.firstElementChild;
+    if (link.textContent !== text) link.textContent = text;
+  }
+}
+
+function connect() {
+  if (!liveUrl || !$("[data-live]")) return;
+  source = new EventSource(liveUrl);
+  source.addEventListener("open", () => { patience = 1000; notBefore = 0; refresh(); });
+  source.addEventListener("look", refresh);
+  source.addEventListener("error", () => {
+    lost();
+    // An answer that is no stream ends it for good: begin again.
+    if (source.readyState === EventSource.CLOSED) {
+      setTimeout(connect, patience);
+      patience = Math.min(patience * 1.5, 10000);
+      if (navigator.onLine) refresh();
+    }
+  });
+}
+connect();
+document.addEventListener("visibilitychange", () => document.hidden || refresh());
+addEventListener("pagehide", () => source?.close());
+addEventListener("pageshow", (event) => event.persisted && connect());
+
+// -- a job's log, line by line
+
+for (const list of all("[data-log-url]")) {
+  const follower = new EventSource(list.dataset.logUrl);
+  let first = true;
+  follower.addEventListener("line", (event) => {
+    if (first) { list.replaceChildren(); first = false; }
+    const line = JSON.parse(event.data);
+    const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
+    const item = document.createElement("li");
+    item.className = `is-${line.stream}`;
+    const time = document.createElement("time");
+    time.dateTime = line.at;
+    time.dataset.moment = "clock";
+    const stream = document.createElement("span");
+    stream.className = "stream";
+    stream.textContent = line.stream;
+    const text = document.createElement("span");
+    text.textContent = line.text;
+    item.append(time, stream, text);
+    list.append(item);
+    showTimes(item);
+    while (list.children.length > 5000) list.firstChild.remove();
+    if (atEnd) list.scrollTop = list.scrollHeight;
+    $("#log-empty")?.setAttribute("hidden", "");
+    list.hidden = false;
+  });
+  follower.addEventListener("end", () => follower.close());
+}
+
+// -- forms
+
+for (const box of all("[data-all]"))
+  box.addEventListener("change", () => {
+    for (const one of all(`input[name="${box.dataset.all}"]`)) one.checked = box.checked;
+    countChosen();
+  });
+
+function countChosen() {
+  const told = $("#chosen");
+  if (!told) return;
+  const count = all("tbody input[type=checkbox]:checked").length;
+  told.textContent = count ? `${count} chosen` : "";
+}
+document.addEventListener("change", (event) => event.target.matches("tbody input[type=checkbox]") && countChosen());
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("[data-copy]");
+  if (!button) return;
+  const text = $("pre, .secret", button.parentElement).textContent;
+  try {
+    await navigator.clipboard.writeText(text);
+    button.textContent = "Copied";
+  } catch {
+    getSelection().selectAllChildren($("pre, .secret", button.parentElement));
+    button.textContent = "Selected";
+  }
+  setTimeout(() => { button.textContent = "Copy"; }, 1500);
+});
+
+// A form whose effect is shown while one writes.
+for (const form of all("form[data-preview]")) {
+  let timer, asked = 0;
+  const look = async () => {
+    const number = ++asked, place = $("#preview");
+    place.setAttribute("aria-busy", "true");
+    try {
+      const answer = await fetch(form.dataset.preview, {
+        method: "POST", credentials: "same-origin", headers: { Accept: "text/html" }, body: new URLSearchParams(new FormData(form)),
+      });
+      const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
+      if (number === asked && fresh) { showTimes(fresh); swap(place, fresh); }
+    } catch {
+      lost();
+    }
+    place.removeAttribute("aria-busy");
+  };
+  form.addEventListener("input", () => { clearTimeout(timer); timer = setTimeout(look, 250); });
+  if ("previewNow" in form.dataset) look();
+}
+
+// -- keys
+
+const PLACES = { o: "/", j: "/jobs", s: "/schedules", q: "/queues", d: "/dead", c: "/cluster" };
+let going = 0;
+
+function step(by) {
+  const rows = all("tbody[data-rows] tr");
+  if (!rows.length) return;
+  const at = rows.findIndex((row) => "at" in row.dataset);
+  const next = rows[Math.max(0, Math.min(rows.length - 1, at + by))];
+  rows[at]?.removeAttribute("data-at");
+  next.dataset.at = "";
+  next.scrollIntoView({ block: "nearest" });
+  $("a", next)?.focus({ preventScroll: true });
+}
+
+function go(path) {
+  const link = all(".side a").find((one) => new URL(one.href).pathname === path);
+  if (link) location.href = link.href;
+}
+
+document.addEventListener("keydown", (event) => {
+  if (event.ctrlKey || event.metaKey || event.altKey) return;
+  const typing = event.target.matches("input:not([type=checkbox]), textarea, select");
+  if (event.key === "Escape" && typing) { event.target.blur(); return; }
+  if (typing || $("dialog[open]")) return;
+  if (going && performance.now() - going < 1500 && PLACES[event.key]) { going = 0; event.preventDefault(); go(PLACES[event.key]); return; }
+  going = 0;
+  const keys = {
+    "/": () => $("#search").focus(),
+    "?": () => $("#keys").showModal(),
+    j: () => step(1),
+    k: () => step(-1),
+    g: () => { going = performance.now(); },
+    t: () => chooseZone(ZONES[(ZONES.indexOf(zone) + 1) % ZONES.length]),
+    x: () => {
+      const box = $("tr[data-at] input[type=checkbox]");
+      if (box) { box.checked = !box.checked; countChosen(); }
+    },
+  };
+  const act = keys[event.key];
+  if (act) { event.preventDefault(); act(); }
+});

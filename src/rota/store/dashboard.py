@@ -1,0 +1,210 @@
+"""What the dashboard asks of the store: quick however much is stored, and honest about what is a guess.
+
+Protocol. Reads only, behind a namespace's wall. What can be large is read by an index up to a limit, or
+in samples; a number that wasn't counted to its end is a `Count` that says so. The history has no index
+by time (it would cost every job something). But it is only ever appended to: the last pages of a day are
+its last minutes, and are read in full; what is older than they reach is estimated from random pages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.model import State
+from rota.store.database import Database
+from rota.store.search import Count, DeadGroup
+
+_HELD = 300  # jobs of a lane that are looked at one by one
+_COUNTED = 3_000  # jobs of the future that are counted one by one
+_TAIL_PAGES = 200
+_SAMPLED_PAGES = 300
+_SHARDS_SAMPLED = 8
+_FEW_PER_SHARD = 12
+_MANY_PER_SHARD = 250
+_MINUTE = timedelta(minutes=1)
+
+
+class QueueNow(msgspec.Struct, kw_only=True):
+    """What a queue holds now. `scheduled` is the planner's guess."""
+
+    name: str
+    paused_at: datetime | None
+    ready: Count
+    running: Count
+    scheduled: Count
+    lag: float | None  # seconds that the oldest ready job has been due
+
+    @property
+    def exact(self) -> bool:
+        return self.ready.exact and self.running.exact
+
+
+class FinishedMinute(msgspec.Struct, frozen=True):
+    """Jobs that succeeded within a minute, and the 95th percentile of how late they started."""
+
+    minute: datetime
+    queue: str
+    jobs: float
+    lag: float | None
+    exact: bool
+
+
+class Dead(msgspec.Struct, frozen=True):
+    """Dead letters in groups. `whole` is false when only the newest were looked at."""
+
+    groups: Sequence[DeadGroup]
+    looked_at: int
+    whole: bool
+
+
+class Coming(msgspec.Struct, frozen=True):
+    """Delayed jobs of the coming minutes."""
+
+    by_minute: dict[datetime, int]
+    exact: bool
+
+
+class DashboardStore:
+    def __init__(self, database: Database, namespace: str) -> None:
+        self._database = database
+        self._namespace = namespace
+
+    async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
+        return await self._database.fetch(query, self._namespace, *arguments)
+
+    # -- queues
+
+    async def queues(self) -> list[QueueNow]:
+        found = {
+            row["name"]: QueueNow(
+                name=row["name"], paused_at=row["paused_at"], ready=Count(0, True),
+                running=Count(0, True), scheduled=Count(0, True), lag=None,
+            )
+            for row in await self._fetch("queue_names")
+        }  # fmt: skip
+        scheduled = await self._scheduled()
+        for row in await self._fetch("lanes_now", _HELD):
+            queue = found.get(row["queue"])
+            if queue is None:
+                continue
+            whole = row["held"] < _HELD
+            held = row["held"] if whole else await self._guess("lane_in_present", row["lane"])
+            queue.running = _sum(queue.running, row["running"], whole)
+            queue.ready = _sum(queue.ready, max(held, row["held"]) - row["running"], whole)
+            if scheduled is None:
+                guessed = await self._guess("lane_in_future", row["lane"])
+                queue.scheduled = _sum(queue.scheduled, guessed, False)
+            else:
+                queue.scheduled = _sum(queue.scheduled, scheduled.get(row["lane"], 0), True)
+            if row["lag"] is not None:
+                queue.lag = max(queue.lag or 0.0, row["lag"])
+        return [*found.values()]
+
+    async def _scheduled(self) -> dict[str, int] | None:
+        """By lane; None: there are too many to be counted."""
+        if await self._guess("whole_future") > _COUNTED:
+            return None
+        return {row["lane"]: row["jobs"] for row in await self._fetch("future_by_lane")}
+
+    async def _guess(self, query: str, *arguments: Any) -> int:
+        """How many rows there are, as the planner believes."""
+        text = self._database.queries[query]
+        async with self._database.connection() as connection:
+            plan = await connection.fetchval(f"explain (format json) {text}", *arguments)
+        return int(msgspec.json.decode(plan)[0]["Plan"]["Plan Rows"])
+
+    # -- what was
+
+    async def finished(self, since: datetime, now: datetime) -> list[FinishedMinute]:
+        """By minute and queue."""
+        midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        stretches = [(max(since, midnight), now + _MINUTE)]
+        if since < midnight:
+            stretches.append((since, midnight))
+        found: list[FinishedMinute] = []
+        for first, end in stretches:
+            found += await self._finished_on_a_day(first, end)
+        return found
+
+    async def _finished_on_a_day(self, first: datetime, end: datetime) -> list[FinishedMinute]:
+        pages: int = await self._database.fetchval("day_pages", first)
+        begin = max(pages - _TAIL_PAGES, 0)
+        tail = await self._fetch("finished_tail", f"({begin},0)", first, end)
+        reached = min((row["oldest"] for row in tail), default=end)
+        found = [_to_minute(row, 1.0) for row in tail if not begin or row["minute"] >= reached]
+        if begin and reached > first:
+            share = min(_SAMPLED_PAGES / pages, 1.0)
+            # Up to the first minute that the tail has the whole of.
+            until = reached.replace(second=0, microsecond=0) + _MINUTE
+            rows = await self._fetch("finished_sample", first, until, share * 100)
+            found += [_to_minute(row, share) for row in rows]
+        return found
+
+    async def failed(self, since: datetime) -> dict[datetime, int]:
+        rows = await self._fetch("failed_by_minute", since)
+        return {row["minute"]: row["jobs"] for row in rows}
+
+    async def events(self, since: datetime) -> list[Any]:
+        return await self._fetch("events_lately", since)
+
+    async def dead_groups(self, task: str | None = None, newest: int = 1_500) -> Dead:
+        rows = await self._fetch("newest_dead_groups", newest, task)
+        groups = [DeadGroup(**dict(row)) for row in rows]
+        looked_at = sum(group.count for group in groups)
+        return Dead(groups, looked_at, looked_at < newest or task is not None)
+
+    async def recent_dead(self, limit: int) -> list[Any]:
+        return await self._fetch("recent_dead", limit)
+
+    # -- what comes
+
+    async def coming_schedules(self, until: datetime, limit: int) -> list[Any]:
+        return await self._fetch("coming_schedules", until, limit)
+
+    async def coming_jobs(self, now: datetime, until: datetime, shards: int) -> Coming:
+        rows = await self._fetch("coming_jobs", now, until, shards, _FEW_PER_SHARD)
+        if all(row["most"] < _FEW_PER_SHARD for row in rows):
+            return Coming({row["minute"]: row["jobs"] for row in rows}, exact=True)
+        rows = await self._fetch(
+            "coming_jobs", now, until, min(shards, _SHARDS_SAMPLED), _MANY_PER_SHARD
+        )
+        times = max(shards / _SHARDS_SAMPLED, 1.0)
+        return Coming({row["minute"]: round(row["jobs"] * times) for row in rows}, exact=False)
+
+    # -- schedules
+
+    async def strips(self, ids: Sequence[UUID], length: int) -> dict[UUID, list[Any]]:
+        found: dict[UUID, list[Any]] = {id: [] for id in ids}
+        for row in await self._fetch("strips", list(ids), length):
+            found[row["schedule_id"]].append(row)
+        return found
+
+    async def schedule_of(self, job_id: UUID) -> Any:
+        rows = await self._fetch("schedule_of_job", job_id)
+        return rows[0] if rows else None
+
+    async def schedule_count(self) -> int:
+        count: int = await self._database.fetchval("schedule_count", self._namespace)
+        return count
+
+    async def tasks(self) -> list[str]:
+        return [row["name"] for row in await self._fetch("known_tasks")]
+
+
+def _sum(count: Count, more: int, exact: bool) -> Count:
+    return Count(count.value + max(more, 0), count.exact and (exact or more == 0))
+
+
+def _to_minute(row: Any, share: float) -> FinishedMinute:
+    return FinishedMinute(
+        row["minute"], row["queue"], row["jobs"] / share, row["lag"], exact=share >= 1.0
+    )
+
+
+def label(state: int | None) -> str | None:
+    return None if state is None else State(state).label

@@ -1,0 +1,145 @@
+-- What the dashboard asks. Nothing here reads a table to its end: what can be large is read by an index up to a
+-- limit, or in samples.
+
+-- name: job_mark
+-- Differs whenever there is something new to see of a job.
+select concat_ws('|', j.state, j.attempt, j.token, j.started_at, j.due_at, j.cancel_at, md5(j.progress::text))
+from rota.job as j where j.namespace = $1 and j.id = $2;
+
+-- name: lanes_now
+-- The first $2 jobs of each lane, by its index, which has them in the order of claims: what runs comes first. With
+-- fewer than $2 that is all of them.
+select l.lane, rota.queue_of(l.lane) as queue, h.held, h.running, h.oldest_at,
+       case when h.oldest_at is not null then greatest(extract(epoch from rota.now() - h.oldest_at)::float8, 0) end as lag
+from rota.lane as l
+cross join lateral (
+    select count(*) as held, count(*) filter (where p.state = 4) as running,
+           min(p.due_at) filter (where p.state = 3) as oldest_at
+    from (select p.state, p.due_at from rota.present as p where p.lane = l.lane order by p.rank, p.id limit $2) as p) as h
+where l.namespace = $1
+order by l.lane
+limit 500;
+
+-- name: lane_in_present
+select from rota.present as p where p.lane = $1;
+
+-- name: lane_in_future
+select from rota.future as f where f.lane = $1;
+
+-- name: whole_future
+select from rota.future as f;
+
+-- name: future_by_lane
+-- Only for a future that is small.
+select f.lane, count(*) as jobs from rota.future as f where f.namespace = $1 group by 1;
+
+-- name: queue_names
+select name, paused_at from rota.queue where namespace = $1 order by name limit 1000;
+
+-- name: finished_tail
+-- The last pages of a day's history, up to now: appended in the order of time. $2: from which page on.
+select date_trunc('minute', p.finished_at) as minute, rota.queue_of(p.lane) as queue, count(*) as jobs,
+       min(p.finished_at) as oldest,
+       percentile_disc(0.95) within group (order by extract(epoch from p.started_at - p.due_at)::float8) as lag
+from rota.past as p
+where p.namespace = $1 and p.ctid >= $2::text::tid and p.finished_at >= $3 and p.finished_at < $4 and p.state = 5
+group by 1, 2;
+
+-- name: finished_sample
+-- The same from random pages, $4 percent of them.
+select date_trunc('minute', p.finished_at) as minute, rota.queue_of(p.lane) as queue, count(*) as jobs,
+       percentile_disc(0.95) within group (order by extract(epoch from p.started_at - p.due_at)::float8) as lag
+from rota.past as p tablesample system ($4)
+where p.namespace = $1 and p.finished_at >= $2 and p.finished_at < $3 and p.state = 5
+group by 1, 2;
+
+-- name: day_pages
+-- How many pages the partition of a moment's day has; those of other days' rows count as one more partition.
+select coalesce((select pg_relation_size(c.oid) / current_setting('block_size')::bigint
+                 from pg_class as c join pg_inherits as i on i.inhrelid = c.oid
+                 where i.inhparent = 'rota.past'::regclass
+                   and c.relname = 'past_' || to_char($1::timestamptz at time zone 'UTC', 'YYYYMMDD')), 0)::bigint;
+
+-- name: failed_by_minute
+-- Of the last hour, 20,000 at most.
+select date_trunc('minute', d.finished_at) as minute, count(*) as jobs
+from (select d.finished_at from rota.dead as d
+      where d.namespace = $1 and d.finished_at >= $2 order by d.finished_at desc limit 20000) as d
+group by 1;
+
+-- name: events_lately
+-- How many of each kind there were since $2, and the latest; 2,000 are looked at.
+select e.kind, count(*) as count, max(e.at) as last_at, (array_agg(e.job_id order by e.at desc))[1] as job_id,
+       (array_agg(e.task order by e.at desc))[1] as task
+from (select e.kind, e.at, e.job_id, e.task from rota.event as e
+      where e.namespace = $1 and e.at >= $2 order by e.at desc limit 2000) as e
+group by 1;
+
+-- name: coming_schedules
+-- Those that fire next.
+select s.id, s.name, s.task, s.version, s.spec, s.next_due
+from rota.schedule as s
+where s.namespace = $1 and s.next_due < $2 and s.paused_at is null and s.source <> 'backfill'
+order by s.next_due
+limit $3;
+
+-- name: coming_jobs
+-- Jobs of the future by minute, of some of the shards: a job's shard is random, so that some tell of all.
+-- `most`: how many the fullest shard gave.
+select date_trunc('minute', f.due_at) as minute, count(*) as jobs, max(f.place) as most
+from generate_series(0, $4::int - 1) as s(shard)
+cross join lateral (
+    select f.due_at, row_number() over (order by f.due_at) as place
+    from (select f.due_at from rota.future as f
+          where f.shard = s.shard and f.due_at >= $2 and f.due_at < $3 and f.namespace = $1 and f.state = 2
+          order by f.due_at limit $5) as f) as f
+group by 1;
+
+-- name: newest_dead_groups
+-- As dead_groups, of the newest $2 that failed.
+select g.fingerprint, g.task, g.error, count(*) as count, min(g.finished_at) as first_at, max(g.finished_at) as last_at,
+       (array_agg(g.message order by g.finished_at desc))[1] as message,
+       (array_agg(g.id order by g.finished_at desc))[1] as latest
+from (
+    select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 500) as message,
+           left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(left(d.error ->> 'message', 500),
+               '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) as fingerprint
+    from (select * from rota.dead as d where d.namespace = $1 order by d.finished_at desc limit $2) as d
+    where ($3::text is null or d.task = $3)) as g
+group by g.fingerprint, g.task, g.error
+order by max(g.finished_at) desc
+limit 200;
+
+-- name: recent_dead
+select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 300) as message
+from rota.dead as d where d.namespace = $1 order by d.finished_at desc limit $2;
+
+-- name: strips
+-- The newest $3 occurrences of some schedules, and how their jobs are.
+select o.schedule_id, o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version,
+       j.state as job_state, j.started_at, j.finished_at
+from unnest($2::uuid[]) as s(id)
+cross join lateral (
+    select * from rota.occurrence as o where o.schedule_id = s.id order by o.due_at desc limit $3) as o
+left join lateral (
+    select j.state, j.started_at, j.finished_at from rota.job as j where j.namespace = $1 and j.id = o.job_id) as j on true
+order by o.schedule_id, o.due_at;
+
+-- name: schedule_of_job
+select s.id, s.name, s.spec ->> 'tz' as tz, o.due_at
+from rota.occurrence as o join rota.schedule as s on s.id = o.schedule_id
+where o.job_id = $2 and s.namespace = $1;
+
+-- name: known_tasks
+select name from rota.task where namespace = $1 order by name limit 500;
+
+-- name: schedule_count
+select count(*) from (select from rota.schedule as s where s.namespace = $1 and s.source <> 'backfill' limit 10001) as s;
+
+-- name: calendar_schedules
+-- Those that fire. (Paused ones don't, until somebody lets them.)
+select s.id, s.name, s.version, s.spec, s.spec ->> 'tz' as tz
+from rota.schedule as s
+where s.namespace = $1 and s.source <> 'backfill' and s.paused_at is null and s.next_due is not null
+order by s.name
+limit $2;
