@@ -9,19 +9,22 @@ APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acqu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench chaos simulate mutants takeover failover sweep docs clean
+.PHONY: help run test check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
 	@echo "make test    run the tests; ARGS='-k name' for some of them"
 	@echo "make check   lint, formatting, types, import rules"
-	@echo "make bench   measure this machine"
+	@echo "make bench   Rota beside its peers on this machine; ARGS='--quick', '--full', '--only', '--peers'"
+	@echo "make bench-engine  the engine alone, beside what PostgreSQL can do"
+	@echo "make profile  where the time of a job goes, into docs/performance.md"
 	@echo "make simulate  a cluster on virtual time, every fault from a seed; MINUTES=60"
 	@echo "make mutants   bugs put in on purpose: the simulation must find each"
 	@echo "make takeover  kill schedulers, and measure for how long it is felt"
 	@echo "make failover  kill the database's primary under load, several times"
 	@echo "make sweep   a fault at every boundary of every transaction (ten minutes)"
 	@echo "make chaos   break a cluster for a minute and judge what became of its jobs; SECONDS=600"
+	@echo "make screenshots  pictures of the dashboard for the docs"
 	@echo "make docs    build the documentation into site/"
 	@echo "make clean   remove everything that was made here, .venv included"
 
@@ -31,7 +34,7 @@ run: $(VENV)/installed
 	@cd examples && ../$(BIN)/python -m shop.demo
 	@cd examples && ../$(BIN)/rota dev shop.demo:app
 
-test: $(VENV)/installed $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus
+test: $(VENV)/installed $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/installed
@@ -40,8 +43,15 @@ check: $(VENV)/installed
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: $(VENV)/installed
+# The peers are installed on demand into bench/.peers, each into an environment of its own.
+bench: $(VENV)/installed $(VENV)/peers
+	@$(BIN)/python -m bench.compare $(ARGS)
+
+bench-engine: $(VENV)/installed
 	@$(BIN)/python bench/run.py $(ARGS)
+
+profile: $(VENV)/installed
+	@$(BIN)/python -m bench.profile $(ARGS)
 
 # A swarm of seeds on virtual time; MINUTES=60 for thousands of them.
 simulate: MINUTES ?= 2
@@ -66,13 +76,17 @@ chaos: SEED ?= 1
 chaos: $(VENV)/installed $(VENV)/chaos
 	@$(BIN)/python -m proof.nemesis --seconds $(SECONDS) --seed $(SEED) $(ARGS)
 
+# Each page of the dashboard, light, dark and on a phone, into docs/images/dashboard.
+screenshots: $(VENV)/installed $(VENV)/browser
+	@$(BIN)/python docs/screenshots.py $(ARGS)
+
 docs: $(VENV)/installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Built: open site/index.html"
 
 clean:
 	rm -rf $(VENV) .rota site dist build .pytest_cache .mypy_cache .ruff_cache \
-		.import_linter_cache .hypothesis
+		.import_linter_cache .hypothesis bench/.peers
 
 # -- set-up, done once and again when pyproject.toml has changed
 
@@ -142,4 +156,52 @@ $(VENV)/prometheus: | $(BIN)/python
 		else \
 			echo "No Prometheus here: its tests will be skipped"; \
 		fi; }
+	@touch $@
+
+# The reference worker in JavaScript needs Node.js 18 or newer, and no package.
+$(VENV)/nodejs: | $(BIN)/python
+	@has() { [ "$$(node --version 2>/dev/null | sed 's/^v\([0-9]*\).*/\1/')" -ge 18 ] 2>/dev/null; }; \
+	has || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Node.js for the tests of the worker in JavaScript"; \
+			package="--no-install-recommends nodejs"; \
+			{ $(APT) install -y $$package || { $(APT) update && $(APT) install -y $$package; }; } \
+				>/dev/null 2>&1; \
+		fi; \
+		has || echo "No Node.js 18 to be had: the tests of the worker in JavaScript will be skipped"; }
+	@touch $@
+
+# The dashboard's tests need a browser, and axe-core (only there: it checks accessibility). Tried once; what is
+# not to be had is skipped.
+$(VENV)/browser: | $(BIN)/python
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing Chromium for the tests of the dashboard"; \
+			packages="--no-install-recommends chromium"; \
+			{ $(APT) install -y $$packages || { $(APT) update && $(APT) install -y $$packages; }; } \
+				>/dev/null 2>&1 || echo "No Chromium to be had: the dashboard's tests will be skipped"; \
+		else \
+			echo "No Chromium here: the dashboard's tests will be skipped"; \
+		fi; }
+	@if command -v npm >/dev/null; then \
+		mkdir -p $(VENV)/axe && (cd $(VENV)/axe && npm install --silent --no-audit --no-fund axe-core@4 \
+			>/dev/null 2>&1) || echo "No axe-core to be had: accessibility will not be checked"; \
+	else \
+		echo "No npm here: accessibility will not be checked"; \
+	fi
+	@touch $@
+
+# Some peers need Redis, others Node.js with npm. Tried once; without them make bench leaves those out.
+$(VENV)/peers: | $(BIN)/python
+	@has() { case $$1 in npm) command -v npm && command -v node ;; \
+		redis-server) command -v redis-server ;; esac >/dev/null 2>&1; }; \
+	for package in redis-server npm; do \
+		has $$package && continue; \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing $$package for make bench"; \
+			{ $(APT) install -y $$package || { $(APT) update && $(APT) install -y $$package; }; } \
+				>/dev/null 2>&1 && { systemctl disable --now redis-server >/dev/null 2>&1 || true; }; \
+		fi; \
+		has $$package || echo "No $$package to be had: make bench leaves out what needs it"; \
+	done
 	@touch $@

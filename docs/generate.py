@@ -49,9 +49,14 @@ SETTINGS = {
     "max_crashes": "A job that went down with its process so often is quarantined.",
     "allow_commands": "Whether a node runs programs, see "
     "[schedules as files](../guide/schedule-files.md#programs).",
+    "serve_endpoints": "Whether a worker pushes the jobs of the namespace's stored "
+    "[endpoints](../guide/endpoints.md).",
     "max_payload_bytes": "The largest payload of a job.",
     "max_payload_depth": "How deeply a payload may be nested.",
     "max_result_bytes": "The largest result of a job.",
+    "encryption_keys": "What payloads and results are [encrypted](../guide/encryption.md) with: "
+    "`NAME:BASE64`, several with commas between them. The first seals, all of them open.",
+    "encryption_keys_file": "A file with those keys, instead.",
     "log_bytes": "Of what an attempt prints and logs, so much is kept; 0: nothing.",
     "log_lines_per_second": "Lines a second that are kept of an attempt, with bursts of twice as many.",
     "log_days": "Days that what jobs printed and logged is kept.",

@@ -112,6 +112,11 @@ INSIDE = {
     "put_schedules": ("lock_schedule", "insert_schedule", "update_schedule", "note_version"),
     "schedule_by_hand": ("open_backfill", "backfill", "delete_schedule"),
     "bulk": ("add_future", "add_ready"),
+    "reseal": ("renew_fingerprint", "specs_of_versions", "rewrite_version"),
+    "finish_remote": ("held_for_finish",),
+    "give_back_unknown": ("held_of_worker",),
+    "leave": ("end_worker",),
+    "overrun": ("take_overruns",),
 }
 
 # Queries and transactions that write and aren't swept, and why that is enough.
@@ -147,11 +152,15 @@ EXCLUDED = {
     "close_backfills": "retention: deletes what is old, and then finds nothing",
     "forget_log_lines": "retention: deletes what is old, and then finds nothing",
     "sweep_identity": "retention: deletes what is old, and then finds nothing",
+    "set_encrypted": "by hand, one statement about one row: repeated, it finds what it wanted",
+    "note_keys": "tells people which keys a node has; no job depends on it",
+    "reseal": "by hand, one transaction a batch; a later run finds what is done done",
     "add_log_lines": "a job's own words: a line may be there twice, or be missing",
     "record_change": "the record of a change; judged by its own tests",
     **dict.fromkeys(
-        ("add_webhook", "allow_host", "disallow_host", "pause_webhook", "remove_webhook",
-         "put_membership", "put_namespace", "put_person", "remove_namespace", "remove_person",
+        ("add_endpoint", "change_endpoint", "remove_endpoint", "add_webhook", "allow_host",
+         "disallow_host", "pause_webhook", "remove_webhook", "put_membership",
+         "put_namespace", "put_person", "remove_namespace", "remove_person",
          "revoke_token", "end_session"),
         "by hand, one statement about one row: repeated, it finds what it wanted",
     ),
@@ -161,6 +170,19 @@ EXCLUDED = {
          "mark_tokens_used"),
         "signing in: whoever got no answer signs in again; no job depends on it",
     ),
+    **dict.fromkeys(
+        ("finish_remote", "leave", "give_back_unknown", "overrun"),
+        "workers over HTTP: one transaction under the token; repetitions in test_http_workers",
+    ),
+    **dict.fromkeys(
+        ("register_worker", "register_remote_tasks", "renew_worker", "claim_remote", "next_try",
+         "report_progress", "close_finished"),
+        "one statement; a worker over HTTP repeats it, as test_http_workers does",
+    ),
+    "unlock_ear": "a session's advisory lock: it goes with its connection",
+    "know_tasks": "what a node says it knows, for people and hints; said again when it changes",
+    "take_callback": "one statement under the token; its repetition is tested in test_endpoints",
+    "forget_callbacks": "retention: deletes what is old, and then finds nothing",
     **dict.fromkeys(
         ("note_webhook_failure", "note_webhook_success"), "a count of deliveries, for people"
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
@@ -19,7 +19,9 @@ class Received(msgspec.Struct):
 class Receiver:
     def __init__(self) -> None:
         self.received: list[Received] = []
-        self.answers: list[tuple[int, dict[str, str]]] = []  # to come; then 204
+        # To come: status, headers and, if there is one, body; then 204.
+        self.answers: list[tuple[int, dict[str, str]] | tuple[int, dict[str, str], bytes]] = []
+        self.before_answer: Callable[[Received], Awaitable[None]] | None = None
         self.port = 0
 
     @property
@@ -36,10 +38,15 @@ class Receiver:
             fields = [line.split(": ", 1) for line in lines]
             headers = {name.lower(): value for name, value in fields}
             body = await reader.readexactly(int(headers.get("content-length", 0)))
-            self.received.append(Received(request.split(" ")[1], headers, body))
-            status, extra = self.answers.pop(0) if self.answers else (204, {})
+            got = Received(request.split(" ")[1], headers, body)
+            self.received.append(got)
+            status, extra, *rest = self.answers.pop(0) if self.answers else (204, {})
+            if self.before_answer is not None:
+                await self.before_answer(got)
+            said = rest[0] if rest else b""
+            extra = {"content-length": str(len(said)), **extra}
             more = "".join(f"{name}: {value}\r\n" for name, value in extra.items())
-            writer.write(f"HTTP/1.1 {status} x\r\n{more}content-length: 0\r\n\r\n".encode())
+            writer.write(f"HTTP/1.1 {status} x\r\n{more}\r\n".encode() + said)
             await writer.drain()
         writer.close()
 

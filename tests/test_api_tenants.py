@@ -13,7 +13,7 @@ import pytest
 
 from rota import App
 from rota.server.application import make_server
-from rota.server.policy import RouteInfo, route_table
+from rota.server.policy import Role, RouteInfo, route_table
 from tests.server_fixtures import LiveServer
 from tests.test_api_jobs import fail_jobs, submit
 
@@ -28,6 +28,12 @@ ROUTES = [
 # What a route's body needs to be understood at all.
 BODIES: dict[str, dict[str, Any]] = {
     "put_schedule": {"task": "t", "cron": "@daily"},
+    "change_endpoint": {"timeout": 5},
+    "send_heartbeat": {},
+    "claim_jobs": {},
+    "finish_jobs": {"items": []},
+    "report_progress": {"items": []},
+    "add_log_lines": {"items": []},
     "backfill_schedule": {"first": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
 }
 
@@ -42,11 +48,16 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
     assert (await client.post("/v1/schedules", json=said)).status_code == 201
     (group,) = (await client.get("/v1/dead")).json()["items"]
     token = await client.post("/v1/tokens", json={"name": SECRET, "role": "viewer"})
+    place = f"https://{SECRET}.example/"
+    endpoint = {"name": SECRET, "url": place}
+    assert (await client.post("/v1/endpoints", json=endpoint)).status_code == 201
+    webhook = await client.post("/v1/webhooks", json={"url": place})
     async with (await server.app.store()).database.connection() as c:
         node = await c.fetchval(
             f"insert into {server.app.settings.schema}.node (id, namespace, name, host, pid, version,"
-            " roles, expires_at, queues, capabilities, tasks, slots) values (gen_random_uuid(), $1, $2,"
-            " $2, 1, '1', '{worker}', now() + interval '1 hour', '{}', '{}', '{}', 4) returning id",
+            " roles, expires_at, queues, capabilities, tasks, slots, remote) values (gen_random_uuid(),"
+            " $1, $2, $2, 1, '1', '{worker}', now() + interval '1 hour', '{}', '{}', '{}', 4, true)"
+            " returning id",
             namespace, SECRET,
         )  # fmt: skip
     return {
@@ -55,15 +66,19 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "/v1/queues/{name}": SECRET,
         "/v1/namespaces/{name}": namespace,
         "node_id": str(node),
+        "worker_id": str(node),
         "fingerprint": group["fingerprint"],
         "prefix": token.json()["info"]["prefix"],
+        "/v1/endpoints/{name}": SECRET,
+        "webhook_id": webhook.json()["webhook"]["id"],
     }
 
 
 NOBODYS = {
     "job_id": str(uuid4()), "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
-    "/v1/namespaces/{name}": "nobodys", "node_id": str(uuid4()), "fingerprint": "0" * 16,
-    "prefix": "rota_00000000",
+    "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
+    "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
+    "fingerprint": "0" * 16, "prefix": "rota_00000000",
 }  # fmt: skip
 
 
@@ -74,7 +89,8 @@ def fill(route: RouteInfo, things: dict[str, str]) -> str:
         if part.startswith("{"):
             so_far = "/".join([*parts, part])
             name = part.strip("{}")
-            known = things.get(name) or things.get(so_far)
+            # A page has the address of its noun, without the version.
+            known = things.get(name) or things.get(so_far) or things.get(f"/v1{so_far}")
             assert known, f"{route.path}: say here what another tenant's {name} is"
             part = known
         parts.append(part)
@@ -103,7 +119,16 @@ async def snapshot(server: LiveServer, namespace: str) -> list[Any]:
             await c.fetch(
                 f"select * from {schema}.{table} where namespace = $1 order by 1", namespace
             )
-            for table in ("job", "schedule", "queue", "node", "api_token", "event")
+            for table in (
+                "job",
+                "schedule",
+                "queue",
+                "node",
+                "api_token",
+                "event",
+                "endpoint",
+                "webhook",
+            )
         ]
 
 
@@ -111,7 +136,8 @@ async def snapshot(server: LiveServer, namespace: str) -> list[Any]:
 async def test_anothers_thing_is_like_no_thing(server: LiveServer, route: RouteInfo):
     theirs = await make_everything(server, "theirs")
     before = await snapshot(server, "theirs")
-    client = await server.client("admin", "default")
+    role = "worker" if route.policy.role is Role.WORKER else "admin"
+    client = await server.client(role, "default")
     status, text = await ask(client, route, theirs)
     assert status in ((404, 412) if route.method == "PUT" else (404,)), text
     assert (status, text) == await ask(client, route, NOBODYS)

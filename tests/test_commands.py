@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 import rota.testing
-from rota import App, ConfigError, Job, Settings
+from rota import App, ConfigError, InvalidArguments, Job, Settings
 from rota.commands import COMMAND_TASK, OUTPUT_LIMIT, enable_commands
 from rota.node import Node
 
@@ -110,6 +110,28 @@ async def test_exit_code_75_asks_for_another_try_in_a_minute(
     await sandbox.advance(seconds=61)
     [job] = await sandbox.run_due()
     assert (job.state, job.result["stdout"]) == ("succeeded", "there\n")
+
+
+async def test_a_job_says_what_its_exit_codes_mean(
+    run: Run, app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    meanings = {"1": "succeed", "3": "retry", "75": "fail", "0": "fail"}
+    job = await run(shell="echo no match; exit 1", exit_codes=meanings)
+    assert (job.state, job.result["exit_code"]) == ("succeeded", 1)
+    assert job.result["stdout"] == "no match\n"
+    job = await run(shell="exit 75", exit_codes=meanings)
+    assert (job.state, job.attempt) == ("failed", 1)
+    job = await run(shell="exit 0", exit_codes=meanings)
+    assert (job.state, job.error.type) == ("failed", "rota.commands.CommandFailed")
+    job = await run(shell="exit 2", exit_codes=meanings)  # what isn't named is as ever
+    assert (job.state, job.attempt) == ("failed", 1)
+    job = await run(shell="echo busy >&2; exit 3", exit_codes=meanings)
+    assert (job.state, job.attempt) == ("scheduled", 1)  # by the pauses of a retry
+    assert 1 < (job.due_at - sandbox.now()).total_seconds() < 4
+    assert job.attempts[0].error.message.endswith("ended with exit code 3: busy")
+    for wrong in ({"x": "fail"}, {"1": "perhaps"}):
+        with pytest.raises(InvalidArguments):
+            await app.submit(COMMAND_TASK, {"argv": ["true"], "exit_codes": wrong})
 
 
 async def test_a_program_that_is_not_there_says_so(run: Run, tmp_path: Path) -> None:
@@ -286,8 +308,8 @@ async def test_a_node_runs_commands_only_where_its_operator_allows_it(
                 assert (await job.result(timeout=60))["stdout"] == "hello\n"
             else:
                 explanation = await app.jobs.explain(job.id)
-                assert explanation.code == "task_unknown"
-                assert COMMAND_TASK in explanation.sentence
+                assert explanation.code == "commands_not_allowed"
+                assert "--allow-commands" in explanation.sentence
         finally:
             node.terminate()
             node.wait(60)

@@ -31,12 +31,19 @@ FORBIDDEN = [
     "http://[::127.0.0.1]/",  # compatible
     "http://[64:ff9b::7f00:1]/",  # NAT64
     "http://[64:ff9b:1::a00:1]/",
+    "http://[64:ff9b::a9fe:a9fe]/",  # NAT64, to the metadata
+    "http://[::ffff:0:7f00:1]/",  # translated
     "http://[2002:7f00:1::]/",  # 6to4
+    "http://[2002:a9fe:a9fe::1]/",
     "http://[2001:0:7f00:1::]/",  # Teredo
     "http://10.0.0.1/",
     "http://172.16.0.1/",
     "http://192.168.1.1/",
     "http://169.254.169.254/latest/meta-data/",
+    "http://2852039166/",  # the same, decimal
+    "http://0xa9.0xfe.0xa9.0xfe/",
+    "http://0251.0376.0251.0376/",
+    "http://[::ffff:169.254.169.254]/",
     "http://[fe80::1]/",
     "http://[fd00:ec2::254]/",  # metadata, by IPv6
     "http://[fec0::1]/",
@@ -55,6 +62,10 @@ UNREADABLE = [
     "8.8.8.8",
     "http://",
     "http://user:secret@8.8.8.8/",
+    "http://8.8.8.8@127.0.0.1/",
+    "http://@8.8.8.8/",
+    "http://8.8.8.8%2f@127.0.0.1/",
+    "http://8.8.8.8#@127.0.0.1/\t",
     "http://8.8.8.8\\@127.0.0.1/",
     "http://8.8.8.8 /",
     "http://8.8.8.8/\r\nHost: evil",

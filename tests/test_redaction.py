@@ -50,6 +50,16 @@ def test_what_is_or_looks_like_a_secret_is_hidden(text: str, clean: str) -> None
     assert redactor.clean(text) == clean
 
 
+def test_settings_dont_show_their_secrets() -> None:
+    settings = Settings(
+        database_url="postgresql://me:canary-1@db/x", encryption_keys="main:canary-2,old:canary-3",
+        oidc_client_secret="canary-4", namespace="shop",
+    )  # fmt: skip
+    assert "canary" not in repr(settings)
+    assert "namespace='shop'" in repr(settings)
+    assert {f"canary-{number}" for number in (1, 2, 3, 4)} <= secrets_of(settings)
+
+
 def test_the_settings_secrets_are_known_in_both_spellings() -> None:
     settings = Settings(
         database_url="postgresql://u:p%40ss-word@h/d", oidc_client_secret="oidc-one"

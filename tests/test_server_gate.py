@@ -52,9 +52,11 @@ def test_public_routes_are_these():
     """Whoever adds one has to think twice, here."""
     public = {name_of(route) for route in ROUTES if route.policy.role is None}
     assert public == {
-        "GET /", "GET /healthz", "GET /readyz", "GET /v1/openapi.json", "POST /logout",
-        "GET /login", "GET /login.js", "GET /login.css", "POST /login/link",
+        "GET /healthz", "GET /readyz", "GET /v1/openapi.json", "POST /logout",
+        "GET /login", "POST /login", "GET /login.js", "POST /login/link",
+        "GET /rota.css", "GET /rota.js", "GET /icon.svg",
         "POST /login/password", "GET /login/oidc", "GET /login/oidc/callback",
+        "POST /v1/jobs/{job_id}/callback",  # it has a key of its own
     }  # fmt: skip
 
 
@@ -79,7 +81,7 @@ async def test_every_route_with_a_bad_token_is_401(server: LiveServer):
 
 
 # What is asked by POST because it doesn't fit into an address, and changes nothing.
-QUESTIONS_BY_POST = {"POST /v1/schedules:preview"}
+QUESTIONS_BY_POST = {"POST /v1/schedules:preview", "POST /schedules/preview"}
 
 
 async def test_a_viewer_can_change_nothing(server: LiveServer):
@@ -167,6 +169,8 @@ async def fill(server: LiveServer, namespace: str) -> None:
     await tenant.submit("greet", {"name": namespace})
     await tenant.submit("later", {}, delay=3600, queue="mail")
     await tenant.schedule("nightly", "greet", cron="0 3 * * *")
+    await tenant.endpoints.add("pushed", "https://example.com/pushed")
+    await tenant.webhooks.add("https://example.com/told")
     await query(
         server,
         "insert into {}.dead (id, due_at, created_at, finished_at, state, priority, guarantee, "
@@ -178,8 +182,8 @@ async def fill(server: LiveServer, namespace: str) -> None:
     await query(
         server,
         "insert into {}.node (id, namespace, name, host, pid, version, roles, expires_at, queues, "
-        "capabilities, tasks, slots) values "
-        "($1, $2, 'n', 'h', 1, '1', '{worker}', now() + interval '1 hour', '{}', '{}', '{}', 1)",
+        "capabilities, tasks, slots, remote) values "
+        "($1, $2, 'n', 'h', 1, '1', '{worker}', now() + interval '1 hour', '{}', '{}', '{}', 1, true)",
         uuid4(), namespace,
     )  # fmt: skip
 
@@ -199,11 +203,14 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
     return {
         ("jobs", "job_id"): job,
         ("nodes", "node_id"): node,
+        ("workers", "worker_id"): node,
         ("dead", "fingerprint"): groups[0]["fingerprint"] if groups else "none",
         ("queues", "name"): "mail",
         ("schedules", "name"): "nightly",
         ("namespaces", "name"): namespace,
         ("tokens", "prefix"): token.split("_")[1],
+        ("endpoints", "name"): "pushed",
+        ("webhooks", "webhook_id"): await one("select id from {}.webhook where namespace = $1"),
     }
 
 
@@ -216,7 +223,7 @@ def never_was(parameter: str) -> str:
 async def everything(server: LiveServer) -> dict[str, list[str]]:
     """All rows of all tables of tenants, as text."""
     tables = ("future", "present", "past", "dead", "queue", "schedule", "api_token", "namespace",
-              "node", "signal", "audit")  # fmt: skip
+              "node", "signal", "audit", "endpoint", "webhook")  # fmt: skip
     return {
         table: sorted(row[0] for row in await query(
             server, f"select (to_jsonb(t) - 'last_used_at')::text from {{}}.{table} as t"

@@ -210,7 +210,7 @@ async def test_looking_at_the_page_uses_nothing_up_and_its_policy_is_strict(serv
     assert "unsafe" not in policy
     assert "<script>" not in page.text  # nothing inline: the policy would refuse it
     assert "style=" not in page.text
-    assert (await browser.get("/")).headers["location"] == "/login"
+    assert (await browser.get("/", headers={"Accept": "text/html"})).headers["location"] == "/login"
 
 
 async def test_a_change_by_cookie_needs_the_sessions_csrf_token(server: LiveServer):

@@ -73,7 +73,7 @@ async def test_a_write_that_forgets_its_namespace_changes_only_its_own(server: L
 async def test_a_tenant_cannot_touch_what_is_the_servers_own(server: LiveServer):
     schema = server.app.settings.schema
     async with server.context.tenants.get("acme").database.connection() as connection:
-        for table in ("api_token", "session", "person", "login_link", "namespace", "batch"):
+        for table in ("api_token", "session", "person", "login_link", "namespace", "wall"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(f"select from {schema}.{table}")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

@@ -30,7 +30,7 @@ async def receiver() -> AsyncIterator[Receiver]:
 async def app(make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch) -> App:
     quick = Retry(max_attempts=4, base=0.01, factor=1.0)
     monkeypatch.setattr(delivery, "_RETRY", quick)
-    app = make_app(heartbeat=0.5)
+    app = make_app(heartbeat=0.5, missed_heartbeats=20)
 
     @app.task(retry=Retry(max_attempts=2, base=0.01))
     async def hopeless(secret: str = "") -> None:

@@ -14,13 +14,19 @@ from rota.control import Events, Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
 from rota.core.time.schedule import compile_schedule
 from rota.door import Door
+from rota.endpoints import Endpoint, Endpoints, EndpointTask
 from rota.entropy import new_id, new_ids
 from rota.errors import ConfigError, InvalidArguments, KeyConflict, UnknownTask
 from rota.handle import JobHandle
 from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
 from rota.portal import portal
 from rota.schedules import Change, Schedules, make_spec
-from rota.store.callers import submit_through, submit_through_sync
+from rota.store.callers import (
+    ask_encrypted,
+    ask_encrypted_sync,
+    submit_through,
+    submit_through_sync,
+)
 from rota.store.rows import Bulk, NewJob, Submitted
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
 from rota.webhooks import Webhooks
@@ -61,6 +67,7 @@ class App(Door):
         self.schedules = Schedules(self)
         self.events = Events(self)
         self.webhooks = Webhooks(self)
+        self.endpoints = Endpoints(self)
 
     # -- tasks
 
@@ -134,7 +141,9 @@ class App(Door):
     def _register(
         self, function: Callable[P, R], name: str | None, options: TaskOptions
     ) -> Task[P, R]:
-        task = Task(self, function, name or function.__name__, options)
+        return self._keep(Task(self, function, name or function.__name__, options))
+
+    def _keep(self, task: Task[P, R]) -> Task[P, R]:
         if task.name in self.tasks:
             raise ConfigError(
                 f"two tasks are named {task.name!r}: give one of them another name, "
@@ -142,6 +151,49 @@ class App(Door):
             )
         self.tasks[task.name] = task
         return task
+
+    def endpoint(
+        self,
+        name: str,
+        *,
+        url: str,
+        secret: str,
+        queue: str = "default",
+        needs: Sequence[str] = (),
+        priority: int = 0,
+        guarantee: GuaranteeName = "at_least_once",
+        retry: Retry | None = None,
+        timeout: float = 30.0,
+        callback_timeout: float = 3600.0,
+        expected: float | None = None,
+        deadline: float | None = None,
+    ) -> Task[..., Any]:
+        """Register an HTTP endpoint as a task: its jobs are pushed there, signed, by this app's workers.
+
+        Args:
+            name: how the task is called.
+            url: of http or https. Whether its address may be gone to is judged at each push.
+            secret: what pushes are signed with, 16 to 200 characters.
+            queue: where its jobs wait.
+            needs: capabilities that a worker must have to push it.
+            priority: higher goes first; each point is worth a minute of waiting.
+            guarantee: ``at_least_once`` or ``at_most_once``.
+            retry: when and how often a failed push is repeated.
+            timeout: seconds for an answer.
+            callback_timeout: seconds for the callback, after an answer of 202.
+            expected: seconds that a run should take; a longer one is an event. Learned if not given.
+            deadline: seconds after its due time by which a job should have ended; else an event.
+        """
+        options = TaskOptions(
+            queue=queue, needs=(needs,) if isinstance(needs, str) else tuple(needs),
+            priority=priority, guarantee=Guarantee.parse(guarantee), retry=retry or Retry(),
+            runner="loop", expected=expected, deadline=deadline,
+        )  # fmt: skip
+        endpoint = Endpoint(
+            name=name, url=url, secret=secret, options=options, timeout=timeout,
+            callback_timeout=callback_timeout,
+        )  # fmt: skip
+        return self._keep(EndpointTask(self, endpoint))
 
     # -- schedules
 
@@ -236,7 +288,7 @@ class App(Door):
 
     async def _store_one(self, job: NewJob, options: SubmitOptions) -> JobHandle:
         if options.connection is not None:
-            answers = await submit_through(options.connection, [job], self.settings.schema)
+            answers = await self._submit_through(options.connection, [job])
         else:
             answers = await (await self._open()).submitter.submit([job])
         return self._handles([job], answers)[0]
@@ -245,7 +297,7 @@ class App(Door):
         with tracing.submitting(job):
             if options.connection is None:
                 return portal.call(self._store_one(job, options))
-            answers = submit_through_sync(options.connection, [job], self.settings.schema)
+            answers = self._submit_through_sync(options.connection, [job])
             return self._handles([job], answers)[0]
 
     async def _submit_calls(
@@ -264,7 +316,7 @@ class App(Door):
     async def _store_many(self, bulk: Bulk, options: SubmitOptions) -> list[JobHandle]:
         if options.connection is not None:
             jobs = bulk.jobs()
-            answers = await submit_through(options.connection, jobs, self.settings.schema)
+            answers = await self._submit_through(options.connection, jobs)
             return self._handles(jobs, answers)
         store = (await self._open()).store
         if len(bulk.ids) >= _COPY_FROM:
@@ -272,6 +324,19 @@ class App(Door):
             return [JobHandle(self, id) for id in bulk.ids]
         jobs = bulk.jobs()
         return self._handles(jobs, await store.submit_atomically(jobs))
+
+    async def _submit_through(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """In the caller's transaction, asking nothing of any other connection."""
+        schema, sealing = self.settings.schema, self.sealing
+        if sealing.stale:
+            sealing.learn(await ask_encrypted(connection, sealing.namespace, schema))
+        return await submit_through(connection, sealing.jobs(jobs), schema)
+
+    def _submit_through_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
+        schema, sealing = self.settings.schema, self.sealing
+        if sealing.stale:
+            sealing.learn(ask_encrypted_sync(connection, sealing.namespace, schema))
+        return submit_through_sync(connection, sealing.jobs(jobs), schema)
 
     def _new_job(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:
         defaults = task.options_

@@ -9,7 +9,8 @@ group is gone: being cancelled again meanwhile changes nothing. If the node itse
 programs run on, and another node may start the job again.
 
 Exit code 0 is success. 75 (EX_TEMPFAIL) asks for another try in a minute, as often as the job's
-`max_attempts` allows. Every other code is final: a program that failed is not run twice unasked.
+`max_attempts` allows. Every other code is final: a program that failed is not run twice unasked. What a
+job's `exit_codes` says of a code goes before that.
 """
 
 from __future__ import annotations
@@ -42,6 +43,9 @@ _LAST_WAIT = 1.0  # for the kernel, after SIGKILL
 # What would make an allowed program load other code.
 _LOADER = ("LD_", "DYLD_")
 
+# What an exit code means: done; worth another try, after the growing pauses of a retry; or final.
+ExitMeaning = Literal["succeed", "retry", "fail"]
+
 T = TypeVar("T")
 
 
@@ -51,6 +55,10 @@ class CommandFailed(JobError):
     def __init__(self, message: str, exit_code: int) -> None:
         self.exit_code = exit_code
         super().__init__(message)
+
+
+class CommandInterrupted(JobError):
+    """A program ended with an exit code that its job calls worth another try."""
 
 
 class CommandResult(TypedDict):
@@ -82,12 +90,14 @@ def enable_commands(app: App, allow: Sequence[str] | Literal["any"] = "any") -> 
         cwd: str | None = None,
         stdin: str | None = None,
         user: str | None = None,  # a crontab's; it runs as the worker's own
+        exit_codes: dict[int, ExitMeaning] | None = None,
     ) -> CommandResult:
         """Run a program: `argv` as it is, or `shell` through SHELL -c."""
         environment = {**_base_environment(), **(env or {})}
         program = _program(argv, shell, environment, allowed)
         folder = _folder(cwd, environment)
-        return await _run(program, environment, folder, stdin, app.settings.kill_grace)
+        watch = await _run(program, environment, folder, stdin, app.settings.kill_grace)
+        return _judge(program, watch, exit_codes or {})
 
     app.task(name=COMMAND_TASK, retry=Retry(never_on=(CommandFailed,)))(command)
 
@@ -142,7 +152,7 @@ def _folder(cwd: str | None, environment: Mapping[str, str]) -> str:
 
 async def _run(
     program: list[str], environment: dict[str, str], folder: str, stdin: str | None, grace: float
-) -> CommandResult:
+) -> _Watch:
     watch, stopped = await _whole(_start(program, environment, folder, stdin is not None))
     try:
         if stopped is not None:
@@ -152,7 +162,7 @@ async def _run(
     except BaseException:
         await _whole(watch.end_group(grace))
         raise
-    return _judge(program, watch)
+    return watch
 
 
 async def _start(program: list[str], environment: dict[str, str], folder: str, fed: bool) -> _Watch:
@@ -178,13 +188,16 @@ def _not_started(program: str, reason: str, code: int) -> CommandFailed:
     return CommandFailed(f"{program!r} could not be started: {reason} (exit code {code})", code)
 
 
-def _judge(program: list[str], watch: _Watch) -> CommandResult:
+def _judge(program: list[str], watch: _Watch, meanings: Mapping[int, ExitMeaning]) -> CommandResult:
     code = watch.exit_code
-    if code == 0:
-        return {"exit_code": 0, "stdout": watch.stdout.text(), "stderr": watch.stderr.text()}
+    meaning = meanings.get(code)
+    if meaning == "succeed" or (meaning is None and code == 0):
+        return {"exit_code": code, "stdout": watch.stdout.text(), "stderr": watch.stderr.text()}
     said = watch.stderr.text().strip()[-_TAIL:]
     message = f"`{_shown(program)}` {_how_it_ended(code)}" + (f": {said}" if said else "")
-    if code == _TEMPORARY:
+    if meaning == "retry":
+        raise CommandInterrupted(message)
+    if meaning is None and code == _TEMPORARY:
         raise Retry.after(_TRY_AGAIN_AFTER, message)
     raise CommandFailed(message, code)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import socket
@@ -14,6 +15,7 @@ import msgspec
 from rota.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_SECRET_FIELDS = frozenset({"database_url", "encryption_keys", "oidc_client_secret"})
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
@@ -30,6 +32,11 @@ def check_name(field: str, value: object) -> str:
 def default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "rota"
+
+
+@functools.cache
+def _defaults() -> Settings:
+    return Settings()
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
@@ -59,10 +66,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_crashes: int = 3  # a job that took its process down this often is quarantined
 
     allow_commands: bool = False  # run programs: the jobs of the task rota.command
+    serve_endpoints: bool = True  # push the jobs of the namespace's stored endpoints
 
     max_payload_bytes: int = 1_000_000
     max_payload_depth: int = 64
     max_result_bytes: int = 1_000_000
+
+    # What payloads and results are encrypted with: NAME:BASE64, several with commas; the first seals.
+    encryption_keys: str | None = None
+    encryption_keys_file: Path | None = None
 
     # What is kept of what an attempt prints and logs; log_bytes 0: nothing.
     log_bytes: int = 1_000_000
@@ -97,6 +109,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     statement_timeout: float = 60.0
     node_name: str = msgspec.field(default_factory=socket.gethostname)
+
+    def __repr__(self) -> str:
+        """What differs from the defaults. Secrets are named and not shown."""
+        shown = [
+            f"{name}={'***' if name in _SECRET_FIELDS else repr(value)}"
+            for name in self.__struct_fields__
+            if (value := getattr(self, name)) != getattr(_defaults(), name)
+        ]
+        return f"Settings({', '.join(shown)})"
 
     def __post_init__(self) -> None:
         check_name("namespace", self.namespace)

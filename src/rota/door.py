@@ -15,6 +15,7 @@ from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.migrate import check_schema, migrate
 from rota.store.postgres import JobStore
+from rota.store.sealed import Sealing
 from rota.store.submitter import Submitter
 
 
@@ -38,6 +39,7 @@ class Door:
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
             weakref.WeakKeyDictionary()
         )
+        self.sealing = Sealing(settings)  # for submits through callers' own connections
         self._embedded: EmbeddedPostgres | None = None
         self._embedded_lock = threading.Lock()
 
@@ -134,9 +136,9 @@ class Door:
         """The same app on another database or schema for a while, e.g. in tests."""
         before = self.settings
         await self.close()
-        self.settings = settings
+        self.settings, self.sealing = settings, Sealing(settings)
         try:
             yield self
         finally:
             await self.close()
-            self.settings = before
+            self.settings, self.sealing = before, Sealing(before)

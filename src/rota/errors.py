@@ -4,6 +4,8 @@
 
     RotaError
     ├── ConfigError            a setting, a name or a task definition is not usable
+    │   └── KeyMissing         something is encrypted with a key that this process doesn't have
+    ├── NotAuthentic           something encrypted was changed, or moved from where it belongs
     ├── SubmitError            a job was refused; nothing was stored
     │   ├── InvalidArguments   the arguments don't fit the task's signature
     │   ├── PayloadTooLarge    over the size or depth limit
@@ -12,6 +14,11 @@
     ├── NotFound               no such job, queue or node
     ├── SchemaMismatch         the database schema is missing, older or newer than this code
     ├── StoreUnavailable       the database could not be reached in time
+    ├── ServerUnavailable      a client got no answer from its server in time
+    ├── RequestRefused         a server refused a client's request
+    │   ├── AccessDenied       the token is missing, not good, or not good for this
+    │   ├── Conflict           things are not, or no longer, as the request supposes
+    │   └── TooManyRequests    a quota or a limit is reached
     └── EmbeddedPostgresError  the embedded PostgreSQL could not be started
 
     JobError                   raised by or into handlers
@@ -25,13 +32,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class RotaError(Exception):
-    """The base of all errors that Rota raises on purpose."""
+    """The base of all errors that Rota raises on purpose.
+
+    On those that a server told a client: `code`, its stable name for what went wrong; `status`, the
+    number of the answer; `fields`, what is wrong with which field; `request_id`, to find it in its log.
+    """
+
+    code: str | None = None
+    status: int | None = None
+    request_id: str | None = None
+    fields: Mapping[str, str] = {}
 
 
 class ConfigError(RotaError):
     """A setting, a name or a task definition is not usable."""
+
+
+class KeyMissing(ConfigError):
+    """Something is, or has to be, encrypted with a key that this process doesn't have."""
+
+
+class NotAuthentic(RotaError):
+    """Something encrypted was changed, or moved from where it belongs."""
 
 
 class SubmitError(RotaError):
@@ -75,6 +101,35 @@ class StoreUnavailable(RotaError):
 
     # The server's process that had the statement; whether it executed it, nobody knows.
     backend: int | None = None
+
+
+class ServerUnavailable(RotaError):
+    """A client got no answer from its server in time.
+
+    `in_doubt`: the request may have been done all the same.
+    """
+
+    def __init__(self, message: str, *, in_doubt: bool = False) -> None:
+        self.in_doubt = in_doubt
+        super().__init__(message)
+
+
+class RequestRefused(RotaError):
+    """A server refused a client's request. `retry_after`: the seconds it asked to be left alone for."""
+
+    retry_after: float | None = None
+
+
+class AccessDenied(RequestRefused):
+    """The token is missing, not good, or not good for this."""
+
+
+class Conflict(RequestRefused):
+    """Things are not, or no longer, as the request supposes."""
+
+
+class TooManyRequests(RequestRefused):
+    """A quota or a limit is reached."""
 
 
 class EmbeddedPostgresError(RotaError):

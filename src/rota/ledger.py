@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -66,8 +66,15 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
         return not self.missing and not self.extra
 
 
-def to_status(row: Any) -> ScheduleStatus:
-    spec = decode_spec(row["spec"])
+def _as_stored(id: UUID, spec: ScheduleSpec) -> ScheduleSpec:
+    return spec
+
+
+def to_status(
+    row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec] = _as_stored
+) -> ScheduleStatus:
+    """`opened` reads a payload that may be encrypted."""
+    spec = opened(row["id"], decode_spec(row["spec"]))
     fields = ("id", "name", "version", "task", "next_due", "paused_at", "paused_until", "fired",
               "source", "created_at", "updated_at")  # fmt: skip
     return ScheduleStatus(

@@ -100,6 +100,7 @@ class Outcome(msgspec.Struct, frozen=True):
     failure: Failure | None = None
     fatal: bool = False
     retry_after: float | None = None
+    settled: bool = False  # it is written already: there is nothing left to finish
 
     @classmethod
     def succeeded(cls, result: bytes | None = None) -> Outcome:
@@ -202,6 +203,7 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     load: float | None = None  # running / slots; None without slots
     wants: int | None = None  # the free slots of a worker that waits to be told of new work
     shards: int | None = None  # how many a scheduler owns; None: it isn't one
+    remote: bool = False  # a worker over HTTP
 
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,6 +22,7 @@ from rota.metrics import Metrics, MetricsPort, shared_metrics
 from rota.services.firer import Firer
 from rota.services.janitor import Janitor
 from rota.services.keeper import Keeper, NodeProfile
+from rota.services.overruns import Overruns
 from rota.services.reaper import Reaper
 from rota.services.releaser import Releaser
 from rota.services.shards import Shards
@@ -127,14 +128,17 @@ class Node:
     async def _start_scheduler(self, store: UpkeepStore) -> None:
         await self.app.schedules.declare()
         shards = self._make_shards(store.database, await store.shards())
-        self._undo.push_async_callback(shards.leave)
-        services: list[Service] = [
-            shards,
-            Firer(ScheduleStore(store.database), shards),
-            Releaser(store, shards),
+        # What is started last is stopped first: a long tick of the upkeep's, which belongs to no
+        # shard, must not keep the shards from being handed over.
+        self._tick(
             Reaper(store, self.settings),
+            Overruns(store, self.app.tasks, self.settings),
             Janitor(store, self.settings, shards),
-        ]
+        )
+        self._undo.push_async_callback(shards.leave)
+        self._tick(shards, Firer(ScheduleStore(store.database), shards), Releaser(store, shards))
+
+    def _tick(self, *services: Service) -> None:
         for service in services:
             ticker = Ticker(service)
             ticker.start()
@@ -172,7 +176,7 @@ class Node:
             roles=self.roles,
             queues=tuple(sorted(self._serves.queues)),
             capabilities=tuple(sorted(self._serves.capabilities)),
-            tasks=tuple(sorted(self.app.tasks)) if role else (),
+            tasks=tuple(role.task_names) if role else (),
             slots=role.worker.slots.capacity() if role else 0,
         )
 

@@ -28,6 +28,8 @@ def secrets_of(settings: Settings) -> set[str]:
     found: set[str] = set()
     if settings.oidc_client_secret:
         found.add(settings.oidc_client_secret)
+    for key in (settings.encryption_keys or "").split(","):
+        found.add(key.partition(":")[2].strip())
     try:
         password = urlsplit(settings.database_url or "").password
     except ValueError:  # it can't be read as a URL: all of it may be a secret

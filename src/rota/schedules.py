@@ -101,7 +101,8 @@ class Schedules:
                 if await self._create(store, connection, spec, recurrence, options, source):
                     return "created"
                 continue
-            if msgspec.json.encode(decode_spec(row["spec"])) == msgspec.json.encode(spec):
+            known = store.database.sealing.shown_spec(row["id"], decode_spec(row["spec"]))
+            if msgspec.json.encode(known) == msgspec.json.encode(spec):
                 return "unchanged"
             await self._update(store, connection, row, spec, recurrence, options, source)
             return "updated"
@@ -115,6 +116,7 @@ class Schedules:
     ) -> bool:  # fmt: skip
         now = await connection.fetchval(store.database.queries["now"])
         id = new_id()
+        spec = (await store.database.known_sealing()).spec(id, spec)
         await self._ensure_lane(store, connection, options)
         state = (now, _next_due(recurrence, now), now if spec.paused else None)
         made = await store.insert(connection, id, self._namespace, spec, options, state, source)
@@ -129,6 +131,7 @@ class Schedules:
     ) -> None:  # fmt: skip
         await self._settle(store, connection, row)
         now: datetime = row["now"]
+        spec = (await store.database.known_sealing()).spec(row["id"], spec)
         cursor = max(now, row["cursor"])
         resumed = decode_spec(row["spec"]).paused and not spec.paused
         # A pause is the operator's: an update that says nothing of it leaves it as it is.
@@ -210,13 +213,16 @@ class Schedules:
     # -- looking
 
     async def list(self) -> list[ScheduleStatus]:
-        return [to_status(row) for row in await (await self._store()).list(self._namespace)]
+        store = await self._store()
+        rows = await store.list(self._namespace)
+        return [to_status(row, store.database.sealing.shown_spec) for row in rows]
 
     async def get(self, name: str) -> ScheduleStatus:
-        rows = await (await self._store()).list(self._namespace, name)
+        store = await self._store()
+        rows = await store.list(self._namespace, name)
         if not rows:
             raise self._unknown(name)
-        return to_status(rows[0])
+        return to_status(rows[0], store.database.sealing.shown_spec)
 
     async def preview(
         self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None

@@ -46,8 +46,8 @@ from rota import capture
 from rota.app import App
 from rota.core.lifecycle import needs_mark
 from rota.entropy import new_id
-from rota.errors import ConfigError, RotaError
-from rota.model import Guarantee, Job, State
+from rota.errors import ConfigError, NotAuthentic, RotaError
+from rota.model import Failure, Guarantee, Job, State
 from rota.runners.base import Runner, Work
 from rota.runners.loop import LoopRunner
 from rota.runners.thread import ThreadRunner
@@ -265,18 +265,29 @@ class _Inline:
         ended = asyncio.Event()
         self._outcomes.ended = lambda _: ended.set()
         self._outcomes.open_batch(work.token, 1)
-        verdict = await self._verdict(work)
+        verdict = await self._verdict(work) if self._unseal(work, row["payload"]) else "refused"
         if verdict == "start":
             self._runners[self._tasks[work.task].runner].run(work)
             await ended.wait()
         elif verdict in ("skip", "wait"):
             self._outcomes.moved_on(work)
-        else:
+        elif verdict != "refused":
             self._outcomes.return_unstarted(work)
         if progress := self._finisher.progress.pop(work.id, None):
             await self._store.save_progress(self._node, [work.id], [progress[0]], [progress[1]])
         await self._finisher.flush()
         self.ran.append(work.id)
+
+    def _unseal(self, work: Work, payload: str) -> bool:
+        """Whether it may run: what was encrypted for another job may not."""
+        sealing = self._database.sealing
+        try:
+            work.payload, work.seal = sealing.opened_payload(payload, work.id, work.task)
+        except NotAuthentic as error:
+            self._outcomes.refuse(work, Failure("rota.errors.NotAuthentic", str(error)))
+            return False
+        self._outcomes.know_seal(work)
+        return True
 
     async def _verdict(self, work: Work) -> str | None:
         if work.schedule is not None:

@@ -11,6 +11,7 @@ happens: a submit looks once whether there is one, a node when it starts.
 from __future__ import annotations
 
 import contextlib
+import re
 import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Protocol
@@ -98,6 +99,30 @@ def _carried(headers: Any, context: Any = None) -> bytes:
     if context is not None or not any(name in fields for name in _FIELDS):
         _propagator.inject(fields, context)
     return msgspec.json.encode(fields)
+
+
+# -- over HTTP
+
+_TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
+
+
+def incoming(headers: Mapping[str, str]) -> dict[str, str]:
+    """The place in a trace that a request comes from, to travel with the job that it submits."""
+    parent = headers.get("traceparent", "").strip()
+    if not _TRACEPARENT.fullmatch(parent) or parent[3:35] == "0" * 32 or parent[36:52] == "0" * 16:
+        return {}
+    state = headers.get("tracestate", "").strip()
+    printable = state.isascii() and state.isprintable() and 0 < len(state) <= 512
+    return {"traceparent": parent, **({"tracestate": state} if printable else {})}
+
+
+def outgoing(headers: Mapping[str, Any]) -> dict[str, str]:
+    """For a request that a handler makes: below its run; or below what its job came with."""
+    if active:
+        fields: dict[str, str] = {}
+        _propagator.inject(fields)
+        return fields
+    return incoming({name: headers[name] for name in _FIELDS if isinstance(headers.get(name), str)})
 
 
 # -- attempts

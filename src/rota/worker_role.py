@@ -22,6 +22,7 @@ from rota.runners.process import ProcessRunner
 from rota.runners.reference import reference_to
 from rota.runners.thread import ThreadRunner
 from rota.services.effects import Effects
+from rota.services.endpoint_watch import EndpointWatch
 from rota.services.finisher import Finisher
 from rota.services.keeper import Keeper
 from rota.services.listener import Listener
@@ -32,6 +33,7 @@ from rota.services.ticker import Ticker
 from rota.services.watchdog import watch_overdue
 from rota.services.worker import Serves, Worker
 from rota.store.database import Database
+from rota.store.endpoints import EndpointStore
 from rota.store.events import EventStore
 from rota.store.logs import LogStore
 from rota.store.work import WorkStore
@@ -43,7 +45,9 @@ _PIPELINE = 64  # works that a child process may have ahead, when they are short
 
 class WorkerRole:
     def __init__(self, app: App, database: Database, keeper: Keeper, serves: Serves) -> None:
-        settings, tasks = app.settings, app.tasks
+        settings = app.settings
+        # Its own: stored endpoints come and go, and are no business of other namespaces' callers.
+        self._tasks = tasks = dict(app.tasks)
         self._app = app
         self._settings = settings
         self._database = database
@@ -70,6 +74,11 @@ class WorkerRole:
             settings.late_after,
         )  # fmt: skip
         self.outcomes.observers.append(self._overseer.ended)
+        self._endpoints: EndpointWatch | None = None
+        if settings.serve_endpoints:
+            self._endpoints = EndpointWatch(
+                app, EndpointStore(database), tasks, keeper, self.worker.know_tasks
+            )
         self._tickers: list[Ticker] = []
         self._capturing = False
         self._runners: list[Runner] = []
@@ -79,6 +88,7 @@ class WorkerRole:
 
     async def prepare(self) -> None:
         """Everything that can fail, before the node says that it is there."""
+        (await self._store.database.known_sealing()).check()  # or nothing could be read here
         await self._effects_database.open()
         self._make_runners()
         tracing.look()
@@ -87,9 +97,11 @@ class WorkerRole:
         for runner in self._runners:
             await runner.start()
         await self._register_tasks()
+        if self._endpoints is not None:
+            await self._endpoints.load()
 
     def _make_runners(self) -> None:
-        settings, done, tasks = self._settings, self.outcomes.done, self._app.tasks
+        settings, done, tasks = self._settings, self.outcomes.done, self._tasks
         needed = {task.runner for task in tasks.values()}
         loop = LoopRunner(tasks, settings.concurrency, settings.max_result_bytes, done)
         loop.desk, loop.transact = self._effects, self._effects.transact
@@ -132,6 +144,11 @@ class WorkerRole:
         logs = Ticker(self._logs)
         self._logs.wake = logs.wake
         self._tickers = [finisher, logs, worker, listener, Ticker(self._overseer)]
+        if self._endpoints is not None:
+            self._endpoints.registered()
+            endpoints = Ticker(self._endpoints)
+            self._endpoints.wake = endpoints.wake
+            self._tickers.append(endpoints)
         for ticker in self._tickers:
             ticker.start()
 
@@ -144,6 +161,11 @@ class WorkerRole:
                 task = asyncio.ensure_future(self._fetch_signals())
                 self._fetching.add(task)
                 task.add_done_callback(self._fetching.discard)
+        elif first == "callback":
+            self._app.endpoints.callbacks.hear()
+        elif first == "endpoints":
+            if self._endpoints is not None:
+                self._endpoints.wake()
         else:
             with contextlib.suppress(ValueError):
                 rank, count = rest.split(" ")
@@ -180,7 +202,7 @@ class WorkerRole:
 
     @property
     def task_names(self) -> list[str]:
-        return list(self._app.tasks)
+        return self.worker.task_names
 
     def refused(self) -> dict[str, int]:
         """What came too late: others hold the leases."""

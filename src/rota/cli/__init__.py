@@ -12,6 +12,8 @@ import typer
 import rota
 from rota.cli import (
     dead,
+    encrypt,
+    endpoints,
     events,
     forecasts,
     job_logs,
@@ -91,10 +93,12 @@ for part in (schedule_create, schedule_files, ledger, preview, schedule_lint, fo
 nodes.add_to(cli)
 cli.add_typer(tokens.group, name="tokens")
 cli.add_typer(namespaces.group, name="namespaces")
+encrypt.add_to(cli, namespaces.group)
 login.add_to(cli)
 shards.add_to(cli)
 events.add_to(cli)
 cli.add_typer(webhooks.group, name="webhooks")
+cli.add_typer(endpoints.group, name="endpoints")
 
 
 def main() -> Any:

@@ -32,16 +32,23 @@ def list_namespaces(session: Session) -> None:
         screen.note("No namespaces yet: the first submit to one makes it.")
         return
     columns = ("jobs at most", "payload bytes at most", "submits a second")
-    rows = table("namespace", *columns, right=columns)
+    encrypted = session.run(_encrypted(session.app))
+    rows = table("namespace", *columns, "encrypted", right=columns)
     for each in found:
         limits = each.limits
         shown = (limits.max_jobs, limits.max_payload_bytes, limits.submits_per_second)
-        rows.add_row(plain(each.name), *("-" if n is None else f"{n:,}" for n in shown))
+        said = ["-" if n is None else f"{n:,}" for n in shown]
+        rows.add_row(plain(each.name), *said, "yes" if each.name in encrypted else "no")
     screen.show(rows)
 
 
 async def _store(app: App) -> QuotaStore:
     return QuotaStore((await app.store()).database)
+
+
+async def _encrypted(app: App) -> set[str]:
+    rows = await (await app.store()).database.fetch("encrypted_namespaces")
+    return {row["name"] for row in rows}
 
 
 async def _list(app: App) -> list[Namespace]:

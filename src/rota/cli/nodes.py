@@ -10,6 +10,7 @@ from rota.cli.jobs import database_now
 from rota.cli.output import plain, state, table
 from rota.cli.session import Session, command
 from rota.cli.times import relative, rough
+from rota.model import NodeStatus
 
 
 def add_to(group: typer.Typer) -> None:
@@ -38,7 +39,7 @@ def list_nodes(
     for node in nodes:
         serves = ", ".join(node.queues) or "all"
         rows.add_row(
-            plain(node.name), state(node.state), ", ".join(node.roles),
+            plain(node.name), state(node.state), _roles(node),
             "+".join((serves, *node.capabilities)), f"{node.running:,}", f"{node.slots:,}",
             "-" if node.load is None else f"{node.load:.0%}",
             "-" if node.wants is None else "for work",
@@ -47,3 +48,7 @@ def list_nodes(
             node.version,
         )  # fmt: skip
     screen.show(rows)
+
+
+def _roles(node: NodeStatus) -> str:
+    return ", ".join(node.roles) + (" (http)" if node.remote else "")

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge
+from rota.sealing import ENVELOPE_BYTES
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
@@ -187,6 +188,10 @@ def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payloa
                 f"task {task!r}: its {what} is nested {depth} levels deep, the limit is "
                 f"{limits.payload_depth}"
             )
+    if payload.startswith(ENVELOPE_BYTES):
+        raise InvalidArguments(
+            f'task {task!r}: its {what} begins with the name "$rota-sealed", which is Rota\'s own'
+        )
     if has_nul(payload):
         raise InvalidArguments(
             f"task {task!r}: a string in its {what} holds a NUL character, which PostgreSQL can't "

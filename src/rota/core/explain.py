@@ -8,8 +8,9 @@ from typing import Any
 
 import msgspec
 
-from rota.model import State
+from rota.model import Guarantee, State
 
+_COMMANDS = "rota.command"
 _ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
 _SKIPS = {
     "overlap": "the run before it had not ended",
@@ -115,13 +116,38 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
         )
     if not any(server["knows_task"] for server in servers):
         where, task = f"of lane `{lane}`", f"task {facts['task']!r}"
+        if facts["task"] == _COMMANDS:
+            return Explanation(
+                "commands_not_allowed",
+                f"No live worker {where} runs programs: their operators haven't allowed it. One that "
+                "may is started with `rota start module:app --role worker --allow-commands`.",
+            )
+        if facts["guarantee"] == Guarantee.EXACTLY_ONCE and any(s["remote"] for s in servers):
+            return Explanation(
+                "exactly_once_needs_a_node",
+                f"It is exactly_once, which workers over HTTP are not given, and no live node {where} "
+                f"knows {task}.",
+            )
         if len(servers) == 1:
             sentence = f"The one live worker {where} doesn't know {task}; it may run older code."
         else:
             workers = f"None of the {len(servers)} live workers"
             sentence = f"{workers} {where} knows {task}; they may run older code."
         return Explanation("task_unknown", sentence)
-    return None
+    return _no_key(facts, servers)
+
+
+def _no_key(facts: Mapping[str, Any], servers: list[dict[str, Any]]) -> Explanation | None:
+    key = facts["sealed_with"]
+    if key is None or any(
+        s["remote"] or key in (s["keys"] or ()) for s in servers if s["knows_task"]
+    ):
+        return None
+    return Explanation(
+        "key_missing",
+        f"Its payload is encrypted with the key {key!r}, which no live worker that could run it has: "
+        "add it to their ROTA_ENCRYPTION_KEYS.",
+    )
 
 
 def _running(facts: Mapping[str, Any]) -> Explanation:

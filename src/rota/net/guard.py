@@ -26,6 +26,7 @@ _PORTS = {"http": 80, "https": 443}
 _LONGEST_URL = 2_000
 # Ranges of IPv6 that carry an IPv4 address, and where in it that is.
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
+_TRANSLATED = IPv6Network("::ffff:0:0:0/96")
 _COMPATIBLE = IPv6Network("::/96")
 
 Address = IPv4Address | IPv6Address
@@ -33,6 +34,10 @@ Address = IPv4Address | IPv6Address
 
 class ForbiddenAddress(RotaError):
     """The address leads where requests of others may not go."""
+
+
+class UnknownHost(ForbiddenAddress):
+    """No such name, at this moment: nobody knows where the request would go."""
 
 
 class Target(msgspec.Struct, frozen=True):
@@ -98,7 +103,7 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
     try:
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
-        raise ForbiddenAddress(f"there is no host {host!r}") from None
+        raise UnknownHost(f"there is no host {host!r}") from None
     # An IPv6 address may come with its zone, fe80::1%eth0.
     return [ip_address(entry[4][0].partition("%")[0]) for entry in found]  # type: ignore[union-attr]
 
@@ -117,7 +122,7 @@ def is_public(address: Address) -> bool:
 
 def _carried(address: IPv6Address) -> list[IPv4Address]:
     carried = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
-    if any(address in network for network in _NAT64):
+    if any(address in network for network in (*_NAT64, _TRANSLATED)):
         carried.append(IPv4Address(int(address) & 0xFFFFFFFF))
     return [inner for inner in carried if inner is not None]
 

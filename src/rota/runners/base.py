@@ -11,6 +11,7 @@ import msgspec
 
 from rota.capture import Line, Recorder
 from rota.model import Guarantee, Outcome
+from rota.sealing import Seal
 
 StopReason: TypeAlias = Literal["timeout", "cancel", "shutdown", "lease"]
 
@@ -45,6 +46,7 @@ class Work:
         "queue",
         "recorder",
         "schedule",
+        "seal",
         "span",
         "started",
         "stopping",
@@ -82,6 +84,7 @@ class Work:
         self.key = key
         self.headers = headers  # JSON
         self.schedule = schedule
+        self.seal: Seal | None = None  # what seals its result: its payload was encrypted
         self.started = 0.0  # monotonic seconds; 0.0: not started
         self.stopping: StopReason | None = None  # why the runner was asked to stop it
         self.handle: Any = None  # the runner's own (an asyncio.Task, a child process)

@@ -68,7 +68,7 @@ from rota.runners.frames import (
     pack,
 )
 from rota.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
-from rota.runners.results import result_dropped
+from rota.runners.results import result_dropped, told_apart
 from rota.store.sync_effects import SyncEffects, TransactionTerms
 
 _READ_BYTES = 256 * 1024
@@ -206,6 +206,7 @@ class Child:
             return None, None
         try:
             result: bytes | None = self._tasks[task].encode_result(value)
+            result = told_apart(result) if result is not None else None
         except BaseException as error:  # noqa: BLE001 - the value's own code may raise anything
             failure = failure_outcome(error).failure
             reason = f"{failure.type}: {failure.message}" if failure else "unknown"

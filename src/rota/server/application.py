@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import functools
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from litestar import Litestar, Response, get
+from litestar import Litestar, Request, Response, get
 from litestar.config.compression import CompressionConfig
 from litestar.types import ControllerRouterHandler, Scope
 
 from rota.app import App
-from rota.server.authorization import authorize
+from rota.server.authorization import gate
 from rota.server.context import ServerContext, context_of
 from rota.server.frame import Frame
 from rota.server.given import DEPENDENCIES
 from rota.server.openapi import make_document
 from rota.server.policy import PUBLIC, SAFE_METHODS, policy_of, route_table
-from rota.server.problems import handle_error
+from rota.server.problems import answer, what_to_tell
 from rota.server.requests import RotaRequest
-from rota.server.routes import all_routes
+from rota.server.routes import all_routes, prepare_pages, problem_page
 from rota.server.upkeep import ServerUpkeep
 from rota.services.ticker import Ticker
 
@@ -39,6 +40,7 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
     async def lifespan(server: Litestar) -> AsyncIterator[None]:
         async with _remembering_failure(server), ServerContext.open(app) as context:
             server.state.context = context
+            await asyncio.to_thread(prepare_pages)
             upkeep = Ticker(ServerUpkeep(context))
             upkeep.start()
             try:
@@ -59,9 +61,9 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
         [*routes, openapi],
         lifespan=[lifespan],
         request_class=RotaRequest,
-        guards=[authorize],
+        middleware=[gate],
         dependencies=DEPENDENCIES,
-        exception_handlers={Exception: handle_error},
+        exception_handlers={Exception: _handle_error},
         request_max_body_size=settings.max_body_bytes,
         compression_config=CompressionConfig(
             backend="gzip",
@@ -77,6 +79,12 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
     server.asgi_handler = Frame(server.asgi_handler, settings.request_timeout, write_changes)
     list(route_table(server))  # a route without a policy: better now than when it is used
     return server
+
+
+def _handle_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
+    """Told as a page to those who look, else as problem+json."""
+    problem = what_to_tell(request, error)
+    return problem_page()(request, problem) or answer(request, problem)
 
 
 @contextlib.asynccontextmanager

@@ -2,7 +2,8 @@
 
 Runs after routing and before anything of the body is read. A bearer token goes before a cookie. With a
 cookie, a change must come from our own pages: it carries the session's CSRF token, and what the browser
-says of its origin must be us.
+says of its origin must be us. A form of a page carries the token as a field, which is looked for last,
+when all else is in order.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
 from litestar.handlers import BaseRouteHandler
+from litestar.types import ASGIApp, Receive, Scope, Send
 
 from rota.config import NAME
 from rota.server.context import ServerContext, context_of
@@ -20,8 +22,10 @@ from rota.server.identity.principal import Identity, Principal
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import SAFE_METHODS, Policy, policy_of, scope_of
 from rota.server.problems import Problem
+from rota.server.requests import RotaRequest
 
 CSRF_HEADER = "x-rota-csrf"
+CSRF_FIELD = "csrf"
 NAMESPACE_HEADER = "x-rota-namespace"
 
 AnyConnection = ASGIConnection[Any, Any, Any, Any]
@@ -47,17 +51,30 @@ def method_of(connection: AnyConnection) -> str:
     return str(connection.scope.get("method", ""))
 
 
+def gate(app: ASGIApp) -> ASGIApp:
+    """The innermost middleware. Not as a guard: for each of those the framework copies the handler."""
+
+    async def gated(scope: Scope, receive: Receive, send: Send) -> None:
+        await authorize(RotaRequest(scope, receive, send), scope["route_handler"])
+        await app(scope, receive, send)
+
+    return gated
+
+
 async def authorize(connection: AnyConnection, handler: BaseRouteHandler) -> None:
-    """Litestar's guard of every route."""
     policy = policy_of(handler)
     if policy is None or policy.role is None:
         return  # public; a route without a policy kept the server from starting
     context = context_of(connection.app)
     identity, by_cookie = await _identify(connection, context)
-    if by_cookie and method_of(connection) not in SAFE_METHODS:
+    by_form = bool(handler.opt.get("form")) and CSRF_HEADER not in connection.headers
+    is_change_by_cookie = by_cookie and method_of(connection) not in SAFE_METHODS
+    if is_change_by_cookie and not by_form:
         check_csrf(connection)
     principal = _choose(connection, context, identity)
     check_policy(connection, principal, policy)
+    if is_change_by_cookie and by_form:
+        check_csrf(connection, await _csrf_field(connection))
     connection.scope["state"]["principal"] = principal
     connection.scope["user"] = principal
 
@@ -84,9 +101,16 @@ async def _identify(connection: AnyConnection, context: ServerContext) -> tuple[
     )  # fmt: skip
 
 
-def check_csrf(connection: AnyConnection) -> None:
+async def _csrf_field(connection: AnyConnection) -> str:
+    check_origin(connection)  # before anything of the body is read
+    if not isinstance(connection, RotaRequest):
+        return ""
+    return (await connection.fields()).get(CSRF_FIELD, [""])[0]
+
+
+def check_csrf(connection: AnyConnection, by_form: str | None = None) -> None:
     check_origin(connection)
-    given = connection.headers.get(CSRF_HEADER, "")
+    given = connection.headers.get(CSRF_HEADER, "") if by_form is None else by_form
     expected = csrf_token(session_secret(connection) or "")
     if not hmac.compare_digest(given.encode(), expected.encode()):
         raise Problem(

@@ -15,6 +15,7 @@ from rota.server.identity.passwords import Passwords
 from rota.server.identity.sessions import Sessions
 from rota.server.identity.tokens import Tokens
 from rota.server.quotas import Quotas
+from rota.server.remote.desk import RemoteDesk
 from rota.server.tenants import Tenants
 from rota.store.audit import AuditStore
 from rota.store.database import Database
@@ -28,9 +29,12 @@ _LEAST_CONNECTIONS = 8
 
 
 class ServerContext:
-    """`database` is for the server's own tables; what belongs to a namespace goes through `tenants`."""
+    """`database` is for the server's own tables; what belongs to a namespace goes through `tenants`.
 
-    def __init__(self, app: App, database: Database, wall: Wall) -> None:
+    `hot`: as `wall`, for what workers over HTTP do to the queue.
+    """
+
+    def __init__(self, app: App, database: Database, wall: Wall, hot: Wall) -> None:
         self.app = app
         self.settings = app.settings
         self.database = database
@@ -44,6 +48,7 @@ class ServerContext:
         self.quotas = Quotas(QuotaStore(database))
         self.audit = AuditStore(database)
         self.stopping = asyncio.Event()  # long answers end when it is set
+        self.remote = RemoteDesk(app, hot, database, self.stopping)
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -51,8 +56,10 @@ class ServerContext:
         database = await app.open_database()
         size = max(app.settings.pool_size, _LEAST_CONNECTIONS)
         lent = database.sibling(app.settings.replace(pool_size=size))
+        hot = Database(database.url, lent.settings, hot=True)
         try:
             await lent.open()
+            await hot.open()
             wall = await Wall.find(lent)
             if not wall.stands:
                 log.warning(
@@ -61,8 +68,11 @@ class ServerContext:
                     "to the role that runs `rota migrate`, then `select %s.raise_walls()`",
                     app.settings.schema,
                 )
-            yield cls(app, database, wall)
+            context = cls(app, database, wall, Wall(hot, stands=wall.stands))
+            yield context
+            await context.remote.close()
         finally:
+            await hot.close()
             await lent.close()
             await database.close()
 

@@ -7,6 +7,7 @@ doesn't is answered 408. How slowly headers may come and answers may be taken is
 from __future__ import annotations
 
 import asyncio
+import itertools
 import logging
 import re
 import time
@@ -23,11 +24,13 @@ from rota.server.problems import MEDIA_TYPE, Problem, render
 log = logging.getLogger("rota.server")
 
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
+# Of requests that bring no id: this process, and a number.
+_OURS = new_id().hex
+_numbers = itertools.count(1)
 _LEAST_RATE = 1_000.0  # bytes a second
 
 _ALWAYS = [
     (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
     (b"x-frame-options", b"DENY"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"cross-origin-resource-policy", b"same-origin"),
@@ -39,6 +42,12 @@ _OURS_ONLY = (
 )
 _CSP = (b"content-security-policy", _OURS_ONLY)
 _CSP_OF_DATA = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
+# Pages tell themselves where they are: without it browsers send forms with an origin of "null".
+_REFERRER = (b"referrer-policy", b"same-origin")
+_REFERRER_OF_DATA = (b"referrer-policy", b"no-referrer")
+_NO_STORE = (b"cache-control", b"no-store")
+_FOR_PAGES = (*_ALWAYS, _CSP, _REFERRER)
+_FOR_DATA = (*_ALWAYS, _CSP_OF_DATA, _REFERRER_OF_DATA)
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
@@ -125,7 +134,7 @@ def _request_id(scope: Scope) -> str:
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value.decode()
-    return str(new_id())
+    return f"{_OURS}-{next(_numbers):x}"
 
 
 def _has_nul(scope: Scope) -> bool:
@@ -136,12 +145,15 @@ def _has_nul(scope: Scope) -> bool:
 def _framed(send: Send, request_id: str, *, secure: bool) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
-            headers = [*message["headers"], (b"x-request-id", request_id.encode()), *_ALWAYS]
-            names = {name.lower() for name, _ in headers}
-            kind = next((v for n, v in headers if n.lower() == b"content-type"), b"")
-            headers.append(_CSP if kind.startswith(b"text/html") else _CSP_OF_DATA)
-            if b"cache-control" not in names:
-                headers.append((b"cache-control", b"no-store"))
+            named = {name.lower(): value for name, value in message["headers"]}
+            is_page = named.get(b"content-type", b"").startswith(b"text/html")
+            headers = [
+                *message["headers"],
+                (b"x-request-id", request_id.encode()),
+                *(_FOR_PAGES if is_page else _FOR_DATA),
+            ]
+            if b"cache-control" not in named:
+                headers.append(_NO_STORE)
             if secure:
                 headers.append(_HSTS)
             message["headers"] = headers

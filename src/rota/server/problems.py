@@ -65,6 +65,7 @@ _FAMILIAR: tuple[tuple[type[BaseException], int, str], ...] = (
     (errors.InvalidArguments, 422, "invalid-arguments"),
     (errors.SubmitError, 422, "invalid-job"),
     (errors.NotFound, 404, "not-found"),
+    (errors.KeyMissing, 503, "key-missing"),  # ours, not the client's
     (errors.ConfigError, 422, "invalid"),
 )
 
@@ -135,13 +136,22 @@ def _title(status: int) -> str:
         return "Error"
 
 
-def handle_error(request: Request[Any, Any, Any], error: Exception) -> Response[bytes]:
-    """Litestar's exception handler for everything."""
-    request_id: str = request.scope["state"].get("request_id", "")
+def what_to_tell(request: Request[Any, Any, Any], error: Exception) -> Problem:
+    """What isn't foreseen is logged, and told as nothing but the place in the log."""
     problem = to_problem(error)
-    if problem is None:
-        path = request.scope.get("path", "")
-        log.error("request %s: %s %s failed", request_id, request.method, path, exc_info=error)
-        problem = Problem(500, "internal", f"something broke here; the log has it as {request_id}")
-    body, headers = render(problem, request_id)
+    if problem is not None:
+        return problem
+    request_id = _request_id(request)
+    path = request.scope.get("path", "")
+    log.error("request %s: %s %s failed", request_id, request.method, path, exc_info=error)
+    return Problem(500, "internal", f"something broke here; the log has it as {request_id}")
+
+
+def answer(request: Request[Any, Any, Any], problem: Problem) -> Response[bytes]:
+    body, headers = render(problem, _request_id(request))
     return Response(body, status_code=problem.status, headers=headers, media_type=MEDIA_TYPE)
+
+
+def _request_id(request: Request[Any, Any, Any]) -> str:
+    request_id: str = request.scope["state"].get("request_id", "")
+    return request_id

@@ -6,6 +6,7 @@ Every server does it, and they don't get into each other's way. Dying here loses
 from __future__ import annotations
 
 from rota.server.context import ServerContext
+from rota.store.endpoints import EndpointStore
 
 _SAVE = 30.0
 _SWEEP_EVERY = 120  # ticks: once an hour
@@ -23,6 +24,8 @@ class ServerUpkeep:
     async def tick(self) -> float:
         await self._context.tokens.save_uses()
         if self._ticks % _SWEEP_EVERY == 0:
-            await self._context.identity.sweep(self._context.settings.audit_days)
+            settings = self._context.settings
+            await self._context.identity.sweep(settings.audit_days)
+            await EndpointStore(self._context.database).forget_callbacks(settings.retention_days)
         self._ticks += 1
         return _SAVE

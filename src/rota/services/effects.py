@@ -24,8 +24,10 @@ from rota.context import JobInfo, OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceUnknown, StoreUnavailable
 from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
+from rota.runners.results import told_apart
 from rota.services.finisher import Finisher
 from rota.store.database import Database
+from rota.store.sealed import sealed_outcome
 from rota.store.sync_effects import TransactionTerms
 from rota.store.work import Succeeded, WorkStore
 
@@ -74,7 +76,12 @@ class Effects:
     # -- once, and progress
 
     def report_progress(self, info: JobInfo, progress: bytes) -> None:
-        self._finisher.progress[info.id] = (info.token, progress.decode())
+        self._note_progress(info.id, info.token, progress)
+
+    def _note_progress(self, id: UUID, token: int, progress: bytes) -> None:
+        seal = self._finisher.seals.get(id)
+        text = seal.json("progress", progress) if seal else told_apart(progress).decode()
+        self._finisher.progress[id] = (token, text)
 
     async def run_once(
         self, info: JobInfo, key: str, effect: Callable[[], Any], rerun_unknown: bool
@@ -107,7 +114,7 @@ class Effects:
         if not held:
             raise LeaseLost(f"job {id} is no longer this node's; once({key!r}) was not run")
         if done_at is not None:
-            return OnceAnswer(True, msgspec.Raw(result.encode()))
+            return OnceAnswer(True, msgspec.Raw(self._database.sealing.once(key, result)))
         if not ours:
             raise OnceUnknown(
                 f"once({key!r}) was begun before and never ended: it may or may not have happened. "
@@ -118,7 +125,10 @@ class Effects:
 
     async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
         self._in_progress.discard((id, key))
-        await self._database.fetch("end_effect", self._namespace, key, id, token, result.decode())
+        text = told_apart(result).decode()
+        if id in self._finisher.seals:
+            text = self._database.sealing.sealed_once(key, result)
+        await self._database.fetch("end_effect", self._namespace, key, id, token, text)
 
     async def drop(self, id: UUID, token: int, key: str) -> None:
         self._in_progress.discard((id, key))
@@ -128,10 +138,12 @@ class Effects:
         """What handlers in child processes and threads ask."""
         match name:
             case "transaction":
-                terms = TransactionTerms(self._database.url, self._database.schema, self._node())
+                terms = TransactionTerms(
+                    self._database.url, self._database.schema, self._node(), work.seal
+                )
                 return msgspec.json.encode(terms)
             case "progress":
-                self._finisher.progress[work.id] = (work.token, body.decode())
+                self._note_progress(work.id, work.token, body)
             case "once_begin":
                 key, rerun = msgspec.json.decode(body, type=tuple[str, bool])
                 return msgspec.json.encode(await self.begin(work.id, work.token, key, rerun))
@@ -146,6 +158,8 @@ class Effects:
 
 
 def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
+    if work.seal is not None:
+        outcome = sealed_outcome(work.seal, outcome)
     failure = outcome.failure
     return Succeeded(
         work.id,

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from rota.errors import StoreUnavailable
+from rota.sealing import Seal
 from rota.services.clock import DatabaseClock
 from rota.services.log_writer import LogWriter
 from rota.store.work import Ended, Retried, Returned, Succeeded, WorkStore
@@ -45,6 +46,7 @@ class Finisher:
         self.retried: list[Retried] = []
         self.returned: list[Returned] = []
         self.progress: dict[UUID, tuple[int, str]] = {}
+        self.seals: dict[UUID, Seal] = {}  # of encrypted jobs that run here
         self.refused = 0
         self._closed: list[int] = []
         self._lazy_at = 0.0
@@ -65,6 +67,7 @@ class Finisher:
         for gathered in (self.succeeded, self.ended, self.retried, self.returned, self._closed):
             gathered.clear()
         self.progress.clear()
+        self.seals.clear()
 
     async def tick(self) -> float:
         if self.pending == 0:

@@ -84,6 +84,7 @@ class Keeper:
         self.on_dozed: Callable[[], None] = lambda: None
         own_thread = self.threaded if threaded is None else threaded
         self._host: Host = ThreadHost() if own_thread else HomeHost()
+        self._profile: NodeProfile | None = None
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -96,6 +97,11 @@ class Keeper:
         self._profile = profile
         self._host.begin(self._keep)
         await self._first
+
+    def know_tasks(self, names: tuple[str, ...]) -> None:
+        """For when the node registers again."""
+        if self._profile is not None:
+            self._profile = msgspec.structs.replace(self._profile, tasks=names)
 
     async def stop(self) -> None:
         await self._host.stop()
@@ -137,6 +143,7 @@ class Keeper:
 
     async def _register(self, connection: Connection) -> None:
         profile = self._profile
+        assert profile is not None
         sent = monotonic()
         await self._database.fetch_on(
             connection, "register_node",
@@ -144,6 +151,9 @@ class Keeper:
             profile.version, profile.roles, self._settings.lease_seconds, profile.queues,
             profile.capabilities, profile.tasks, profile.slots,
         )  # fmt: skip
+        ring = self._database.sealing.ring
+        if ring is not None:
+            await self._database.fetch_on(connection, "note_keys", self.node_id, ring.names)
         self._trust_from(sent)
 
     async def _beat(self, connection: Connection) -> bool:

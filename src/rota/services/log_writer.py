@@ -24,7 +24,7 @@ from rota.config import Settings
 from rota.errors import StoreUnavailable
 from rota.runners.base import Work
 from rota.services.clock import DatabaseClock
-from rota.store.logs import LogStore, SaidLine
+from rota.store.logs import LogStore, SaidLine, log_field
 
 log = logging.getLogger("rota.log_writer")
 
@@ -123,7 +123,10 @@ class LogWriter:
     def _said(self, work: Work, line: Line) -> SaidLine:
         # Its moment is fixed here: written twice, it must be the same line.
         at = self._clock.database(line.at) if self._clock else None
-        return SaidLine(work.id, work.token, work.attempt, line.seq, at, line.stream, line.text)
+        text = line.text
+        if work.seal is not None:
+            text = work.seal.text(log_field(work.token, line.seq), text)
+        return SaidLine(work.id, work.token, work.attempt, line.seq, at, line.stream, text)
 
     def forget(self) -> None:
         """This node was declared dead: whatever its jobs still say would be refused."""

@@ -11,11 +11,12 @@ from rota import tracing
 from rota.config import Settings
 from rota.core.lifecycle import End, GiveBack, Succeed, Tried, TryAgain, Verdict, judge
 from rota.entropy import unit
-from rota.model import Guarantee, Outcome, OutcomeKind
+from rota.model import Failure, Guarantee, Outcome, OutcomeKind
 from rota.runners.base import Work
 from rota.services.effects import succeeded
 from rota.services.entries import attempt_entry, encode_failure
 from rota.services.finisher import Finisher
+from rota.store.sealed import sealed_outcome
 from rota.store.work import Ended, Retried, Returned, Succeeded
 from rota.task import Task
 
@@ -65,10 +66,12 @@ class Outcomes:
             verdict: Verdict = _SUCCEED
             if outcome.kind is not _SUCCEEDED:
                 verdict = self._note_other(work, outcome)
-            elif work.guarantee is not Guarantee.EXACTLY_ONCE:
+            elif work.guarantee is not Guarantee.EXACTLY_ONCE and not outcome.settled:
                 # What ran exactly once was finished by its own transaction.
                 self._note_success(work, outcome)
             self._account(token)
+            if work.seal is not None:
+                self._finisher.seals.pop(work.id, None)
             if self.observers:
                 for observe in self.observers:
                     observe(work, outcome, verdict)
@@ -83,6 +86,8 @@ class Outcomes:
         self._finisher.succeeded.append(done)
 
     def _note_other(self, work: Work, outcome: Outcome) -> Verdict:
+        if work.seal is not None:
+            outcome = sealed_outcome(work.seal, outcome)
         tried = Tried(work.attempt, work.max_attempts, work.guarantee, work.crashes)
         retry = self._tasks[work.task].options_.retry
         verdict = judge(tried, outcome, retry, self._settings.max_crashes, unit())
@@ -109,15 +114,29 @@ class Outcomes:
                 self._note_success(work, outcome)
         return verdict
 
+    def know_seal(self, work: Work) -> None:
+        """For what it says while it runs. Forgotten when it has ended."""
+        if work.seal is not None:
+            self._finisher.seals[work.id] = work.seal
+
+    def refuse(self, work: Work, failure: Failure) -> None:
+        """It can never begin: to the dead letters."""
+        if work.token in self._batches:
+            outcome = Outcome(OutcomeKind.RAISED, failure=failure, fatal=True)
+            self._note_other(work, outcome)
+            self._account(work.token)
+
     def return_unstarted(self, work: Work) -> None:
         """It never began: back to the queue as if it had not been claimed."""
         if work.token in self._batches:
             self._finisher.returned.append(Returned(work.id, work.token))
+            self._finisher.seals.pop(work.id, None)
             self._account(work.token)
 
     def moved_on(self, work: Work) -> None:
         """Its start was refused, and the database has already put it where it belongs."""
         if work.token in self._batches:
+            self._finisher.seals.pop(work.id, None)
             self._account(work.token)
 
     def give_back(self, jobs: Sequence[Returned]) -> None:

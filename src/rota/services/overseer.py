@@ -97,7 +97,7 @@ class Overseer:
         failure = outcome.failure
         if failure is not None and self._failures < _MOST_FAILURES:
             self._failures += 1
-            message = storable(failure.message[:300])
+            message = storable(failure.message[:300]) if work.seal is None else "(encrypted)"
             detail = {"attempt": work.attempt, "error": failure.type, "message": message}
             self._noticed.append(Noticed("failed", work.task, work.id, detail))
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any, Protocol
 from uuid import UUID
@@ -27,9 +27,10 @@ from rota.core.demand import cap_demand, split_demand
 from rota.core.lifecycle import needs_mark
 from rota.core.wheel import Wheel
 from rota.entropy import unit
-from rota.errors import StoreUnavailable
-from rota.model import Guarantee
+from rota.errors import KeyMissing, NotAuthentic, StoreUnavailable
+from rota.model import Failure, Guarantee
 from rota.runners.base import Runner, StopReason, Work
+from rota.sealing import ENVELOPE
 from rota.services.clock import DatabaseClock
 from rota.services.cursors import Cursors
 from rota.services.hunger import NEVER, Hunger
@@ -47,6 +48,7 @@ _LOOK_EVERY = 0.25  # of all workers of a kind together, without having been tol
 _LONGEST_POLL = 60.0
 _DEAF_POLL = 0.5  # of a worker that no hints reach
 _HOLD_SECONDS = 2.0  # how long a due job may wait here for a slot before others get a chance
+_KEYLESS_SECONDS = 30.0
 _GUARANTEES = {int(guarantee): guarantee for guarantee in Guarantee}
 
 
@@ -66,7 +68,7 @@ class Worker:
     name = "worker"
 
     def __init__(
-        self, store: WorkStore, tasks: dict[str, Task[..., Any]], settings: Settings,
+        self, store: WorkStore, tasks: Mapping[str, Task[..., Any]], settings: Settings,
         lease: Lease, serves: Serves, outcomes: Outcomes,
     ) -> None:  # fmt: skip
         self._store = store
@@ -87,6 +89,7 @@ class Worker:
         self._seen_all = False  # the last look left nothing behind; what is new will be told
         self._held: Counter[str] = Counter()  # jobs of limited queues
         self._turn = 0
+        self._keyless_until = 0.0  # monotonic: something is encrypted with a key that we don't have
         self._wheel: Wheel[Work] = Wheel()
         self._wheel_timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
@@ -98,10 +101,22 @@ class Worker:
         self.wake: Callable[[], None] = lambda: None
         outcomes.ended = self._after_end
 
+    def know_tasks(self, names: Sequence[str]) -> None:
+        """From now on these are claimed, and no others."""
+        if list(names) != self._task_names:
+            self._task_names = list(names)
+            # Jobs of new ones may lie behind where the looks of before have stopped.
+            self.cursors.sweep_all()
+            self.wake()
+
+    @property
+    def task_names(self) -> list[str]:
+        return self._task_names
+
     # -- claiming
 
     async def tick(self) -> float:
-        if self.draining:
+        if self.draining or monotonic() < self._keyless_until:
             await self.hunger.leave()
             return 0.2
         # Without having heard the database's time once, nobody knows when a job's moment has come.
@@ -213,6 +228,8 @@ class Worker:
             timeout, crashes, due_at, key, headers, schedule,
         )  # fmt: skip
         work.lane = lane
+        if payload.startswith(ENVELOPE) and not self._unseal(work, payload):
+            return
         if self._serves.limits:
             work.queue = split_lane(lane)[0]
             self._held[work.queue] += 1
@@ -220,6 +237,23 @@ class Worker:
             self._wheel.add(self._lease.clock.local(early), work)
         else:
             self._admit(work)
+
+    def _unseal(self, work: Work, payload: str) -> bool:
+        """Whether it can be read here. One that can't for want of a key goes to others, unharmed."""
+        sealing = self._store.database.sealing
+        try:
+            work.payload, work.seal = sealing.opened_payload(payload, work.id, work.task)
+        except KeyMissing as error:
+            log.error("claiming nothing for %g s: %s", _KEYLESS_SECONDS, error)
+            self._keyless_until = monotonic() + _KEYLESS_SECONDS
+            self._outcomes.return_unstarted(work)
+            return False
+        except NotAuthentic as error:
+            log.error("job %s can't be run: %s", work.id, error)
+            self._outcomes.refuse(work, Failure("rota.errors.NotAuthentic", str(error)))
+            return False
+        self._outcomes.know_seal(work)
+        return True
 
     # -- starting
 

@@ -7,6 +7,7 @@ recognised by where their class comes from: none of them has to be installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -31,19 +32,50 @@ def _statement(schema: str, placeholder: str) -> str:
     )
 
 
+def _question(schema: str, placeholder: str) -> str:
+    return f"select {schema}.is_encrypted(cast({placeholder} as text))"
+
+
 async def submit_through(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
     """By a coroutine, on an asynchronous connection."""
-    kind = driver_of(connection)
     body = msgspec.json.encode(jobs).decode()
+    rows = await _fetch(connection, partial(_statement, schema), body, schema)
+    return [Submitted(*row) for row in rows]
+
+
+async def ask_encrypted(connection: Any, namespace: str, schema: str) -> bool:
+    """Whether the namespace is, as the caller's transaction sees it."""
+    rows = await _fetch(connection, partial(_question, schema), namespace, schema)
+    return bool(rows[0][0])
+
+
+def submit_through_sync(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
+    """By plain code, on a synchronous connection."""
+    body = msgspec.json.encode(jobs).decode()
+    rows = _fetch_sync(connection, partial(_statement, schema), body, schema)
+    return [Submitted(*row) for row in rows]
+
+
+def ask_encrypted_sync(connection: Any, namespace: str, schema: str) -> bool:
+    rows = _fetch_sync(connection, partial(_question, schema), namespace, schema)
+    return bool(rows[0][0])
+
+
+async def _fetch(
+    connection: Any, statement: Callable[[str], str], value: str, schema: str
+) -> Sequence[Any]:
+    """`statement` takes the driver's placeholder for the one value."""
+    kind = driver_of(connection)
+    rows: Sequence[Any]
     try:
         if kind == "asyncpg":
-            rows = await connection.fetch(_statement(schema, "$1"), body)
+            rows = await connection.fetch(statement("$1"), value)
         elif kind == "psycopg-async":
             async with connection.cursor(row_factory=_tuples()) as cursor:
-                await cursor.execute(_statement(schema, "%s"), [body])
+                await cursor.execute(statement("%s"), [value])
                 rows = await cursor.fetchall()
         elif kind == "sqlalchemy-async":
-            result = await connection.execute(_text(schema), {"jobs": body})
+            result = await connection.execute(_text(statement(":value")), {"value": value})
             rows = result.all()
         else:
             raise ConfigError(
@@ -52,22 +84,23 @@ async def submit_through(connection: Any, jobs: Sequence[NewJob], schema: str) -
             )
     except Exception as error:
         raise _translated(error, schema) from error
-    return [Submitted(*row) for row in rows]
+    return rows
 
 
-def submit_through_sync(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
-    """By plain code, on a synchronous connection."""
+def _fetch_sync(
+    connection: Any, statement: Callable[[str], str], value: str, schema: str
+) -> Sequence[Any]:
     kind = driver_of(connection)
-    body = msgspec.json.encode(jobs).decode()
+    rows: Sequence[Any]
     try:
         if kind == "psycopg":
             with connection.cursor(row_factory=_tuples()) as cursor:
-                rows = cursor.execute(_statement(schema, "%s"), [body]).fetchall()
+                rows = cursor.execute(statement("%s"), [value]).fetchall()
         elif kind == "sqlalchemy":
-            rows = connection.execute(_text(schema), {"jobs": body}).all()
+            rows = connection.execute(_text(statement(":value")), {"value": value}).all()
         elif kind == "django":
             with connection.cursor() as cursor:
-                cursor.execute(_statement(schema, "%s"), [body])
+                cursor.execute(statement("%s"), [value])
                 rows = cursor.fetchall()
         else:
             raise ConfigError(
@@ -75,7 +108,7 @@ def submit_through_sync(connection: Any, jobs: Sequence[NewJob], schema: str) ->
             )
     except Exception as error:
         raise _translated(error, schema) from error
-    return [Submitted(*row) for row in rows]
+    return rows
 
 
 def driver_of(connection: Any) -> str:
@@ -116,10 +149,10 @@ def _tuples() -> Any:
     return tuple_row
 
 
-def _text(schema: str) -> Any:
+def _text(statement: str) -> Any:
     from sqlalchemy import text
 
-    return text(_statement(schema, ":jobs"))
+    return text(statement)
 
 
 def _translated(error: Exception, schema: str) -> Exception:

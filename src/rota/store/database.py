@@ -31,6 +31,7 @@ from rota.entropy import new_id
 from rota.errors import ConfigError, StoreUnavailable, SubmitError
 from rota.store.hosts import MISCONFIGURED, Hosts
 from rota.store.queries import load_queries
+from rota.store.sealed import Sealing
 
 Connection: TypeAlias = Any  # asyncpg's, pooled or not
 
@@ -105,9 +106,14 @@ class Database:
         self.behind_pooler = False
         self._hot = hot
         self._session = _session_settings(settings, hot)
+        self.sealing = Sealing(settings)
         self._name = f"rota {new_id().hex[-8:]}"  # by which its own connections are known
         self._hosts = Hosts(url, settings.connect_timeout)
         self._pool: asyncpg.Pool[Any] | None = None
+
+    @property
+    def is_hot(self) -> bool:
+        return self._hot
 
     def sibling(self, settings: Settings) -> Database:
         """Another one to the same place with other settings, not hot, and not open yet."""
@@ -163,6 +169,12 @@ class Database:
             except TRANSIENT:
                 pool.terminate()
 
+    async def known_sealing(self) -> Sealing:
+        """Knowing, not longer ago than a few seconds, whether the namespace is encrypted."""
+        if self.sealing.stale:
+            await self.sealing.look(lambda space: self.fetchval("is_encrypted", space))
+        return self.sealing
+
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """One connection, outside a transaction."""
@@ -191,8 +203,13 @@ class Database:
         if self.behind_pooler:
             return
         async with self.connection() as connection:
-            if not await connection.fetchval(self.queries["end_backend"], backend, self._name):
-                raise StoreUnavailable("an earlier attempt at this is still under way")
+            await self.end_backend_on(connection, backend)
+
+    async def end_backend_on(self, connection: Connection, backend: int) -> None:
+        if self.behind_pooler:
+            return
+        if not await connection.fetchval(self.queries["end_backend"], backend, self._name):
+            raise StoreUnavailable("an earlier attempt at this is still under way")
 
     async def _throw_away(self, connection: Connection) -> None:
         with contextlib.suppress(asyncpg.InterfaceError):  # it is closed already

@@ -34,6 +34,11 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     text: str
 
 
+def log_field(token: int, seq: int) -> str:
+    """What an encrypted line is bound to."""
+    return f"log {token} {seq}"
+
+
 class LogStore:
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -62,10 +67,12 @@ class LogStore:
         rows = await self._database.fetch(
             "read_log", namespace, job_id, attempt, list(read), list(read.values()), limit
         )
+        opened = self._database.sealing.shown_text
         return [
             LogLine(
                 at=row["at"], attempt=row["attempt"], token=row["token"], seq=row["seq"],
-                stream=row["stream"], text=row["text"],
+                stream=row["stream"],
+                text=opened(row["text"], job_id, log_field(row["token"], row["seq"])) or "",
             )
             for row in rows
         ]  # fmt: skip

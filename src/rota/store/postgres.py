@@ -14,7 +14,8 @@ import msgspec
 
 from rota.entropy import unit
 from rota.errors import StoreUnavailable
-from rota.model import Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
+from rota.model import Attempt, Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
+from rota.sealing import TEXT
 from rota.store.database import Database
 from rota.store.rows import Bulk, NewJob, Submitted, lane_name, to_job, to_node, to_queue
 
@@ -51,6 +52,7 @@ class JobStore:
 
     async def submit_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """In order, each on its own: a conflict of one key leaves the others stored."""
+        jobs = (await self.database.known_sealing()).jobs(jobs)
         encoded = msgspec.json.encode(jobs).decode()
 
         async def attempt(repeated: bool) -> list[Submitted]:
@@ -61,6 +63,7 @@ class JobStore:
 
     async def submit_atomically(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """All or none: a conflict of one key stores nothing, and comes back as an answer."""
+        jobs = (await self.database.known_sealing()).jobs(jobs)
 
         async def attempt(repeated: bool) -> list[Submitted]:
             answers: list[Submitted] = []
@@ -75,6 +78,7 @@ class JobStore:
 
     async def copy_jobs(self, bulk: Bulk) -> None:
         """Many at once, alike but for their arguments, without keys: by COPY, several times as fast."""
+        bulk = (await self.database.known_sealing()).bulk(bulk)
 
         async def attempt(repeated: bool) -> None:
             if not repeated:
@@ -168,7 +172,8 @@ class JobStore:
             await connection.fetch(self.database.queries["ensure_lanes"], unknown)
 
     async def get_jobs(self, namespace: str, ids: Sequence[UUID]) -> list[Job]:
-        return [to_job(row) for row in await self.database.fetch("get_jobs", namespace, ids)]
+        rows = await self.database.fetch("get_jobs", namespace, ids)
+        return [to_job(row, self.database.sealing) for row in rows]
 
     async def list_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None,
@@ -177,7 +182,7 @@ class JobStore:
         rows = await self.database.fetch(
             "list_jobs", namespace, state, task, queue, tag, before, limit
         )
-        return [to_job(row) for row in rows]
+        return [to_job(row, self.database.sealing) for row in rows]
 
     async def count_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None
@@ -223,7 +228,21 @@ class JobStore:
 
     async def explain_job(self, namespace: str, id: UUID) -> dict[str, Any] | None:
         rows = await self.database.fetch("explain_job", namespace, id)
-        return dict(rows[0]) if rows else None
+        if not rows:
+            return None
+        facts = dict(rows[0])
+        opened = self.database.sealing.shown_text
+        facts["error_message"] = opened(facts["error_message"], id)
+        facts["last_attempt"] = self._opened_attempt(facts["last_attempt"], id)
+        return facts
+
+    def _opened_attempt(self, text: str | None, id: UUID) -> str | None:
+        """What an attempt's error says, where it is encrypted."""
+        if text is None or TEXT not in text:
+            return text
+        attempt = msgspec.json.decode(text, type=Attempt)
+        (shown,) = self.database.sealing.shown_attempts([attempt], id)
+        return msgspec.json.encode(shown).decode()
 
     async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[NodeStatus]:
         return [to_node(row) for row in await self.database.fetch("list_nodes", namespace, ended)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -13,6 +13,14 @@ from rota.model import Attempt, Failure, Guarantee, Job, NodeStatus, QueueStatus
 
 _attempts = msgspec.json.Decoder(list[Attempt])
 _failure = msgspec.json.Decoder(Failure)
+
+
+class Opener(Protocol):
+    """Reads what may be encrypted. See `rota.store.sealed`."""
+
+    def shown(self, text: str | None, id: UUID, field: str, task: str = "") -> Any: ...
+    def shown_failure(self, failure: Failure | None, id: UUID) -> Failure | None: ...
+    def shown_attempts(self, attempts: list[Attempt], id: UUID) -> list[Attempt]: ...
 
 
 class NewJob(msgspec.Struct, omit_defaults=True):
@@ -35,6 +43,8 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     share: str | None = None
     workflow_id: UUID | None = None
     step: str | None = None
+    # Of a payload that the database can't read: what it is known again by, under a key.
+    fingerprints: list[str] | None = None
 
 
 class Bulk(msgspec.Struct, frozen=True):
@@ -70,10 +80,13 @@ def split_lane(lane: str) -> tuple[str, tuple[str, ...]]:
     return queue, tuple(needs)
 
 
-def to_job(row: Mapping[str, Any]) -> Job:
+def to_job(row: Mapping[str, Any], opened: Opener) -> Job:
     queue, needs = split_lane(row["lane"])
+    id = row["id"]
+    failure = _failure.decode(row["error"]) if row["error"] else None
+    attempts = _attempts.decode(row["attempts"]) if row["attempts"] else []
     return Job(
-        id=row["id"],
+        id=id,
         namespace=row["namespace"],
         task=row["task"],
         queue=queue,
@@ -82,7 +95,7 @@ def to_job(row: Mapping[str, Any]) -> Job:
         priority=row["priority"],
         due_at=row["due_at"],
         created_at=row["created_at"],
-        payload=_json(row["payload"]),
+        payload=opened.shown(row["payload"], id, "payload", row["task"]),
         headers=_json(row["headers"]) or {},
         key=row["key"],
         guarantee=Guarantee(row["guarantee"]).label,
@@ -95,10 +108,10 @@ def to_job(row: Mapping[str, Any]) -> Job:
         started_at=row["started_at"],
         finished_at=row["finished_at"],
         cancel_requested_at=row["cancel_at"],
-        result=_json(row["result"]),
-        error=_failure.decode(row["error"]) if row["error"] else None,
-        progress=_json(row["progress"]),
-        attempts=_attempts.decode(row["attempts"]) if row["attempts"] else [],
+        result=opened.shown(row["result"], id, "result"),
+        error=opened.shown_failure(failure, id),
+        progress=opened.shown(row["progress"], id, "progress"),
+        attempts=opened.shown_attempts(attempts, id),
         workflow_id=row["workflow_id"],
         step=row["step"],
         share=row["share"],

@@ -11,7 +11,7 @@ time: a count that takes longer becomes the planner's estimate and says so; a pa
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -26,11 +26,14 @@ from rota.store.rows import split_lane
 
 _COUNT_MS = 500
 _PAGE_MS = 10_000
+_QUICK_MS = 25
+_FEW = 5_000
 
 _SUMMARY = """f.id, f.task, f.lane, f.state, f.priority, f.due_at, f.created_at, f.started_at,
     f.finished_at, f.cancel_at as cancel_requested_at, f.attempt, f.max_attempts, f.key,
     f.headers -> 'tags' as tags, f.node, f.schedule_id, f.error ->> 'type' as error_type,
-    left(f.error ->> 'message', 300) as error_message"""
+    case when starts_with(f.error ->> 'message', '$rota-sealed:') then f.error ->> 'message'
+         else left(f.error ->> 'message', 300) end as error_message"""
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -103,12 +106,14 @@ class JobSearch:
         self._ids = f"select f.id from ({found}) as f order by f.id limit $10"  # noqa: S608
 
     async def page(
-        self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int
-    ) -> list[JobSummary]:
+        self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int, *,
+        patience_ms: int | None = None,
+    ) -> list[JobSummary]:  # fmt: skip
         """The newest first, older than `before`."""
-        async with self._hasty(_PAGE_MS) as connection:
+        async with self._hasty(patience_ms or _PAGE_MS) as connection:
             rows = await connection.fetch(self._page, *_arguments(namespace, wanted), before, limit)
-        return [_to_summary(row) for row in rows]
+        opened = self._database.sealing.shown_text
+        return [_to_summary(row, opened) for row in rows]
 
     async def ids(self, namespace: str, wanted: JobFilter, limit: int) -> list[UUID]:
         """Of those that match, the oldest first."""
@@ -118,10 +123,27 @@ class JobSearch:
 
     async def count(self, namespace: str, wanted: JobFilter) -> Count:
         """Exact where that is quick."""
+        return await self._exactly(namespace, wanted, _COUNT_MS) or await self._guess(
+            namespace, wanted
+        )
+
+    async def quick_count(self, namespace: str, wanted: JobFilter) -> Count:
+        """Exact where there are few; for somebody who waits for a page."""
+        guess = await self._guess(namespace, wanted)
+        if guess.value > _FEW:
+            return guess
+        return await self._exactly(namespace, wanted, _QUICK_MS) or guess
+
+    async def _exactly(self, namespace: str, wanted: JobFilter, milliseconds: int) -> Count | None:
         arguments = _arguments(namespace, wanted)
         with contextlib.suppress(TooMuchToRead):
-            async with self._hasty(_COUNT_MS) as connection:
+            async with self._hasty(milliseconds) as connection:
                 return Count(await connection.fetchval(self._count, *arguments), exact=True)
+        return None
+
+    async def _guess(self, namespace: str, wanted: JobFilter) -> Count:
+        """As the planner believes."""
+        arguments = _arguments(namespace, wanted)
         async with self._database.connection() as connection:
             plan = msgspec.json.decode(await connection.fetchval(self._estimate, *arguments))
         return Count(int(plan[0]["Plan"]["Plan Rows"]), exact=False)
@@ -160,8 +182,10 @@ def _arguments(namespace: str, wanted: JobFilter) -> Sequence[Any]:
             wanted.text, wanted.schedule)  # fmt: skip
 
 
-def _to_summary(row: Any) -> JobSummary:
+def _to_summary(row: Any, opened: Callable[[str | None, UUID], str | None]) -> JobSummary:
     fields = dict(row)
+    if fields["error_message"] is not None:
+        fields["error_message"] = (opened(fields["error_message"], row["id"]) or "")[:300]
     queue, needs = split_lane(fields.pop("lane"))
     state, tags = State(fields.pop("state")).label, fields.pop("tags")
     return JobSummary(queue=queue, needs=needs, state=state, tags=_tags(tags), **fields)

@@ -16,6 +16,7 @@ import msgspec
 
 from rota import failpoints
 from rota.errors import ConfigError, LeaseLost
+from rota.sealing import Seal
 from rota.store.hosts import psycopg_arguments
 from rota.store.queries import load_queries
 
@@ -29,6 +30,7 @@ class TransactionTerms(msgspec.Struct):
     url: str
     schema: str
     node: UUID
+    seal: Seal | None = None  # what its result is encrypted with; a key of this job's own
 
 
 class SyncEffects:
@@ -68,6 +70,8 @@ class SyncEffects:
     ) -> None:
         query = _for_psycopg(load_queries(terms.schema)["finish_succeeded"])
         text = result.decode() if result is not None else None
+        if terms.seal is not None and result is not None:
+            text = terms.seal.json("result", result)
         row = self._connection.execute(
             query, _numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0], None)
         ).fetchone()

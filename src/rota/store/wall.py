@@ -66,7 +66,7 @@ class WalledDatabase(Database):
 
     def __init__(self, wall: Wall, namespace: str) -> None:
         outer = wall.database
-        super().__init__(outer.url, outer.settings.replace(namespace=namespace))
+        super().__init__(outer.url, outer.settings.replace(namespace=namespace), hot=outer.is_hot)
         self.behind_pooler = outer.behind_pooler
         self._wall = wall
         self.namespace = namespace
@@ -83,6 +83,12 @@ class WalledDatabase(Database):
             if not self.behind_pooler:
                 await self._wall.lend(connection, self.namespace)
             yield connection
+
+    async def end_backend(self, backend: int) -> None:
+        """As the one behind it, whose connections they are: a tenant may end nobody's."""
+        async with self._wall.database.connection() as connection:
+            await self._wall.take_back(connection)
+            await self._wall.database.end_backend_on(connection, backend)
 
     @contextlib.asynccontextmanager
     async def transaction(self, name: str = "transaction") -> AsyncIterator[Connection]:

@@ -1,8 +1,8 @@
 """Events to other programs: `app.webhooks`, the deliveries, and how receivers check what they get."""
 
+from rota.net.signing import SIGNATURE_HEADER, sign, verify
 from rota.webhooks.delivery import WEBHOOK_TASK, enable_webhooks
 from rota.webhooks.noun import Webhooks
-from rota.webhooks.signing import SIGNATURE_HEADER, sign, verify
 
 __all__ = [
     "SIGNATURE_HEADER",

@@ -9,6 +9,7 @@ row. Where it may go is judged anew for each attempt.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -17,10 +18,10 @@ import msgspec
 from rota.context import Context
 from rota.errors import Fatal, JobError
 from rota.model import Retry
-from rota.net.guard import ForbiddenAddress, check_url
+from rota.net.guard import ForbiddenAddress, UnknownHost, check_url
 from rota.net.post import Answer, RequestFailed, post
+from rota.net.signing import SIGNATURE_HEADER, sign
 from rota.store.webhooks import Delivery, WebhookStore
-from rota.webhooks.signing import SIGNATURE_HEADER, sign
 from rota.webhooks.wording import slack
 
 if TYPE_CHECKING:
@@ -53,9 +54,11 @@ def enable_webhooks(app: App) -> None:
             answer = await _send(delivery, event, ctx)
         except (RequestFailed, ForbiddenAddress) as error:
             await store.note_failure(webhook, str(error))
-            kind = Fatal if isinstance(error, ForbiddenAddress) else WebhookFailed
+            # A name that nobody knows may be known in a minute; an address that is forbidden stays so.
+            final = isinstance(error, ForbiddenAddress) and not isinstance(error, UnknownHost)
+            kind = Fatal if final else WebhookFailed
             raise kind(str(error)) from None
-        return await _judge(store, webhook, answer)
+        return await _judge(store, webhook, answer, delivery.now)
 
     app.task(
         name=WEBHOOK_TASK, queue=WEBHOOK_QUEUE, retry=_RETRY, timeout=30, expected=20, runner="loop"
@@ -78,7 +81,7 @@ async def _send(delivery: Delivery, event: dict[str, Any], ctx: Context) -> Answ
     )
 
 
-async def _judge(store: WebhookStore, webhook: UUID, answer: Answer) -> str:
+async def _judge(store: WebhookStore, webhook: UUID, answer: Answer, now: datetime) -> str:
     if 200 <= answer.status < 300:
         await store.note_success(webhook)
         return f"answered with {answer.status}"
@@ -88,6 +91,7 @@ async def _judge(store: WebhookStore, webhook: UUID, answer: Answer) -> str:
     await store.note_failure(webhook, problem, pause=answer.status == _GONE)
     if answer.status == _GONE:
         return "it is gone: the webhook is paused"
-    if answer.status in (429, 503) and answer.retry_after is not None:
-        raise Retry.after(min(answer.retry_after, _LONGEST_WAIT), problem)
+    asked = answer.asked_to_wait(now)
+    if answer.status in (429, 503) and asked is not None:
+        raise Retry.after(min(asked, _LONGEST_WAIT), problem)
     raise WebhookFailed(problem)

@@ -54,7 +54,7 @@ class DecodedHere(Operation):
         return {**super().to_schema(), "requestBody": self.body}
 
 
-def _schema_of(kind: Any) -> dict[str, Any]:
+def schema_of(kind: Any) -> dict[str, Any]:
     """Without references: it stands in the middle of another document."""
     (schema,), components = msgspec.json.schema_components([kind])
     name = schema["$ref"].rpartition("/")[2]
@@ -66,7 +66,7 @@ def _schema_of(kind: Any) -> dict[str, Any]:
 class SubmitOperation(DecodedHere):
     body: ClassVar[dict[str, Any]] = {
         "required": True,
-        "content": {"application/json": {"schema": _schema_of(JobRequest)}},
+        "content": {"application/json": {"schema": schema_of(JobRequest)}},
     }
 
     def to_schema(self) -> dict[str, Any]:
@@ -77,7 +77,13 @@ class SubmitOperation(DecodedHere):
             "description": "The same key, task and payload give the same job back.",
             "schema": {"type": "string", "minLength": 1, "maxLength": 255},
         }
-        schema["parameters"] = [*schema.get("parameters", ()), header]
+        trace = {
+            "name": "traceparent",
+            "in": "header",
+            "description": "W3C trace context: it travels with the job (as does `tracestate`).",
+            "schema": {"type": "string", "maxLength": 200},
+        }
+        schema["parameters"] = [*schema.get("parameters", ()), header, trace]
         return schema
 
 

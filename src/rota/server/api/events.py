@@ -72,6 +72,8 @@ async def _follow(
     stream: EventStream, context: ServerContext, namespace: str, position: Position,
     kind: str | None,
 ) -> AsyncIterator[bytes]:  # fmt: skip
+    # Where it begins is told at once: whoever is cut off before the first event misses none.
+    yield b"id: %s\n\n" % str(position).encode()
     while True:
         told, position = await stream.read(namespace, position, kind)
         for one in told:

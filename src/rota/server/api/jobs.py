@@ -10,8 +10,10 @@ from uuid import UUID
 
 import msgspec
 from litestar import Response, get, post
+from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from rota import tracing
 from rota.app import App
 from rota.core.explain import Explanation
 from rota.entropy import new_id
@@ -19,6 +21,7 @@ from rota.errors import KeyConflict
 from rota.model import Attempt, Failure, Job, State
 from rota.server.api.bodies import SubmitOperation, decode_body
 from rota.server.api.conditions import matches, tag_of
+from rota.server.api.encoded import Encoded
 from rota.server.api.job_requests import JobRequest, StateName, Text, to_new_job
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
 from rota.server.given import GivenTenant
@@ -110,12 +113,15 @@ class BulkActionDone(msgspec.Struct, frozen=True, kw_only=True):
 )  # fmt: skip
 async def submit_job(request: RotaRequest) -> Response[JobAccepted]:
     # The busiest route: what the framework would look up for it costs as much as all that it does.
-    context = request.context
+    context, headers = request.context, request.headers
     tenant = context.tenants.get(request.principal.namespace)
     data = await decode_body(request, _decoder)
-    if (key := request.headers.get("idempotency-key")) is not None:
+    if (key := headers.get("idempotency-key")) is not None:
         data.key = _checked_key(data.key, key)
     namespace = tenant.settings.namespace
+    if "traceparent" in headers:
+        # What the job's own headers say goes first.
+        data.headers = {**tracing.incoming(headers), **(data.headers or {})} or None
     job = to_new_job(data, new_id(), namespace, tenant.tasks, tenant.limits)
     await context.quotas.admit(namespace, 1, len(bytes(job.payload)))
     return await store_job(tenant, job)
@@ -137,10 +143,10 @@ async def store_job(tenant: App, job: NewJob) -> Response[JobAccepted]:
     answer = (await (await tenant.submitter()).submit([job]))[0]
     if answer.conflict:
         raise KeyConflict(job.key or "", str(answer.id))
-    headers = {"Location": f"/v1/jobs/{answer.id}"}
+    headers = [(b"location", f"/v1/jobs/{answer.id}".encode())]
     if answer.existed:
-        headers["Idempotent-Replayed"] = "true"
-    return Response(JobAccepted(answer.id, job.task), status_code=201, headers=headers)
+        headers.append((b"idempotent-replayed", b"true"))
+    return Encoded(JobAccepted(answer.id, job.task), 201, headers)
 
 
 @get("/v1/jobs", policy=VIEWER, summary="Jobs, the newest first")
@@ -174,9 +180,15 @@ async def list_jobs(
     return JobPage(page.items, page.next, counted)
 
 
-@get(
-    "/v1/jobs/{job_id:uuid}", policy=VIEWER, summary="One job, with everything that is known of it"
+_UNCHANGED = ResponseSpec(
+    data_container=None, description="It is as `If-None-Match` says", generate_examples=False
 )
+
+
+@get(
+    "/v1/jobs/{job_id:uuid}", policy=VIEWER, summary="One job, with everything that is known of it",
+    responses={304: _UNCHANGED},
+)  # fmt: skip
 async def get_job(
     tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
 ) -> Response[Job]:

@@ -1,4 +1,4 @@
-"""Logging in: the page, by one-time link, by password, by OpenID Connect.
+"""Logging in: by one-time link, by password, by OpenID Connect. The page is the dashboard's.
 
 The link's secret comes in the fragment of the address, which browsers don't send: a script of ours posts
 it. So looking at the page uses nothing up, and the secret is in nobody's log.
@@ -6,7 +6,7 @@ it. So looking at the page uses nothing up, and the secret is in nobody's log.
 
 from __future__ import annotations
 
-from html import escape
+import re
 from typing import Annotated
 
 import msgspec
@@ -15,7 +15,7 @@ from litestar.datastructures import Cookie
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from litestar.response import Redirect
 
-from rota.server.authorization import check_origin, cookie_name, is_secure, session_secret
+from rota.server.authorization import check_origin, cookie_name, is_secure
 from rota.server.context import ServerContext
 from rota.server.given import GivenContext
 from rota.server.identity.sessions import csrf_token
@@ -24,52 +24,8 @@ from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 
 _STATE_COOKIE = "rota_oidc"
-
-_PAGE = """<!doctype html>
-<html lang="en"><head><meta charset="utf-8"><title>{title}</title>
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<link rel="stylesheet" href="/login.css"><script src="/login.js" defer></script></head>
-<body><main><h1>Rota</h1>{body}<p id="told" role="alert"></p></main></body></html>
-"""
-_FORM = """<form id="password"><label>Name <input name="name" autocomplete="username" required></label>
-<label>Password <input name="password" type="password" autocomplete="current-password" required></label>
-<button>Log in</button></form>{provider}
-<p class="hint">Or run <code>rota login</code> where Rota runs, and open the link it prints.</p>"""
-_PROVIDER = '<p><a class="button" href="/login/oidc">Log in with your organisation</a></p>'
-_INSIDE = """<p>You are logged in as <b>{name}</b>.</p>
-<p><a href="/v1/openapi.json">What can be asked here</a></p>
-<form id="logout" data-csrf="{csrf}"><button>Log out</button></form>"""
-
-_SCRIPT = """"use strict";
-const told = (text) => { document.getElementById("told").textContent = text; };
-async function send(path, body, headers) {
-  const answer = await fetch(path, {method: "POST", credentials: "same-origin",
-    headers: {"Content-Type": "application/json", ...headers}, body: JSON.stringify(body)});
-  if (answer.ok) { location.replace(path === "/logout" ? "/login" : "/"); return; }
-  const problem = await answer.json().catch(() => ({}));
-  told(problem.detail || "That didn't work.");
-}
-const link = location.hash.slice(1);
-if (link && location.pathname === "/login") {
-  history.replaceState(null, "", "/login");
-  send("/login/link", {link});
-}
-document.getElementById("password")?.addEventListener("submit", (event) => {
-  event.preventDefault();
-  const form = new FormData(event.target);
-  send("/login/password", {name: form.get("name"), password: form.get("password")});
-});
-document.getElementById("logout")?.addEventListener("submit", (event) => {
-  event.preventDefault();
-  send("/logout", {}, {"X-Rota-CSRF": event.target.dataset.csrf});
-});
-"""
-_STYLE = """:root { color-scheme: light dark; font: 16px/1.5 system-ui, sans-serif; }
-body { display: grid; place-items: center; min-height: 100vh; margin: 0; }
-main { width: min(22rem, 90vw); } label { display: block; margin: 0 0 1rem; }
-input, button { font: inherit; width: 100%; box-sizing: border-box; padding: .5rem; }
-.hint { opacity: .7; font-size: .9em; } #told { color: #c33; }
-"""
+# Not //elsewhere, nor a backslash, which browsers take for the same.
+_OURS = re.compile(r"/(?:(?!/)[!-\[\]-~]{1,2000})?")
 
 
 class LinkRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -86,34 +42,6 @@ class LoggedIn(msgspec.Struct):
 
     name: str
     csrf: str
-
-
-def _html(body: str, title: str = "Rota") -> Response[str]:
-    return Response(_PAGE.format(title=title, body=body), media_type="text/html")
-
-
-@get("/login", policy=PUBLIC, include_in_schema=False)
-async def login_page(context: GivenContext) -> Response[str]:
-    return _html(_FORM.format(provider=_PROVIDER if context.oidc else ""), "Log in to Rota")
-
-
-@get("/login.js", policy=PUBLIC, include_in_schema=False)
-async def login_script() -> Response[str]:
-    return Response(_SCRIPT, media_type="text/javascript")
-
-
-@get("/login.css", policy=PUBLIC, include_in_schema=False)
-async def login_style() -> Response[str]:
-    return Response(_STYLE, media_type="text/css")
-
-
-@get("/", policy=PUBLIC, include_in_schema=False)
-async def front_page(request: RotaRequest, context: GivenContext) -> Response[str] | Redirect:
-    secret = session_secret(request)
-    identity = await context.sessions.identify(secret) if secret else None
-    if secret is None or identity is None:
-        return Redirect("/login")
-    return _html(_INSIDE.format(name=escape(identity.name), csrf=csrf_token(secret)))
 
 
 @post("/login/link", policy=PUBLIC, summary="Log in by one-time link", status_code=200)
@@ -150,11 +78,18 @@ async def _let_in(
         raise Problem(401, "unauthorized", "the session is over: log in again")
     request.audit("login", f"session {identity.id}", actor=identity.name, via=how)
     answer = Response(LoggedIn(identity.name, csrf_token(secret)))
-    answer.set_cookie(_session_cookie(request, context, secret))
+    answer.set_cookie(session_cookie(request, context, secret))
     return answer
 
 
-def _session_cookie(request: RotaRequest, context: ServerContext, secret: str) -> Cookie:
+def safe_target(path: str | None) -> str:
+    """Where to go after the log-in: a path of ours, whatever the address says."""
+    if path and _OURS.fullmatch(path):
+        return path
+    return "/"
+
+
+def session_cookie(request: RotaRequest, context: ServerContext, secret: str) -> Cookie:
     secure = is_secure(request)
     return Cookie(
         key=cookie_name(secure), value=secret, path="/", httponly=True, secure=secure,
@@ -171,10 +106,13 @@ def _callback(request: RotaRequest, context: ServerContext) -> str:
 
 
 @get("/login/oidc", policy=PUBLIC, include_in_schema=False)
-async def begin_oidc(request: RotaRequest, context: GivenContext) -> Redirect:
+async def begin_oidc(
+    request: RotaRequest, context: GivenContext,
+    next_: Annotated[str | None, QueryParameter(name="next")] = None,
+) -> Redirect:  # fmt: skip
     if context.oidc is None:
         raise Problem(404, "not-found", "no log-in provider is configured")
-    address, state = await context.oidc.begin(_callback(request, context), "/")
+    address, state = await context.oidc.begin(_callback(request, context), safe_target(next_))
     # Lax: it has to come along when the provider sends the browser back.
     state_cookie = Cookie(
         key=_STATE_COOKIE, value=state, path="/login/oidc", httponly=True,
@@ -200,8 +138,7 @@ async def finish_oidc(
     identity = await context.sessions.identify(secret)
     name, id = (identity.name, identity.id) if identity else ("somebody", "")
     request.audit("login", f"session {id}", actor=name, via="oidc")
-    return Redirect(target, cookies=[_session_cookie(request, context, secret)])
+    return Redirect(target, cookies=[session_cookie(request, context, secret)])
 
 
-ROUTES = (login_page, login_script, login_style, front_page, login_by_link, login_by_password,
-          begin_oidc, finish_oidc)  # fmt: skip
+ROUTES = (login_by_link, login_by_password, begin_oidc, finish_oidc)

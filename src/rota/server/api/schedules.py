@@ -121,7 +121,8 @@ async def list_schedules(
     rows = await database.fetch(
         "schedules_page", tenant.settings.namespace, *wanted, after, limit + 1
     )
-    return make_page([to_status(row) for row in rows], limit, lambda one: one.name, wanted)
+    opened = database.sealing.shown_spec
+    return make_page([to_status(row, opened) for row in rows], limit, lambda one: one.name, wanted)
 
 
 @get("/v1/schedules/{name:str}", policy=VIEWER, summary="One schedule")
@@ -142,7 +143,7 @@ async def create_schedule(
 
     await tenant.schedules.put(to_spec(data, data.name, data.task), expect=must_be_new)
     status = await tenant.schedules.get(data.name)
-    request.audit("create", f"schedule {data.name}", after=status.spec)
+    request.audit("create", f"schedule {data.name}", after=await _told(tenant, status.spec))
     return _answer(status, 201)
 
 
@@ -168,9 +169,18 @@ async def put_schedule(
     change = await tenant.schedules.put(to_spec(data, name, data.task), expect=as_expected)
     status = await tenant.schedules.get(name)
     if change != "unchanged":
-        old = before[0] if before else None
-        request.audit(change.removesuffix("d"), f"schedule {name}", before=old, after=status.spec)
+        old = await _told(tenant, before[0]) if before else None
+        new = await _told(tenant, status.spec)
+        request.audit(change.removesuffix("d"), f"schedule {name}", before=old, after=new)
     return _answer(status, 201 if change == "created" else 200)
+
+
+async def _told(tenant: App, spec: ScheduleSpec) -> ScheduleSpec:
+    """For the audit log, where nothing is encrypted."""
+    sealing = await (await tenant.store()).database.known_sealing()
+    if sealing.required and spec.payload:
+        return msgspec.structs.replace(spec, payload="(encrypted)")
+    return spec
 
 
 async def _name_or_new(tenant: App, name: str) -> str:
@@ -214,7 +224,7 @@ async def delete_schedule(
         before.append(_spec_of(row))
 
     await tenant.schedules.delete(name, expect=as_expected)
-    request.audit("delete", f"schedule {name}", before=before[0])
+    request.audit("delete", f"schedule {name}", before=await _told(tenant, before[0]))
 
 
 @post("/v1/schedules/{name:str}/pause", policy=OPERATOR, summary="Pause", status_code=200)

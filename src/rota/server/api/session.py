@@ -7,7 +7,13 @@ from datetime import datetime
 import msgspec
 from litestar import Response, get, post
 
-from rota.server.authorization import check_csrf, cookie_name, is_secure, session_secret
+from rota.server.authorization import (
+    CSRF_FIELD,
+    check_csrf,
+    cookie_name,
+    is_secure,
+    session_secret,
+)
 from rota.server.given import GivenContext, GivenPrincipal
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import PUBLIC, VIEWER
@@ -44,15 +50,19 @@ async def get_session(request: RotaRequest, principal: GivenPrincipal) -> Me:
 
 @post("/logout", policy=PUBLIC, summary="Log out", status_code=200)
 async def logout(request: RotaRequest, context: GivenContext) -> Response[None]:
-    """Ends the session of the cookie, at once here and within five seconds elsewhere."""
+    """Ends the session of the cookie, at once here and within five seconds elsewhere. A page's form is
+    answered with the way to the page to log in."""
     secret = session_secret(request)
+    fields = await request.fields()
     if secret is not None:
         identity = await context.sessions.identify(secret)
         if identity is not None:
-            check_csrf(request)
+            check_csrf(request, fields.get(CSRF_FIELD, [None])[0])
             await context.sessions.end(secret)
             request.audit("logout", f"session {identity.id}", actor=identity.name, via=identity.via)
     answer: Response[None] = Response(None)
+    if fields:
+        answer = Response(None, status_code=303, headers={"Location": "/login"})
     answer.delete_cookie(cookie_name(is_secure(request)), path="/")
     return answer
 

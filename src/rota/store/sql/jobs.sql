@@ -139,9 +139,10 @@ select rota.now();
 
 -- name: explain_job
 -- The facts behind a job's "why isn't it running": judged in core, all read in one snapshot.
-select j.id, j.task, j.lane, j.state, j.due_at, j.attempt, j.max_attempts, j.started_at, j.finished_at, j.cancel_at,
+select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_attempts, j.started_at, j.finished_at, j.cancel_at,
        j.node, j.error ->> 'type' as error_type, j.error ->> 'message' as error_message, j.attempts -> -1 as last_attempt,
        rota.now() as now,
+       substring(j.payload::text from '^{"[$]rota-sealed":"1[.]([A-Za-z0-9_-]+)[.]') as sealed_with,
        (select s.name from rota.schedule as s where s.id = j.schedule_id) as schedule,
        (select o.reason from rota.occurrence as o where o.job_id = j.id) as reason,
        (select paused_at from rota.queue as q where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as paused_at,
@@ -150,7 +151,8 @@ select j.id, j.task, j.lane, j.state, j.due_at, j.attempt, j.max_attempts, j.sta
                'expires_in', extract(epoch from n.expires_at - rota.now()))
         from rota.node as n where n.id = j.node) as holder,
        (select coalesce(jsonb_agg(jsonb_build_object('name', n.name, 'slots', n.slots, 'running', n.running,
-               'knows_task', j.task = any(n.tasks), 'draining', n.state = 'draining')), '[]')
+               'knows_task', j.task = any(n.tasks) and not (n.remote and j.guarantee = 3),
+               'remote', n.remote, 'draining', n.state = 'draining', 'keys', n.keys)), '[]')
         from rota.node as n
         where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state in ('live', 'draining')
           and n.expires_at >= rota.now()

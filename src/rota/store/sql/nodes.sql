@@ -56,7 +56,7 @@ update rota.node set state = 'stopped', ended_at = rota.now(), running = 0
 where id = $1 and state in ('live', 'draining');
 
 -- name: list_nodes
-select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, running,
+select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, running, remote,
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
        extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age,
        running::float8 / nullif(slots, 0) as load,

@@ -23,8 +23,17 @@ full join (select distinct namespace as name from rota.queue) as u on u.name = n
 order by 1;
 
 -- name: remove_namespace
-delete from rota.namespace where name = $1
-returning name, created_at, max_jobs, max_payload_bytes, submits_per_second, stored_jobs, stored_bytes;
+-- An encrypted one stays encrypted: its row stays, without limits.
+with gone as (
+    delete from rota.namespace where name = $1 and not encrypted
+    returning name, created_at, max_jobs, max_payload_bytes, submits_per_second, stored_jobs, stored_bytes
+), freed as (
+    update rota.namespace as n set max_jobs = null, max_payload_bytes = null, submits_per_second = null
+    from rota.namespace as o
+    where n.name = $1 and o.name = n.name and n.encrypted
+    returning n.name, n.created_at, o.max_jobs, o.max_payload_bytes, o.submits_per_second, n.stored_jobs, n.stored_bytes
+)
+select * from gone union all select * from freed;
 
 -- name: limited_namespaces
 select name from rota.namespace

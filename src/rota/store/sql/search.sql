@@ -20,8 +20,8 @@ select g.fingerprint, g.task, g.error, count(*) as count, min(g.finished_at) as 
        (array_agg(g.message order by g.finished_at desc))[1] as message,
        (array_agg(g.id order by g.finished_at desc))[1] as latest
 from (
-    select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 500) as message,
-           left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(left(d.error ->> 'message', 500),
+    select d.id, d.task, d.finished_at, d.error ->> 'type' as error, rota.error_words(d.error) as message,
+           left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(rota.error_words(d.error),
                '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) as fingerprint
     from rota.dead as d
     where d.namespace = $1
@@ -35,7 +35,7 @@ limit $4;
 -- The oldest first.
 select d.id from rota.dead as d
 where d.namespace = $1
-  and left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(left(d.error ->> 'message', 500),
+  and left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(rota.error_words(d.error),
       '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) = $2
 order by d.finished_at
 limit $3;

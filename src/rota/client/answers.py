@@ -1,0 +1,225 @@
+"""What is said and answered, where the library has no struct for it already.
+
+Jobs, schedules, occurrences, nodes, queues, log lines and events are the library's own (`rota.Job`,
+`rota.ScheduleStatus`, ...). Fields that a newer server adds are passed over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, Required, TypedDict
+from uuid import UUID
+
+import msgspec
+
+from rota.core.time.lint import Warned
+from rota.core.time.recurrence import Occurrence
+from rota.ledger import Audit
+from rota.model import Attempt, Failure, GuaranteeName, NodeStatus, QueueStatus
+from rota.store.search import Count, DeadGroup, JobSummary
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A job that is stored. `existed`: its key had named it before, nothing new was stored."""
+
+    id: UUID
+    task: str
+    existed: bool = False
+
+
+class NewJobDict(TypedDict, total=False):
+    """A job for `submit_many`: `task`, and whatever else `submit` takes."""
+
+    task: Required[str]
+    payload: Mapping[str, Any]
+    at: datetime
+    delay: float | timedelta
+    queue: str
+    needs: Sequence[str]
+    priority: int
+    guarantee: GuaranteeName
+    max_attempts: int
+    timeout: float
+    key: str
+    tags: Sequence[str]
+    headers: Mapping[str, Any]
+    share: str
+
+
+class LineRefused(msgspec.Struct, frozen=True):
+    """Why one of many jobs (the first is 1) was refused."""
+
+    line: int
+    code: str
+    detail: str
+
+
+class ManySubmitted(msgspec.Struct, kw_only=True):
+    """`ids` are in the order of the jobs; None for one that was refused."""
+
+    ids: list[UUID | None] = []
+    stored: int = 0
+    existed: int = 0
+    errors: list[LineRefused] = []
+
+
+class JobPage(msgspec.Struct, frozen=True):
+    items: list[JobSummary]
+    next: str | None
+    count: Count | None
+
+
+class JobResult(msgspec.Struct, frozen=True):
+    """What came of a job. `ended` is false while it has yet to run or to end."""
+
+    id: UUID
+    state: str
+    ended: bool
+    result: Any
+    error: Failure | None
+    finished_at: datetime | None
+
+
+class Attempts(msgspec.Struct, frozen=True):
+    """The last twenty that failed, were lost or were interrupted; then the number of the current one."""
+
+    items: list[Attempt]
+    attempt: int
+    max_attempts: int
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """`stopping`: it runs, and has been asked to stop."""
+
+    id: UUID
+    outcome: Literal["cancelled", "stopping"]
+
+
+class ManyChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """`matched`: how many there were, `limit` at most. `more`: ask again for the rest."""
+
+    dry_run: bool
+    matched: int
+    changed: int
+    more: bool
+
+
+class JobFilterDict(TypedDict, total=False):
+    """Which jobs are meant. `since` and `until`: when they were created."""
+
+    state: str | Sequence[str]
+    task: str
+    queue: str
+    tag: str
+    since: datetime
+    until: datetime
+    text: str
+    schedule: str
+
+
+class Discarded(msgspec.Struct, frozen=True):
+    id: UUID
+
+
+class DeadGroups(msgspec.Struct, frozen=True):
+    items: list[DeadGroup]
+
+
+class QueueList(msgspec.Struct, frozen=True):
+    items: list[QueueStatus]
+
+
+class NodeList(msgspec.Struct, frozen=True):
+    """`unowned_shards`: those that no scheduler looks after right now."""
+
+    items: list[NodeStatus]
+    shards: int
+    unowned_shards: int
+
+
+class ScheduleSettings(TypedDict, total=False):
+    """What a schedule is: one of `cron`, `every`, `calendar` and `rrule`, and the rest as needed."""
+
+    cron: str
+    every: str | float | timedelta
+    calendar: str
+    rrule: str
+    anchor: datetime
+    tz: str
+    gap: str
+    fold: str
+    starts: datetime
+    ends: datetime
+    max_occurrences: int
+    jitter: str | float | timedelta
+    spread: str | float | timedelta
+    exclude: Sequence[str]
+    include: Sequence[str]
+    payload: Mapping[str, Any]
+    options: Mapping[str, Any]
+    overlap: str
+    max_queued: int
+    drop: Literal["oldest", "newest"]
+    max_running: int
+    catch_up: Any
+    description: str
+    tags: Sequence[str]
+    paused: bool
+
+
+class RuleSettings(TypedDict, total=False):
+    """A rule alone, to be looked at."""
+
+    cron: str
+    every: str | float | timedelta
+    calendar: str
+    rrule: str
+    anchor: datetime
+    tz: str
+    gap: str
+    fold: str
+    starts: datetime
+    ends: datetime
+    max_occurrences: int
+    jitter: str | float | timedelta
+    spread: str | float | timedelta
+    exclude: Sequence[str]
+    include: Sequence[str]
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """The next moments of a rule. One with `excluded_by` isn't run."""
+
+    in_words: str
+    occurrences: list[Occurrence]
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    job_id: UUID
+
+
+class Backfilled(msgspec.Struct, frozen=True):
+    count: int
+    dry_run: bool
+
+
+class AuditReport(msgspec.Struct, frozen=True):
+    clean: bool
+    audit: Audit
+
+
+class Lint(msgspec.Struct, frozen=True):
+    warnings: list[Warned]
+
+
+class Me(msgspec.Struct, frozen=True, kw_only=True):
+    """Who the token belongs to, and what it may do."""
+
+    name: str
+    kind: str
+    namespace: str
+    role: str
+    namespaces: dict[str, str]
+    scopes: list[str]
+    expires_at: datetime | None

@@ -1,0 +1,224 @@
+"""`AsyncClient`: for coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import ssl
+from collections.abc import AsyncGenerator, Callable, Coroutine
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+
+import httpx
+
+from rota.client import cluster, jobs, many, schedules
+from rota.client.asking import Answer, Pause, Send, Talk, Unheard, persistently
+from rota.client.following import CLOSED, Follow
+from rota.client.listing import Pages
+from rota.client.transport import Options, request_arguments, to_answer, to_unheard
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Line:
+    """The shell: sends, listens, waits."""
+
+    def __init__(self, options: Options) -> None:
+        self._rules = options.rules
+        self._http = httpx.AsyncClient(
+            base_url=options.url, headers=options.headers, verify=options.verify
+        )
+
+    async def close(self) -> None:
+        await self._http.aclose()
+
+    async def run(self, talk: Talk[T]) -> T:
+        steps = persistently(talk, self._rules)
+        heard: Answer | Unheard | None = None
+        while True:
+            try:
+                step = steps.send(heard)
+            except StopIteration as end:
+                done: T = end.value
+                return done
+            heard = await self._send(step) if isinstance(step, Send) else None
+            if isinstance(step, Pause):
+                await asyncio.sleep(step.seconds)
+
+    async def _send(self, step: Send) -> Answer | Unheard:
+        try:
+            return to_answer(await self._http.request(**request_arguments(step.ask, step.timeout)))
+        except httpx.TransportError as error:
+            return to_unheard(error)
+
+    def read(self, source: Pages[T] | Follow[T]) -> AsyncGenerator[T, None]:
+        return self._follow(source) if isinstance(source, Follow) else self._pages(source)
+
+    async def _pages(self, pages: Pages[T]) -> AsyncGenerator[T, None]:
+        while pages.is_more:
+            for one in await self.run(pages.ask()):
+                yield one
+
+    async def _follow(self, follow: Follow[T]) -> AsyncGenerator[T, None]:
+        following = follow.start(self._rules)
+        while not following.has_ended:
+            heard: Answer | Unheard = CLOSED
+            try:
+                ask = request_arguments(following.request(), None)
+                async with self._http.stream(**ask) as response:
+                    if response.status_code != 200:
+                        await response.aread()
+                        heard = to_answer(response)
+                    else:
+                        async for piece in response.aiter_bytes():
+                            for one in following.feed(piece):
+                                yield one
+            except httpx.TransportError as error:
+                heard = to_unheard(error)
+            if not following.has_ended:
+                await asyncio.sleep(following.cut(heard))
+
+
+class Noun:
+    def __init__(self, line: Line) -> None:
+        self._line = line
+
+
+class Verb(Generic[P, T]):
+    """A method made of what is to be said."""
+
+    def __init__(self, say: Callable[P, Talk[T]]) -> None:
+        self._say = say
+        self.__doc__ = say.__doc__
+
+    def __get__(self, noun: Noun, owner: type[Noun]) -> Callable[P, Coroutine[Any, Any, T]]:
+        @functools.wraps(self._say)
+        async def ask(*args: P.args, **kwargs: P.kwargs) -> T:
+            return await noun._line.run(self._say(*args, **kwargs))
+
+        return ask
+
+
+class Reading(Generic[P, T]):
+    """A method that gives an iterator over what comes."""
+
+    def __init__(self, source: Callable[P, Pages[T] | Follow[T]]) -> None:
+        self._source = source
+        self.__doc__ = source.__doc__
+
+    def __get__(self, noun: Noun, owner: type[Noun]) -> Callable[P, AsyncGenerator[T, None]]:
+        @functools.wraps(self._source)
+        def read(*args: P.args, **kwargs: P.kwargs) -> AsyncGenerator[T, None]:
+            return noun._line.read(self._source(*args, **kwargs))
+
+        return read
+
+
+class AsyncJobs(Noun):
+    """`client.jobs`"""
+
+    submit = Verb(jobs.submit)
+    submit_many = Verb(many.submit_many)
+    get = Verb(jobs.fetch)
+    list = Reading(jobs.listing)
+    count = Verb(jobs.count)
+    result = Verb(jobs.result)
+    wait = Verb(jobs.wait)
+    attempts = Verb(jobs.attempts)
+    explain = Verb(jobs.explain)
+    logs = Reading(jobs.logs)
+    cancel = Verb(jobs.cancel)
+    retry = Verb(jobs.retry)
+    discard = Verb(jobs.discard)
+    cancel_many = Verb(jobs.cancel_many)
+    retry_many = Verb(jobs.retry_many)
+
+
+class AsyncSchedules(Noun):
+    """`client.schedules`"""
+
+    create = Verb(schedules.create)
+    put = Verb(schedules.put)
+    get = Verb(schedules.fetch)
+    list = Reading(schedules.listing)
+    delete = Verb(schedules.delete)
+    pause = Verb(schedules.pause)
+    resume = Verb(schedules.resume)
+    trigger = Verb(schedules.trigger)
+    backfill = Verb(schedules.backfill)
+    occurrences = Reading(schedules.occurrences)
+    audit = Verb(schedules.audit)
+    preview = Verb(schedules.preview)
+    preview_rule = Verb(schedules.preview_rule)
+    lint = Verb(schedules.lint)
+
+
+class AsyncQueues(Noun):
+    """`client.queues`"""
+
+    list = Verb(cluster.queues)
+    get = Verb(cluster.queue)
+    pause = Verb(cluster.pause_queue)
+    resume = Verb(cluster.resume_queue)
+
+
+class AsyncNodes(Noun):
+    """`client.nodes`"""
+
+    list = Verb(cluster.nodes)
+    get = Verb(cluster.node)
+
+
+class AsyncDead(Noun):
+    """`client.dead`: the dead letters in groups that are alike."""
+
+    list = Verb(cluster.dead)
+    retry = Verb(cluster.retry_group)
+    discard = Verb(cluster.discard_group)
+
+
+class AsyncEvents(Noun):
+    """`client.events`"""
+
+    list = Reading(cluster.events)
+    follow = Reading(cluster.follow_events)
+
+
+class AsyncClient(Noun):
+    """A server's verbs, for coroutines. Use it in an ``async with``, or `close` it.
+
+    Args:
+        url: where the server is; ``ROTA_URL``, or the loopback.
+        token: made by ``rota tokens create``; ``ROTA_TOKEN``.
+        namespace: for a token of several; ``ROTA_NAMESPACE``.
+        timeout: seconds for a request with all its repetitions.
+        silence: seconds after which one try of it is given up.
+        verify: a file of certificates to trust, or an `ssl.SSLContext`. False: whoever answers.
+    """
+
+    me = Verb(cluster.me)
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, namespace: str | None = None,
+        timeout: float = 60.0, silence: float = 20.0, verify: ssl.SSLContext | str | bool = True,
+    ) -> None:  # fmt: skip
+        super().__init__(Line(Options.of(url, token, namespace, timeout, silence, verify)))
+        self.jobs = AsyncJobs(self._line)
+        self.schedules = AsyncSchedules(self._line)
+        self.queues = AsyncQueues(self._line)
+        self.nodes = AsyncNodes(self._line)
+        self.dead = AsyncDead(self._line)
+        self.events = AsyncEvents(self._line)
+
+    async def close(self) -> None:
+        await self._line.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:  # fmt: skip
+        await self.close()

@@ -1,0 +1,145 @@
+"""Endpoints that are tasks. Admins decide where payloads are sent; operators see it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated
+
+import msgspec
+from litestar import Response, delete, get, patch, post
+from litestar.params import JSONBody, PathParameter
+from msgspec import UNSET, Meta, UnsetType
+
+from rota.endpoints import EndpointStatus
+from rota.errors import ConfigError
+from rota.model import GuaranteeName
+from rota.server.api.job_requests import Name
+from rota.server.given import GivenTenant
+from rota.server.policy import ADMIN, OPERATOR
+from rota.server.problems import Problem
+from rota.server.requests import RotaRequest
+from rota.store.endpoints import RetryNumbers
+
+EndpointName = Annotated[str, PathParameter(max_length=100)]
+Url = Annotated[str, Meta(min_length=1, max_length=2_000)]
+Secret = Annotated[str, Meta(min_length=16, max_length=200)]
+Seconds = Annotated[float, Meta(gt=0, le=2_592_000)]
+Needs = Annotated[list[Name], Meta(max_length=20)]
+Priority = Annotated[int, Meta(ge=-1000, le=1000)]
+Number = Annotated[float, Meta(ge=0, le=1e9)]
+
+
+class RetryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The pause before attempt n + 1 is `base * factor ** (n - 1)` seconds, at most `cap`."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=32_000)] = 5
+    base: Number = 2.0
+    factor: Annotated[float, Meta(ge=1, le=1000)] = 2.0
+    cap: Number = 3600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.2
+
+    def numbers(self) -> RetryNumbers:
+        return RetryNumbers(**msgspec.structs.asdict(self))
+
+
+class EndpointRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`timeout`: seconds for an answer; `callback_timeout`: for the callback, after a 202. `secret` is
+    made up if it isn't given."""
+
+    name: Name
+    url: Url
+    secret: Secret | None = None
+    queue: Name = "default"
+    needs: Needs = []
+    priority: Priority = 0
+    guarantee: GuaranteeName = "at_least_once"
+    retry: RetryRequest = msgspec.field(default_factory=RetryRequest)
+    timeout: Seconds = 30.0
+    callback_timeout: Seconds = 3600.0
+
+
+class EndpointChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What is given is changed."""
+
+    url: Url | UnsetType = UNSET
+    secret: Secret | UnsetType = UNSET
+    queue: Name | UnsetType = UNSET
+    needs: Needs | UnsetType = UNSET
+    priority: Priority | UnsetType = UNSET
+    guarantee: GuaranteeName | UnsetType = UNSET
+    retry: RetryRequest | UnsetType = UNSET
+    timeout: Seconds | UnsetType = UNSET
+    callback_timeout: Seconds | UnsetType = UNSET
+
+
+class EndpointCreated(msgspec.Struct, frozen=True):
+    """`secret` is shown this once."""
+
+    secret: str
+    endpoint: EndpointStatus
+
+
+class EndpointList(msgspec.Struct, frozen=True):
+    items: Sequence[EndpointStatus]
+
+
+@get("/v1/endpoints", policy=OPERATOR, summary="The endpoints that are tasks")
+async def list_endpoints(tenant: GivenTenant) -> EndpointList:
+    """Those that are stored, without their secrets; what code declares is not among them."""
+    return EndpointList(await tenant.endpoints.list())
+
+
+@get("/v1/endpoints/{name:str}", policy=OPERATOR, summary="One endpoint")
+async def get_endpoint(tenant: GivenTenant, name: EndpointName) -> EndpointStatus:
+    return await tenant.endpoints.get(name)
+
+
+@post("/v1/endpoints", policy=ADMIN, summary="Make an HTTP endpoint a task", status_code=201)
+async def add_endpoint(
+    tenant: GivenTenant, request: RotaRequest, data: JSONBody[EndpointRequest]
+) -> EndpointCreated:
+    """Every worker of the namespace pushes its jobs, within seconds."""
+    if any(each.name == data.name for each in await tenant.endpoints.list()):
+        raise Problem(409, "exists", f"there is an endpoint {data.name!r} already")
+    new = await tenant.endpoints.add(
+        data.name, data.url, secret=data.secret, queue=data.queue, needs=data.needs,
+        priority=data.priority, guarantee=data.guarantee, retry=data.retry.numbers(),
+        timeout=data.timeout, callback_timeout=data.callback_timeout,
+    )  # fmt: skip
+    made = await tenant.endpoints.get(data.name)
+    request.audit("create", f"endpoint {data.name}", after=made)
+    return EndpointCreated(new.secret, made)
+
+
+@patch("/v1/endpoints/{name:str}", policy=ADMIN, summary="Change an endpoint")
+async def change_endpoint(
+    tenant: GivenTenant, request: RotaRequest, name: EndpointName, data: JSONBody[EndpointChange]
+) -> EndpointStatus:
+    """It holds for pushes from a few seconds later on."""
+    before = await tenant.endpoints.get(name)
+    changes = {field: value for field, value in msgspec.structs.asdict(data).items()
+               if value is not UNSET}  # fmt: skip
+    if not changes:
+        raise ConfigError("say what is to be changed")
+    if isinstance(data.retry, RetryRequest):
+        changes["retry"] = data.retry.numbers()
+    after = await tenant.endpoints.change(name, **changes)
+    request.audit(
+        "change", f"endpoint {name}", before=before,
+        after={"endpoint": after, "secret": "changed" if "secret" in changes else "kept"},
+    )  # fmt: skip
+    return after
+
+
+@delete("/v1/endpoints/{name:str}", policy=ADMIN, summary="Remove an endpoint", status_code=200)
+async def remove_endpoint(
+    tenant: GivenTenant, request: RotaRequest, name: EndpointName
+) -> Response[EndpointStatus]:
+    """Its jobs stay in their queue."""
+    before = await tenant.endpoints.get(name)
+    await tenant.endpoints.remove(name)
+    request.audit("remove", f"endpoint {name}", before=before)
+    return Response(before)
+
+
+ROUTES = [list_endpoints, get_endpoint, add_endpoint, change_endpoint, remove_endpoint]

@@ -1,0 +1,286 @@
+"""What workers over HTTP say and are told, and how it is turned into our own words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated, Any, Literal
+from uuid import UUID
+
+import msgspec
+from msgspec import Meta
+
+from rota.errors import InvalidArguments
+from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
+from rota.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT
+from rota.runners.results import encode_result
+from rota.server.api.job_requests import Name, known_name
+from rota.server.remote.claims import HandedJob
+from rota.server.remote.workers import Answer, Finished, Said
+from rota.store.remote import JobToken, NewWorker, RemoteTask
+
+_DEFAULT = Retry()
+_OWN = "rota."  # tasks of Rota itself
+
+Seconds = Annotated[float, Meta(ge=0, le=3_155_760_000)]
+Shown = Annotated[str, Meta(min_length=1, max_length=200)]
+Token = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+OutcomeName = Literal["succeeded", "failed", "retry_after", "cancelled", "released"]
+
+
+class RetryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """When and how often a failed job is tried again."""
+
+    max_attempts: Annotated[int, Meta(ge=1, le=32_000)] = _DEFAULT.max_attempts
+    base: Seconds = _DEFAULT.base
+    factor: Annotated[float, Meta(ge=1, le=1000)] = _DEFAULT.factor
+    cap: Seconds = _DEFAULT.cap
+    jitter: Annotated[float, Meta(ge=0, le=1)] = _DEFAULT.jitter
+    only_on: Annotated[list[Shown], Meta(max_length=100, description="Names of errors.")] = []
+    never_on: Annotated[list[Shown], Meta(max_length=100)] = []
+
+    def to_retry(self) -> Retry:
+        fields = msgspec.structs.asdict(self)
+        for names in ("only_on", "never_on"):
+            fields[names] = tuple(fields[names])
+        return Retry(**fields)
+
+
+class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A task with its defaults for submits, and how its failures are tried again."""
+
+    name: Name
+    queue: Name = "default"
+    needs: Annotated[list[Name], Meta(max_length=20)] = []
+    priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0
+    guarantee: GuaranteeName = "at_least_once"
+    timeout: Annotated[float, Meta(gt=0, lt=1e9, description="Seconds.")] | None = None
+    retry: RetryRequest = msgspec.field(default_factory=RetryRequest)
+
+    def to_task(self) -> RemoteTask:
+        guarantee = Guarantee.parse(self.guarantee)
+        if guarantee is Guarantee.EXACTLY_ONCE:
+            raise InvalidArguments(
+                f"tasks: {self.name!r} is exactly_once, which needs the transaction of a node; "
+                "workers over HTTP run at_least_once and at_most_once"
+            )
+        return RemoteTask(
+            name=self.name, queue=known_name(self.queue),
+            needs=tuple(known_name(need) for need in self.needs), priority=self.priority,
+            guarantee=guarantee, timeout=self.timeout, retry=self.retry.to_retry(),
+        )  # fmt: skip
+
+
+class WorkerRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A worker that wants to run jobs of these tasks. `tasks`: names, or names with defaults. `id`: one
+    of your own making (a new UUID), so that a registration can be repeated."""
+
+    name: Shown
+    tasks: Annotated[list[Name | TaskRequest], Meta(min_length=1, max_length=1000)]
+    id: UUID | None = None
+    slots: Annotated[int, Meta(ge=1, le=100_000, description="Jobs at a time.")] = 1
+    queues: Annotated[list[Name], Meta(max_length=100, description="None: all.")] = []
+    capabilities: Annotated[list[Name], Meta(max_length=100)] = []
+    version: Annotated[str, Meta(max_length=100)] = ""
+
+    def to_worker(self, id: UUID, host: str) -> NewWorker:
+        names = [task if isinstance(task, str) else task.name for task in self.tasks]
+        for name in names:
+            if name.startswith(_OWN):
+                raise InvalidArguments(f"tasks: {name!r} is Rota's own; choose another name")
+            known_name(name)
+        if "\0" in self.name + self.version:
+            raise InvalidArguments("name, version: a NUL character can't be stored")
+        return NewWorker(
+            id=id, name=self.name, host=host, version=self.version or "-",
+            queues=tuple(sorted(map(known_name, self.queues))),
+            capabilities=tuple(sorted(map(known_name, self.capabilities))),
+            tasks=tuple(sorted(set(names))), slots=self.slots,
+        )  # fmt: skip
+
+    def to_tasks(self) -> list[RemoteTask]:
+        return [task.to_task() for task in self.tasks if isinstance(task, TaskRequest)]
+
+
+class Registered(msgspec.Struct, frozen=True):
+    """Send a heartbeat every `heartbeat_seconds`. Not heard of for `lease_seconds`, you are dead."""
+
+    id: UUID
+    heartbeat_seconds: float
+    lease_seconds: float
+
+
+class HeldJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A job under the token that it was claimed with."""
+
+    job: UUID
+    token: Token
+
+
+class HeartbeatRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`jobs`: all that you know of: what runs, and what you have had no answer to your finish for."""
+
+    jobs: Annotated[list[HeldJob], Meta(max_length=10_000)] | None = None
+    draining: bool = False
+
+
+class HeartbeatAnswer(msgspec.Struct, frozen=True):
+    """`cancel`: stop these, and finish them as cancelled. `lost`: of the jobs you named, those that are
+    yours no more; stop them, nothing you say of them is believed."""
+
+    cancel: Sequence[HeldJob]
+    lost: Sequence[HeldJob]
+    heartbeat_seconds: float
+    lease_seconds: float
+
+
+class ClaimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`request`: another for each claim, and the same when you repeat one that was not answered."""
+
+    request: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
+    max: Annotated[int, Meta(ge=1, le=100)] = 1
+    wait: Annotated[float, Meta(ge=0, le=30, description="Seconds, for the first job.")] = 0
+
+
+class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that is yours until its timeout, or your lease, runs out."""
+
+    job: UUID
+    token: int
+    task: str
+    payload: Any
+    attempt: int
+    max_attempts: int
+    guarantee: GuaranteeName
+    timeout: float | None
+    due_at: datetime
+    key: str | None
+    headers: Any
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """`cancel`: jobs to be stopped, when that was said while the claim waited."""
+
+    jobs: Sequence[ClaimedJob]
+    cancel: Sequence[HeldJob]
+
+
+class ErrorRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """What went wrong. `type` is what a retry's `only_on` and `never_on` speak of."""
+
+    type: str = "Error"
+    message: str = ""
+    traceback: str = ""
+
+
+class FinishItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """How an attempt ended."""
+
+    job: UUID
+    token: Token
+    outcome: OutcomeName
+    result: Any = None
+    error: ErrorRequest | None = None
+    seconds: Annotated[Seconds, Meta(description="With retry_after.")] | None = None
+    fatal: Annotated[bool, Meta(description="With failed: don't try again.")] = False
+    begun: Annotated[bool, Meta(description="With released: whether it had started.")] = True
+
+
+class FinishRequest(msgspec.Struct, forbid_unknown_fields=True):
+    items: Annotated[list[FinishItem], Meta(max_length=1000)]
+
+
+class ProgressItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    job: UUID
+    token: Token
+    done: Annotated[float, Meta(ge=-1e300, le=1e300)]
+    total: Annotated[float, Meta(ge=-1e300, le=1e300)] | None = None
+    message: Annotated[str, Meta(max_length=500)] = ""
+
+
+class ProgressRequest(msgspec.Struct, forbid_unknown_fields=True):
+    items: Annotated[list[ProgressItem], Meta(max_length=1000)]
+
+
+class LogItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Lines of one attempt. `first`: the number of the first of them, counted from 1 in each attempt; a
+    line whose number was sent before is not written again."""
+
+    job: UUID
+    token: Token
+    first: Annotated[int, Meta(ge=1, le=1_000_000_000)]
+    lines: Annotated[list[str], Meta(max_length=1000)]
+    stream: Literal["stdout", "stderr", "debug", "info", "warning", "error"] = "stdout"
+
+
+class LogRequest(msgspec.Struct, forbid_unknown_fields=True):
+    items: Annotated[list[LogItem], Meta(max_length=100)]
+
+
+class Answered(msgspec.Struct, frozen=True):
+    """`stale`: the job is yours no more, and nothing was changed."""
+
+    job: UUID
+    token: int
+    answer: Answer
+
+
+class Answers(msgspec.Struct, frozen=True):
+    """One for each item, in the same order."""
+
+    items: Sequence[Answered]
+
+
+class Left(msgspec.Struct, frozen=True):
+    """How many jobs were given back."""
+
+    returned: int
+
+
+def to_claimed(handed: HandedJob) -> ClaimedJob:
+    row = handed.row
+    return ClaimedJob(
+        job=row["id"], token=row["token"], task=row["task"],
+        payload=msgspec.Raw(handed.payload), attempt=row["attempt"],
+        max_attempts=row["max_attempts"], guarantee=Guarantee(row["guarantee"]).label,  # type: ignore[arg-type]
+        timeout=row["timeout"], due_at=row["due_at"], key=row["key"],
+        headers=msgspec.Raw((row["headers"] or "{}").encode()),
+    )  # fmt: skip
+
+
+def to_held(jobs: Sequence[JobToken]) -> list[HeldJob]:
+    return [HeldJob(*job) for job in jobs]
+
+
+def to_finished(item: FinishItem, max_result_bytes: int) -> Finished:
+    return Finished((item.job, item.token), _outcome(item, max_result_bytes), item.begun)
+
+
+def _outcome(item: FinishItem, max_result_bytes: int) -> Outcome:
+    match item.outcome:
+        case "succeeded":
+            return encode_result(item.result, max_result_bytes)
+        case "failed":
+            return Outcome(OutcomeKind.RAISED, failure=_failure(item), fatal=item.fatal)
+        case "retry_after":
+            if item.seconds is None:
+                raise InvalidArguments("seconds: say after how many, with retry_after")
+            failure = _failure(item, "RetryAfter")
+            return Outcome(OutcomeKind.RAISED, failure=failure, retry_after=item.seconds)
+        case "cancelled":
+            return Outcome(OutcomeKind.CANCELLED)
+        case "released":
+            return Outcome(OutcomeKind.RETURNED)
+
+
+def _failure(item: FinishItem, usual: str = "Error") -> Failure:
+    error = item.error or ErrorRequest(type=usual)
+    name = error.type[:NAME_LIMIT] or usual
+    return Failure(
+        name, error.message[:MESSAGE_LIMIT], error.traceback[-TRACEBACK_LIMIT:], lineage=(name,)
+    )
+
+
+def to_said(item: LogItem) -> Said:
+    numbered = [(number, item.stream, text) for number, text in enumerate(item.lines, item.first)]
+    return Said((item.job, item.token), numbered)

@@ -1,0 +1,1 @@
+"""The server's side of workers over HTTP: `claims` hands out jobs, `workers` does the rest."""

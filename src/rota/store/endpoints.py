@@ -1,0 +1,155 @@
+"""Endpoints in the store, and what was reported of their attempts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.model import Guarantee, Retry
+from rota.store.database import Database
+
+
+class RetryNumbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """How a stored endpoint's failures are tried again: `Retry` without exceptions."""
+
+    max_attempts: int = 5
+    base: float = 2.0
+    factor: float = 2.0
+    cap: float = 3600.0
+    jitter: float = 0.2
+
+    def policy(self) -> Retry:
+        return Retry(**msgspec.structs.asdict(self))
+
+
+class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that people stored, as a row has it."""
+
+    name: str
+    url: str
+    secret: str
+    queue: str = "default"
+    needs: tuple[str, ...] = ()
+    priority: int = 0
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    retry: RetryNumbers = RetryNumbers()
+    timeout: float = 30.0
+    callback_timeout: float = 3600.0
+    version: UUID | None = None
+    created_at: datetime | None = None
+    updated_at: datetime | None = None
+
+
+class PushTerms(msgspec.Struct, frozen=True):
+    """What one push needs to know of the database."""
+
+    now: datetime
+    callback_secret: str
+    allowed: tuple[str, ...]
+
+
+class Reported(msgspec.Struct, frozen=True):
+    """What was reported of an attempt."""
+
+    succeeded: bool
+    message: str = ""
+    fatal: bool = False
+    retry_after: float | None = None
+
+
+class EndpointStore:
+    def __init__(self, database: Database) -> None:
+        self._database = database
+
+    async def add(self, namespace: str, endpoint: StoredEndpoint) -> bool:
+        """False: there is one of that name."""
+        return bool(await self._database.fetch("add_endpoint", *_columns(namespace, endpoint)))
+
+    async def change(self, namespace: str, endpoint: StoredEndpoint) -> bool:
+        return bool(await self._database.fetch("change_endpoint", *_columns(namespace, endpoint)))
+
+    async def remove(self, namespace: str, name: str) -> bool:
+        return bool(await self._database.fetch("remove_endpoint", namespace, name))
+
+    async def list(self, namespace: str, name: str | None = None) -> list[StoredEndpoint]:
+        rows = await self._database.fetch("list_endpoints", namespace, name)
+        return [_to_endpoint(row) for row in rows]
+
+    async def versions(self, namespace: str) -> str:
+        """Changes when any endpoint of the namespace does."""
+        digest: str = await self._database.fetchval("endpoint_versions", namespace)
+        return digest
+
+    async def know_tasks(self, node: UUID, tasks: Sequence[str]) -> None:
+        await self._database.fetch("know_tasks", node, list(tasks))
+
+    # -- pushes
+
+    async def begin_push(self, namespace: str) -> PushTerms:
+        (row,) = await self._database.fetch("begin_push", namespace)
+        return PushTerms(row["now"], row["callback_secret"], tuple(row["allowed"]))
+
+    async def callback_secret(self) -> str:
+        secret: str = await self._database.fetchval("callback_secret")
+        return secret
+
+    async def attempt_place(self, job: UUID, token: int) -> tuple[str, bool] | None:
+        """Its namespace, and whether it is encrypted; None: the attempt is over."""
+        rows = await self._database.fetch("attempt_place", job, token)
+        return (rows[0]["namespace"], rows[0]["sealed"]) if rows else None
+
+    async def take_callback(
+        self, job: UUID, token: int, reported: Reported, result: bytes | None, dropped: str | None
+    ) -> bool:
+        """False: it was reported before, or the attempt is over. `dropped`: why its result was."""
+        error = None if dropped is None else {"type": "ResultDropped", "message": dropped}
+        rows = await self._database.fetch(
+            "take_callback", job, token, reported.succeeded,
+            None if result is None else result.decode(), None if error is None else _json(error),
+            None if reported.succeeded else _json(reported),
+        )  # fmt: skip
+        return bool(rows)
+
+    async def find_callbacks(
+        self, attempts: Sequence[tuple[UUID, int]]
+    ) -> dict[tuple[UUID, int], Reported]:
+        jobs, tokens = [job for job, _ in attempts], [token for _, token in attempts]
+        rows = await self._database.fetch("find_callbacks", jobs, tokens)
+        return {(row["job_id"], row["token"]): _to_reported(row) for row in rows}
+
+    async def forget_callbacks(self, days: int) -> None:
+        await self._database.fetch("forget_callbacks", days)
+
+
+def _columns(namespace: str, endpoint: StoredEndpoint) -> tuple[Any, ...]:
+    return (
+        namespace, endpoint.name, endpoint.url, endpoint.secret, endpoint.queue,
+        list(endpoint.needs), endpoint.priority, int(endpoint.guarantee), _json(endpoint.retry),
+        endpoint.timeout, endpoint.callback_timeout,
+    )  # fmt: skip
+
+
+def _to_endpoint(row: Any) -> StoredEndpoint:
+    fields = dict(row)
+    return StoredEndpoint(
+        **{
+            **fields,
+            "needs": tuple(fields["needs"]),
+            "guarantee": Guarantee(fields["guarantee"]),
+            "retry": msgspec.json.decode(fields["retry"], type=RetryNumbers),
+        }
+    )
+
+
+def _to_reported(row: Any) -> Reported:
+    if row["succeeded"]:
+        return Reported(True)
+    return msgspec.json.decode(row["detail"], type=Reported)
+
+
+def _json(value: Any) -> str:
+    return msgspec.json.encode(value).decode()

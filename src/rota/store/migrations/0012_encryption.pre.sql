@@ -1,0 +1,217 @@
+-- Payloads and results encrypted at rest. Only additions: code that knows nothing of it goes on working,
+-- and stores what it submits as it is.
+
+alter table rota.namespace add column encrypted boolean not null default false;
+
+-- Which keys a worker has, so that a job nobody can open is explained; null: it doesn't say.
+alter table rota.node add column keys text[];
+
+-- Of a table that tenants and callers may not read.
+create function rota.is_encrypted(space text) returns boolean
+    language sql stable security definer set search_path = pg_catalog as
+    $$ select coalesce((select n.encrypted from rota.namespace as n where n.name = space), false) $$;
+
+-- An envelope, as rota.sealing writes it: to the letter, so that nothing jsonb prints is taken for one.
+create function rota.is_sealed(value json) returns boolean language sql immutable parallel safe as
+    $$ select starts_with(value::text, '{"$rota-sealed":"') $$;
+
+-- What failures are compared and shown by. Encrypted ones are alike if their task and class are.
+create function rota.error_words(error json) returns text language sql immutable parallel safe as $$
+    select case when starts_with(error ->> 'message', '$rota-sealed:') then '(encrypted)'
+                else left(error ->> 'message', 500) end
+$$;
+
+-- The same as before, but for the length of an envelope.
+create or replace function rota.check_job(
+    namespace text, task text, queue text, needs text[], key text, payload json, headers json,
+    max_attempts int, guarantee int, timeout real, due_at timestamptz, payload_limit bigint
+) returns boolean language plpgsql immutable as $$
+declare
+    problem text := case
+        when task is null or not rota.is_name(task) then format('task %L is not a usable name', task)
+        when not rota.is_name(namespace) then format('namespace %L is not a usable name', namespace)
+        when not rota.is_name(queue) then format('queue %L is not a usable name', queue)
+        when exists (select from unnest(needs) as n where n is null or not rota.is_name(n))
+            then format('needs %L holds something that is not a usable name', needs)
+        when length(key) not between 1 and 255 then 'key must be 1 to 255 characters long'
+        when json_typeof(payload) <> 'object' then 'payload must be a JSON object: argument names and values'
+        when octet_length(payload::text) > payload_limit
+             -- An envelope is longer than what is in it.
+             and not (rota.is_sealed(payload) and octet_length(payload::text) <= payload_limit * 4 / 3 + 300)
+            then format('payload has %s bytes, the limit is %s: store large data elsewhere and pass a reference',
+                        octet_length(payload::text), payload_limit)
+        when json_typeof(headers) <> 'object' then 'headers must be a JSON object'
+        when octet_length(headers::text) > 16384 then 'headers are over 16384 bytes'
+        when max_attempts not between 1 and 32000 then 'max_attempts must be from 1 to 32000'
+        when guarantee not between 1 and 3 then 'guarantee must be 1 (at_least_once), 2 (at_most_once) or 3 (exactly_once)'
+        when timeout <= 0 then 'timeout must be above 0 seconds'
+        when not isfinite(due_at) then 'the due time must be finite'
+    end;
+begin
+    if problem is not null then
+        raise exception using errcode = 'RT001', message = 'rota: ' || problem,
+            hint = 'Nothing was submitted.';
+    end if;
+    return true;
+end $$;
+
+-- The same as before, but that a caller may bring the fingerprints of what the database can't read: one per
+-- key that it knows, the first of which is stored.
+create or replace function rota.submit_jobs(jobs json, repeated boolean default false)
+    returns table (job_id uuid, existed boolean, conflict boolean)
+    language plpgsql volatile
+    -- Joins below are between a few rows and keyed tables; a planner without statistics would
+    -- sort and hash tables that it has never looked at.
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off
+    set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    horizon interval := (select make_interval(secs => value / 1000.0) from rota.setting where name = 'horizon_ms');
+    payload_limit bigint := (select value from rota.setting where name = 'max_payload_bytes');
+    shards bigint := (select value from rota.setting where name = 'shards');
+    stored uuid[];
+begin
+    return query
+    with job as (
+        select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers, i.share, i.workflow_id, i.step,
+               coalesce(i.id, rota.new_id()) as id,
+               coalesce(i.namespace, 'default') as namespace,
+               coalesce(i.queue, t.queue, 'default') as queue,
+               coalesce(i.needs, t.needs, '{}') as needs,
+               coalesce(i.priority, t.priority, 0::smallint) as priority,
+               coalesce(i.guarantee, t.guarantee, 1::smallint) as guarantee,
+               coalesce(i.max_attempts, t.max_attempts, 5::smallint) as max_attempts,
+               coalesce(i.timeout, t.timeout) as timeout,
+               coalesce(i.at, rota.now() + make_interval(secs => coalesce(i.delay, 0))) as due_at
+        from rows from (json_to_recordset(jobs) as (
+                id uuid, namespace text, task text, key text, payload json, headers json, queue text,
+                needs text[], priority smallint, guarantee smallint, max_attempts smallint, timeout real,
+                at timestamptz, delay double precision, share text, workflow_id uuid, step text,
+                fingerprints text[]
+            )) with ordinality as i(id, namespace, task, key, payload, headers, queue, needs, priority,
+                guarantee, max_attempts, timeout, at, delay, share, workflow_id, step, fingerprints, position)
+        left join rota.task as t on t.namespace = coalesce(i.namespace, 'default') and t.name = i.task
+    ), fine as materialized (
+        select j.*, rota.lane(namespace, queue, needs) as lane, coalesce(payload, '{}'::json) as args,
+               case when key is not null
+                    then coalesce(fingerprints[1], md5(task || ' ' || coalesce(payload::jsonb, '{}')::text)) end as fingerprint
+        from job as j
+        where rota.check_job(namespace, task, queue, needs, key, payload, headers,
+                             max_attempts, guarantee, timeout, due_at, payload_limit)
+    ), keyed as (
+        -- The first submit of a key makes its row. Another one waits for the first to commit, then
+        -- reads it by an update that changes nothing: one statement, and no gap between look and act.
+        insert into rota.submit_key as k (namespace, key, job_id, fingerprint)
+        select distinct on (namespace, key) namespace, key, id, fingerprint
+        from fine where key is not null
+        order by namespace, key, position
+        on conflict (namespace, key) do update set job_id = k.job_id
+        returning k.namespace, k.key, k.job_id, k.fingerprint
+    ), decided as (
+        select f.*, coalesce(k.job_id, f.id) as answer,
+               coalesce(k.job_id <> f.id, false) as existed,
+               coalesce(k.fingerprint <> f.fingerprint and k.fingerprint <> all(coalesce(f.fingerprints, '{}')), false)
+                   as conflict
+        from fine as f
+        left join keyed as k on k.namespace = f.namespace and k.key = f.key
+    ), fresh as (
+        select * from decided where not existed and not conflict
+    ), lanes as (
+        insert into rota.lane (lane, namespace, queue, needs)
+        select distinct on (f.lane) f.lane, f.namespace, f.queue, rota.needs_of(f.lane)
+        from fresh as f where not exists (select from rota.lane as l where l.lane = f.lane)
+        on conflict do nothing
+    ), queues as (
+        insert into rota.queue (namespace, name)
+        select distinct f.namespace, f.queue from fresh as f
+        where not exists (select from rota.queue as q where q.namespace = f.namespace and q.name = f.queue)
+        on conflict do nothing
+    ), readied as (
+        insert into rota.present as p (id, rank, due_at, workflow_id, timeout, priority, guarantee,
+            max_attempts, namespace, lane, task, key, step, share, payload, headers)
+        select id, rota.rank(due_at, priority), due_at, workflow_id, timeout, priority, guarantee,
+            max_attempts, namespace, lane, task, key, step, share, args, headers
+        from fresh where due_at <= rota.now() + horizon
+        on conflict (id) do nothing
+        returning p.id, p.namespace, p.lane, p.rank
+    ), postponed as (
+        insert into rota.future as p (id, shard, due_at, workflow_id, timeout, priority, guarantee,
+            max_attempts, namespace, lane, task, key, step, share, payload, headers)
+        select id, rota.shard_of(id, shards), due_at, workflow_id, timeout, priority, guarantee,
+            max_attempts, namespace, lane, task, key, step, share, args, headers
+        from fresh where due_at > rota.now() + horizon
+        on conflict (id) do nothing
+        returning p.id
+    ), hinted as (
+        select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+    )
+    select answer, existed, conflict from decided
+    where (select count(*) from hinted) >= 0
+    order by position;
+
+    if repeated then
+        -- A statement of its own sees what was committed before our inserts were let through: a
+        -- job that meanwhile moved on. A unique index alone guards one table, not the move.
+        stored := array(select id from json_to_recordset(jobs) as i(id uuid));
+        delete from rota.present as p where p.id = any(stored) and p.state = 3 and p.attempt = 0
+            and (exists (select from rota.past as o where o.id = p.id)
+                 or exists (select from rota.dead as o where o.id = p.id)
+                 or exists (select from rota.future as o where o.id = p.id));
+        delete from rota.future as p where p.id = any(stored) and p.attempt = 0
+            and (exists (select from rota.past as o where o.id = p.id)
+                 or exists (select from rota.dead as o where o.id = p.id)
+                 or exists (select from rota.present as o where o.id = p.id));
+    end if;
+end $$;
+
+-- The same as before, but that plain SQL can't encrypt.
+create or replace function rota.submit(
+    task text, payload jsonb default '{}', at timestamptz default null, delay interval default null,
+    key text default null, priority int default null, queue text default null, needs text[] default null,
+    max_attempts int default null, timeout interval default null, guarantee text default null,
+    headers jsonb default null, namespace text default 'default'
+) returns uuid language plpgsql volatile as $$
+declare
+    answer record;
+begin
+    if at is not null and delay is not null then
+        raise exception using errcode = 'RT001', message = 'rota: give at or delay, not both';
+    end if;
+    if rota.is_encrypted(namespace) then
+        raise exception using errcode = 'RT001', message = format(
+            'rota: namespace %L is encrypted, which plain SQL can''t do', namespace),
+            hint = 'Submit from a process that has the keys, or through the server. Nothing was submitted.';
+    end if;
+    if guarantee not in ('at_least_once', 'at_most_once', 'exactly_once') then
+        raise exception using errcode = 'RT001', message =
+            format('rota: guarantee %L is not one of at_least_once, at_most_once, exactly_once', guarantee);
+    end if;
+    select s.* into answer from rota.submit_jobs(json_build_array(json_strip_nulls(json_build_object(
+        'task', task, 'at', at, 'delay', extract(epoch from delay), 'key', key,
+        'priority', priority, 'queue', queue, 'needs', needs, 'max_attempts', max_attempts,
+        'timeout', extract(epoch from timeout), 'namespace', namespace, 'headers', headers,
+        'guarantee', array_position(array['at_least_once', 'at_most_once', 'exactly_once'], guarantee),
+        'payload', null
+    ))::jsonb || jsonb_build_object('payload', payload))::json) as s;
+    if answer.conflict then
+        raise exception using errcode = 'RT002',
+            message = format('rota: key %L already names job %s, whose task or payload differs', key, answer.job_id),
+            hint = 'Submit the same content to get that job back, or use another key.';
+    end if;
+    return answer.job_id;
+end $$;
+
+-- The same as before, but that an encrypted message stays where it is.
+create or replace function rota.note_dead_letters() returns trigger language plpgsql as $$
+begin
+    delete from rota.event as e using buried as b where e.job_id = b.id and e.kind = 'dead_lettered';
+    insert into rota.event (namespace, kind, task, job_id, detail)
+    select b.namespace, 'dead_lettered', b.task, b.id, json_build_object('attempt', b.attempt,
+        'queue', rota.queue_of(b.lane), 'error', b.error ->> 'type', 'message',
+        case when starts_with(b.error ->> 'message', '$rota-sealed:') then '(encrypted)'
+             else left(b.error ->> 'message', 300) end)
+    from buried as b
+    on conflict (job_id, kind) do nothing;
+    return null;
+end $$;

@@ -1,0 +1,108 @@
+-- Tasks that are HTTP endpoints, and what is reported of their attempts.
+
+-- name: add_endpoint
+-- With what a submit needs to know of the task, and a hint to the nodes.
+with added as (
+    insert into rota.endpoint as e (namespace, name, url, secret, queue, needs, priority, guarantee, retry,
+        timeout, callback_timeout)
+    values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
+    on conflict (namespace, name) do nothing
+    returning e.*
+), registered as (
+    insert into rota.task as t (namespace, name, queue, needs, priority, guarantee, max_attempts, timeout)
+    select namespace, name, queue, needs, priority, guarantee, (retry ->> 'max_attempts')::smallint, null from added
+    on conflict (namespace, name) do update
+    set queue = excluded.queue, needs = excluded.needs, priority = excluded.priority,
+        guarantee = excluded.guarantee, max_attempts = excluded.max_attempts, timeout = null, expected = null,
+        deadline = null, updated_at = rota.now()
+)
+select a.name, rota.tell(rota.channel(a.namespace), 'endpoints') from added as a;
+
+-- name: change_endpoint
+with changed as (
+    update rota.endpoint as e
+    set url = $3, secret = $4, queue = $5, needs = $6, priority = $7, guarantee = $8, retry = $9, timeout = $10,
+        callback_timeout = $11, version = gen_random_uuid(), updated_at = rota.now()
+    where e.namespace = $1 and e.name = $2
+    returning e.*
+), registered as (
+    update rota.task as t
+    set queue = c.queue, needs = c.needs, priority = c.priority, guarantee = c.guarantee,
+        max_attempts = (c.retry ->> 'max_attempts')::smallint, updated_at = rota.now()
+    from changed as c where t.namespace = c.namespace and t.name = c.name
+)
+select c.name, rota.tell(rota.channel(c.namespace), 'endpoints') from changed as c;
+
+-- name: remove_endpoint
+with removed as (
+    delete from rota.endpoint as e where e.namespace = $1 and e.name = $2 returning e.namespace, e.name
+), forgotten as (
+    delete from rota.task as t using removed as r where t.namespace = r.namespace and t.name = r.name
+)
+select r.name, rota.tell(rota.channel(r.namespace), 'endpoints') from removed as r;
+
+-- name: list_endpoints
+select name, url, secret, queue, needs, priority, guarantee, retry::text as retry, timeout, callback_timeout,
+       version, created_at, updated_at
+from rota.endpoint
+where namespace = $1 and ($2::text is null or name = $2)
+order by name;
+
+-- name: endpoint_versions
+-- Small, and another with any change: what a node asks now and then.
+select md5(coalesce(string_agg(name || ' ' || version, ',' order by name), '')) from rota.endpoint where namespace = $1;
+
+-- name: know_tasks
+-- A node has learned of tasks, or forgets some. Its kind goes by them: see register_node.
+update rota.node as n
+set tasks = $2, kind = case when n.kind is not null then
+    md5(concat_ws('|', n.queues::text, n.capabilities::text, $2::text[]::text)) end
+where n.id = $1 and n.state in ('live', 'draining');
+
+-- name: begin_push
+select rota.now() as now, (select secret from rota.callback_secret) as callback_secret,
+       array(select a.entry from rota.allowed_host as a where a.namespace = $1) as allowed;
+
+-- name: callback_secret
+select secret from rota.callback_secret;
+
+-- name: attempt_place
+-- Whose attempt a report is about, and whether what is kept of its job is encrypted. Only to prepare it.
+select p.namespace, rota.is_sealed(p.payload) as sealed from rota.present as p
+where p.id = $1 and p.token = $2 and p.state = 4;
+
+-- name: take_callback
+-- What is reported of an attempt that still has its job. A success ends it here and now, as finish_succeeded
+-- does; of a failure the node is told, which judges it. No row back: it was reported before, or is over.
+with held as (
+    select p.id, p.token, p.node, p.namespace from rota.present as p
+    where p.id = $1 and p.token = $2 and p.state = 4
+    for update
+), noted as (
+    insert into rota.callback as c (job_id, token, namespace, node, succeeded, detail)
+    select h.id, h.token, h.namespace, h.node, $3, $6 from held as h
+    on conflict (job_id, token) do nothing
+    returning c.job_id, c.token, c.namespace, c.node
+), gone as (
+    delete from rota.present as p using noted as n
+    where $3 and p.id = n.job_id and p.token = n.token and p.state = 4
+    returning p.*
+), kept as (
+    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
+        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts, result, error)
+    select id, token, due_at, created_at, coalesce(started_at, claimed_at), rota.now(), node, workflow_id,
+        schedule_id, timeout, 5, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts, $4::json, $5::json
+    from gone
+    returning 1
+)
+select n.job_id, rota.tell(rota.channel(n.namespace, n.node), 'callback ' || n.job_id::text)
+from noted as n where (select count(*) from kept) >= 0;
+
+-- name: find_callbacks
+select c.job_id, c.token, c.succeeded, c.detail::text as detail from rota.callback as c
+join unnest($1::uuid[], $2::bigint[]) as w(job_id, token) on c.job_id = w.job_id and c.token = w.token;
+
+-- name: forget_callbacks
+delete from rota.callback where created_at < rota.now() - make_interval(days => $1);

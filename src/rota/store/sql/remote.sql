@@ -1,0 +1,145 @@
+-- Workers over HTTP. Whoever they are is asked of rota.node by (id, namespace): another tenant's is not found.
+-- What they write about jobs is guarded by (id, token, node), as for any node.
+
+-- name: register_worker
+-- Repeated when its answer was lost: the row is there then.
+insert into rota.node (id, namespace, name, host, pid, version, roles, expires_at, queues, capabilities, tasks,
+    slots, kind, lot, remote)
+values ($1, $2, $3, $4, 0, $5, '{worker}', rota.now() + make_interval(secs => $6), $7, $8, $9, $10,
+    md5(concat_ws('|', 'remote', $7::text[]::text, $8::text[]::text, $9::text[]::text)), uuid_hash($1), true)
+on conflict (id) do nothing;
+
+-- name: register_remote_tasks
+insert into rota.task as t (namespace, name, queue, needs, priority, guarantee, max_attempts, timeout, expected, deadline, retry)
+select $1, n, q, coalesce(string_to_array(nullif(needs, ''), '+'), '{}'), p, g, m, tm, null, null, r
+from unnest($2::text[], $3::text[], $4::text[], $5::smallint[], $6::smallint[], $7::smallint[], $8::real[], $9::json[])
+    as r(n, q, needs, p, g, m, tm, r)
+on conflict (namespace, name) do update
+set queue = excluded.queue, needs = excluded.needs, priority = excluded.priority, guarantee = excluded.guarantee,
+    max_attempts = excluded.max_attempts, timeout = excluded.timeout, retry = excluded.retry, updated_at = rota.now()
+where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout, t.retry::text)
+    is distinct from (excluded.queue, excluded.needs, excluded.priority, excluded.guarantee, excluded.max_attempts,
+                      excluded.timeout, excluded.retry::text);
+
+-- name: find_worker
+select state, name, queues, capabilities, ended_at, extract(epoch from expires_at - rota.now())::float8 as trusted
+from rota.node where id = $1 and namespace = $2 and remote;
+
+-- name: renew_worker
+-- The lease begins anew. No row: there is no such worker, or it was declared dead. How many jobs it runs is not
+-- what it says but what it holds.
+update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_interval(secs => $3),
+    state = case when $4 then 'draining' else state end,
+    running = (select count(*) from rota.batch as b
+               join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
+               where b.node = $1 and p.token = b.token and p.node = $1 and p.state = 4)
+where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
+returning state, queues, capabilities;
+
+-- name: end_worker
+update rota.node set state = 'stopped', ended_at = rota.now(), running = 0, wants = null
+where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
+returning id;
+
+-- name: next_try
+select nextval('rota.token');
+
+-- name: claim_remote
+select c.*, extract(epoch from rota.now())::float8 as now from rota.claim_remote($1, $2, $3, $4) as c;
+
+-- name: unlock_ear
+select pg_advisory_unlock(rota.ear($1));
+
+-- name: count_suspects
+-- Jobs it holds that went down with their process this often, other than those of one token.
+select count(*) from rota.batch as b
+join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
+where b.node = $1 and b.token <> $2 and p.token = b.token and p.node = $1 and p.state = 4 and p.crashes >= $3;
+
+-- name: cancels_of
+-- What the worker was asked to stop and still holds.
+select s.job_id, s.token from rota.signal as s
+join rota.present as p on p.id = s.job_id and p.token = s.token and p.node = s.node and p.state = 4
+where s.node = $1;
+
+-- name: moved_on
+-- Which of these are the worker's no more: ended, given to another, or given back.
+select a.id, a.token from unnest($2::uuid[], $3::bigint[]) as a(id, token)
+where not exists (select from rota.present as p
+                  where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4);
+
+-- name: held_of_worker
+-- All that it holds; or, of what it holds since longer than $2 seconds, what it doesn't know of ($3, $4).
+select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes, p.cancel_at is not null as cancelled,
+       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+from rota.batch as b
+join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
+where b.node = $1 and p.token = b.token and p.node = $1 and p.state = 4
+  and ($2::float8 is null or (p.claimed_at < rota.now() - make_interval(secs => $2)
+       and not exists (select from unnest($3::uuid[], $4::bigint[]) as k(id, token)
+                       where k.id = p.id and k.token = p.token)))
+order by p.id
+for update of p;
+
+-- name: held_for_finish
+select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes, p.cancel_at is not null as cancelled,
+       rota.is_sealed(p.payload) as sealed,
+       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+from unnest($2::uuid[], $3::bigint[]) as a(id, token)
+join rota.present as p on p.id = a.id
+where p.token = a.token and p.node = $1 and p.state = 4
+order by p.id
+for update of p;
+
+-- name: were_finished
+select a.id, a.token from unnest($2::uuid[], $3::bigint[]) as a(id, token)
+where rota.was_finished(a.id, a.token, $1);
+
+-- name: close_finished
+-- Batches of which nothing is held any more.
+delete from rota.batch as b
+where b.node = $1 and b.token = any($2::bigint[])
+  and not exists (select from rota.present as p
+                  where p.lane = b.lane and p.rank between b.low and b.high
+                    and p.token = b.token and p.node = $1 and p.state = 4);
+
+-- name: sealed_of
+select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and rota.is_sealed(p.payload);
+
+-- name: report_progress
+update rota.present as p set progress = s.progress
+from unnest($2::uuid[], $3::bigint[], $4::json[]) as s(id, token, progress)
+where p.id = s.id and p.token = s.token and p.node = $1 and p.state = 4
+returning p.id, p.token;
+
+-- name: log_so_far
+-- What was kept of an attempt's lines: the last number, the size, and whether lines were left out. No row: the
+-- attempt isn't the worker's.
+select p.attempt, coalesce(max(l.seq), 0) as seq, coalesce(sum(octet_length(l.text) + 32), 0)::bigint as size,
+       coalesce(bool_or(l.stream = 'mark'), false) as cut, bool_or(rota.is_sealed(p.payload)) as sealed
+from rota.present as p left join rota.job_log as l on l.job_id = p.id and l.token = p.token
+where p.id = $2 and p.token = $3 and p.node = $1 and p.state = 4
+group by p.attempt;
+
+-- name: retries_of
+select name, retry from rota.task where namespace = $1 and name = any($2::text[]) and retry is not null;
+
+-- name: has_overruns
+-- $1: seconds beyond a timeout that are left to the worker to end it by itself.
+select exists (
+    select from rota.node as n join rota.batch as b on b.node = n.id
+    join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
+    where n.remote and n.ended_at is null and p.token = b.token and p.node = n.id and p.state = 4
+      and coalesce(p.started_at, p.claimed_at) < rota.now() - make_interval(secs => p.timeout + $1));
+
+-- name: take_overruns
+select p.id, p.token, p.node, p.namespace, p.task, p.timeout, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+       p.cancel_at is not null as cancelled,
+       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran,
+       (select t.retry from rota.task as t where t.namespace = p.namespace and t.name = p.task) as retry
+from rota.node as n join rota.batch as b on b.node = n.id
+join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
+where n.remote and n.ended_at is null and p.token = b.token and p.node = n.id and p.state = 4
+  and coalesce(p.started_at, p.claimed_at) < rota.now() - make_interval(secs => p.timeout + $1)
+limit $2
+for update of p skip locked;

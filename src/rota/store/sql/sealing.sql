@@ -1,0 +1,50 @@
+-- Values that are encrypted at rest: see rota.sealing.
+
+-- name: is_encrypted
+select rota.is_encrypted($1);
+
+-- name: set_encrypted
+insert into rota.namespace as n (name, encrypted) values ($1, $2)
+on conflict (name) do update set encrypted = excluded.encrypted
+returning n.encrypted;
+
+-- name: encrypted_namespaces
+select name from rota.namespace where encrypted order by name;
+
+-- name: note_keys
+update rota.node set keys = $2::text[] where id = $1;
+
+-- name: renew_fingerprint
+update rota.submit_key set fingerprint = $4 where namespace = $1 and key = $2 and job_id = $3;
+
+-- name: specs_of_versions
+select version, spec from rota.schedule_version where schedule_id = $1 order by version for update;
+
+-- name: rewrite_version
+update rota.schedule_version set spec = $3 where schedule_id = $1 and version = $2;
+
+-- name: sealed_values
+-- How many values of a namespace are under which key; null: under none.
+select substring(v.value from '^(?:{"[$]rota-sealed":"|[$]rota-sealed:)1[.]([A-Za-z0-9_-]+)[.]') as key, count(*) as count
+from (
+    select payload::text as value from rota.job where namespace = $1
+    union all
+    select result::text from rota.job where namespace = $1 and result is not null
+    union all
+    select progress::text from rota.job where namespace = $1 and progress is not null
+    union all
+    select error ->> 'message' from rota.job where namespace = $1 and error is not null
+    union all
+    select a -> 'error' ->> 'message' from rota.job, jsonb_array_elements(attempts) as a
+    where namespace = $1 and a ? 'error'
+    union all
+    select payload::text from rota.schedule where namespace = $1 and payload::text <> '{}'
+    union all
+    select (v.spec -> 'payload')::text from rota.schedule_version as v join rota.schedule as s on s.id = v.schedule_id
+    where s.namespace = $1 and json_typeof(v.spec -> 'payload') = 'object'
+    union all
+    select result::text from rota.effect where namespace = $1 and result is not null
+    union all
+    select text from rota.job_log where namespace = $1
+) as v
+group by 1 order by 1;
