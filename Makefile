@@ -34,8 +34,10 @@ run: $(VENV)/installed
 	@cd examples && ../$(BIN)/python -m shop.demo
 	@cd examples && ../$(BIN)/rota dev shop.demo:app
 
+# Files side by side: most tests wait for something. PARALLEL= for one after the other.
+test: PARALLEL ?= -n 3 --dist loadfile
 test: $(VENV)/installed $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
-	@$(BIN)/python -m pytest $(ARGS)
+	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .
@@ -48,7 +50,7 @@ bench: $(VENV)/installed $(VENV)/peers
 	@$(BIN)/python -m bench.compare $(ARGS)
 
 bench-engine: $(VENV)/installed
-	@$(BIN)/python bench/run.py $(ARGS)
+	@$(BIN)/python -m bench.run $(ARGS)
 
 profile: $(VENV)/installed
 	@$(BIN)/python -m bench.profile $(ARGS)

@@ -62,7 +62,6 @@ class TaskPromise(msgspec.Struct, frozen=True):
     max_attempts: int
     # How a job of this task ends when nothing is broken; "any" when the handler itself decides.
     ends: Literal["succeeded", "failed", "any"] = "succeeded"
-    stops: bool = False  # its handler ends at once when it is told to
 
 
 class SchedulePromise(msgspec.Struct, frozen=True):

@@ -212,10 +212,6 @@ def begun_without_a_lease(story: Story) -> None:
     story.run(story.submit("plain", 1050), 1062, "w7")
 
 
-def ended_without_a_lease(story: Story) -> None:
-    story.run(story.submit("plain", 1050), 1050.5, "w7", seconds=11)
-
-
 def stale_success(story: Story) -> None:
     row = story.oversleeps()
     row["token"] -= 1  # the one that overslept
@@ -418,7 +414,6 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (11, "started 8.900 s before it was due", early_for_its_client),
     (11, "started 6.000 s after it was due", late),
     (13, "was started by w7, which had been cut off for 10.", begun_without_a_lease),
-    (13, "went on to its end in w7, which had been cut off for 9.", ended_without_a_lease),
     (12, "and was another's until", two_owners),
     (12, "went from epoch 3 to 2", epoch_goes_back),
     (12, "was taken from w7, and it was w1", taken_from_another),

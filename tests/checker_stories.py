@@ -283,7 +283,7 @@ class Story:
             "ended": ENDED, "database_minus_at": DATABASE_MINUS_AT, "lease_seconds": LEASE,
             "max_crashes": 3, "stuck_after": 10.0, "seed": 7, **self.meta,
             "tasks": {
-                task: TaskPromise(promises[number], 3, ends.get(task, "succeeded"), stops=True)
+                task: TaskPromise(promises[number], 3, ends.get(task, "succeeded"))
                 for task, number in GUARANTEES.items()
             },
         }  # fmt: skip

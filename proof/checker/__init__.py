@@ -15,7 +15,7 @@ from proof.checker.attempts import at_most_once_starts_once, attempts_are_counte
 from proof.checker.ending import nothing_is_stuck
 from proof.checker.facts import Facts
 from proof.checker.fencing import effects_are_exactly_once, no_stale_write_is_taken
-from proof.checker.leases import nothing_goes_on_without_a_lease
+from proof.checker.leases import nothing_begins_without_a_lease
 from proof.checker.overlap import schedules_do_not_overlap
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
@@ -44,7 +44,7 @@ RULES = (
     Rule(10, "no extra runs", ("succeeded jobs", "jobs without a fault"), no_extra_runs),
     Rule(11, "starts are on time", ("first starts", "jobs due in calm"), starts_are_on_time),
     Rule(12, "a shard has one owner", ("shards", "takeovers"), shards_have_one_owner),
-    Rule(13, "nothing goes on without a lease", ("silences",), nothing_goes_on_without_a_lease),
+    Rule(13, "nothing begins without a lease", ("silences",), nothing_begins_without_a_lease),
 )  # fmt: skip
 
 

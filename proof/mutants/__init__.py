@@ -211,7 +211,6 @@ mark_without_token = Mutant(
     queries=in_query("mark_started", ("and p.token = s.token and p.node = $1 ", _UNUSED)),
     patch=_trust_for_ever,
 )
-trusts_for_ever = Mutant(name="trusts its lease for ever", patch=_trust_for_ever)
 wall_clock_lease = Mutant(name="wall clock in a lease", patch=_lease_by_wall_clock)
 starts_early = Mutant(name="starts when released, not when due", patch=_start_early)
 

@@ -170,7 +170,6 @@ def task_promises(app: App) -> dict[str, TaskPromise]:
             Guarantee(task.options_.guarantee).label,  # type: ignore[arg-type]
             task.options_.retry.max_attempts,
             "failed" if name == "doomed" else "succeeded",
-            stops=name != "stubborn",
         )
         for name, task in app.tasks.items()
     }
