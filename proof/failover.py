@@ -267,7 +267,8 @@ def main() -> None:
               f"{each.first_submit:.2f} s")  # fmt: skip
     told = [line for line in History(folder).submissions() if line.answer == "acknowledged"]
     rows = History(folder).rows("occurrence")
-    print(f"{len(told)} jobs were acknowledged, {len(rows)} occurrences fired")
+    verdict = "none lost, none doubled" if not broken else f"{len(broken)} promises BROKEN"
+    print(f"{len(told)} jobs were acknowledged, {len(rows)} occurrences fired: {verdict}")
     slow = [each for each in figures if max(each.first_fire, each.first_start) > LIMIT]
     for sentence in broken[:50]:
         print("BROKEN:", sentence)
