@@ -135,3 +135,29 @@ def test_other_commands_start_without_the_server():
     """Its import costs more than most commands take."""
     code = "import sys, rota.cli; sys.exit('litestar' in sys.modules or 'uvicorn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+@pytest.mark.usefixtures("environ")
+class TestEncryption:
+    def test_a_namespace_is_encrypted_counted_and_rotated(self, monkeypatch, environ):
+        space = environ["ROTA_NAMESPACE"]
+        old, new = (run("encrypt", "--new-key", name, "--json").json["key"] for name in ("a", "b"))
+        assert old.startswith("a:")
+        assert old != run("encrypt", "--new-key", "a").out.strip()
+        run("jobs", "submit", "plain", '{"n": 1}', "--json")
+        assert run("encrypt", "--json").json == [{"key": None, "values": 1}]
+
+        monkeypatch.setenv("ROTA_ENCRYPTION_KEYS", old)
+        assert "encrypted within" in run("namespaces", "encrypt", space).out
+        assert "sealed 1 rows" in run("encrypt", "--rotate").out
+        assert run("encrypt", "--json").json == [{"key": "a", "values": 1}]
+
+        monkeypatch.setenv("ROTA_ENCRYPTION_KEYS", f"{new},{old}")
+        assert run("encrypt", "--rotate", "--json").json == {"sealed": 1, "left": 0}
+        assert run("encrypt", "--json").json == [{"key": "b", "values": 1}]
+        assert "not encrypted any more" in run("namespaces", "decrypt", space).out
+
+    def test_without_a_key_a_namespace_is_not_encrypted(self):
+        refused = run("namespaces", "encrypt", "default", "--json")
+        assert refused.code == 1
+        assert refused.error["type"] == "KeyMissing"

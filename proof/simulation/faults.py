@@ -42,6 +42,8 @@ class Nemesis:
         }  # fmt: skip
         # Seconds between two of them.
         self._rates = {kind: random.uniform(2, 20) for kind in kinds if random.random() < 0.65}
+        if "ambush" in self._rates:  # most of them come to nothing
+            self._rates["ambush"] /= 3
         self._kinds = kinds
         self._choose_weather()
 

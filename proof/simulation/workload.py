@@ -126,7 +126,7 @@ def _add_guaranteed_tasks(app: App, journal: Journal) -> None:
     @app.task(guarantee="at_most_once")
     async def at_most(number: int, ctx: Context) -> None:
         with journal.attempt(ctx):
-            await _nap(2 if number % 4 == 0 else 0.05)
+            await _nap(8 if number % 2 == 0 else 0.05)
 
     @app.task(guarantee="exactly_once", retry=_SOME)
     async def exact(number: int, ctx: Context) -> None:
