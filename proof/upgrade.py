@@ -83,7 +83,9 @@ class Upgrade:
             ["git", "archive", ref, "src"], cwd=_ROOT, check=True, capture_output=True
         ).stdout
         with tarfile.open(fileobj=BytesIO(archive)) as files:
-            files.extractall(folder / "old", filter="data")
+            # Pythons before 3.11.4 don't know the filter, and this archive is our own.
+            known = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+            files.extractall(folder / "old", **known)  # type: ignore[arg-type]
         self._source = {"old": folder / "old" / "src", "new": _ROOT / "src"}
         self._environment = {
             **os.environ,

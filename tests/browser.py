@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.async_api import Browser, BrowserContext, Page, async_playwright
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser")
 AXE = Path(__file__).parents[1] / ".venv" / "axe" / "node_modules" / "axe-core" / "axe.min.js"
 
 needs_chromium = pytest.mark.skipif(CHROMIUM is None, reason="there is no chromium here")
+
+expect.set_options(timeout=30_000)  # a busy machine is not a wrong page
 
 _LISTEN = """
     window.refused = [];

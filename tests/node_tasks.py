@@ -63,6 +63,12 @@ def in_child(number: int, ctx: SyncContext) -> list[int]:
 
 
 @app.task
+async def reports_and_waits(ctx: Context) -> None:
+    ctx.progress(3, 10, "going")
+    await asyncio.sleep(3600)
+
+
+@app.task
 async def in_loop(number: int, ctx: Context) -> list[int]:
     ctx.progress(number, 10, "half way")
     doubled = await ctx.once(f"loop-{number}", lambda: number * 2)

@@ -114,21 +114,12 @@ async def test_once_and_progress_work_in_every_runner(node: Node) -> None:
     assert thread.result == 8
 
 
-async def test_progress_can_be_seen_while_a_job_runs(node: Node, app: App) -> None:
-    @app.task(name="reporter")
-    async def reporter(ctx: Any) -> None:
-        ctx.progress(3, 10, "going")
-        await asyncio.sleep(3600)
-
-    try:
-        worker_of(node)._task_names = sorted(app.tasks)
-        handle = await reporter.submit()
-        job = await eventually(lambda: _with_progress(handle))
-        assert job.progress == {"done": 3, "total": 10, "message": "going"}
-        await handle.cancel()
-        await handle.wait(10)
-    finally:
-        del app.tasks["reporter"]
+async def test_progress_can_be_seen_while_a_job_runs(node: Node) -> None:
+    handle = await task("reports_and_waits").submit()
+    job = await eventually(lambda: _with_progress(handle))
+    assert job.progress == {"done": 3, "total": 10, "message": "going"}
+    await handle.cancel()
+    await handle.wait(10)
 
 
 async def _with_progress(handle: Any) -> Any:

@@ -65,7 +65,9 @@ class WorkerRole:
             pool_size=max(2, min(settings.concurrency, 20)), statement_timeout=3600.0
         )
         self._effects_database = database.sibling(patient)
-        self._effects = Effects(self._effects_database, settings, self._finisher, self._node_id)
+        self._effects = Effects(
+            self._effects_database, settings, self._finisher, self._node_id, lambda: keeper.trusted
+        )
         self._listener = Listener(
             database, settings.namespace, self._node_id, self._hear, self._hints_work
         )
