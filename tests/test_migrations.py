@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from rota import App, SchemaMismatch
+from rota.store import migrate
 from rota.store.migrate import CODE_VERSION, known_migrations
 
 
@@ -81,6 +82,29 @@ async def test_a_migration_that_fails_leaves_nothing(app, schema, connection):
         await app.migrate()
     tables = await connection.fetch("select tablename from pg_tables where schemaname = $1", schema)
     assert [row[0] for row in tables] == ["present"]
+
+
+async def test_who_works_meanwhile_is_let_through(app, schema, connection, monkeypatch):
+    """It wants what he has, and he wants what it has: the migration gives way, and tries again."""
+    await app.migrate()
+    added = migrate.Migration(9999, "pre", "9999_added.pre.sql")
+    files = [*migrate.known_migrations(), added]
+    monkeypatch.setattr(migrate, "known_migrations", lambda: files)
+    monkeypatch.setattr(
+        migrate, "_text", lambda *_: f"alter table {schema}.node add column a int;"
+        f"alter table {schema}.batch add column a int"
+    )  # fmt: skip
+    async with connection.transaction():
+        await connection.execute(f"lock table {schema}.batch in row exclusive mode")
+        migrating = asyncio.create_task(app.migrate())
+        waits = "select from pg_locks where not granted and relation = $1::regclass"
+        onlooker = await asyncpg.connect(app.settings.database_url)
+        while not await onlooker.fetch(waits, f"{schema}.batch"):
+            await asyncio.sleep(0.001)
+        await onlooker.close()
+        await connection.execute(f"lock table {schema}.node in row exclusive mode")
+        assert not migrating.done()
+    assert await migrating == [added.name]
 
 
 async def test_a_missing_schema_is_refused_with_what_to_run(app, schema):

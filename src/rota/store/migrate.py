@@ -10,14 +10,17 @@ Dying in the middle leaves nothing: each file is one transaction with its own re
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from importlib import resources
 from typing import Any, Literal
 
 import asyncpg
 import msgspec
 
-from rota.errors import ConfigError, SchemaMismatch
+from rota.entropy import unit
+from rota.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from rota.store.queries import in_schema
 
 Phase = Literal["pre", "post"]
@@ -28,6 +31,8 @@ DEFAULT_SHARDS = 128
 
 _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _LOCK = 7_264_911
+_LOCK_MS = 200  # well below deadlock_timeout: it is we who give way
+_PATIENCE = 60.0
 
 
 class Migration(msgspec.Struct, frozen=True, order=True):
@@ -74,12 +79,43 @@ async def migrate(
 ) -> list[str]:
     """Brings the schema up to this code. Gives back the names of the files it applied.
 
+    A new schema is made in one transaction. One that is in use is changed file by file: nodes go on
+    working meanwhile, and each file waits for its locks only for a moment, because everybody else
+    waits behind it. It then lets go, and tries again. Dying in between leaves whole files.
+
     The number of shards is decided when the schema is made, and kept.
 
     Safe to call from any number of processes at once: the lock is held by a transaction, so that it
     also works behind a transaction pooler and is gone with its holder.
     """
     done: list[str] = []
+    end = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            applied, made = await _step(connection, schema, include_post, shards)
+        except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
+            if time.monotonic() > end:
+                raise StoreUnavailable(
+                    f"the tables of schema {schema!r} were locked by others for {_PATIENCE:.0f} s: end "
+                    "long transactions that use them, and run `rota migrate` again"
+                ) from None
+            await asyncio.sleep(0.1 + 0.4 * unit())
+            continue
+        done += applied
+        if made or not applied:
+            break
+    if done:
+        # Without statistics the first plans are guesses.
+        await connection.execute(
+            f"analyze {schema}.future, {schema}.present, {schema}.setting, {schema}.task"
+        )
+    return done
+
+
+async def _step(
+    connection: Any, schema: str, include_post: bool, shards: int
+) -> tuple[list[str], bool]:
+    """All files in a schema that is new, else the next one. Which they were, and whether it was new."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
         # create schema, create table if not exists: these are not safe against racing themselves.
@@ -90,7 +126,11 @@ async def migrate(
             " applied_at timestamptz not null default now())"
         )
         fresh = not await applied_migrations(connection, schema)
-        for migration in await pending_migrations(connection, schema, include_post=include_post):
+        pending = await pending_migrations(connection, schema, include_post=include_post)
+        if not fresh:
+            await connection.execute(f"set local lock_timeout = {_LOCK_MS}")
+            pending = pending[:1]
+        for migration in pending:
             await connection.execute(_text(migration, schema))
             oldest = migration.version if migration.phase == "post" else 1
             await connection.execute(
@@ -98,15 +138,9 @@ async def migrate(
                 " values ($1, $2, $3, $4)",
                 migration.name, migration.version, migration.phase, oldest,
             )  # fmt: skip
-            done.append(migration.name)
-        if shards != DEFAULT_SHARDS:
+        if shards != DEFAULT_SHARDS and (fresh or not pending):
             await _settle_shards(connection, schema, shards, fresh=fresh)
-        if done:
-            # Without statistics the first plans are guesses.
-            await connection.execute(
-                f"analyze {schema}.future, {schema}.present, {schema}.setting, {schema}.task"
-            )
-    return done
+        return [migration.name for migration in pending], fresh
 
 
 async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bool) -> None:

@@ -1,0 +1,143 @@
+"""Which peers there are: what to install, in which version, how to ask how much is left to do, what
+each can't do and why. How each is tuned is said in its adapter.
+"""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+HERE = Path(__file__).parent
+
+# Reasons that several share.
+_NO_STORE = "keeps nothing in PostgreSQL"
+_MINUTES = "its cron knows minutes only"
+_ONLY_ASYNC = "JavaScript has no synchronous jobs"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One system under measurement.
+
+    `left` counts what is not finished: SQL, or for Redis the keys whose lengths are added. `pace` is a
+    rough rate of jobs a second, from which the number of jobs of a workload follows: a round should take
+    about as long for each. `cannot` and `limits` say, by workload, why a cell stays empty, or with how
+    many it was measured instead.
+    """
+
+    name: str
+    title: str
+    kind: Literal["rota", "python", "node"]
+    packages: tuple[str, ...]
+    left: str
+    pace: int
+    store: Literal["postgres", "redis"] = "postgres"
+    python: tuple[int, int] = (3, 11)
+    processes: int = 2
+    single_pace: int = 500
+    bulk_pace: int = 20_000
+    stored_schedules: bool = False  # made by `schedule`, not told to the worker
+    cannot: dict[str, str] = field(default_factory=dict)
+    limits: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def adapter(self) -> Path:
+        return HERE / self.name / ("adapter.mjs" if self.kind == "node" else "adapter.py")
+
+    @property
+    def version(self) -> str:
+        return self.packages[0].rpartition("=")[2].rpartition("@")[2] if self.packages else ""
+
+    def tuning(self) -> str:
+        """What its adapter says at its top."""
+        text = self.adapter.read_text()
+        if self.kind == "node":
+            lines = (line[2:].strip() for line in text.splitlines() if line.startswith("//"))
+            return " ".join(lines)
+        return " ".join((ast.get_docstring(ast.parse(text)) or "").split())
+
+
+PEERS = [
+    Peer(
+        "rota", "Rota", "rota", (), "select count(*) from rota.present", 60_000,
+        processes=1, single_pace=1_000, bulk_pace=80_000, stored_schedules=True,
+    ),
+    Peer(
+        "graphile-worker", "graphile-worker", "node", ("graphile-worker@0.18.0", "node@24.21.0"),
+        "select count(*) from graphile_worker._private_jobs", 40_000, bulk_pace=50_000,
+        single_pace=1_000,
+        cannot={
+            "noop_sync": _ONLY_ASYNC, "cron_second": _MINUTES,
+            "recovery": "gives up a dead worker's jobs after 4 hours, which can't be set",
+        },
+    ),
+    Peer(
+        "pg-boss", "pg-boss", "node", ("pg-boss@12.35.0", "node@24.21.0"),
+        "select count(*) from pgboss.job where state < 'completed'", 30_000, single_pace=1_000,
+        stored_schedules=True,
+        cannot={"noop_sync": _ONLY_ASYNC, "cron_second": _MINUTES},
+    ),
+    Peer(
+        "pgqueuer", "pgqueuer", "python",
+        ("pgqueuer[asyncpg]==1.6.0", "uvloop==0.23.0"), "select count(*) from pgqueuer", 20_000,
+    ),
+    Peer(
+        "awa", "awa", "python", ("awa-pg==0.6.9",),
+        "select count(*) from awa.jobs where state::text not in ('completed', 'failed', 'cancelled')",
+        5_000, processes=1,
+    ),
+    Peer(
+        "oban", "Oban for Python", "python", ("oban==0.7.0",),
+        "select count(*) from oban_jobs where state in"
+        " ('available', 'scheduled', 'executing', 'retryable')",
+        2_000, python=(3, 12), bulk_pace=5_000,
+        cannot={"noop_sync": "its workers are coroutines", "cron_second": _MINUTES},
+    ),
+    Peer(
+        "procrastinate", "procrastinate", "python",
+        ("procrastinate==3.10.0", "psycopg[binary,pool]==3.3.8"),
+        "select count(*) from procrastinate_jobs where status in ('todo', 'doing')", 1_000,
+        limits={"herd": 20_000},
+        cannot={
+            "recovery": "finds stalled jobs, but leaves it to a task of one's own to retry them",
+        },
+    ),
+    Peer(
+        "dbos", "DBOS", "python", ("dbos==3.3.0",),
+        "select count(*) from dbos.workflow_status where status in ('ENQUEUED', 'PENDING', 'DELAYED')",
+        300, single_pace=200, bulk_pace=1_500, stored_schedules=True,
+    ),
+    Peer(
+        "celery", "Celery, Redis", "python", ("celery[redis]==5.7.0", "gevent==26.9.0"),
+        "celery unacked", 2_000, store="redis", processes=1, single_pace=1_500, bulk_pace=1_500,
+        cannot={"held": _NO_STORE},
+    ),
+    Peer(
+        "dramatiq", "dramatiq, Redis", "python", ("dramatiq[redis]==2.2.1",),
+        "dramatiq:default", 3_000, store="redis", single_pace=3_000, bulk_pace=3_000,
+        cannot={
+            "held": _NO_STORE, "cron_minute": "has no schedules", "cron_second": "has no schedules",
+        },
+    ),
+    Peer(
+        "apscheduler3", "APScheduler 3", "python",
+        ("apscheduler==3.11.3", "sqlalchemy==2.1.8", "psycopg[binary]==3.3.8"),
+        "select count(*) from apscheduler_jobs", 300, processes=1, single_pace=300, bulk_pace=300,
+        stored_schedules=True, limits={"herd": 5_000, "storage": 5_000},
+        cannot={
+            "pick_up": "a running scheduler isn't told what another process stores",
+            "recovery": "takes a job off its store before it runs",
+            "hold_5ms": "has no limit on how many coroutines run at once",
+        },
+    ),
+    Peer(
+        "apscheduler4", "APScheduler 4", "python",
+        ("apscheduler==4.0.0a6", "sqlalchemy[asyncio]==2.1.8", "asyncpg==0.32.0", "sniffio==1.3.1"),
+        "select count(*) from jobs", 100, processes=1, single_pace=150, bulk_pace=150,
+        stored_schedules=True, limits={"herd": 2_000, "storage": 2_000},
+    ),
+]  # fmt: skip
+
+BY_NAME = {peer.name: peer for peer in PEERS}

@@ -1,0 +1,132 @@
+"""docs/performance.md, from what `bench.profile` has found."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+# What each step is made of, and why there is no less of it.
+_WHY = {
+    "submit": (
+        "encode the arguments, make an id, hand a row to COPY",
+        "an id and a row per job must be made and sent; nothing else is done per job",
+    ),
+    "claim": (
+        "read the claimed rows off the wire, make a `Work` of each, give it a place, start its task",
+        "asyncpg decodes sixteen columns of each row, all of which have a use; each row is read once",
+    ),
+    "run": (
+        "one task of the event loop per job, its context, the handler's call, the verdict",
+        (
+            "a task is what makes a handler stoppable by itself, with its own context and log: "
+            "stepping coroutines without one would save little, and lose that"
+        ),
+    ),
+    "finish": (
+        "gather outcomes, send their ids, tokens and durations as arrays",
+        "four values a job cross the wire in one statement per thousand jobs",
+    ),
+}
+
+_SQL_WHY = {
+    "COPY into present": "a row and its index entries; a bare COPY of the same rows costs as much",
+    "claim": (
+        "a heap-only update: no index mentions what it changes, so that none is written; what remains "
+        "is the row's new version, its lock, and the row on the wire"
+    ),
+    "finish": (
+        "the delete of the hot row and the insert into history, guarded by the token: a job that "
+        "leaves no history would need half"
+    ),
+    "close batches": "one row for each claim, once a second",
+    "commit": "the wait for the disk is not in it, and is shared by the whole batch",
+    "hint": "once for each batch",
+}
+
+_NOT_THERE = """What is *not* there is as telling: no statement, no timer, no log record and no lock
+per job. Timeouts are found by looking over what runs, due jobs wait in a timing wheel, and outcomes
+gather while the last batch is being written."""
+
+_THREE_WRITES = """These are three writes of a row: it comes, it is taken, it goes. Fewer are only
+possible without knowing who runs what (then a crash loses or repeats it), or without history."""
+
+_SHARES = """Own time under cProfile while claiming, running and finishing. The profiler about doubles
+what it watches: read it as shares."""
+
+
+def write(found: dict[str, Any], path: Path) -> None:
+    path.write_text(
+        "\n".join([_intro(), _python(found), _sql(found), _functions(found), _flame(found)])
+    )
+
+
+def _intro() -> str:
+    return """# Performance
+
+Where the time of a job goes. Written by `make profile` (`python -m bench.profile`), which steps a
+worker's services by hand and measures each step: its own processor time, and PostgreSQL's account of
+its statements. The handler is an empty coroutine, jobs are submitted in bulk and claimed a thousand at
+a time, history, fencing and logs are on. How that compares with others is told by
+[Benchmarks](benchmarks.md); what it means for a server of yours by [Sizing](guide/sizing.md).
+
+A test (`tests/test_budget.py`) keeps it so: processor time per job against a stored budget, in units of
+a loop of plain Python measured beside it; the number of statements exactly; and the moments in which the
+event loop stood still, which is how a `time.sleep` or a lock shows that costs no processor time at all.
+"""
+
+
+def _python(found: dict[str, Any]) -> str:
+    rows = [
+        f"| {name} | {us:.1f} | {_WHY[name][0]} | {_WHY[name][1]} |"
+        for name, us in found["python"].items()
+    ]
+    total = sum(found["python"].values())
+    return "\n".join(
+        [
+            "## In Python", "",
+            f"Microseconds of processor time a job, over {found['jobs']:,} jobs:", "",
+            "| step | µs | what it is | why not less |", "| --- | ---: | --- | --- |", *rows,
+            f"| together | {total:.1f} | | |", "",
+            _NOT_THERE, "",
+        ]
+    )  # fmt: skip
+
+
+def _sql(found: dict[str, Any]) -> str:
+    rows = [
+        f"| {row['name']} | {row['calls']:,} | {row['us']:.1f} | {row['wal']:,.0f} | "
+        f"{_SQL_WHY.get(row['name'], '')} |"
+        for row in found["statements"]
+        if row["us"] >= 0.05
+    ]
+    return "\n".join(
+        [
+            "## In PostgreSQL", "",
+            "By `pg_stat_statements`, per job. Time, not processor time: on a busy machine more.", "",
+            "| statement | calls | µs | bytes of WAL | why not less |",
+            "| --- | ---: | ---: | ---: | --- |", *rows, "",
+            _THREE_WRITES, "",
+        ]
+    )  # fmt: skip
+
+
+def _functions(found: dict[str, Any]) -> str:
+    rows = [f"| `{name}` | {us:.2f} |" for name, us in found["functions"]]
+    return "\n".join(
+        [
+            "## The dearest functions", "",
+            _SHARES, "",
+            "| function | µs a job |", "| --- | ---: |", *rows, "",
+        ]
+    )  # fmt: skip
+
+
+def _flame(found: dict[str, Any]) -> str:
+    if found["flame"]:
+        return ""
+    return """## A worker under load
+
+As py-spy sees it, 500 times a second; [by itself](images/bench/worker-flame.svg) it can be searched:
+
+![Flame graph of a busy worker](images/bench/worker-flame.svg)
+"""
