@@ -90,18 +90,17 @@ async def test_who_works_meanwhile_is_let_through(app, schema, connection, monke
     added = migrate.Migration(9999, "pre", "9999_added.pre.sql")
     files = [*migrate.known_migrations(), added]
     monkeypatch.setattr(migrate, "known_migrations", lambda: files)
-    monkeypatch.setattr(
-        migrate, "_text", lambda *_: f"alter table {schema}.node add column a int;"
-        f"alter table {schema}.batch add column a int"
-    )  # fmt: skip
+    # Slow in between, so that he waits for it before it waits for him: the server would end him.
+    text = f"""alter table {schema}.node add column a int; select pg_sleep(0.5);
+        alter table {schema}.batch add column a int"""
+    monkeypatch.setattr(migrate, "_text", lambda *_: text)
     async with connection.transaction():
         await connection.execute(f"lock table {schema}.batch in row exclusive mode")
         migrating = asyncio.create_task(app.migrate())
-        waits = "select from pg_locks where not granted and relation = $1::regclass"
-        onlooker = await asyncpg.connect(app.settings.database_url)
-        while not await onlooker.fetch(waits, f"{schema}.batch"):
-            await asyncio.sleep(0.001)
-        await onlooker.close()
+        has = """select from pg_locks where granted and relation = $1::regclass
+            and mode = 'AccessExclusiveLock'"""
+        while not await connection.fetch(has, f"{schema}.node"):
+            await asyncio.sleep(0.01)
         await connection.execute(f"lock table {schema}.node in row exclusive mode")
         assert not migrating.done()
     assert await migrating == [added.name]
