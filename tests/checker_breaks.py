@@ -193,11 +193,18 @@ def token_of_two_nodes(story: Story) -> None:
     rows[1]["token"] = rows[0]["token"]
 
 
+def loss_not_counted(story: Story) -> None:
+    row = story.is_lost()
+    row["attempts"] = [{"number": 1, "token": row["token"] - 1, "outcome": "lost"}]
+    row["crashes"] = 0
+
+
 def one_end_told_twice(story: Story) -> None:
     """The reaper's entry, and after it that of the node which was taken for dead."""
     row = story.succeeds()
     lost = {"number": 1, "token": row["token"] - 1, "outcome": "lost"}
     row["attempts"] = [lost, {**lost, "outcome": "failed"}]
+    row["crashes"] = 1
 
 
 def ends_out_of_order(story: Story) -> None:
@@ -389,6 +396,7 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (5, "was given to two nodes, w2 and w9", token_of_two_nodes),
     (6, "had started before", stale_success),
     (6, "under which its handler never ended well", success_of_nobody),
+    (5, "was lost with its node 1 times, of which 0 were counted", loss_not_counted),
     (6, "was written down twice", one_end_told_twice),
     (6, "was written down after that of", ends_out_of_order),
     (6, "was taken after one under", stale_write_taken),

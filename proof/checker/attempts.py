@@ -26,6 +26,7 @@ from itertools import pairwise
 
 from proof.checker.facts import (
     AT_MOST_ONCE,
+    CANCELLED,
     EXACTLY_ONCE,
     SUCCEEDED,
     Attempt,
@@ -82,6 +83,10 @@ def _too_far(facts: Facts, row: JobRow | None, attempts: Sequence[Attempt]) -> s
     allowed = promise.max_attempts if promise else row.max_attempts if row else 0
     spare = facts.meta.max_crashes - 1
     losses = min(row.crashes, spare) if row else spare
+    if row is not None and row.state != CANCELLED:
+        lost = sum(entry.outcome == "lost" for entry in row.attempts or ())
+        if lost > row.crashes:
+            return f"was lost with its node {lost} times, of which {row.crashes} were counted"
     number = max(attempt.start.attempt for attempt in attempts)
     if allowed and number > allowed + losses:
         return (

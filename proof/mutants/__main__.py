@@ -26,8 +26,14 @@ def hunt(server: SimServer, mutant: Mutant, first: int, seeds: int) -> Caught:
     for count in range(1, seeds + 1):
         result = fork_seed(server, first + count - 1, mutant=mutant)
         if result.violations:
-            return Caught(mutant.name, count, result.violations[0].partition(": ")[0])
+            return Caught(mutant.name, count, _rule_of(result.violations[0]))
     return Caught(mutant.name, 0, "")
+
+
+def _rule_of(violation: str) -> str:
+    """Of the phase after healing, only that it was that."""
+    rule = violation.partition(": ")[0]
+    return "everything ends after healing" if "have not ended" in rule else rule
 
 
 def _start_worker(first: int, seeds: int, opened: list[Connection]) -> Connection:

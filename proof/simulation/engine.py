@@ -169,7 +169,8 @@ class Engine:
         """Whether it has ended; if not, it waits for a lock."""
         task = backend.task
         assert task is not None
-        if not any(other.in_transaction for other in self._all if other is not backend):
+        others = (other for other in self._all if other is not backend)
+        if not any(other.in_transaction or other in self._parked for other in others):
             self._loop.step_until(task.done)  # there is nobody to wait for
             return True
         while True:

@@ -135,13 +135,12 @@ class Nemesis:
     async def _ambush(self) -> None:
         """Cut off at the moment of a certain write, and for longer than the lease: it arrives when
         others hold what it is about, or it was done and the answer comes too late."""
-        victim = self._victim(self._nodes())
+        victim = self._victim(self._everyone())
         if victim is not None and victim.process is not None:
             process, gateway = victim.process, self._cluster.gateway
-            line, query = (
-                gateway.line(process),
-                self._random.choices(list(_AMBUSHED), list(_AMBUSHED.values()))[0],
-            )
+            line, query = gateway.line(process), "submit_jobs"  # of a client
+            if isinstance(victim, NodeMember):
+                query = self._random.choices(list(_AMBUSHED), list(_AMBUSHED.values()))[0]
             ways: tuple[str, ...] = self._random.choice((("up", "down"), ("up",), ("down",)))
             # The whole machine stands still, and what it had sent is on its way: after that it
             # gets an answer that was true for somebody else.
