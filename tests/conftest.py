@@ -34,6 +34,14 @@ _TABLES = (
 )  # fmt: skip
 
 
+_LONG = ("test_simulation", "test_failpoints", "test_nemesis", "test_dashboard")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The longest files first: side by side with others, they would be the last to end."""
+    items.sort(key=lambda item: item.path.stem not in _LONG)
+
+
 @pytest.fixture(scope="session")
 def database_url() -> Iterator[str]:
     given = os.environ.get("ROTA_TEST_DATABASE_URL")
