@@ -16,8 +16,8 @@ from proof.history import SchedulePromise
 
 # Overdue by more than this when first looked at, an occurrence is a missed one: catch-up decides.
 MISSED_AFTER = 10.0
-# The schedule's first cursor is read a few statements before its creation is written down.
-_CREATION_SECONDS = 2.0
+# The first cursor is read a few statements before the creation is written: long, on a slow network.
+_CREATION_SECONDS = 10.0
 _SAME_MOMENT = 1e-5  # what is left of a microsecond after it was a float
 
 _REASONS_OF_OVERLAP = {
