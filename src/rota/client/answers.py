@@ -138,36 +138,6 @@ class NodeList(msgspec.Struct, frozen=True):
     unowned_shards: int
 
 
-class ScheduleSettings(TypedDict, total=False):
-    """What a schedule is: one of `cron`, `every`, `calendar` and `rrule`, and the rest as needed."""
-
-    cron: str
-    every: str | float | timedelta
-    calendar: str
-    rrule: str
-    anchor: datetime
-    tz: str
-    gap: str
-    fold: str
-    starts: datetime
-    ends: datetime
-    max_occurrences: int
-    jitter: str | float | timedelta
-    spread: str | float | timedelta
-    exclude: Sequence[str]
-    include: Sequence[str]
-    payload: Mapping[str, Any]
-    options: Mapping[str, Any]
-    overlap: str
-    max_queued: int
-    drop: Literal["oldest", "newest"]
-    max_running: int
-    catch_up: Any
-    description: str
-    tags: Sequence[str]
-    paused: bool
-
-
 class RuleSettings(TypedDict, total=False):
     """A rule alone, to be looked at."""
 
@@ -186,6 +156,21 @@ class RuleSettings(TypedDict, total=False):
     spread: str | float | timedelta
     exclude: Sequence[str]
     include: Sequence[str]
+
+
+class ScheduleSettings(RuleSettings, total=False):
+    """What a schedule is: one of `cron`, `every`, `calendar` and `rrule`, and the rest as needed."""
+
+    payload: Mapping[str, Any]
+    options: Mapping[str, Any]
+    overlap: str
+    max_queued: int
+    drop: Literal["oldest", "newest"]
+    max_running: int
+    catch_up: Any
+    description: str
+    tags: Sequence[str]
+    paused: bool
 
 
 class Preview(msgspec.Struct, frozen=True):

@@ -86,7 +86,6 @@ def scope_of(method: str, path: str) -> str:
     parts = [part for part in path.split("/") if part]
     noun = parts[1] if len(parts) > 1 and parts[0] == "v1" else (parts[0] if parts else "root")
     noun = noun.partition(":")[0]  # /v1/jobs:bulk
-    noun = noun.partition(":")[0]  # /v1/jobs:bulk
     return f"{noun}:{'read' if method in SAFE_METHODS else 'write'}"
 
 
