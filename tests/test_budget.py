@@ -79,14 +79,14 @@ async def test_busy_time_in_each_job_is_noticed(
 async def test_an_extra_statement_for_each_job_is_noticed(
     measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    execute = LoopRunner._execute
+    attempt = LoopRunner._attempt
 
-    async def with_a_look(self: LoopRunner, work: Any, task: Any) -> None:
+    async def with_a_look(self: LoopRunner, work: Any, task: Any) -> Any:
         database = (await measure._app.store()).database
         await database.fetchval("now")
-        await execute(self, work, task)
+        return await attempt(self, work, task)
 
-    monkeypatch.setattr(LoopRunner, "_execute", with_a_look)
+    monkeypatch.setattr(LoopRunner, "_attempt", with_a_look)
 
     found = over(await measure.costs(1))
 

@@ -19,6 +19,7 @@ import pytest
 import pytest_asyncio
 
 from rota.config import Settings
+from rota.core.rank import rank_of
 from rota.errors import ConfigError, LeaseLost
 from rota.model import Guarantee, OutcomeKind
 from rota.runners.base import Work
@@ -137,7 +138,7 @@ async def death_of(*pids):
 async def test_a_function_returns_its_result_and_knows_its_job(single):
     due = datetime(2026, 1, 2, tzinfo=UTC)
     work = Work(
-        uuid.uuid4(), "describe", b"{}", 7, 1, 5, Guarantee.AT_MOST_ONCE, due_at=due, key="k",
+        uuid.uuid4(), "describe", b"{}", 7, 1, 5, Guarantee.AT_MOST_ONCE, rank=rank_of(due, 0), key="k",
         headers='{"a":1}',
     )  # fmt: skip
     single.runner.run(work)

@@ -24,9 +24,10 @@ from rota import (
     StoreUnavailable,
     SubmitError,
 )
+from rota.core.rank import rank_of
 from rota.entropy import new_id
 from rota.store.database import Database
-from rota.store.postgres import rank_of, shard_of
+from rota.store.postgres import shard_of
 from rota.store.rows import NewJob, lane_name
 from rota.store.work import (
     Ended,

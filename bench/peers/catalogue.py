@@ -62,7 +62,7 @@ class Peer:
 PEERS = [
     Peer(
         "rota", "Rota", "rota", (), "select count(*) from rota.present", 60_000,
-        processes=1, single_pace=1_000, bulk_pace=80_000, stored_schedules=True,
+        processes=2, single_pace=1_000, bulk_pace=80_000, stored_schedules=True,
     ),
     Peer(
         "graphile-worker", "graphile-worker", "node", ("graphile-worker@0.18.0", "node@24.21.0"),

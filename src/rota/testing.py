@@ -300,7 +300,7 @@ class _Inline:
 
 
 def _to_work(row: Any) -> Work:
-    fields = ("timeout", "crashes", "due_at", "key", "headers", "schedule_id")
+    fields = ("timeout", "crashes", "rank", "priority", "key", "headers", "schedule_id", "lane")
     return Work(
         row["id"], row["task"], row["payload"].encode(), row["token"], row["attempt"],
         row["max_attempts"], Guarantee(row["guarantee"]), *(row[field] for field in fields),

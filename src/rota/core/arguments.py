@@ -50,6 +50,10 @@ class Arguments:
         self._names = [n for n, p in self._parameters.items() if p.kind is not _VAR_KEYWORD]
         self._bindable = self._signature.replace(parameters=list(self._parameters.values()))
         self._plain = not (self._open or self._by_position)
+        self._may_lack = any(
+            p.default is not inspect.Parameter.empty or p.kind is _VAR_POSITIONAL
+            for p in self._parameters.values()
+        )
         self._decode = self._make_decoder(hints)
 
     @property
@@ -126,7 +130,9 @@ class Arguments:
             raise InvalidArguments(
                 f"task {self._name!r}: the payload is nested too deeply"
             ) from None
-        kwargs = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        kwargs = values
+        if self._may_lack:
+            kwargs = {name: value for name, value in values.items() if value is not msgspec.UNSET}
         if self._plain:
             return [], kwargs
         return self._spread(payload, kwargs)

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 
 from rota.capture import Line, Recorder
+from rota.core.rank import due_of
 from rota.model import Guarantee, Outcome
 from rota.sealing import Seal
 
@@ -26,74 +27,37 @@ class LogBook(Protocol):
         ...
 
 
-class Work:
+class Work(msgspec.Struct, eq=False):
     """One claimed job on its way through a runner. Made once per attempt, so it is kept light."""
 
-    __slots__ = (
-        "attempt",
-        "book",
-        "crashes",
-        "due_at",
-        "guarantee",
-        "handle",
-        "headers",
-        "id",
-        "key",
-        "lane",
-        "max_attempts",
-        "payload",
-        "place",
-        "queue",
-        "recorder",
-        "schedule",
-        "seal",
-        "span",
-        "started",
-        "stopping",
-        "task",
-        "timeout",
-        "token",
-    )
+    id: UUID
+    task: str
+    payload: bytes  # JSON
+    token: int
+    attempt: int
+    max_attempts: int
+    guarantee: Guarantee = Guarantee.AT_LEAST_ONCE
+    timeout: float | None = None
+    crashes: int = 0
+    rank: int = 0
+    priority: int = 0
+    key: str | None = None
+    headers: str | None = None  # JSON
+    schedule: UUID | None = None
+    lane: str = ""  # where it was claimed from
+    seal: Seal | None = None  # what seals its result: its payload was encrypted
+    started: float = 0.0  # monotonic seconds; 0.0: not started
+    stopping: StopReason | None = None  # why the runner was asked to stop it
+    handle: Any = None  # the runner's own (an asyncio.Task, a child process)
+    place: Any = None  # the worker's own: where it runs or waits
+    queue: str | None = None  # the worker's own: the queue whose limit it counts against
+    span: Any = None  # of its run, when it is traced
+    book: LogBook | None = None  # where its log is kept; None: nowhere
+    recorder: Recorder | None = None  # of what it says; None: nothing so far
 
-    def __init__(
-        self,
-        id: UUID,
-        task: str,
-        payload: bytes,
-        token: int,
-        attempt: int,
-        max_attempts: int,
-        guarantee: Guarantee = Guarantee.AT_LEAST_ONCE,
-        timeout: float | None = None,
-        crashes: int = 0,
-        due_at: datetime | None = None,
-        key: str | None = None,
-        headers: str | None = None,
-        schedule: UUID | None = None,
-    ) -> None:
-        self.id = id
-        self.task = task
-        self.payload = payload  # JSON
-        self.token = token
-        self.attempt = attempt
-        self.max_attempts = max_attempts
-        self.guarantee = guarantee
-        self.timeout = timeout
-        self.crashes = crashes
-        self.due_at = due_at
-        self.key = key
-        self.headers = headers  # JSON
-        self.schedule = schedule
-        self.seal: Seal | None = None  # what seals its result: its payload was encrypted
-        self.started = 0.0  # monotonic seconds; 0.0: not started
-        self.stopping: StopReason | None = None  # why the runner was asked to stop it
-        self.handle: Any = None  # the runner's own (an asyncio.Task, a child process)
-        self.place: Any = None  # the worker's own: where it runs or waits
-        self.queue: str | None = None  # the worker's own: the queue whose limit it counts against
-        self.lane = ""  # where it was claimed from
-        self.span: Any = None  # of its run, when it is traced
-        self.book: LogBook | None = None  # where its log is kept; None: nowhere
-        self.recorder: Recorder | None = None  # of what it says; None: nothing so far
+    @property
+    def due_at(self) -> datetime:
+        return due_of(self.rank, self.priority)
 
     def said(self, stream: str, text: str) -> None:
         """Its handler printed or logged something."""

@@ -1,17 +1,26 @@
-"""Runs coroutines on the event loop, each as a task of its own.
+"""Runs coroutines on the event loop.
 
-Protocol. `run` makes a task around the handler; the wrapper reports exactly once, whatever the handler
-does. A stop is remembered on the work and then cancels the task: what counts is the reason, not the
-CancelledError; but a handler that ends in success before it stops has succeeded. A handler that
-swallows its cancellation is cancelled again with every look. Timeouts are found by looking over what
-runs, which is never more than the node's slots, instead of setting a timer per job.
+Protocol. What is ready is taken by a *hand*, an asyncio task that steps one handler after the other for
+as long as they end without waiting. One that waits keeps the hand for itself until it ends, and another
+hand takes over what is ready. So whatever can be shared by way of a task (a cancellation, a session, a
+time limit) is a job's own, while a handler that never waits costs neither a task nor a turn of the loop.
+Each handler has a context of its own, made from the one that this runner was made in: it inherits
+nothing from the job before it.
+
+Each job is reported exactly once, whatever its handler does. A stop is remembered on the work and then
+cancels the hand that is the job's own: what counts is the reason, not the CancelledError; but a handler
+that ends in success before it stops has succeeded. A handler that swallows its cancellation is cancelled
+again with every look. Timeouts are found by looking over what runs, which is never more than the node's
+slots, instead of setting a timer per job.
 """
 
 from __future__ import annotations
 
 import asyncio
-import time
-from collections.abc import Awaitable, Callable, Mapping
+import contextvars
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from time import monotonic
 from types import CodeType
 from typing import Any
 
@@ -26,6 +35,7 @@ from rota.runners.results import encode_result
 from rota.task import Task
 
 _LOOK_EVERY = 0.05
+_SLICE = 0.001  # seconds after which a hand lets others have the loop
 _SUCCEEDED = Outcome.succeeded()
 
 # Runs an exactly_once handler inside the transaction that also finishes its job.
@@ -45,6 +55,9 @@ class LoopRunner:
         self.book: LogBook | None = None
         self._watched: dict[Work, None] = {}  # what has a timeout, or was asked to stop
         self._loop = asyncio.get_running_loop()
+        self._context = contextvars.copy_context()
+        self._ready: deque[Work] = deque()
+        self._hand: asyncio.Task[None] | None = None  # the one that takes what is ready
         self._looking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
@@ -54,36 +67,78 @@ class LoopRunner:
         return self._size
 
     def run(self, work: Work) -> None:
-        task = self._tasks[work.task]
-        # asyncio.Task itself, named: half the cost of loop.create_task, which makes up a name.
-        work.handle = asyncio.Task(self._execute(work, task), loop=self._loop, name=task.name)
+        self._ready.append(work)
         if work.timeout is not None:
             self._watch(work)
+        if self._hand is None:
+            self._reach_out()
 
-    async def _execute(self, work: Work, task: Task[..., Any]) -> None:
-        work.started = time.monotonic()
+    def _reach_out(self) -> None:
+        # asyncio.Task itself, named: half the cost of loop.create_task, which makes up a name.
+        self._hand = asyncio.Task(
+            self._take(), loop=self._loop, name="rota-loop", context=self._context.copy()
+        )
+
+    def _let_go(self, hand: asyncio.Task[Any]) -> None:
+        """This hand takes nothing more: the next one does, if there is something to take."""
+        if self._hand is hand:
+            self._hand = None
+            if self._ready:
+                self._reach_out()
+
+    async def _take(self) -> None:
+        hand = asyncio.current_task()
+        assert hand is not None
+        ready, pause_at = self._ready, monotonic() + _SLICE
+        try:
+            # Who was asked to cancel something that is over by now would cancel the wrong job.
+            while ready and not hand.cancelling():
+                work = ready.popleft()
+                rest = self._begin(work, hand)
+                if rest is not None:
+                    self._let_go(hand)
+                    self._end(work, await rest)
+                    return
+                if monotonic() > pause_at:
+                    hand.set_name("rota-loop")
+                    await asyncio.sleep(0)
+                    pause_at = monotonic() + _SLICE
+        finally:
+            self._let_go(hand)
+
+    def _begin(self, work: Work, hand: asyncio.Task[Any]) -> _GoOn | None:
+        """Runs it to its end, or until it waits: then comes back what is left of it."""
+        task = self._tasks[work.task]
+        hand.set_name(task.name)
+        work.handle = hand
+        context = self._context.copy()
+        attempt = self._attempt(work, task)
+        try:
+            return _GoOn(context, attempt, context.run(attempt.send, None))
+        except StopIteration as end:
+            self._end(work, end.value)
+            return None
+
+    async def _attempt(self, work: Work, task: Task[..., Any]) -> Outcome:
+        work.started = monotonic()
         work.book = self.book
-        current.set(work)  # this task's context is its own
+        current.set(work)
         if tracing.active:
             tracing.begin(work)
             tracing.enter(work)
         try:
             if work.stopping is not None:
-                outcome = stopped_outcome(work.stopping, "stopped before it began")
-            elif work.guarantee is Guarantee.EXACTLY_ONCE and self.transact is not None:
-                outcome = await self.transact(
+                return stopped_outcome(work.stopping, "stopped before it began")
+            if work.guarantee is Guarantee.EXACTLY_ONCE and self.transact is not None:
+                return await self.transact(
                     work, lambda connection: self._call(work, task, connection)
                 )
-            elif task.takes_context:
-                outcome = await self._call(work, task, None)
-            else:
-                value = await task.call(work.payload, None)
-                outcome = (
-                    _SUCCEEDED if value is None else encode_result(value, self._max_result_bytes)
-                )
+            if task.takes_context:
+                return await self._call(work, task, None)
+            value = await task.call(work.payload, None)
+            return _SUCCEEDED if value is None else encode_result(value, self._max_result_bytes)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
-            outcome = self._judge(work, error)
-        self._end(work, outcome)
+            return self._judge(work, error)
 
     async def _call(self, work: Work, task: Task[..., Any], connection: Any) -> Outcome:
         assert self.desk is not None
@@ -103,19 +158,17 @@ class LoopRunner:
     def _end(self, work: Work, outcome: Outcome) -> None:
         if self._watched:
             self._watched.pop(work, None)
-        # Its task's context holds the work: without this, only the garbage collector would part them.
         work.handle = None
         self._done(work, outcome)
 
     def stop_work(self, work: Work, reason: StopReason) -> None:
-        if work.handle is not None and not work.handle.done() and work.stopping is None:
+        if work.stopping is None:
             work.stopping = reason
             self._watch(work)
             self._cancel(work)
 
     def _cancel(self, work: Work) -> None:
-        # Not before its first step: cancelled then, the wrapper would never be entered.
-        if work.started:
+        if work.handle is not None:  # else it is looked at before its first step
             work.handle.cancel()
 
     def withdraw(self, work: Work) -> bool:
@@ -134,7 +187,7 @@ class LoopRunner:
 
     def _look(self) -> None:
         self._looking = None
-        now = time.monotonic()
+        now = monotonic()
         for work in list(self._watched):
             if work.stopping is not None:
                 self._cancel(work)
@@ -146,11 +199,42 @@ class LoopRunner:
 
     def overdue_code(self, current: asyncio.Task[Any] | None) -> CodeType | None:
         """The code of the running task's function, if its job is over its timeout. For the watchdog."""
-        now = time.monotonic()
+        now = monotonic()
         for work in self._watched:
             if work.handle is current and (work.stopping is not None or is_overdue(work, now)):
                 return getattr(self._tasks[work.task].function, "__code__", None)
         return None
+
+
+class _GoOn:
+    """What is left of a coroutine that waits: awaited, it goes on in its own context to its end."""
+
+    __slots__ = ("_attempt", "_context", "_waits_for")
+
+    def __init__(
+        self, context: contextvars.Context, attempt: Coroutine[Any, Any, Outcome], waits_for: Any
+    ) -> None:
+        self._context = context
+        self._attempt = attempt
+        self._waits_for = waits_for
+
+    def __await__(self) -> Generator[Any, Any, Outcome]:
+        context, attempt, waits_for = self._context, self._attempt, self._waits_for
+        del self._waits_for
+        try:
+            while True:
+                try:
+                    answer = yield waits_for
+                except GeneratorExit:
+                    context.run(attempt.close)
+                    raise
+                except BaseException as error:  # noqa: BLE001 - it is the handler's to deal with
+                    waits_for = context.run(attempt.throw, error)
+                else:
+                    waits_for = context.run(attempt.send, answer)
+        except StopIteration as end:
+            outcome: Outcome = end.value
+            return outcome
 
 
 def is_overdue(work: Work, now: float) -> bool:

@@ -66,8 +66,7 @@ class Overseer:
         if isinstance(verdict, TryAgain):
             self._notice_failure(work, outcome)
         self._count += 1
-        watched = work.schedule is not None or work.task in self._declared
-        if not watched and self._count & 15:
+        if self._count & 15 and work.schedule is None and work.task not in self._declared:
             return
         now = monotonic()
         if work.started:

@@ -221,13 +221,12 @@ class Worker:
         self._arm_wheel()
 
     def _accept(self, row: Any) -> None:
-        (id, task, payload, token, attempt, max_attempts, guarantee, timeout, crashes, due_at, key,
-         headers, early, schedule, _rank, lane) = row  # fmt: skip
+        (id, task, payload, token, attempt, max_attempts, guarantee, timeout, crashes, rank, priority,
+         key, headers, schedule, lane, early) = row  # fmt: skip
         work = Work(
             id, task, payload.encode(), token, attempt, max_attempts, _GUARANTEES[guarantee],
-            timeout, crashes, due_at, key, headers, schedule,
+            timeout, crashes, rank, priority, key, headers, schedule, lane,
         )  # fmt: skip
-        work.lane = lane
         if payload.startswith(ENVELOPE) and not self._unseal(work, payload):
             return
         if self._serves.limits:

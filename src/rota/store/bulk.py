@@ -20,8 +20,9 @@ from typing import Any
 
 import msgspec
 
+from rota.core.rank import rank_of
 from rota.store.database import Connection
-from rota.store.postgres import JobStore, rank_of, shard_of
+from rota.store.postgres import JobStore, shard_of
 from rota.store.rows import NewJob, Submitted, lane_name
 
 _PART = 1_000

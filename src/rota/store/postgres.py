@@ -5,13 +5,14 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from time import monotonic
 from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
 
+from rota.core.rank import rank_of
 from rota.entropy import unit
 from rota.errors import StoreUnavailable
 from rota.model import Attempt, Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
@@ -21,21 +22,12 @@ from rota.store.rows import Bulk, NewJob, Submitted, lane_name, to_job, to_node,
 
 T = TypeVar("T")
 
-_RANK_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
-_MICROSECOND = timedelta(microseconds=1)
-_PRIORITY_STEP = 60_000_000  # microseconds of waiting that a point of priority is worth
-
 _PART = 1_000
 _LOOKS = 5
 
 # What jobs of one bulk have in common.
 _ALIKE = ["due_at", "timeout", "priority", "guarantee", "max_attempts", "namespace", "lane", "task",
           "share", "headers"]  # fmt: skip
-
-
-def rank_of(due_at: datetime, priority: int) -> int:
-    """The same number as rota.rank() gives."""
-    return (due_at - _RANK_EPOCH) // _MICROSECOND - priority * _PRIORITY_STEP
 
 
 def shard_of(id: UUID, shards: int) -> int:

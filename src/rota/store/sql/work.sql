@@ -3,7 +3,8 @@
 
 -- name: claim
 -- Up to limits[i] ready jobs of lanes[i] after the cursor (ranks[i], ids[i]), in rank order, under
--- one new token. `early` is the due moment of what is not due yet. Rows are locked by an ordered index scan and then updated by ctid: no index
+-- one new token. Rank and priority tell the due moment, and are quicker to read than it; `early` is that
+-- of what is not due yet. Rows are locked by an ordered index scan and then updated by ctid: no index
 -- mentions what changes here, so the update is heap-only and writes no index entry.
 with wanted as (
     select w.lane, w.rank, w.id, w.slots
@@ -29,9 +30,8 @@ with wanted as (
         claimed_at = rota.now(), started_at = null, progress = null
     where p.ctid = any(array(select at from picked))
     returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout,
-              p.crashes, p.due_at, p.key, p.headers,
-              case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early,
-              p.schedule_id, p.rank, p.lane
+              p.crashes, p.rank, p.priority, p.key, p.headers, p.schedule_id, p.lane,
+              case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early
 ), noted as (
     insert into rota.batch (token, lane, node, low, high)
     select token, lane, $1, min(rank), max(rank) from claimed group by token, lane

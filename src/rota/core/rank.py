@@ -1,0 +1,18 @@
+"""The order of claims in a lane: the same numbers as rota.rank() gives in SQL."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+
+_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+_PRIORITY_STEP = 60_000_000  # microseconds of waiting that a point of priority is worth
+
+
+def rank_of(due_at: datetime, priority: int) -> int:
+    return (due_at - _EPOCH) // _MICROSECOND - priority * _PRIORITY_STEP
+
+
+def due_of(rank: int, priority: int) -> datetime:
+    """The moment that gave this rank."""
+    return _EPOCH + timedelta(microseconds=rank + priority * _PRIORITY_STEP)
