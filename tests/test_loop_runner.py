@@ -251,5 +251,6 @@ async def test_what_a_handler_raises_when_it_goes_on_is_its_outcome() -> None:
     work = stage.start("fails")
     assert await stage.ended(1) == [OutcomeKind.RAISED]
     failure = stage.outcomes[work].failure
-    assert failure is not None and failure.message == "after waiting"
+    assert failure is not None
+    assert failure.message == "after waiting"
     assert "in fails" in failure.traceback

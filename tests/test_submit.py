@@ -351,6 +351,82 @@ async def test_a_repeated_submit_whose_first_try_was_never_committed_stores_the_
     assert [each.id for each in await everything(app)] == [job.id]
 
 
+# -- one job alone: its own road in SQL, to the same place
+
+_UUID = "01890a5d-ac96-774b-bcce-b302099a8057"
+ALONE = [
+    {}, {"payload": {"a": [1, {"b": None}]}}, {"queue": "mail"}, {"needs": ["gpu", "eu", "gpu"]},
+    {"needs": []}, {"priority": -3}, {"priority": 7, "guarantee": 2, "max_attempts": 1},
+    {"guarantee": 3, "timeout": 2.5},
+    {"delay": 3600}, {"delay": 0.25}, {"delay": -5}, {"at": "2031-02-03T04:05:06.789012+01:00"},
+    {"at": "1999-12-31T23:59:59Z"}, {"headers": {"tags": ["x"]}, "share": "acme"},
+    {"workflow_id": _UUID, "step": "second"}, {"namespace": None}, {"task": "known"}, {"id": None},
+    {"task": "known", "queue": "own", "priority": 0, "needs": []}, {"key": None}, {"unknown": 1},
+]  # fmt: skip
+REFUSED = [
+    {"task": None}, {"task": "no spaces"}, {"task": "x" * 101}, {"task": "line\n"}, {"queue": ""},
+    {"needs": ["ok", "not ok"]}, {"needs": [None]}, {"payload": []}, {"payload": "text"},
+    {"headers": []}, {"payload": {"v": "x" * 1_000_001}}, {"headers": {"v": "x" * 20_000}},
+    {"max_attempts": 0}, {"guarantee": 4}, {"timeout": 0}, {"at": "infinity"}, {"priority": "high"}, {"id": "none"},
+    {"delay": "soon"}, {"max_attempts": 99_999}, {"namespace": "a/b"},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("fields", [*ALONE, *REFUSED], ids=lambda fields: str(fields)[:60])
+async def test_a_job_alone_is_stored_or_refused_as_it_would_be_among_others(app, fields):
+    schema = app.settings.schema
+    job = {"id": _UUID, "namespace": "default", "task": "unknown", "payload": {"v": 1}, **fields}
+    encoded = msgspec.json.encode([job]).decode()
+    store = await app.store()
+    async with store.database.connection() as connection:
+        await connection.execute(
+            f"insert into {schema}.task (namespace, name, queue, needs, priority, guarantee,"
+            " max_attempts, timeout) values ('default', 'known', 'mail', '{smtp}', 3, 2, 9, 30)"
+        )
+        outcomes = []
+        for function in ("submit_together", "submit_jobs"):
+            outside = connection.transaction()
+            await outside.start()
+            outcomes.append(await _stored_by(connection, schema, function, encoded))
+            await outside.rollback()
+    together, alone = outcomes
+    assert alone == together
+    assert isinstance(together, str) == (fields in REFUSED)
+    if fields.get("id", _UUID) == _UUID and not isinstance(together, str):
+        assert len(together) == 4, "the job, its lane, its queue and the answer"
+
+
+async def _stored_by(connection, schema, function, encoded):
+    """All that it has written and said, but for the ids that it made up."""
+    told: Any = []
+    try:
+        async with connection.transaction():
+            told = await connection.fetch(f"select * from {schema}.{function}($1::json)", encoded)
+    except asyncpg.PostgresError as error:
+        return f"{error.sqlstate}: {error}".replace("json_to_recordset", "json_to_record")
+    found = [[value for value in row.values() if not isinstance(value, UUID)] for row in told]
+    for table in ("present", "future", "lane", "queue"):
+        for row in await connection.fetch(f"select * from {schema}.{table}"):
+            left_out = (
+                ("id", "created_at", "shard") if "01890a5d" not in encoded else ("created_at",)
+            )
+            values = {name: value for name, value in row.items() if name not in left_out}
+            if "delay" in encoded or table == "present":
+                for moment in ("rank", "due_at"):
+                    if '"at"' not in encoded:
+                        values.pop(moment, None)  # by the clock, which has moved on
+            found.append([table, values])
+    return found
+
+
+async def test_a_job_alone_that_is_there_already_is_not_stored_again(app):
+    store = await app.store()
+    encoded = msgspec.json.encode([new_job()]).decode()
+    first = await store.database.fetch("submit_jobs", encoded, False)
+    assert await store.database.fetch("submit_jobs", encoded, False) == first
+    assert len(await everything(app)) == 1
+
+
 class AnswersLost:
     """A database whose next answer gets lost after the commit."""
 

@@ -26,7 +26,7 @@ from rota.store.queries import in_schema
 Phase = Literal["pre", "post"]
 
 # The last schema version this code knows, and so the one it needs.
-CODE_VERSION = 12
+CODE_VERSION = 13
 DEFAULT_SHARDS = 128
 
 _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
