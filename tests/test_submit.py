@@ -367,7 +367,8 @@ REFUSED = [
     {"task": None}, {"task": "no spaces"}, {"task": "x" * 101}, {"task": "line\n"}, {"queue": ""},
     {"needs": ["ok", "not ok"]}, {"needs": [None]}, {"payload": []}, {"payload": "text"},
     {"headers": []}, {"payload": {"v": "x" * 1_000_001}}, {"headers": {"v": "x" * 20_000}},
-    {"max_attempts": 0}, {"guarantee": 4}, {"timeout": 0}, {"at": "infinity"}, {"priority": "high"}, {"id": "none"},
+    {"max_attempts": 0}, {"guarantee": 4}, {"timeout": 0}, {"at": "infinity"},
+    {"priority": "high"}, {"id": "none"},
     {"delay": "soon"}, {"max_attempts": 99_999}, {"namespace": "a/b"},
 ]  # fmt: skip
 
