@@ -16,7 +16,7 @@ class Size:
     """How much: a quick look, or a measurement."""
 
     seconds: float = 3.0  # that a round of throughput should take
-    latencies: int = 200
+    latencies: int = 400
     herd: int = 100_000
     patience: float = 90.0
     schedules_minute: int = 10_000

@@ -29,7 +29,7 @@ def noop_async(arena: Arena, size: Size) -> Figures:
 
 
 def noop_sync(arena: Arena, size: Size) -> Figures:
-    return _throughput(arena, size, "plain")
+    return _throughput(arena, size, "plain", arena.peer.plain_processes)
 
 
 def held(arena: Arena, size: Size) -> Figures:
@@ -45,12 +45,12 @@ def hold_5ms(arena: Arena, size: Size) -> Figures:
     return _drain(arena, count, task="hold", hold=0.005, slots=100, patience=size.patience)
 
 
-def _throughput(arena: Arena, size: Size, task: str) -> Figures:
+def _throughput(arena: Arena, size: Size, task: str, processes: int | None = None) -> Figures:
     if not arena.occupied:  # then it is fresh, and with a connection in it can't be dropped
         arena.refresh()
     count = max(int(arena.peer.pace * size.seconds), 200)
     _preload(arena, task, count)
-    return _drain(arena, count, task=task, patience=size.patience)
+    return _drain(arena, count, task=task, patience=size.patience, processes=processes)
 
 
 def _preload(arena: Arena, task: str, count: int) -> None:
@@ -65,7 +65,8 @@ def _drain(arena: Arena, count: int, *, patience: float, **wish: Any) -> Figures
     with arena.working(**wish):
         if not wait_until(lambda: records.read() or arena.check_alive(), 60, 0.005):
             raise Trouble("no job was started within a minute")
-        wait_until(lambda: records.read() and records.processes >= arena.peer.processes, 1, 0.005)
+        several = wish.get("processes") or arena.peer.processes
+        wait_until(lambda: records.read() and records.processes >= several, 1, 0.005)
         began, before = time.perf_counter(), records.read()
         store, worker = arena.store_cpu(), arena.worker_cpu()
         end = time.monotonic() + patience

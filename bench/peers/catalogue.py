@@ -36,6 +36,7 @@ class Peer:
     store: Literal["postgres", "redis"] = "postgres"
     python: tuple[int, int] = (3, 11)
     processes: int = 2
+    plain_processes: int | None = None  # for plain functions, if not the same
     single_pace: int = 500
     bulk_pace: int = 20_000
     stored_schedules: bool = False  # made by `schedule`, not told to the worker
@@ -62,7 +63,7 @@ class Peer:
 PEERS = [
     Peer(
         "rota", "Rota", "rota", (), "select count(*) from rota.present", 60_000,
-        processes=2, single_pace=1_000, bulk_pace=80_000, stored_schedules=True,
+        plain_processes=1, single_pace=1_000, bulk_pace=80_000, stored_schedules=True,
     ),
     Peer(
         "graphile-worker", "graphile-worker", "node", ("graphile-worker@0.18.0", "node@24.21.0"),
@@ -92,7 +93,7 @@ PEERS = [
         "oban", "Oban for Python", "python", ("oban==0.7.0",),
         "select count(*) from oban_jobs where state in"
         " ('available', 'scheduled', 'executing', 'retryable')",
-        2_000, python=(3, 12), bulk_pace=5_000,
+        2_000, python=(3, 12), bulk_pace=5_000, limits={"herd": 20_000},
         cannot={"noop_sync": "its workers are coroutines", "cron_second": _MINUTES},
     ),
     Peer(
@@ -107,16 +108,17 @@ PEERS = [
     Peer(
         "dbos", "DBOS", "python", ("dbos==3.3.0",),
         "select count(*) from dbos.workflow_status where status in ('ENQUEUED', 'PENDING', 'DELAYED')",
-        300, single_pace=200, bulk_pace=1_500, stored_schedules=True,
+        300, single_pace=200, bulk_pace=1_500, stored_schedules=True, limits={"herd": 5_000},
     ),
     Peer(
         "celery", "Celery, Redis", "python", ("celery[redis]==5.7.0", "gevent==26.9.0"),
         "celery unacked", 2_000, store="redis", processes=1, single_pace=1_500, bulk_pace=1_500,
-        cannot={"held": _NO_STORE},
+        limits={"herd": 20_000}, cannot={"held": _NO_STORE},
     ),
     Peer(
         "dramatiq", "dramatiq, Redis", "python", ("dramatiq[redis]==2.2.1",),
         "dramatiq:default", 3_000, store="redis", single_pace=3_000, bulk_pace=3_000,
+        limits={"herd": 20_000},
         cannot={
             "held": _NO_STORE, "cron_minute": "has no schedules", "cron_second": "has no schedules",
         },

@@ -1,6 +1,6 @@
 """Rota: nodes with both roles, as `rota start` runs them, on the standard event loop, with the
-settings it comes with: history, fencing, logs of jobs and leases are on. One process for
-coroutines; plain functions run in its two warm child processes.
+settings it comes with: history, fencing, logs of jobs and leases are on. Two nodes
+for coroutines; one for plain functions, which run in its two warm child processes.
 """
 
 from __future__ import annotations
