@@ -74,6 +74,13 @@ class SchedulePromise(msgspec.Struct, frozen=True):
     catch_up: Literal["all", "latest", "none"] = "all"
 
 
+class ClockStep(msgspec.Struct, frozen=True):
+    """The database's clock was set while the run lasted, by the machine it runs on."""
+
+    at: float
+    by: float  # seconds, forward
+
+
 class Meta(msgspec.Struct, frozen=True):
     kind: Literal["nemesis", "simulation", "sweep"]
     tasks: dict[str, TaskPromise]
@@ -81,7 +88,7 @@ class Meta(msgspec.Struct, frozen=True):
     started: float
     healed: float  # from here on nothing is broken
     ended: float  # when the database was dumped
-    database_minus_at: float  # database's time (seconds since 1970) minus `at`
+    database_minus_at: float  # database's time (seconds since 1970) minus `at`, at the end
     lease_seconds: float
     max_crashes: int
     # Lag is judged for jobs that were due at least so long after the last fault ended and before the
@@ -95,6 +102,23 @@ class Meta(msgspec.Struct, frozen=True):
     stuck_after: float = 30.0
     # By how much `database_minus_at` may be wrong.
     clock_error: float = 0.25
+    clock_steps: list[ClockStep] = []  # in order
+
+    def database(self, at: float) -> float:
+        """The database's time at that moment."""
+        later = sum(step.by for step in self.clock_steps if step.at > at)
+        return at + self.database_minus_at - later
+
+    def at(self, database_time: float) -> float:
+        """The moment at which the database's clock had come so far."""
+        difference = self.database_minus_at
+        for step in reversed(self.clock_steps):
+            if database_time - difference >= step.at:
+                break
+            difference -= step.by
+            if database_time - difference > step.at:
+                return step.at  # a time that it has leapt over
+        return database_time - difference
 
 
 class Beat(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):

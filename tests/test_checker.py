@@ -15,9 +15,9 @@ from proof.checker import RULES, check
 from proof.checker.__main__ import main
 from proof.checker.facts import Spans
 from proof.checker.timing import percentile
-from proof.history import PAUSE, Fault
+from proof.history import PAUSE, ClockStep, Fault, Meta
 from tests.checker_breaks import BROKEN, Spoil
-from tests.checker_stories import LIVES, Story, full_story
+from tests.checker_stories import DATABASE_MINUS_AT, LIVES, Story, full_story
 
 # -- histories as they should be
 
@@ -65,6 +65,44 @@ def test_an_acknowledged_job_that_is_gone_is_missed_in_any_history(
     report = check(story.write(tmp_path_factory.mktemp("history")))
     lost = [v.subject for v in report.violations if v.rule == "no acknowledged job is lost"]
     assert lost == [f"job {gone['id']}"]
+
+
+@pytest.mark.parametrize(("start", "early"), [(1075.8, False), (1075.2, True)])
+def test_what_the_machine_does_to_its_clock_is_no_early_start(
+    start: float, early: bool, tmp_path: Path
+):
+    """Wanted in nine seconds; meanwhile the database's clock is set forward by 3.3."""
+    story = Story()
+    story.meta["clock_steps"] = [ClockStep(1072.0, 3.3)]
+    row = story.row("delayed", "plain", 1079 - 3.3)
+    story.tell("delayed", "plain", "asked", 1070, due_in=9)
+    story.tell("delayed", "plain", "acknowledged", 1070.01, due_in=9)
+    story.run(row, start)
+
+    report = check(story.write(tmp_path))
+
+    told = [v.subject for v in report.violations if "before it was due" in v.sentence]
+    assert told == ["job delayed"] * early
+
+
+MOMENT = st.floats(0, 2000)
+STEPS = st.lists(st.tuples(MOMENT, st.floats(0.02, 60)), max_size=4).map(
+    lambda found: [ClockStep(at, by) for at, by in sorted(found)]
+)
+
+
+@given(at=MOMENT, steps=STEPS)
+def test_moments_of_the_database_are_found_again_however_its_clock_was_set(
+    at: float, steps: list[ClockStep]
+):
+    meta = Meta(
+        kind="nemesis", tasks={}, schedules=[], started=0, healed=0, ended=0, lease_seconds=1,
+        database_minus_at=DATABASE_MINUS_AT, max_crashes=3, clock_steps=steps,
+    )  # fmt: skip
+    assert meta.at(meta.database(at)) == pytest.approx(at, abs=0.001)
+    for step in steps:
+        before = meta.database(step.at - 0.0001)
+        assert meta.at(before + step.by / 2) == pytest.approx(step.at, abs=0.001)
 
 
 def test_what_goes_on_without_a_lease_does_not_count_as_overlap(tmp_path: Path):

@@ -24,7 +24,7 @@ _LOST = {"NodeLost", "Interrupted", "ProcessDied"}
 
 
 def nothing_is_stuck(facts: Facts, tally: Tally) -> Found:
-    ended = facts.meta.ended + facts.meta.database_minus_at
+    ended = facts.meta.database(facts.meta.ended)
     overdue = ended - facts.meta.stuck_after
     busy = {row.schedule_id for row in facts.jobs.values() if row.state in _UNDER_WAY}
     for row in facts.jobs.values():

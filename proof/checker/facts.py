@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from proof.history import EVERYONE, OK, Beat, Fault, History, Submission
+from proof.history import EVERYONE, OK, Beat, Fault, History, Meta, Submission
 
 WAITING, SCHEDULED, READY, RUNNING, SUCCEEDED, FAILED, CANCELLED, SKIPPED = range(1, 9)
 STATES = [
@@ -148,7 +148,7 @@ class Request(msgspec.Struct, gc=False):
     refused: int = 0
     unknown: int = 0
     cancelled: bool = False
-    due: float | None = None  # the earliest that anybody wanted it, on the history's clock
+    due: float | None = None  # the earliest that anybody wanted it, by the database's clock
 
     @property
     def by_key(self) -> bool:
@@ -159,11 +159,11 @@ class Request(msgspec.Struct, gc=False):
         """Somebody asked and never learnt what became of it."""
         return self.unknown > 0 or self.asked > self.acknowledged + self.refused
 
-    def add(self, record: Submission) -> None:
+    def add(self, record: Submission, meta: Meta) -> None:
         setattr(self, record.answer, getattr(self, record.answer) + 1)
         self.cancelled = self.cancelled or record.cancelled
         if record.answer == "asked" and not record.cancelled:
-            due = record.at + record.due_in
+            due = meta.database(record.at) + record.due_in
             self.due = due if self.due is None else min(self.due, due)
 
 
@@ -242,7 +242,7 @@ class Facts:
             if request is None:
                 request = Request(record.job, record.task, record.key)
                 self.requests[record.job] = request
-            request.add(record)
+            request.add(record, self.meta)
             if record.key is not None and record.answer == "acknowledged":
                 ids = self.acknowledged_keys.setdefault(record.key, set())
                 if record.job != record.key:
@@ -276,7 +276,7 @@ class Facts:
     # -- time
 
     def at(self, database_time: float) -> float:
-        return database_time - self.meta.database_minus_at
+        return self.meta.at(database_time)
 
     def finished(self, row: JobRow) -> float | None:
         return None if row.finished_at is None else self.at(row.finished_at)

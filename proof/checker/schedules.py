@@ -66,7 +66,7 @@ def _compare(
         if due % every or not at_creation:
             sentence = f"the ledger has an occurrence at {due:.6f}, which isn't due"
             yield subject, sentence, (line("db-schedule", schedule), *map(_line, extra))
-    healed = facts.meta.healed + facts.meta.database_minus_at
+    healed = facts.meta.database(facts.meta.healed)
     if first <= int(healed // every) * every > last:
         sentence = (
             f"its ledger ends at {schedule.cursor:.3f}, before all was healed at {healed:.3f}"

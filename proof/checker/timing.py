@@ -71,7 +71,7 @@ def _asked_for(facts: Facts, row: JobRow) -> list[float]:
     by_key = facts.requests.get(row.key) if row.key else None
     dues = [request.due for request in (own, by_key) if request is not None]
     known = [due for due in dues if due is not None]
-    return [min(known)] if known else []
+    return [facts.at(min(known))] if known else []
 
 
 def _records(facts: Facts, row: JobRow) -> tuple[str, ...]:

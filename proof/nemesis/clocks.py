@@ -3,14 +3,49 @@
 Protocol. A process is started with the library and the name of a file that says by how much its wall
 clock is off. Whoever writes the file moves the clock while the process runs. Only the wall clock: the
 monotonic clock, by which the run writes its history, stays true.
+
+The machine's own wall clock, which is the database's, may be set while a run lasts, by whoever keeps it
+right. That is no fault of ours, but moments of the database and of the history then differ by more than
+before: so it is watched, and written down.
 """
 
 from __future__ import annotations
 
+import asyncio
 import glob
+import time
+from collections.abc import Callable
 from pathlib import Path
 
+from proof.history import ClockStep
+
 _LIBRARIES = ("/usr/lib/*/faketime/libfaketimeMT.so.1", "/usr/lib/faketime/libfaketimeMT.so.1")
+
+
+_LOOK_EVERY = 0.05
+_STEP = 0.02  # less is drift
+
+
+class ClockWatch:
+    """Notices when this machine's wall clock is set, and by how much."""
+
+    def __init__(self, on_step: Callable[[ClockStep], None]) -> None:
+        self.steps: list[ClockStep] = []
+        self._on_step = on_step
+
+    async def watch(self) -> None:
+        before = _ahead()
+        while True:
+            await asyncio.sleep(_LOOK_EVERY)
+            now = _ahead()
+            if abs(now - before) > _STEP:
+                self.steps.append(ClockStep(time.monotonic(), now - before))
+                self._on_step(self.steps[-1])
+            before = now
+
+
+def _ahead() -> float:
+    return time.time() - time.monotonic()
 
 
 def find_library() -> str | None:

@@ -19,7 +19,7 @@ import asyncpg
 import msgspec
 import psutil
 
-from proof.history import KILL, PAUSE, SHUTDOWN, Fault, Recorder
+from proof.history import KILL, PAUSE, SHUTDOWN, ClockStep, Fault, Recorder
 from proof.nemesis.members import Member
 from proof.nemesis.network import Cut
 from proof.nemesis.plan import Planned
@@ -88,6 +88,10 @@ class Breaker:
     def note_surprise(self, label: str, code: int) -> None:
         """A process that ended by itself is as gone as a killed one."""
         self.write(time.monotonic(), Record(KILL, label, [f"by itself: exit code {code}"]))
+
+    def note_clock_step(self, step: ClockStep) -> None:
+        """Whoever was alive a moment ago may be taken for dead: its lease has leapt to its end."""
+        self.write(step.at, Record("clock step", "the machine", [f"by {step.by:+.3f} s"]))
 
     def _broken(self, planned: Planned) -> Broken:
         kind = planned.kind

@@ -87,7 +87,6 @@ def _takeovers(beats: Sequence[Beat], faults: Sequence[Fault]) -> list[float]:
 
 def _lag(history: History) -> str:
     """From the moment a job was due to its first start, for what clients submitted, faults and all."""
-    difference = history.meta.database_minus_at
     due_in = {line.job: line.due_in for line in history.submissions()}
     created = {row["id"]: row["created_at"] for row in history.rows("job")}
     first: dict[str, Beat] = {}
@@ -95,7 +94,7 @@ def _lag(history: History) -> str:
         if beat.event == "start":
             first.setdefault(beat.job, beat)
     lags = [
-        beat.at - (created[job] - difference + due_in[job])
+        beat.at - history.meta.at(created[job] + due_in[job])
         for job, beat in first.items()
         if job in due_in and job in created
     ]

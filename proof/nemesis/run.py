@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from proof.history import Meta, Recorder, dump_database, write_meta
+from proof.nemesis.clocks import ClockWatch
 from proof.nemesis.cluster import NODE_SETTINGS, Cluster, assembled
 from proof.nemesis.faults import Breaker, Record
 from proof.nemesis.plan import NETWORK_KINDS, plan_faults
@@ -68,6 +69,8 @@ async def run(options: Options) -> Run:
     ) as cluster:  # fmt: skip
         await _prepare(cluster)
         breaker = Breaker(cluster.members, cluster.server, recorder, options.seed)
+        clock = ClockWatch(breaker.note_clock_step)
+        watching = asyncio.create_task(clock.watch())
         for member in cluster.members.values():
             member.on_surprise = breaker.note_surprise
         for member in cluster.nodes:
@@ -86,7 +89,8 @@ async def run(options: Options) -> Run:
         result = Run(
             options, cluster.notes, dict(breaker.done), dict(breaker.passed), {}, caught_up
         )
-        await _finish(cluster, options, result, started, healed)
+        await _finish(cluster, options, result, started, healed, clock)
+        watching.cancel()
     return result
 
 
@@ -128,19 +132,24 @@ async def _prepare(cluster: Cluster) -> None:
 
 
 async def _finish(
-    cluster: Cluster, options: Options, result: Run, started: float, healed: float
+    cluster: Cluster,
+    options: Options,
+    result: Run,
+    started: float,
+    healed: float,
+    clock: ClockWatch,
 ) -> None:
     """The dump comes before the nodes' end: what a stopped node leaves open, nobody closes."""
     await asyncio.gather(*(client.stop() for client in cluster.clients))
     result.left = await _wait_until_few_are_left(cluster, 0, _DRAIN)
-    difference = await _database_minus_at(cluster)
+    difference, steps = await _database_minus_at(cluster), list(clock.steps)
     dumped = await dump_database(cluster.server.url, "rota", options.folder)
     meta = Meta(
         kind="nemesis", tasks=promises(), schedules=schedule_promises(), started=started,
         healed=healed, ended=dumped - difference, database_minus_at=difference,
         lease_seconds=NODE_SETTINGS["heartbeat"] * NODE_SETTINGS["missed_heartbeats"],
         max_crashes=int(NODE_SETTINGS["max_crashes"]), seed=options.seed,
-        note="; ".join(result.notes), max_lag=options.max_lag,
+        note="; ".join(result.notes), max_lag=options.max_lag, clock_steps=steps,
     )  # fmt: skip
     write_meta(options.folder, meta)
     graceful = await asyncio.gather(*(member.stop() for member in cluster.nodes))
