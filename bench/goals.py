@@ -3,35 +3,51 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+
+from bench.peers.catalogue import BY_NAME as PEERS
 
 Middle = Callable[[str, str, str], float | None]
+
+# Why a goal is sometimes missed, as far as we have found out.
+_DISK = (
+    "a job is stored by one commit and claimed by another, and so it is with every peer: the slowest "
+    "hundredth is the disk's, see the spread of two bare commits in the table below"
+)
+_BOTH_CORES = (
+    "workers, clients and PostgreSQL share the cores: see the processor time per job, which is what "
+    "can be changed"
+)
 
 
 @dataclass(frozen=True)
 class Judged:
     goal: str
     seen: str
-    verdict: str
+    reached: bool
+    reason: str = ""
+
+    @property
+    def verdict(self) -> str:
+        return "reached" if self.reached else f"**not reached**: {self.reason}"
 
 
 def judge(middle: Middle, peers: list[str]) -> list[Judged]:
     """Those goals for which there are figures."""
+    stored = [peer for peer in peers if PEERS[peer].store == "postgres"]
     rows = [
         _rate(middle, "graphile-worker", 1.0),
         _rate(middle, "pgqueuer", 2.5),
         _rate_of_best(middle, ["celery", "dramatiq", "procrastinate"], 8.0),
         _lag(middle, peers, "herd", "p99", "Lag p99 of 100,000 due within one second"),
-        _lag(middle, peers, "pick_up", "p50", "Idle pick-up p50"),
-        _lag(middle, peers, "pick_up", "p99", "Idle pick-up p99"),
+        _lag(middle, stored, "pick_up", "p50", "Idle pick-up p50", "PostgreSQL peer", _DISK),
+        _lag(middle, stored, "pick_up", "p99", "Idle pick-up p99", "PostgreSQL peer", _DISK),
         _of_own(middle, "held", "noop_async", 0.8, "With a transaction held open, of without"),
         _stored(middle),
     ]
-    return [row for row in rows if row is not None]
-
-
-def _verdict(reached: bool) -> str:
-    return "reached" if reached else "**not reached**"
+    return [
+        row if row.reason else replace(row, reason=_BOTH_CORES) for row in rows if row is not None
+    ]
 
 
 def _rate(middle: Middle, peer: str, least: float) -> Judged | None:
@@ -39,9 +55,7 @@ def _rate(middle: Middle, peer: str, least: float) -> Judged | None:
     if not ours or not theirs:
         return None
     ratio = ours / theirs
-    return Judged(
-        f"No-op jobs: at least {least:g} of {peer}", f"{ratio:.2f}", _verdict(ratio >= least)
-    )
+    return Judged(f"No-op jobs: at least {least:g} of {peer}", f"{ratio:.2f}", ratio >= least)
 
 
 def _rate_of_best(middle: Middle, peers: list[str], least: float) -> Judged | None:
@@ -52,10 +66,13 @@ def _rate_of_best(middle: Middle, peers: list[str], least: float) -> Judged | No
     best = max(theirs, key=lambda peer: theirs[peer])
     ratio = ours / theirs[best]
     goal = f"No-op jobs: at least {least:g} of the best of {', '.join(theirs)}"
-    return Judged(goal, f"{ratio:.1f} of {best}", _verdict(ratio >= least))
+    return Judged(goal, f"{ratio:.1f} of {best}", ratio >= least)
 
 
-def _lag(middle: Middle, peers: list[str], workload: str, key: str, what: str) -> Judged | None:
+def _lag(
+    middle: Middle, peers: list[str], workload: str, key: str, what: str, whose: str = "peer",
+    reason: str = "",
+) -> Judged | None:  # fmt: skip
     ours = middle(workload, "rota", key)
     others = [peer for peer in peers if peer != "rota"]
     theirs = {peer: lag for peer in others if (lag := middle(workload, peer, key))}
@@ -63,7 +80,8 @@ def _lag(middle: Middle, peers: list[str], workload: str, key: str, what: str) -
         return None
     best = min(theirs, key=lambda peer: theirs[peer])
     seen = f"{ours:,.1f} ms; {best} {theirs[best]:,.1f} ms"
-    return Judged(f"{what}: at most the best peer's", seen, _verdict(ours <= theirs[best]))
+    goal = f"{what}: at most the best {whose}'s"
+    return Judged(goal, seen, ours <= theirs[best], reason)
 
 
 def _of_own(middle: Middle, workload: str, base: str, least: float, what: str) -> Judged | None:
@@ -71,7 +89,7 @@ def _of_own(middle: Middle, workload: str, base: str, least: float, what: str) -
     if not with_it or not without:
         return None
     ratio = with_it / without
-    return Judged(f"{what}: at least {least:g}", f"{ratio:.2f}", _verdict(ratio >= least))
+    return Judged(f"{what}: at least {least:g}", f"{ratio:.2f}", ratio >= least)
 
 
 def _stored(middle: Middle) -> Judged | None:
@@ -79,4 +97,4 @@ def _stored(middle: Middle) -> Judged | None:
     if ratio is None:
         return None
     goal = "No-ops beside 10 million stored jobs: at least 0.9 of those beside 10 thousand"
-    return Judged(goal, f"{ratio:.2f}", _verdict(ratio >= 0.9))
+    return Judged(goal, f"{ratio:.2f}", ratio >= 0.9)

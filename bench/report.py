@@ -90,8 +90,8 @@ def _head(found: Found) -> str:
     )
     return f"""# Benchmarks
 
-Written by `make bench` on {about["date"]}; run it on your own machine, and it is about yours. All
-systems were measured in one run, in {about["rounds"]} rounds that took turns, on the same PostgreSQL
+Written by `make bench` on {about["date"]}; run it on your own machine, and it is about yours. For each
+workload all systems were measured in one run, in rounds in which they took turns, on the same PostgreSQL
 (or the same Redis, without persistence), each in a database of its own. Figures are medians of the
 rounds; the thin line in a bar goes from the lowest to the highest. Every handler recorded its start:
 the figures are of jobs that ran, and the tables say if any ran twice or not at all.
@@ -161,7 +161,7 @@ def _section(found: Found, workload: Workload) -> str:
     lines = [
         f"## {workload.title}", "",
         f"![{workload.title}: the figures are in the table below](images/bench/{workload.name}.svg)", "",
-        _doc(workload), "",
+        " ".join([_doc(workload), _how_often(cells)]).strip(), "",
         "| | " + " | ".join(_COLUMNS[key] for key in keys) + " | jobs | |",
         "| --- |" + " ---: |" * len(keys) + " ---: | --- |",
     ]  # fmt: skip
@@ -178,6 +178,11 @@ def _section(found: Found, workload: Workload) -> str:
         if name not in cells and name in reasons
     ]
     return "\n".join([*lines, ""])
+
+
+def _how_often(cells: dict[str, list[Any]]) -> str:
+    rounds = max(len(figures) for figures in cells.values())
+    return f"Medians of {rounds} rounds." if rounds > 1 else "One round."
 
 
 def _doc(workload: Workload) -> str:
