@@ -20,6 +20,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
+from copy import deepcopy
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -59,10 +62,11 @@ def main() -> None:
         return
     size = QUICK if chosen.quick else Size()
     rounds = chosen.rounds or (1 if chosen.quick else 3)
-    found = measure(_workloads(chosen), _peers(chosen), size, rounds)
+    before = _stored()
+    keep = _unkept if chosen.quick else partial(_keep, before)
+    found = measure(_workloads(chosen), _peers(chosen), size, rounds, keep)
     if not chosen.quick:
-        found = _merged(_stored(), found)
-        RESULTS.write_text(json.dumps(found, indent=1))
+        found = _merged(before, found)
     Console(width=150).print(report.table(found))
     if not (chosen.quick or chosen.no_docs):
         report.write(found)
@@ -95,9 +99,19 @@ def _peers(chosen: argparse.Namespace) -> list[Peer]:
     return [PEERS[name] for name in names]
 
 
+def _keep(before: dict[str, Any], found: dict[str, Any]) -> None:
+    """After each round, so that whoever stops it loses no more than the last."""
+    RESULTS.write_text(json.dumps(_merged(before, found), indent=1))
+
+
+def _unkept(found: dict[str, Any]) -> None:
+    pass
+
+
 def measure(
-    workloads: list[Workload], peers: list[Peer], size: Size, rounds: int
-) -> dict[str, Any]:
+    workloads: list[Workload], peers: list[Peer], size: Size, rounds: int,
+    keep: Callable[[dict[str, Any]], None] = _unkept,
+) -> dict[str, Any]:  # fmt: skip
     """{"about": …, "peers": {name: version or reason}, "cells": {workload: {peer: [figures, …]}}}"""
     found: dict[str, Any] = {"peers": {}, "cells": {}, "reasons": {}}
     with ground() as place:
@@ -112,6 +126,7 @@ def measure(
                 turn = number % max(len(arenas), 1)
                 for arena in arenas[turn:] + arenas[:turn]:
                     _one(found, workload, arena, size)
+            keep(found)
     return found
 
 
@@ -182,6 +197,7 @@ def _stored() -> dict[str, Any]:
 
 
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    old = deepcopy(old)
     for part in ("cells", "reasons"):
         for workload, cells in new[part].items():
             old[part].setdefault(workload, {}).update(cells)

@@ -126,7 +126,7 @@ PEERS = [
     Peer(
         "apscheduler3", "APScheduler 3", "python",
         ("apscheduler==3.11.3", "sqlalchemy==2.1.8", "psycopg[binary]==3.3.8"),
-        "select count(*) from apscheduler_jobs", 300, processes=1, single_pace=300, bulk_pace=300,
+        "select count(*) from apscheduler_jobs", 1_500, processes=1, single_pace=300, bulk_pace=300,
         stored_schedules=True, limits={"herd": 5_000, "storage": 5_000},
         cannot={
             "pick_up": "a running scheduler isn't told what another process stores",

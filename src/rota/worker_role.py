@@ -99,6 +99,7 @@ class WorkerRole:
         for runner in self._runners:
             await runner.start()
         await self._register_tasks()
+        await self._store.warm()
         if self._endpoints is not None:
             await self._endpoints.load()
 

@@ -6,6 +6,7 @@ many rows still agreed; the others had moved on.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
@@ -82,6 +83,19 @@ class WorkStore:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+
+    async def warm(self) -> None:
+        """Connections that know the statements of every job: the first ones don't wait for that."""
+        if self.database.behind_pooler:
+            return  # nobody knows which connection is the next
+        everyone = range(self.database.settings.pool_size)
+        await asyncio.gather(*(self._warm_one() for _ in everyone))
+
+    async def _warm_one(self) -> None:
+        queries = self.database.queries
+        async with self.database.connection() as connection:
+            await connection.fetch(queries["claim"], NIL, [], [], [], [], [])
+            await connection.fetch(queries["finish_succeeded"], NIL, [], [], [], [], [], [], None)
 
     async def claim(
         self, node: UUID, wishes: Sequence[LaneClaim], tasks: Sequence[str]
