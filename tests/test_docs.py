@@ -313,7 +313,8 @@ def dev(environment: dict[str, str], reference: str) -> Iterator[Iterator[dict[s
     assert process.stdout is not None
     try:
         events = (json.loads(line) for line in process.stdout)
-        assert next(events)["event"] == "up"
+        # A job may end before the server, which takes its time, is up as well.
+        assert any(event["event"] == "up" for event in events)
         yield events
     finally:
         process.send_signal(signal.SIGINT)
