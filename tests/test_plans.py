@@ -145,14 +145,13 @@ async def check_plans(connection: Any, hot: Any) -> None:
     assert scans(held, "present") == [("Index Scan", "present_claim")]
 
 
-@pytest.mark.parametrize("size", [0, 10_000, HUGE])
+@pytest.mark.parametrize("size", [0, 1, 10_000, HUGE])
 async def test_claims_and_finishes_go_by_index_with_and_without_statistics(hot, grow, size):
     """Asked of a pooled connection, so that its settings are what pins the plans."""
     async with hot.connection() as connection:
         await connection.execute(f"alter table {hot.schema}.present set (autovacuum_enabled = off)")
         await connection.execute(f"alter table {hot.schema}.future set (autovacuum_enabled = off)")
-        if size:
-            await grow(connection, size)
+        await grow(connection, size)
         await check_plans(connection, hot)
         await connection.execute(f"analyze {hot.schema}.present, {hot.schema}.future")
         await check_plans(connection, hot)
@@ -218,3 +217,14 @@ async def test_a_firer_s_tick_reads_no_more_of_the_schedules_than_is_due(hot, gr
         assert {index for _, index in scans(promote, "future")} <= {
             "future_pkey", "future_scheduled", "future_waiting",
         }  # fmt: skip
+
+
+async def test_a_finish_planned_beside_a_single_job_suits_a_backlog(hot, grow):
+    """Whoever plans it first keeps to it: it must not begin from the table, however small that was."""
+    async with hot.connection() as connection:
+        await grow(connection, 1)
+        plan = await plan_of(connection, hot, "finish_succeeded")
+    assert scans(plan, "present") == [("Index Scan", "present_pkey")]
+    assert not [
+        node for node in nodes(plan) if "Join" in node["Node Type"] or "Loop" in node["Node Type"]
+    ]

@@ -74,7 +74,14 @@ _UNUSED = "and $1::uuid is not null "
 _GUARD = ("and p.token = d.token and p.node = $1 ", _UNUSED)
 
 finish_without_token = Mutant(
-    name="finish without token", queries=in_query("finish_succeeded", _GUARD)
+    name="finish without token",
+    queries=in_query(
+        "finish_succeeded",
+        (
+            "and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 ",
+            "and $1::uuid is not null and $3::bigint[] is not null ",
+        ),
+    ),
 )
 retry_without_token = Mutant(name="retry without token", queries=in_query("finish_retried", _GUARD))
 return_without_token = Mutant(

@@ -26,11 +26,11 @@ class Mutant(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def _finish_without_guard(queries: dict[str, str]) -> None:
-    guarded = "where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4"
+    guard = "and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 "
     text = queries["finish_succeeded"]
-    assert guarded in text
+    assert guard in text
     queries["finish_succeeded"] = text.replace(
-        guarded, "where p.id = d.id and $1::uuid is not null"
+        guard, "and $1::uuid is not null and $3::bigint[] is not null "
     )
 
 
