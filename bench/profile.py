@@ -112,7 +112,7 @@ async def _statements(count: int) -> list[dict[str, Any]]:
 def _name(query: str) -> str:
     """By what only this statement says."""
     marks = {
-        "copy": "COPY into present", "skip locked": "claim", "with done as": "finish",
+        "copy": "COPY into present", "skip locked": "claim", "with gone as": "finish",
         "delete from rota.batch": "close batches", "commit": "commit", "rota.hint": "hint",
     }  # fmt: skip
     text = query.lower()
