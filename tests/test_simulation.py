@@ -13,6 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from proof import mutants
+from proof.simulation.mutant import Mutant
+from rota.store.queries import load_queries
+
 pytestmark = [
     pytest.mark.timeout(1800),  # a busy machine is no failure
     pytest.mark.skipif(sys.platform == "win32", reason="simulations fork"),
@@ -80,3 +84,11 @@ def test_a_bug_is_found_and_its_seed_replays_it(mutant: str) -> None:
     # And it was the bug that broke the promise.
     code, sound = simulate("--seed", seed)
     assert code == 0, sound
+
+
+def test_every_mutant_still_finds_what_it_changes() -> None:
+    found = [value for value in vars(mutants).values() if isinstance(value, Mutant)]
+    assert len(found) > 20
+    for mutant in found:
+        if mutant.queries is not None:
+            mutant.queries(load_queries("sim"))

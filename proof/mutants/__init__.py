@@ -56,11 +56,17 @@ def in_query(name: str, *changes: tuple[str, str]) -> Callable[[dict[str, str]],
 
 
 def in_function(name: str, *changes: tuple[str, str]) -> str:
-    """The newest definition of a SQL function, changed."""
+    """The newest definition of a SQL function, changed. Under the name that it bears by now."""
     folder = resources.files("rota.store") / "migrations"
     texts = [f.read_text("utf-8") for f in sorted(folder.iterdir(), key=lambda f: f.name)]
+    everything = "\n".join(texts)
+    renamed = re.search(
+        rf"^alter function rota\.(\w+)\(.*\) rename to {name};", everything, re.MULTILINE
+    )
+    if renamed:
+        everything = everything[: renamed.start()].replace(f"rota.{renamed[1]}(", f"rota.{name}(")
     pattern = rf"create (?:or replace )?function rota\.{name}\(.*?\$\$;$"
-    found = re.findall(pattern, "\n".join(texts), re.DOTALL | re.MULTILINE)
+    found = re.findall(pattern, everything, re.DOTALL | re.MULTILINE)
     if not found:  # the body ends with `end $$;`
         raise LookupError(f"no function {name} in the migrations")
     text = re.sub(r"^create function", "create or replace function", found[-1])
@@ -345,14 +351,14 @@ skip_unrecorded = Mutant(
 key_not_unique = Mutant(
     name="no unique key on submits",
     sql=in_function(
-        "submit_jobs",
+        "submit_together",
         ("coalesce(k.job_id <> f.id, false) as existed", "false as existed"),
         ("coalesce(k.job_id, f.id) as answer", "f.id as answer"),
     ),
 )
 repeat_stores_again = Mutant(
     name="a repeated submit stores what has moved on",
-    sql=in_function("submit_jobs", ("    if repeated then", "    if false then")),
+    sql=in_function("submit_together", ("    if repeated then", "    if false then")),
 )
 
 
