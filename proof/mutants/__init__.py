@@ -75,25 +75,17 @@ def in_function(name: str, *changes: tuple[str, str]) -> str:
 
 # -- guards of a worker's writes
 
-# The parameter stays in use, or PostgreSQL wouldn't know its type.
-_UNUSED = "and $1::uuid is not null "
-_GUARD = ("and p.token = d.token and p.node = $1 ", _UNUSED)
+# The parameters stay in use, or PostgreSQL wouldn't know their types.
+_GUARD = (
+    "and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 ",
+    "and $1::uuid is not null and $3::bigint[] is not null ",
+)
 
 finish_without_token = Mutant(
-    name="finish without token",
-    queries=in_query(
-        "finish_succeeded",
-        (
-            "and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 ",
-            "and $1::uuid is not null and $3::bigint[] is not null ",
-        ),
-    ),
+    name="finish without token", queries=in_query("finish_succeeded", _GUARD)
 )
 retry_without_token = Mutant(name="retry without token", queries=in_query("finish_retried", _GUARD))
-return_without_token = Mutant(
-    name="give back without token",
-    queries=in_query("give_back", ("and p.token = b.token and p.node = $1 ", _UNUSED)),
-)
+return_without_token = Mutant(name="give back without token", queries=in_query("give_back", _GUARD))
 token_not_rising = Mutant(
     name="a claim keeps the old token",
     queries=in_query(
@@ -221,7 +213,7 @@ def _start_early(patches: Patches) -> None:
 # Either of the two is enough against a start by a node that has overslept: both must be gone.
 mark_without_token = Mutant(
     name="mark the start without token, and not look at the lease",
-    queries=in_query("mark_started", ("and p.token = s.token and p.node = $1 ", _UNUSED)),
+    queries=in_query("mark_started", _GUARD),
     patch=_trust_for_ever,
 )
 wall_clock_lease = Mutant(name="wall clock in a lease", patch=_lease_by_wall_clock)

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any
+from typing import Any, Protocol, TypeVar
 from uuid import UUID
 
 import asyncpg
@@ -20,7 +20,6 @@ from rota.store.database import Connection, Database
 
 NIL = UUID(int=0)
 LOWEST_RANK = -(2**63)
-_ID_AND_TOKEN = attrgetter("id", "token")
 
 
 class LaneClaim(msgspec.Struct, frozen=True):
@@ -73,6 +72,26 @@ class Returned(msgspec.Struct):
 
     id: UUID
     token: int
+
+
+class _Written(Protocol):
+    id: UUID
+    token: int
+
+
+AnyWritten = TypeVar("AnyWritten", bound=_Written)
+_id_and_token = attrgetter("id", "token")
+
+
+def _in_order(jobs: Sequence[AnyWritten]) -> list[AnyWritten]:
+    """As the statements want them, which find each by bisection."""
+    return sorted(jobs, key=_id_and_token)
+
+
+def _columns_in_order(ids: Sequence[UUID], *others: Sequence[Any]) -> list[list[Any]]:
+    """The same for ids, tokens and what belongs to them."""
+    rows = sorted(zip(ids, *others, strict=True))
+    return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in (ids, *others)]
 
 
 def _unless_all_none(values: list[str | None]) -> list[str | None]:
@@ -128,7 +147,7 @@ class WorkStore:
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
     ) -> set[UUID]:
         """The jobs that may start. The others are no longer ours, or were cancelled."""
-        rows = await self.database.fetch("mark_started", node, ids, tokens)
+        rows = await self.database.fetch("mark_started", node, *_columns_in_order(ids, tokens))
         return {row[0] for row in rows}
 
     async def begin_scheduled(
@@ -141,7 +160,7 @@ class WorkStore:
         self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None,
         database_now: datetime | None = None,
     ) -> int:  # fmt: skip
-        jobs = sorted(jobs, key=_ID_AND_TOKEN)  # the statement finds each by bisection
+        jobs = _in_order(jobs)
         return await self._count(
             connection,
             "finish_succeeded",
@@ -158,6 +177,7 @@ class WorkStore:
     async def finish_ended(
         self, node: UUID, jobs: Sequence[Ended], now: float, connection: Connection = None
     ) -> int:
+        jobs = _in_order(jobs)
         return await self._count(
             connection,
             "finish_ended",
@@ -175,6 +195,7 @@ class WorkStore:
     async def finish_retried(
         self, node: UUID, jobs: Sequence[Retried], now: float, connection: Connection = None
     ) -> int:
+        jobs = _in_order(jobs)
         return await self._count(
             connection,
             "finish_retried",
@@ -191,6 +212,7 @@ class WorkStore:
     async def give_back(
         self, node: UUID, jobs: Sequence[Returned], connection: Connection = None
     ) -> int:
+        jobs = _in_order(jobs)
         ids, tokens = [job.id for job in jobs], [job.token for job in jobs]
         return await self._count(connection, "give_back", node, ids, tokens)
 
@@ -207,7 +229,8 @@ class WorkStore:
     async def save_progress(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int], progress: Sequence[str]
     ) -> None:
-        await self.database.fetch("save_progress", node, ids, tokens, progress)
+        columns = _columns_in_order(ids, tokens, progress)
+        await self.database.fetch("save_progress", node, *columns)
 
     async def _count(self, connection: Connection, name: str, *arguments: Any) -> int:
         if connection is None:

@@ -1,5 +1,10 @@
 -- What workers do to the hot table. Every write is guarded by (id, token, node): a row that isn't
 -- found has moved on, and that is an answer, not an error.
+--
+-- Many at a time. $2 are ids in order (of equal ones the last counts), $3 their tokens, and what follows
+-- belongs to them in the same order: so that a row finds its place among them, and with it its token, by
+-- bisection. Not by a join with what was given, which a planner who takes the table for empty would begin
+-- from the wrong side, and keep to it when there is a backlog.
 
 -- name: claim
 -- Up to limits[i] ready jobs of lanes[i] after the cursor (ranks[i], ids[i]), in rank order, under
@@ -42,14 +47,12 @@ select * from claimed order by rank, id;
 -- Before at_most_once jobs, and jobs that were lost before, really start: so that a reaper can tell
 -- what began from what was only held, and a node that overslept can't begin at all.
 update rota.present as p set started_at = rota.now()
-from unnest($2::uuid[], $3::bigint[]) as s(id, token)
-where p.id = s.id and p.token = s.token and p.node = $1 and p.state = 4 and p.cancel_at is null
+where p.id = any($2::uuid[])
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+  and p.cancel_at is null
 returning p.id;
 
 -- name: finish_succeeded
--- ids are in order, and unique but for the last of equals: so that a row finds its place among them, and
--- with it its token, by bisection. No join, which a planner who takes the table for empty would begin from
--- the wrong side, and keep to it when there is a backlog.
 -- ran, ago: seconds by the node's monotonic clock (how long it ran, how long ago it ended);
 -- the moments themselves are the database's: $8 is its time as the node last heard it, carried on to
 -- the moment of sending; null: the statement's own time.
@@ -77,22 +80,23 @@ select count(*) from kept;
 -- name: finish_ended
 -- state 6, failed: to the dead-letter list. State 7, cancelled: to the past. `entry` joins the
 -- job's list of attempts, of which the last 20 are kept.
-with done as (
-    select * from unnest($2::uuid[], $3::bigint[], $4::smallint[], $5::jsonb[], $6::json[], $7::smallint[],
-                         $8::float8[], $9::float8[])
-        as d(id, token, state, entry, error, crashes, ran, ago)
-), gone as (
-    delete from rota.present as p using done as d
-    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
-    returning p.*, d.state as ended_as, d.entry, d.error, d.crashes as crashed,
-              rota.now() - d.ago * interval '1 second' as ended, d.ran
+with gone as (
+    delete from rota.present as p
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+    returning p.*, width_bucket(p.id, $2::uuid[]) as place
+), told as (
+    select *, ($4::smallint[])[place] as ended_as, ($5::jsonb[])[place] as entry, ($6::json[])[place] as error,
+           ($7::smallint[])[place] as crashed, ($8::float8[])[place] as ran,
+           rota.now() - ($9::float8[])[place] * interval '1 second' as ended
+    from gone
 ), row as (
     select id, token, due_at, created_at, ended - ran * interval '1 second' as started_at,
         ended as finished_at, node, workflow_id, schedule_id, timeout, ended_as as state, priority, guarantee,
         attempt, max_attempts, crashed as crashes, namespace, lane, task, key, step, share, payload, headers,
         progress, rota.add_attempt(attempts, entry, ended - ran * interval '1 second', ended) as attempts,
         null::json as result, error
-    from gone
+    from told
 ), buried as (
     insert into rota.dead (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
         schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
@@ -111,24 +115,28 @@ select (select count(*) from buried) + (select count(*) from kept);
 -- name: finish_retried
 -- Back to the future, due after `delay` seconds; at once ready again when nothing is to be waited for.
 -- What somebody asked to cancel meanwhile ends here instead.
-with done as (
-    select * from unnest($2::uuid[], $3::bigint[], $4::double precision[], $5::jsonb[], $6::smallint[],
-                         $7::float8[], $8::float8[])
-        as d(id, token, delay, entry, crashes, ran, ago)
-), again as (
+with again as (
     update rota.present as p
-    set state = 3, node = null, claimed_at = null, started_at = null, crashes = d.crashes,
-        attempts = rota.add_attempt(p.attempts, d.entry,
-            rota.now() - (d.ran + d.ago) * interval '1 second', rota.now() - d.ago * interval '1 second')
-    from done as d
-    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4 and d.delay <= 0
-      and p.cancel_at is null
+    set state = 3, node = null, claimed_at = null, started_at = null,
+        crashes = ($6::smallint[])[width_bucket(p.id, $2::uuid[])],
+        attempts = rota.add_attempt(p.attempts, ($5::jsonb[])[width_bucket(p.id, $2::uuid[])],
+            rota.now() - (($7::float8[])[width_bucket(p.id, $2::uuid[])]
+                          + ($8::float8[])[width_bucket(p.id, $2::uuid[])]) * interval '1 second',
+            rota.now() - ($8::float8[])[width_bucket(p.id, $2::uuid[])] * interval '1 second')
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and ($4::float8[])[width_bucket(p.id, $2::uuid[])] <= 0 and p.cancel_at is null
     returning p.namespace, p.lane, p.rank
+), deleted as (
+    delete from rota.present as p
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and (($4::float8[])[width_bucket(p.id, $2::uuid[])] > 0 or p.cancel_at is not null)
+    returning p.*, width_bucket(p.id, $2::uuid[]) as place
 ), gone as (
-    delete from rota.present as p using done as d
-    where p.id = d.id and p.token = d.token and p.node = $1 and p.state = 4
-      and (d.delay > 0 or p.cancel_at is not null)
-    returning p.*, d.entry, d.crashes as crashed, d.delay, d.ran, d.ago
+    select *, ($4::float8[])[place] as delay, ($5::jsonb[])[place] as entry, ($6::smallint[])[place] as crashed,
+           ($7::float8[])[place] as ran, ($8::float8[])[place] as ago
+    from deleted
 ), later as (
     insert into rota.future (id, due_at, created_at, workflow_id, schedule_id, timeout, shard, priority,
         guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
@@ -159,17 +167,18 @@ select (select count(*) from again) + (select count(*) from later) + (select cou
 -- name: give_back
 -- Unharmed: never started, or interrupted by a shutdown. The attempt doesn't count. What somebody
 -- asked to cancel meanwhile ends here instead.
-with back as (
-    select * from unnest($2::uuid[], $3::bigint[]) as b(id, token)
-), again as (
+with again as (
     update rota.present as p
     set state = 3, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1
-    from back as b
-    where p.id = b.id and p.token = b.token and p.node = $1 and p.state = 4 and p.cancel_at is null
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and p.cancel_at is null
     returning p.namespace, p.lane, p.rank
 ), gone as (
-    delete from rota.present as p using back as b
-    where p.id = b.id and p.token = b.token and p.node = $1 and p.state = 4 and p.cancel_at is not null
+    delete from rota.present as p
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and p.cancel_at is not null
     returning p.*
 ), kept as (
     insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
@@ -197,9 +206,9 @@ join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
 where b.node = $1 and b.token = any($2::bigint[]) and p.token = b.token and p.node = $1 and p.state = 4;
 
 -- name: save_progress
-update rota.present as p set progress = s.progress
-from unnest($2::uuid[], $3::bigint[], $4::json[]) as s(id, token, progress)
-where p.id = s.id and p.token = s.token and p.node = $1 and p.state = 4;
+update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])]
+where p.id = any($2::uuid[])
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4;
 
 -- name: check_lease
 -- No lock: a handler may hold its transaction open for long, and the reaper must not wait for it. The
