@@ -239,6 +239,46 @@ async def test_a_once_effect_that_raised_may_be_tried_again(sandbox, app):
     assert (job.result, len(tried)) == ("receipt", 2)
 
 
+class _NoJson:
+    """A value such as a payment library's receipt object."""
+
+
+@pytest.mark.parametrize("kind", ["coroutine", "plain function"])
+@pytest.mark.parametrize("value", [_NoJson(), "\ud800"])
+async def test_a_once_effect_whose_value_is_no_json_is_never_repeated(sandbox, app, kind, value):
+    charged = []
+
+    async def pay(ctx: Context) -> None:
+        await ctx.once("charge:42", lambda: charged.append(1) or value)
+
+    def pay_plainly(ctx: SyncContext) -> None:
+        ctx.once("charge:42", lambda: charged.append(1) or value)
+
+    handler = pay if kind == "coroutine" else pay_plainly
+    task = app.task(name="pay", retry=Retry(base=0, jitter=0))(handler)
+    for _ in range(2):  # a second job with the same key isn't given another chance
+        await task.submit()
+        [job] = await sandbox.run_due()
+        assert (job.state, job.attempt) == ("failed", 1)
+        assert job.error.type == "rota.errors.OnceNotKept"
+        assert "Return JSON" in job.error.message
+    assert charged == [1]
+
+
+async def test_an_attempt_after_one_that_died_inside_once_is_told_so_on_the_same_node(app, node):
+    @app.task
+    async def pay(ctx: Context) -> None: ...
+
+    await pay.submit()
+    row = await node.claim_one(tasks=["pay"])
+    begun = await node.effects.begin(row["id"], row["token"], "charge:42", False)
+    assert not begun.done  # and then its child process dies, and never says how it ended
+    assert await node.retry_at_once(row)
+    row = await node.claim_one(tasks=["pay"])
+    with pytest.raises(OnceUnknown):
+        await node.effects.begin(row["id"], row["token"], "charge:42", False)
+
+
 @pytest.mark.parametrize("answer", ["refuse", "run"])
 async def test_a_once_effect_that_an_attempt_died_in_is_not_repeated_unless_allowed(
     sandbox, app, node, answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Any, Literal, Protocol, TypeVar, overload
@@ -10,6 +11,7 @@ from uuid import UUID
 import msgspec
 
 from rota.capture.lines import storable
+from rota.errors import OnceNotKept, StoreUnavailable
 
 T = TypeVar("T")
 
@@ -141,7 +143,8 @@ class Context:
         The key is written down, the effect is run, its (JSON) result is kept and given back to
         whoever asks again. If it raises, the key is free again. If an attempt died inside the
         effect nobody knows whether it happened: `OnceUnknown` is raised, unless you say
-        ``on_unknown="run"`` because the other side recognises a repetition.
+        ``on_unknown="run"`` because the other side recognises a repetition. If its result isn't
+        JSON, the effect stays done, and `OnceNotKept` is raised.
         """
         return await self._desk.run_once(self.job, key, effect, on_unknown == "run")
 
@@ -201,16 +204,22 @@ class SyncContext:
             self._channel.call("once_begin", msgspec.json.encode([key, on_unknown == "run"]))
         )
         if begun.done:
-            result: T = msgspec.json.decode(begun.result)
+            result: T = begun.value(key)
             return result
         try:
             value = effect()
-            encoded = msgspec.json.encode(value)
         except Exception:
             # Stopped from outside (JobStopped is no Exception) it may or may not have happened:
-            # then the key stays begun.
-            self._channel.call("once_drop", msgspec.json.encode(key))
+            # then the key stays begun. So it does if the node can't free it now.
+            with contextlib.suppress(StoreUnavailable):
+                self._channel.call("once_drop", msgspec.json.encode(key))
             raise
+        # From here on it has happened, and the key is never freed again.
+        try:
+            encoded = msgspec.json.encode(value)
+        except Exception as error:
+            self._channel.call("once_not_kept", msgspec.json.encode(key))
+            raise OnceNotKept(key, str(error)) from error
         self._channel.call("once_end", msgspec.json.encode([key, msgspec.Raw(encoded)]))
         return value
 
@@ -220,6 +229,13 @@ class OnceAnswer(msgspec.Struct):
 
     done: bool
     result: msgspec.Raw = msgspec.Raw(b"null")
+    kept: bool = True  # whether there is a result: not if it wasn't JSON
+
+    def value(self, key: str) -> Any:
+        """What the effect gave, when it happened."""
+        if not self.kept:
+            raise OnceNotKept(key)
+        return msgspec.json.decode(self.result)
 
     @classmethod
     def decode(cls, body: bytes) -> OnceAnswer:

@@ -25,7 +25,8 @@
     ├── Fatal                  raise it: never retry this job
     ├── RetryAfter             raise it (``Retry.after(seconds)``): try again later
     ├── LeaseLost              the job is no longer ours; whatever we write is refused
-    └── OnceUnknown            an earlier attempt began a ``once`` effect and died inside it
+    ├── OnceUnknown            an earlier attempt began a ``once`` effect and died inside it
+    └── OnceNotKept            a ``once`` effect happened, and its value isn't JSON
 
     JobStopped (BaseException) raised inside plain functions that are timed out or cancelled
 """
@@ -167,6 +168,22 @@ class OnceUnknown(Fatal):
     Running it again could double it, so it isn't. Find out whether it happened, then call
     ``once(key, fn, on_unknown="run")``, or retry the job after settling it by hand.
     """
+
+
+class OnceNotKept(Fatal):
+    """A ``once`` effect has happened, but its value could not be kept, as it isn't JSON.
+
+    The effect isn't repeated, by this job or any other that uses its key. Let the function that you
+    give to ``once`` return JSON, or None.
+    """
+
+    def __init__(self, key: str, why: str = "") -> None:
+        because = f" ({why})" if why else ""
+        super().__init__(
+            f"once({key!r}) has happened and will not be repeated, but its value could not be kept"
+            f"{because}. Return JSON or None from the function that once() calls; finish what this "
+            "job had left to do by hand, and discard it"
+        )
 
 
 class JobStopped(BaseException):

@@ -6,22 +6,28 @@ the commit leaves nothing, after it there is nothing left to do: the reaper find
 
 Protocol of `once`. The key is written as begun under the job's lease, the effect runs, the key is
 written as done with its result. Dying in between leaves a key that is begun and not done: nobody
-knows whether the effect happened, so the next attempt is refused unless it says that it may run.
+knows whether the effect happened, so the next attempt is refused unless it says that it may run. The
+key is freed only if the effect itself raised: once it has happened, whatever goes wrong later (a value
+that can't be kept, a database that is away) leaves it done, or begun.
 """
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import inspect
+import logging
 from collections.abc import Awaitable, Callable
 from time import monotonic
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from rota.config import Settings
 from rota.context import JobInfo, OnceAnswer
-from rota.errors import InvalidArguments, LeaseLost, OnceUnknown, StoreUnavailable
+from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
 from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
 from rota.runners.results import told_apart
@@ -30,6 +36,10 @@ from rota.store.database import Database
 from rota.store.sealed import sealed_outcome
 from rota.store.sync_effects import TransactionTerms
 from rota.store.work import Succeeded, WorkStore
+
+log = logging.getLogger("rota.effects")
+
+_END_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to note that an effect happened
 
 
 class Effects:
@@ -45,7 +55,7 @@ class Effects:
         self._finisher = finisher
         self._node = node
         self._trusted = trusted
-        self._in_progress: set[tuple[UUID, str]] = set()
+        self._in_progress: set[tuple[UUID, int, str]] = set()
 
     # -- exactly_once
 
@@ -93,24 +103,30 @@ class Effects:
     ) -> Any:
         begun = await self.begin(info.id, info.token, key, rerun_unknown)
         if begun.done:
-            return msgspec.json.decode(begun.result)
+            return begun.value(key)
         try:
             value = effect()
             if inspect.isawaitable(value):
                 value = await value
-            encoded = msgspec.json.encode(value)
         except Exception:
-            await self.drop(info.id, info.token, key)
+            with contextlib.suppress(StoreUnavailable):  # then the key stays begun
+                await self.drop(info.id, info.token, key)
             raise
         finally:
-            self._in_progress.discard((info.id, key))
+            self._in_progress.discard((info.id, info.token, key))
+        # From here on it has happened, and the key is never freed again.
+        try:
+            encoded = msgspec.json.encode(value)
+        except Exception as error:
+            await self.end_without_value(info.id, info.token, key)
+            raise OnceNotKept(key, str(error)) from error
         await self.end(info.id, info.token, key, encoded)
         return value
 
     async def begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
         if not 1 <= len(key) <= 255:
             raise InvalidArguments("the key of once() must be a text of 1 to 255 characters")
-        if (id, key) in self._in_progress:
+        if (id, token, key) in self._in_progress:
             raise InvalidArguments(f"once({key!r}) is already running in this attempt")
         rows = await self._database.fetch(
             "begin_effect", self._node(), id, token, self._namespace, key, rerun_unknown
@@ -118,6 +134,8 @@ class Effects:
         held, ours, done_at, result = rows[0]
         if not held:
             raise LeaseLost(f"job {id} is no longer this node's; once({key!r}) was not run")
+        if done_at is not None and result is None:
+            return OnceAnswer(True, kept=False)
         if done_at is not None:
             return OnceAnswer(True, msgspec.Raw(self._database.sealing.once(key, result)))
         if not ours:
@@ -125,18 +143,39 @@ class Effects:
                 f"once({key!r}) was begun before and never ended: it may or may not have happened. "
                 'Find out, then run it with on_unknown="run", or discard the job'
             )
-        self._in_progress.add((id, key))
+        self._in_progress.add((id, token, key))
         return OnceAnswer(False)
 
     async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
-        self._in_progress.discard((id, key))
         text = told_apart(result).decode()
         if id in self._finisher.seals:
             text = self._database.sealing.sealed_once(key, result)
+        try:
+            await self._end(id, token, key, text)
+        except asyncpg.PostgresError as error:  # of its own, not of the database's state
+            await self.end_without_value(id, token, key)
+            raise OnceNotKept(key, str(error)) from error
+
+    async def end_without_value(self, id: UUID, token: int, key: str) -> None:
+        """It has happened; what it gave can't be kept."""
+        await self._end(id, token, key, None)
+
+    async def _end(self, id: UUID, token: int, key: str, text: str | None) -> None:
+        """Tried for a while: a key that stays begun needs a person to settle it."""
+        self._in_progress.discard((id, token, key))
+        for pause in _END_PAUSES:
+            try:
+                await self._database.fetch("end_effect", self._namespace, key, id, token, text)
+                return
+            except StoreUnavailable as error:
+                if not self._trusted():
+                    raise
+                log.warning("once(%r) has happened, and can't be noted yet: %s", key, error)
+            await asyncio.sleep(pause)
         await self._database.fetch("end_effect", self._namespace, key, id, token, text)
 
     async def drop(self, id: UUID, token: int, key: str) -> None:
-        self._in_progress.discard((id, key))
+        self._in_progress.discard((id, token, key))
         await self._database.fetch("drop_effect", self._namespace, key, id, token)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
@@ -155,6 +194,9 @@ class Effects:
             case "once_end":
                 key, result = msgspec.json.decode(body, type=tuple[str, msgspec.Raw])
                 await self.end(work.id, work.token, key, bytes(result))
+            case "once_not_kept":
+                key = msgspec.json.decode(body, type=str)
+                await self.end_without_value(work.id, work.token, key)
             case "once_drop":
                 await self.drop(work.id, work.token, msgspec.json.decode(body, type=str))
             case _:
