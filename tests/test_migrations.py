@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import re
+from importlib import resources
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
 from rota import App, SchemaMismatch
-from rota.store import migrate
+from rota.store import functions, migrate
+from rota.store.functions import FUNCTIONS, function_statements
 from rota.store.migrate import CODE_VERSION, known_migrations
 
 
@@ -36,11 +39,12 @@ async def app(database_url, schema):
 
 
 FILES = [migration.name for migration in known_migrations() if migration.phase == "pre"]
+EVERYTHING = [*FILES, FUNCTIONS]
 
 
 async def test_a_fresh_database_is_made_usable_under_any_schema_name(app, schema, connection):
-    assert await app.migrate() == FILES
-    assert await connection.fetchval(f"select count(*) from {schema}.migration") == len(FILES)
+    assert await app.migrate() == EVERYTHING
+    assert await connection.fetchval(f"select count(*) from {schema}.migration") == len(EVERYTHING)
     handle = await app.submit("greet", {"name": "Ada"})
     assert (await handle.status()).state == "ready"
     by_sql = await connection.fetchval(f"select {schema}.submit('greet')")
@@ -71,7 +75,7 @@ async def test_migrating_twice_does_nothing_and_keeps_what_is_there(app):
 async def test_of_five_that_race_one_migrates(database_url, schema):
     apps = [App(database_url=database_url, schema=schema) for _ in range(5)]
     answers = await asyncio.gather(*(app.migrate() for app in apps))
-    assert sorted(answers, key=len) == [[], [], [], [], FILES]
+    assert sorted(answers, key=len) == [[], [], [], [], EVERYTHING]
     for app in apps:
         await app.close()
 
@@ -130,5 +134,55 @@ async def test_a_schema_that_only_newer_code_can_use_is_refused(app, schema, con
         await app.submit("greet")
 
 
-def test_the_code_knows_the_newest_of_its_own_migrations():
-    assert max(migration.version for migration in known_migrations()) == CODE_VERSION
+async def test_functions_are_applied_again_when_their_text_has_changed(
+    app, schema, connection, monkeypatch
+):
+    await app.migrate()
+    label = f"select {schema}.state_label(4::smallint)"
+    assert await connection.fetchval(label) == "running"
+    with monkeypatch.context() as patch:
+        texts = tuple(text.replace("'running'", "'at work'") for text in functions._texts())
+        patch.setattr(functions, "_texts", lambda: texts)
+        patch.setattr(migrate, "checksum_of_functions", lambda: "another")
+        assert await app.migrate() == [FUNCTIONS]
+        assert await connection.fetchval(label) == "at work"
+        assert await app.migrate() == []
+    assert await app.migrate() == [FUNCTIONS]
+    assert await connection.fetchval(label) == "running"
+
+
+async def test_an_older_release_leaves_the_functions_of_a_newer_one(app, schema, connection):
+    await app.migrate()
+    newer = (
+        f"update {schema}.migration set version = version + 1, checksum = 'newer' where name = $1"
+    )
+    await connection.execute(newer, FUNCTIONS)
+    assert await app.migrate() == []
+    assert await app.submit("greet")
+
+
+async def test_a_migration_may_use_a_function_that_is_new_with_it(
+    app, schema, connection, monkeypatch
+):
+    await app.migrate()
+    added = migrate.Migration(9999, "pre", "9999_added.pre.sql")
+    files = [*known_migrations(), added]
+    monkeypatch.setattr(migrate, "known_migrations", lambda: files)
+    text = f"alter table {schema}.node add column luck int default {schema}.luck()"
+    monkeypatch.setattr(migrate, "_text", lambda *_: text)
+    new = f"create or replace function {schema}.luck() returns int language sql as 'select 7';"
+    statements = [*function_statements(schema), new]
+    monkeypatch.setattr(migrate, "function_statements", lambda _: statements)
+    monkeypatch.setattr(migrate, "checksum_of_functions", lambda: "another")
+    assert await app.migrate() == [added.name, FUNCTIONS]
+
+
+def test_every_function_is_defined_once():
+    signatures = [text[: text.index(")")] for text in function_statements("rota")]
+    assert len(signatures) > 40
+    assert len(signatures) == len(set(signatures))
+    assert all(not re.search("create .*function", _migration_text(name)) for name in FILES)
+
+
+def _migration_text(name: str) -> str:
+    return (resources.files("rota.store") / "migrations" / name).read_text("utf-8")

@@ -9,9 +9,7 @@ listed last, and the exit code says so. The unchanged code must pass all those s
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Callable
-from importlib import resources
 from typing import Any
 
 import rota.entropy
@@ -31,6 +29,7 @@ from rota.services.effects import Effects, succeeded
 from rota.services.firer import Firer
 from rota.services.keeper import Keeper
 from rota.services.worker import Worker
+from rota.store.functions import function_statements
 from rota.store.queries import in_schema
 from rota.store.rows import Submitted
 from rota.store.submitter import Submitter
@@ -56,21 +55,12 @@ def in_query(name: str, *changes: tuple[str, str]) -> Callable[[dict[str, str]],
 
 
 def in_function(name: str, *changes: tuple[str, str]) -> str:
-    """The newest definition of a SQL function, changed. Under the name that it bears by now."""
-    folder = resources.files("rota.store") / "migrations"
-    texts = [f.read_text("utf-8") for f in sorted(folder.iterdir(), key=lambda f: f.name)]
-    everything = "\n".join(texts)
-    renamed = re.search(
-        rf"^alter function rota\.(\w+)\(.*\) rename to {name};", everything, re.MULTILINE
-    )
-    if renamed:
-        everything = everything[: renamed.start()].replace(f"rota.{renamed[1]}(", f"rota.{name}(")
-    pattern = rf"create (?:or replace )?function rota\.{name}\(.*?\$\$;$"
-    found = re.findall(pattern, everything, re.DOTALL | re.MULTILINE)
-    if not found:  # the body ends with `end $$;`
-        raise LookupError(f"no function {name} in the migrations")
-    text = re.sub(r"^create function", "create or replace function", found[-1])
-    return replaced(in_schema(text, SCHEMA), *changes)
+    """The definition of a SQL function, changed."""
+    start = f"create or replace function {SCHEMA}.{name}("
+    found = [text for text in function_statements(SCHEMA) if text.startswith(start)]
+    if not found:
+        raise LookupError(f"there is no SQL function {name}")
+    return replaced(found[0], *changes)
 
 
 # -- guards of a worker's writes

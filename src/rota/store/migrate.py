@@ -1,11 +1,15 @@
-"""Schema versions: numbered files in migrations/, in two phases, under an advisory lock.
+"""Schema versions: numbered files in migrations/, in two phases, under an advisory lock; and functions/.
 
 A release first runs its `pre` files, which only add: nodes of the release before keep working on
 the new schema. Its `post` files take away what only the old release used, and are run when no old
 node is left. Each applied file is recorded with the oldest code that can live with it, so that a
 node knows whether the schema it meets suits it, in both directions.
 
-Dying in the middle leaves nothing: each file is one transaction with its own record.
+SQL functions aren't part of these files: each is written once, in functions/, and all are applied
+again whenever their text has changed. Functions that are new come before the files, which may use them;
+the others are replaced after the files, whose columns they may use.
+
+Dying in the middle leaves nothing half done: each file is one transaction with its own record.
 """
 
 from __future__ import annotations
@@ -21,12 +25,11 @@ import msgspec
 
 from rota.entropy import unit
 from rota.errors import ConfigError, SchemaMismatch, StoreUnavailable
+from rota.store.functions import FUNCTIONS, checksum_of_functions, function_statements
 from rota.store.queries import in_schema
 
 Phase = Literal["pre", "post"]
 
-# The last schema version this code knows, and so the one it needs.
-CODE_VERSION = 13
 DEFAULT_SHARDS = 128
 
 _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
@@ -47,6 +50,10 @@ def known_migrations() -> list[Migration]:
     return sorted(
         Migration(int(match[1]), match[2], name) for match, name in found if match is not None
     )
+
+
+# The last schema version this code knows, and so the one it needs.
+CODE_VERSION = max(migration.version for migration in known_migrations())
 
 
 def _text(migration: Migration, schema: str) -> str:
@@ -115,7 +122,10 @@ async def migrate(
 async def _step(
     connection: Any, schema: str, include_post: bool, shards: int
 ) -> tuple[list[str], bool]:
-    """All files in a schema that is new, else the next one. Which they were, and whether it was new."""
+    """Apply all files to a schema that is new, else the next one, or the functions when no file is left.
+
+    Gives back what was applied, and whether the schema was new.
+    """
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
         # create schema, create table if not exists: these are not safe against racing themselves.
@@ -123,13 +133,16 @@ async def _step(
             f"create schema if not exists {schema};"
             f"create table if not exists {schema}.migration (name text primary key,"
             " version int not null, phase text not null, oldest_code int not null,"
-            " applied_at timestamptz not null default now())"
+            " applied_at timestamptz not null default now());"
+            f"alter table {schema}.migration add column if not exists checksum text"
         )
         fresh = not await applied_migrations(connection, schema)
         pending = await pending_migrations(connection, schema, include_post=include_post)
         if not fresh:
             await connection.execute(f"set local lock_timeout = {_LOCK_MS}")
             pending = pending[:1]
+        if pending:
+            await _add_functions(connection, schema)
         for migration in pending:
             await connection.execute(_text(migration, schema))
             oldest = migration.version if migration.phase == "post" else 1
@@ -138,9 +151,48 @@ async def _step(
                 " values ($1, $2, $3, $4)",
                 migration.name, migration.version, migration.phase, oldest,
             )  # fmt: skip
+        done = [migration.name for migration in pending]
+        if (fresh or not pending) and await _functions_are_pending(connection, schema):
+            await _replace_functions(connection, schema)
+            done.append(FUNCTIONS)
+        if done:
+            await connection.execute(f"select {schema}.raise_walls()")
         if shards != DEFAULT_SHARDS and (fresh or not pending):
             await _settle_shards(connection, schema, shards, fresh=fresh)
-        return [migration.name for migration in pending], fresh
+        return done, fresh
+
+
+async def _add_functions(connection: Any, schema: str) -> None:
+    """Create the functions that don't exist yet. Those that exist may be in use."""
+    # Their bodies may name tables that the files are about to create.
+    await connection.execute("set local check_function_bodies = off")
+    for statement in function_statements(schema):
+        try:
+            async with connection.transaction():
+                await connection.execute(statement.replace("create or replace", "create", 1))
+        except asyncpg.DuplicateFunctionError:
+            pass
+
+
+async def _functions_are_pending(connection: Any, schema: str) -> bool:
+    """Whether the functions differ from this code's, and aren't those of a newer release."""
+    query = f"select version, checksum from {schema}.migration where name = $1"  # noqa: S608
+    row = await connection.fetchrow(query, FUNCTIONS)
+    if row is None:
+        return True
+    newer: bool = row["version"] > CODE_VERSION
+    return not newer and row["checksum"] != checksum_of_functions()
+
+
+async def _replace_functions(connection: Any, schema: str) -> None:
+    for statement in function_statements(schema):
+        await connection.execute(statement)
+    await connection.execute(
+        f"insert into {schema}.migration (name, version, phase, oldest_code, checksum)"  # noqa: S608
+        " values ($1, $2, 'functions', 1, $3) on conflict (name) do update"
+        " set version = excluded.version, checksum = excluded.checksum, applied_at = now()",
+        FUNCTIONS, CODE_VERSION, checksum_of_functions(),
+    )  # fmt: skip
 
 
 async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bool) -> None:
@@ -167,7 +219,8 @@ async def check_schema(connection: Any, schema: str) -> None:
             f"the database has no Rota schema {schema!r}. Run `rota migrate` once, "
             "with the same ROTA_DATABASE_URL"
         )
-    missing = [m.name for m in known_migrations() if m.phase == "pre" and m.name not in applied]
+    needed = [m.name for m in known_migrations() if m.phase == "pre"] + [FUNCTIONS]
+    missing = [name for name in needed if name not in applied]
     if missing:
         raise SchemaMismatch(
             f"the schema {schema!r} is older than this code: {', '.join(missing)} not applied. "

@@ -13,47 +13,6 @@ insert into rota.setting (name, value) values
     ('horizon_ms', 1000),
     ('max_payload_bytes', 1000000);
 
--- The only clock. STABLE and a single expression, so that it is inlined and usable in an index
--- condition; of the statement, not of the transaction, so that a caller's long transaction doesn't
--- submit into the past. Tests replace this one function to move time.
-create function rota.now() returns timestamptz
-    language sql stable parallel safe as 'select statement_timestamp()';
-
--- A UUIDv7 for submits from plain SQL; PostgreSQL 18 has its own, 14 to 17 don't.
-create function rota.new_id() returns uuid language sql volatile parallel safe as $$
-    select encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid())
-        placing substring(int8send((extract(epoch from clock_timestamp()) * 1000)::bigint) from 3)
-        from 1 for 6), 52, 1), 53, 1), 'hex')::uuid
-$$;
-
--- The order of claims in a lane. A point of priority is worth a minute of waiting, so that
--- priority goes first and nothing starves, without ever updating a row.
-create function rota.rank(due_at timestamptz, priority int) returns bigint
-    language sql immutable parallel safe as $$
-    select (extract(epoch from due_at - timestamptz '2000-01-01 00:00:00+00') * 1000000)::bigint
-           - priority::bigint * 60000000
-$$;
-
-create function rota.lane(namespace text, queue text, needs text[]) returns text
-    language sql immutable parallel safe as $$
-    select namespace || '/' || queue
-        || coalesce((select string_agg('+' || need, '' order by need collate "C")
-                     from (select distinct unnest(needs) as need) as n), '')
-$$;
-
-create function rota.queue_of(lane text) returns text
-    language sql immutable parallel safe as
-    $$ select split_part(split_part(lane, '/', 2), '+', 1) $$;
-
-create function rota.needs_of(lane text) returns text[]
-    language sql immutable parallel safe as
-    $$ select (string_to_array(split_part(lane, '/', 2), '+'))[2:] $$;
-
--- What must be decided together hashes to one shard. The last bytes of a UUIDv7 are random.
-create function rota.shard_of(id uuid, shards bigint) returns smallint
-    language sql immutable parallel safe as
-    $$ select ((('x' || right(id::text, 8))::bit(32)::bigint) % shards)::smallint $$;
-
 -- Rises with every claimed batch; a write that carries an older one is refused.
 create sequence rota.token as bigint;
 
@@ -161,20 +120,6 @@ create table rota.past_other partition of rota.past default;
 -- The dead-letter list: failed jobs that wait for a person. Same columns as the past.
 create table rota.dead (like rota.past including defaults, primary key (id), check (state = 6));
 create index dead_finished on rota.dead (finished_at);
-
-create function rota.make_day(day date) returns boolean language plpgsql as $$
-declare
-    name text := 'past_' || to_char(day, 'YYYYMMDD');
-begin
-    if to_regclass('rota.' || name) is not null then
-        return false;
-    end if;
-    execute format('create table if not exists rota.%I partition of rota.past for values from (%L) to (%L)', name,
-        to_char(day, 'YYYY-MM-DD') || ' 00:00:00+00', to_char(day + 1, 'YYYY-MM-DD') || ' 00:00:00+00');
-    return true;
-exception when check_violation then
-    return false;  -- the default partition already holds rows of that day: it keeps them
-end $$;
 select rota.make_day((rota.now() at time zone 'UTC')::date + ahead) from generate_series(0, 7) as ahead;
 
 -- What idempotency keys were used for. Kept as long as their job is.
@@ -270,19 +215,6 @@ create table rota.effect (
     result     json,
     primary key (namespace, key)
 );
-
--- A job's list of attempts with one more entry, of which the last 20 are kept.
-create function rota.add_attempt(attempts jsonb, entry jsonb, started timestamptz, ended timestamptz)
-    returns jsonb language sql stable parallel safe as $$
-    select case when jsonb_array_length(list) > 20 then list - 0 else list end
-    from (select coalesce(attempts, '[]') || case when entry is null then '[]'::jsonb else jsonb_build_array(
-        entry || jsonb_build_object('started_at', started, 'ended_at', ended)) end as list) as l
-$$;
-
-create function rota.state_label(state smallint) returns text
-    language sql immutable parallel safe as $$
-    select (array['waiting','scheduled','ready','running','succeeded','failed','cancelled','skipped'])[state]
-$$;
 
 create view rota.job as
     select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,

@@ -47,4 +47,3 @@ values (replace(gen_random_uuid()::text || gen_random_uuid()::text, '-', ''));
 insert into rota.wall (table_name, condition, privileges) values
     ('endpoint', 'namespace = current_setting(''rota.namespace'', true)', 'select, insert, update, delete'),
     ('callback', 'namespace = current_setting(''rota.namespace'', true)', 'select');
-select rota.raise_walls();

@@ -1,17 +1,9 @@
 -- Submission in SQL: one implementation for Python's small batches, for callers' own transactions
 -- through any driver, and for plain SQL.
 
--- A hint that a lane has new work: the lane, the lowest rank added, how many. May be lost.
-create function rota.hint(namespace text, lane text, rank bigint, count bigint) returns void
-    language sql volatile as $$
-    select pg_notify('rota_' || md5('rota.' || namespace), concat_ws(' ', lane, rank, count))
-$$;
-
-create function rota.is_name(name text) returns boolean language sql immutable parallel safe as
-    $$ select name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$' $$;
-
--- Refuses what must not be stored, naming the field and what to do.
-create function rota.check_job(
+-- Refuses a job that can't be stored, naming the field. There is no query inside, because PostgreSQL evaluates
+-- what is only an expression without starting its executor.
+create or replace function rota.check_job(
     namespace text, task text, queue text, needs text[], key text, payload json, headers json,
     max_attempts int, guarantee int, timeout real, due_at timestamptz, payload_limit bigint
 ) returns boolean language plpgsql immutable as $$
@@ -20,11 +12,13 @@ declare
         when task is null or not rota.is_name(task) then format('task %L is not a usable name', task)
         when not rota.is_name(namespace) then format('namespace %L is not a usable name', namespace)
         when not rota.is_name(queue) then format('queue %L is not a usable name', queue)
-        when exists (select from unnest(needs) as n where n is null or not rota.is_name(n))
+        when needs <> '{}' and not rota.are_names(needs)
             then format('needs %L holds something that is not a usable name', needs)
         when length(key) not between 1 and 255 then 'key must be 1 to 255 characters long'
         when json_typeof(payload) <> 'object' then 'payload must be a JSON object: argument names and values'
         when octet_length(payload::text) > payload_limit
+             -- An envelope is longer than what is in it.
+             and not (rota.is_sealed(payload) and octet_length(payload::text) <= payload_limit * 4 / 3 + 300)
             then format('payload has %s bytes, the limit is %s: store large data elsewhere and pass a reference',
                         octet_length(payload::text), payload_limit)
         when json_typeof(headers) <> 'object' then 'headers must be a JSON object'
@@ -42,11 +36,84 @@ begin
     return true;
 end $$;
 
--- Takes an array of jobs, answers for each in its order: the job's id, whether its key was used
--- before, and whether for other content (then nothing was stored for it). Fields left out get the
--- task's registered defaults, then Rota's. `repeated`: an earlier call with the same ids may have
--- been committed although its answer was lost; what it stored is not stored again.
-create function rota.submit_jobs(jobs json, repeated boolean default false)
+-- Stores one job without a key: a few small statements, which cost a third of rota.submit_together(). It is
+-- checked by the same function, with the same defaults, and goes into the same tables.
+create or replace function rota.submit_alone(job json) returns uuid
+    language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    j record;
+    t record;
+    set_horizon bigint;
+    set_limit bigint;
+    set_shards bigint;
+    its_id uuid;
+    its_space text;
+    its_queue text;
+    its_needs text[];
+    its_lane text;
+    its_due timestamptz;
+    its_priority smallint;
+    its_guarantee smallint;
+    its_attempts smallint;
+    its_timeout real;
+    its_rank bigint;
+begin
+    select * into j from json_to_record(job) as r(
+        id uuid, namespace text, task text, payload json, headers json, queue text, needs text[],
+        priority smallint, guarantee smallint, max_attempts smallint, timeout real, at timestamptz,
+        delay double precision, share text, workflow_id uuid, step text);
+    its_id := coalesce(j.id, rota.new_id());
+    its_space := coalesce(j.namespace, 'default');
+    select * into t from rota.task as k where k.namespace = its_space and k.name = j.task;
+    its_queue := coalesce(j.queue, t.queue, 'default');
+    its_needs := coalesce(j.needs, t.needs, '{}');
+    its_priority := coalesce(j.priority, t.priority, 0);
+    its_guarantee := coalesce(j.guarantee, t.guarantee, 1);
+    its_attempts := coalesce(j.max_attempts, t.max_attempts, 5);
+    its_timeout := coalesce(j.timeout, t.timeout);
+    its_due := coalesce(j.at, rota.now() + make_interval(secs => coalesce(j.delay, 0)));
+    set_limit := (select value from rota.setting where name = 'max_payload_bytes');
+    perform rota.check_job(its_space, j.task, its_queue, its_needs, null, j.payload, j.headers,
+                           its_attempts, its_guarantee, its_timeout, its_due, set_limit);
+    its_lane := its_space || '/' || its_queue;
+    if its_needs <> '{}' then
+        its_lane := rota.lane(its_space, its_queue, its_needs);
+    end if;
+    if not exists (select from rota.lane as l where l.lane = its_lane) then
+        insert into rota.lane (lane, namespace, queue, needs)
+        values (its_lane, its_space, its_queue, rota.needs_of(its_lane)) on conflict do nothing;
+    end if;
+    if not exists (select from rota.queue as q where q.namespace = its_space and q.name = its_queue) then
+        insert into rota.queue (namespace, name) values (its_space, its_queue) on conflict do nothing;
+    end if;
+    set_horizon := (select value from rota.setting where name = 'horizon_ms');
+    if its_due <= rota.now() + make_interval(secs => set_horizon / 1000.0) then
+        its_rank := rota.rank(its_due, its_priority);
+        insert into rota.present (id, rank, due_at, workflow_id, timeout, priority, guarantee,
+            max_attempts, namespace, lane, task, step, share, payload, headers)
+        values (its_id, its_rank, its_due, j.workflow_id, its_timeout, its_priority, its_guarantee,
+            its_attempts, its_space, its_lane, j.task, j.step, j.share, coalesce(j.payload, '{}'), j.headers)
+        on conflict (id) do nothing;
+        if found then
+            perform rota.hint(its_space, its_lane, its_rank, 1);
+        end if;
+    else
+        set_shards := (select value from rota.setting where name = 'shards');
+        insert into rota.future (id, shard, due_at, workflow_id, timeout, priority, guarantee,
+            max_attempts, namespace, lane, task, step, share, payload, headers)
+        values (its_id, rota.shard_of(its_id, set_shards), its_due, j.workflow_id, its_timeout, its_priority,
+            its_guarantee, its_attempts, its_space, its_lane, j.task, j.step, j.share,
+            coalesce(j.payload, '{}'), j.headers)
+        on conflict (id) do nothing;
+    end if;
+    return its_id;
+end $$;
+
+-- Stores many jobs, with their idempotency keys, in one statement. A caller may bring the fingerprints of what
+-- the database can't read: one per encryption key that it knows, the first of which is stored.
+create or replace function rota.submit_together(jobs json, repeated boolean default false)
     returns table (job_id uuid, existed boolean, conflict boolean)
     language plpgsql volatile
     -- Joins below are between a few rows and keyed tables; a planner without statistics would
@@ -63,7 +130,7 @@ declare
 begin
     return query
     with job as (
-        select i.position, i.key, i.task, i.payload, i.headers, i.share, i.workflow_id, i.step,
+        select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers, i.share, i.workflow_id, i.step,
                coalesce(i.id, rota.new_id()) as id,
                coalesce(i.namespace, 'default') as namespace,
                coalesce(i.queue, t.queue, 'default') as queue,
@@ -76,13 +143,15 @@ begin
         from rows from (json_to_recordset(jobs) as (
                 id uuid, namespace text, task text, key text, payload json, headers json, queue text,
                 needs text[], priority smallint, guarantee smallint, max_attempts smallint, timeout real,
-                at timestamptz, delay double precision, share text, workflow_id uuid, step text
+                at timestamptz, delay double precision, share text, workflow_id uuid, step text,
+                fingerprints text[]
             )) with ordinality as i(id, namespace, task, key, payload, headers, queue, needs, priority,
-                guarantee, max_attempts, timeout, at, delay, share, workflow_id, step, position)
+                guarantee, max_attempts, timeout, at, delay, share, workflow_id, step, fingerprints, position)
         left join rota.task as t on t.namespace = coalesce(i.namespace, 'default') and t.name = i.task
     ), fine as materialized (
         select j.*, rota.lane(namespace, queue, needs) as lane, coalesce(payload, '{}'::json) as args,
-               case when key is not null then md5(task || ' ' || coalesce(payload::jsonb, '{}')::text) end as fingerprint
+               case when key is not null
+                    then coalesce(fingerprints[1], md5(task || ' ' || coalesce(payload::jsonb, '{}')::text)) end as fingerprint
         from job as j
         where rota.check_job(namespace, task, queue, needs, key, payload, headers,
                              max_attempts, guarantee, timeout, due_at, payload_limit)
@@ -98,7 +167,8 @@ begin
     ), decided as (
         select f.*, coalesce(k.job_id, f.id) as answer,
                coalesce(k.job_id <> f.id, false) as existed,
-               coalesce(k.fingerprint <> f.fingerprint, false) as conflict
+               coalesce(k.fingerprint <> f.fingerprint and k.fingerprint <> all(coalesce(f.fingerprints, '{}')), false)
+                   as conflict
         from fine as f
         left join keyed as k on k.namespace = f.namespace and k.key = f.key
     ), fresh as (
@@ -151,8 +221,22 @@ begin
     end if;
 end $$;
 
--- For people: select rota.submit('resize', '{"path": "a.png"}'::jsonb, delay => '5 minutes');
-create function rota.submit(
+create or replace function rota.submit_jobs(jobs json, repeated boolean default false)
+    returns table (job_id uuid, existed boolean, conflict boolean)
+    language plpgsql volatile
+as $$
+begin
+    if not repeated and json_typeof(jobs) = 'array' and json_array_length(jobs) = 1
+       and json_typeof(jobs -> 0) = 'object' and jobs -> 0 ->> 'key' is null
+    then
+        return query select rota.submit_alone(jobs -> 0), false, false;
+    else
+        return query select * from rota.submit_together(jobs, repeated);
+    end if;
+end $$;
+
+-- Submits one job from plain SQL. Plain SQL can't encrypt, so namespaces that ask for encryption refuse it.
+create or replace function rota.submit(
     task text, payload jsonb default '{}', at timestamptz default null, delay interval default null,
     key text default null, priority int default null, queue text default null, needs text[] default null,
     max_attempts int default null, timeout interval default null, guarantee text default null,
@@ -163,6 +247,11 @@ declare
 begin
     if at is not null and delay is not null then
         raise exception using errcode = 'RT001', message = 'rota: give at or delay, not both';
+    end if;
+    if rota.is_encrypted(namespace) then
+        raise exception using errcode = 'RT001', message = format(
+            'rota: namespace %L is encrypted, which plain SQL can''t do', namespace),
+            hint = 'Submit from a process that has the keys, or through the server. Nothing was submitted.';
     end if;
     if guarantee not in ('at_least_once', 'at_most_once', 'exactly_once') then
         raise exception using errcode = 'RT001', message =

@@ -1,0 +1,100 @@
+-- What a worker over HTTP gets: up to `most` ready jobs of all the lanes it serves, in rank order, under one new
+-- token. As the nodes' claim, but that it reads what the worker serves from its row, takes nothing that is
+-- exactly_once (whose transaction can't span the network), and knows its request.
+--
+-- A request that is repeated because its answer was lost finds the batch of the earlier try. The jobs that are
+-- still held become the new try's, under a new token: whatever the earlier one may still do (its answer arrives
+-- after all, its server notices that nobody listens and gives the jobs back) is refused. A try that was
+-- overtaken gets nothing. Tries of one request wait for each other here.
+create or replace function rota.claim_remote(me uuid, asked text, this_try bigint, most int)
+    returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
+        guarantee smallint, timeout real, crashes smallint, due_at timestamptz, key text, headers json, early float8,
+        schedule_id uuid, rank bigint, lane text) language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    new_token bigint := nextval('rota.token');
+    last_try bigint;
+begin
+    perform pg_advisory_xact_lock(hashtextextended('rota.' || me::text || asked, 10));
+    select max(b.request_try) into last_try from rota.batch as b where b.node = me and b.request = asked;
+    if last_try > this_try then
+        return;
+    elsif last_try is not null then
+        return query
+            update rota.present as p set token = new_token, claimed_at = rota.now(), started_at = null
+            from rota.batch as b
+            where b.node = me and b.request = asked and p.lane = b.lane and p.rank between b.low and b.high
+              and p.token = b.token and p.node = me and p.state = 4
+            returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout, p.crashes,
+                p.due_at, p.key, p.headers,
+                case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end, p.schedule_id, p.rank, p.lane;
+        if found then
+            update rota.batch as b set token = new_token, request_try = this_try where b.node = me and b.request = asked;
+            return;
+        end if;
+        delete from rota.batch as b where b.node = me and b.request = asked;
+    end if;
+    return query
+        with wanted as (
+            select l.lane, n.tasks from rota.node as n
+            join rota.lane as l on l.namespace = n.namespace collate "C"
+            where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now()
+              and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
+              and not exists (select from rota.queue as q
+                              where q.namespace = l.namespace and q.name = l.queue and q.paused_at is not null)
+        ), picked as (
+            select p.at
+            from wanted as w
+            cross join lateral (
+                select p.ctid as at, p.rank, p.id from rota.present as p
+                where p.lane = w.lane and p.state = 3 and p.guarantee <> 3 and p.task = any(w.tasks collate "C")
+                order by p.rank, p.id
+                limit most
+                for update skip locked
+            ) as p
+            order by p.rank, p.id
+            limit most
+        ), claimed as (
+            update rota.present as p
+            set state = 4, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
+                started_at = null, progress = null
+            where p.ctid = any(array(select at from picked))
+            returning p.*
+        ), noted as (
+            insert into rota.batch (token, lane, node, low, high, request, request_try)
+            select new_token, c.lane, me, min(c.rank), max(c.rank), asked, this_try from claimed as c group by c.lane
+        )
+        select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
+            c.key, c.headers, case when c.due_at > rota.now() then extract(epoch from c.due_at)::float8 end,
+            c.schedule_id, c.rank, c.lane
+        from claimed as c order by c.rank, c.id;
+end $$;
+
+-- Whether this outcome was written before: the job's record says that the attempt ended there, and not because
+-- somebody else ended it (its time was over, or its worker was declared dead).
+create or replace function rota.was_finished(job uuid, its_token bigint, me uuid) returns boolean language plpgsql stable
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off
+as $$
+declare
+    held record;
+    entry jsonb;
+begin
+    select * into held from (
+        select p.token, p.node, p.attempts, p.state from rota.present as p where p.id = job
+        union all select null, null, f.attempts, f.state from rota.future as f where f.id = job
+        union all select p.token, p.node, p.attempts, p.state from rota.past as p where p.id = job
+        union all select d.token, d.node, d.attempts, d.state from rota.dead as d where d.id = job) as j limit 1;
+    if not found then
+        return false;
+    end if;
+    select e into entry from jsonb_array_elements(held.attempts) as e
+    where (e ->> 'token')::bigint = its_token and e ->> 'node' = me::text limit 1;
+    if found then
+        return entry ->> 'outcome' not in ('timed_out', 'lost');
+    end if;
+    -- Given back and still nobody's; or ended without an entry, as successes are.
+    return held.token = its_token and ((held.state = 3 and held.node is null) or (held.state > 4 and held.node = me));
+end $$;

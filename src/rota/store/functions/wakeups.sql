@@ -1,0 +1,120 @@
+-- The only way to NOTIFY. Tests and simulations replace this one function.
+create or replace function rota.tell(channel text, payload text) returns void language plpgsql volatile as $$
+begin
+    perform pg_notify(channel, payload);
+end $$;
+
+create or replace function rota.channel(namespace text) returns text language sql immutable parallel safe as
+    $$ select 'rota_' || md5('rota.' || namespace) $$;
+
+create or replace function rota.channel(namespace text, node uuid) returns text language sql immutable parallel safe as
+    $$ select 'rota_' || md5('rota.' || namespace || '.' || node::text) $$;
+
+-- The advisory lock that a worker's listening connection holds for as long as it is there: its process
+-- killed, its line cut, and the next hint goes to another.
+create or replace function rota.ear(node uuid) returns bigint language sql immutable parallel safe as
+    $$ select hashtextextended('rota.' || node::text, 5) $$;
+
+create or replace function rota.hears(node uuid) returns boolean language plpgsql volatile as $$
+begin
+    if pg_try_advisory_lock_shared(rota.ear(node)) then
+        return not pg_advisory_unlock_shared(rota.ear(node));
+    end if;
+    return true;
+end $$;
+
+-- Tells hungry workers of every kind that serves the lane, until their free slots cover `amount`. How
+-- many were told; null when it gave up, after too many kinds or too many who don't hear: its cost is
+-- bounded by what it tells. The walk goes around a ring, from a place that follows from the rank, so that
+-- hints spread. It locks nothing: two hints may draw the same worker, who passes on what he can't take.
+-- The collation is named because the argument brings its own along: another than the index has would keep
+-- the index from being used.
+create or replace function rota.draw(space text, job_lane text, job_rank bigint, amount bigint, not_me uuid)
+    returns bigint language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    queue text := rota.queue_of(job_lane);
+    needs text[] := rota.needs_of(job_lane);
+    place int := hashint8(job_rank);
+    able record;
+    worker record;
+    chosen rota.node.kind%type := '';
+    told bigint := 0;
+    missed int := 0;
+    uncovered bigint;
+    around boolean;
+    last_lot int;
+    last_id uuid;
+begin
+    for kinds in 1 .. 30 loop
+        select n.kind, n.queues, n.capabilities into able from rota.node as n
+        where n.namespace = space collate "default" and n.kind > chosen and n.wants is not null and n.state = 'live'
+        order by n.kind, n.lot, n.id limit 1;
+        if not found then
+            return told;
+        end if;
+        chosen := able.kind;
+        continue when not (needs <@ able.capabilities and (able.queues = '{}' or queue = any(able.queues)));
+        uncovered := amount;
+        around := false;
+        last_lot := place;
+        last_id := '00000000-0000-0000-0000-000000000000';
+        while uncovered > 0 loop
+            -- One at a time: most hints need no more than one.
+            select n.id, n.lot, n.wants, n.heartbeat_at + (n.expires_at - n.heartbeat_at) / 2 > rota.now() as fresh
+            into worker from rota.node as n
+            where n.namespace = space collate "default" and n.kind = chosen and (n.lot, n.id) > (last_lot, last_id)
+              and n.wants is not null and n.state = 'live'
+            order by n.lot, n.id limit 1;
+            if not found and not around then
+                around := true;
+                last_lot := -2147483648;
+                last_id := '00000000-0000-0000-0000-000000000000';
+                continue;
+            end if;
+            exit when not found or (around and worker.lot >= place);
+            last_lot := worker.lot;
+            last_id := worker.id;
+            continue when worker.id = not_me;
+            if worker.fresh and rota.hears(worker.id) then
+                perform rota.tell(rota.channel(space, worker.id),
+                    concat_ws(' ', job_lane, job_rank, least(worker.wants, uncovered)));
+                told := told + 1;
+                uncovered := uncovered - worker.wants;
+            else
+                missed := missed + 1;
+                if missed > 50 then
+                    return null;
+                end if;
+            end if;
+        end loop;
+    end loop;
+    return null;
+end $$;
+
+-- A hint that a lane has new work: the lane, the lowest rank added, how many. May be lost. The lowest
+-- rank there is means that nobody knows how much: a queue was resumed.
+create or replace function rota.hint(namespace text, lane text, rank bigint, count bigint) returns void
+    language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    if rank = -9223372036854775808
+       or exists (select from rota.node as n where n.namespace = hint.namespace collate "default" and n.kind is null
+                    and n.state = 'live' and 'worker' = any(n.roles))
+       or coalesce(rota.draw(namespace, lane, rank, count, null), 0) = 0
+    then
+        perform rota.tell(rota.channel(namespace), concat_ws(' ', lane, rank, count));
+    end if;
+end $$;
+
+-- That a node has a signal.
+create or replace function rota.tell_signal(space text, to_node uuid) returns void language plpgsql volatile as $$
+begin
+    perform rota.tell(
+        case when exists (select from rota.node as n where n.id = to_node and n.kind is not null)
+             then rota.channel(space, to_node) else rota.channel(space) end,
+        'signal ' || to_node::text);
+end $$;
