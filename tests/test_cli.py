@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -708,6 +709,62 @@ def test_start_runs_a_node_until_it_is_told_to_stop(environ: dict[str, str]) -> 
     assert run("nodes", "--json").json == []
     [stopped] = run("nodes", "--all", "--json").json
     assert stopped["state"] == "stopped"
+
+
+_OWN_LOGGING = """
+import logging.config
+logging.config.dictConfig({
+    "version": 1,
+    "formatters": {"own": {"format": "own %(levelname)s %(message)s"}},
+    "handlers": {"own": {"class": "logging.StreamHandler", "formatter": "own", "level": HANDLER}},
+    "root": {"level": "WARNING", "handlers": ["own"]},
+    "loggers": {"rota": {"level": LEVEL}},
+})
+from cli_app import app
+"""
+
+
+def _with_own_logging(folder: Path, *, handler: str = "NOTSET", level: str = "NOTSET") -> Path:
+    text = _OWN_LOGGING.replace("HANDLER", repr(handler)).replace("LEVEL", repr(level))
+    (folder / "own_logging.py").write_text(text)
+    return folder
+
+
+def test_a_log_level_holds_where_the_application_configures_logging_itself(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    environ["PYTHONPATH"] = str(_with_own_logging(tmp_path, level="ERROR"))
+    with Program("start", "own_logging:app", "--log-level", "info", **environ) as program:
+        assert program.until(lambda line: "is up" in line).startswith("own INFO ")
+        program.terminate()
+        assert program.end()[0] == 0
+
+
+def test_without_a_log_level_the_application_decides_about_rotas_records(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    environ["PYTHONPATH"] = str(_with_own_logging(tmp_path, level="ERROR"))
+    with Program("start", "own_logging:app", **environ) as program:
+        assert _has_registered()
+        program.terminate()
+        assert "own INFO" not in program.end()[1]
+
+
+def _has_registered() -> bool:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        if any(node["state"] == "live" for node in run("nodes", "--json").json):
+            return True
+    return False
+
+
+def test_a_log_level_that_the_applications_handlers_defeat_is_said(
+    environ: dict[str, str], tmp_path: Path
+) -> None:
+    environ["PYTHONPATH"] = str(_with_own_logging(tmp_path, handler="WARNING"))
+    with Program("start", "own_logging:app", "--log-level", "info", **environ) as program:
+        said = program.until(lambda line: "--log-level" in line)
+        assert said.startswith("own WARNING --log-level info has no effect")
 
 
 def test_start_refuses_a_schema_it_does_not_know(database_url: str) -> None:

@@ -95,8 +95,26 @@ def environment(database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ROTA_DATABASE_URL", database_url)
 
 
+@pytest.fixture
+def page(
+    request: pytest.FixtureRequest, example_environment: dict[str, str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Path]:  # fmt: skip
+    """A page, and the server that it says it needs: `<!-- run-with: server -->`."""
+    page: Path = request.param
+    if "<!-- run-with: server -->" not in page.read_text("utf-8"):
+        yield page
+        return
+    environment = {**example_environment, "PYTHONPATH": str(Path(__file__).parent)}
+    with dev(environment, "docs_app:app") as (up, _):
+        shown = run(environment, ROTA, "tokens", "create", "docs", "--role", "operator", "--json")
+        monkeypatch.setenv("ROTA_URL", up["server"])
+        monkeypatch.setenv("ROTA_TOKEN", json.loads(shown)["token"])
+        yield page
+
+
 @pytest.mark.usefixtures("environment")
-@pytest.mark.parametrize("page", PAGES, ids=name_of)
+@pytest.mark.parametrize("page", PAGES, ids=name_of, indirect=True)
 async def test_what_a_page_shows_runs(page: Path, database_url: str) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     async with contextlib.AsyncExitStack() as opened:
@@ -304,8 +322,10 @@ def run(environment: dict[str, str], *command: str | Path) -> str:
 
 
 @contextlib.contextmanager
-def dev(environment: dict[str, str], reference: str) -> Iterator[Iterator[dict[str, Any]]]:
-    """`rota dev`, as the events it tells; ended by Ctrl-C."""
+def dev(
+    environment: dict[str, str], reference: str
+) -> Iterator[tuple[dict[str, Any], Iterator[dict[str, Any]]]]:
+    """Run `rota dev`: give its event "up" and those that follow. Ctrl-C ends it."""
     process = subprocess.Popen(
         [ROTA, "dev", reference, "--json"], cwd=EXAMPLES, env=environment,
         stdout=subprocess.PIPE, text=True,
@@ -314,8 +334,7 @@ def dev(environment: dict[str, str], reference: str) -> Iterator[Iterator[dict[s
     try:
         events = (json.loads(line) for line in process.stdout)
         # A job may end before the server, which takes its time, is up as well.
-        assert any(event["event"] == "up" for event in events)
-        yield events
+        yield next(event for event in events if event["event"] == "up"), events
     finally:
         process.send_signal(signal.SIGINT)
         with process.stdout:
@@ -347,7 +366,7 @@ def test_every_example_is_run() -> None:
 
 def test_the_shop_opens_and_serves_customers(example_environment: dict[str, str]) -> None:
     run(example_environment, sys.executable, "-m", "shop.demo")
-    with dev(example_environment, "shop.demo:app") as events:
+    with dev(example_environment, "shop.demo:app") as (_, events):
         served: set[str] = set()
         for event in events:
             assert event["outcome"] != "crashed"

@@ -21,6 +21,7 @@ from rich.text import Text
 
 import rota
 from rota.app import App
+from rota.cli import logs
 from rota.cli.login import make_link
 from rota.cli.output import STYLES, Screen, first_line, plain
 from rota.cli.times import duration
@@ -75,6 +76,7 @@ class Teller:
     def starting(self) -> None:
         handler = _TerminalHandler(self._screen.err if self._screen.as_json else self._screen.out)
         logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+        logs.enable_loggers()  # the application may have configured logging, and disabled them
         logging.getLogger("rota").setLevel(logging.WARNING)
         self._log.setLevel(logging.INFO)
         if not self._app.settings.database_url:

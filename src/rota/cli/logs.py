@@ -21,6 +21,8 @@ from rota.config import Settings
 from rota.redaction import Redactor, secrets_of
 from rota.runners.base import Work
 
+log = logging.getLogger("rota.node")
+
 LogFormat = Literal["pretty", "json", "text"]  # text: what pretty was called before
 LogLevel = Literal["debug", "info", "warning", "error"]
 
@@ -81,7 +83,7 @@ class PrettyFormatter(logging.Formatter):
         return f"\033[{colour}m{line}\033[0m" if colour else line
 
 
-def configure(level: LogLevel, form: LogFormat) -> Surroundings:
+def configure(level: LogLevel | None, form: LogFormat) -> Surroundings:
     surroundings = Surroundings()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
@@ -89,8 +91,42 @@ def configure(level: LogLevel, form: LogFormat) -> Surroundings:
         if form == "json"
         else PrettyFormatter(surroundings, coloured=sys.stderr.isatty())
     )
-    logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.basicConfig(level=(level or "info").upper(), handlers=[handler], force=True)
     return surroundings
+
+
+def apply_level(level: LogLevel | None) -> None:
+    """Apply `--log-level` to Rota's loggers, now that the application's module is imported.
+
+    The module may have configured logging itself: its handlers and the levels of its own loggers stay.
+    Without `--log-level`, so does the level that it gave to the logger `rota`.
+    """
+    enable_loggers()
+    ours = logging.getLogger("rota")
+    if level is None and ours.level == logging.NOTSET:
+        ours.setLevel(logging.INFO)
+    elif level is not None:
+        ours.setLevel(level.upper())
+        _warn_of_deaf_handlers(level)
+
+
+def enable_loggers() -> None:
+    """Enable Rota's loggers: `logging.config` disables those that exist when it is called."""
+    for name, logger in logging.root.manager.loggerDict.items():
+        if name.partition(".")[0] == "rota" and isinstance(logger, logging.Logger):
+            logger.disabled = False
+
+
+def _warn_of_deaf_handlers(level: LogLevel) -> None:
+    handlers = [*logging.getLogger("rota").handlers, *logging.root.handlers]
+    lowest = min((handler.level for handler in handlers), default=logging.NOTSET)
+    if lowest > logging.getLevelNamesMapping()[level.upper()]:
+        log.warning(
+            "--log-level %s has no effect: the log handlers of your application drop everything below "
+            "%s. Lower the level of a handler",
+            level,
+            logging.getLevelName(lowest),
+        )
 
 
 def learn(surroundings: Surroundings, settings: Settings) -> None:

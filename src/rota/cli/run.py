@@ -134,12 +134,21 @@ def start(
             help="Serve off the loopback without TLS: something in front of it sees to that.",
         ),
     ] = False,
-    log_level: Annotated[logs.LogLevel, typer.Option()] = "info",
-    log_format: Annotated[logs.LogFormat, typer.Option()] = "pretty",
+    log_level: Annotated[
+        logs.LogLevel | None,
+        typer.Option(
+            help="Of Rota's own records, also if your application configures logging. [default: info]"
+        ),
+    ] = None,
+    log_format: Annotated[
+        logs.LogFormat,
+        typer.Option(help="Unless your application brings log handlers of its own."),
+    ] = "pretty",
 ) -> None:
     """Run a node until SIGTERM or Ctrl-C."""
     surroundings = logs.configure(log_level, "json" if session.screen.as_json else log_format)
     app = session.load(reference)
+    logs.apply_level(log_level)
     logs.learn(surroundings, app.settings)
     limits = {"concurrency": concurrency, "processes": processes, "host": host, "port": port,
               "insecure_public": insecure_public or None}  # fmt: skip
