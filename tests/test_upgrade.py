@@ -11,8 +11,8 @@ import pytest
 from proof.upgrade import main
 
 _ROOT = Path(__file__).parent.parent
-# Until there are releases: the last code of schema version 3.
-_BEFORE_RELEASES = "ae5deb1"
+# Until there are releases: the last code of schema version 13.
+_BEFORE_RELEASES = "5a42504"
 
 
 def previous_release() -> str | None:

@@ -152,13 +152,13 @@ async def _step(
                 migration.name, migration.version, migration.phase, oldest,
             )  # fmt: skip
         done = [migration.name for migration in pending]
-        if (fresh or not pending) and await _functions_are_pending(connection, schema):
-            await _replace_functions(connection, schema)
-            done.append(FUNCTIONS)
-        if done:
+        if fresh or not pending:
+            if await _functions_are_pending(connection, schema):
+                await _replace_functions(connection, schema)
+                done.append(FUNCTIONS)
             await connection.execute(f"select {schema}.raise_walls()")
-        if shards != DEFAULT_SHARDS and (fresh or not pending):
-            await _settle_shards(connection, schema, shards, fresh=fresh)
+            if shards != DEFAULT_SHARDS:
+                await _settle_shards(connection, schema, shards, fresh=fresh)
         return done, fresh
 
 
