@@ -103,6 +103,8 @@ class Meta(msgspec.Struct, frozen=True):
     # By how much `database_minus_at` may be wrong.
     clock_error: float = 0.25
     clock_steps: list[ClockStep] = []  # in order
+    # How many handlers a worker runs at a time. 0: it isn't known, and no late start is excused by it.
+    slots: int = 0
 
     def database(self, at: float) -> float:
         """The database's time at that moment."""
@@ -207,10 +209,13 @@ def write_meta(folder: Path, meta: Meta) -> None:
 
 
 def _lines(file: Path, kind: type[T]) -> Iterator[T]:
+    """The complete lines: a last one without its newline is still being written."""
     if file.exists():
         decoder = msgspec.json.Decoder(kind)
         with file.open("rb") as lines:
             for number, line in enumerate(lines, 1):
+                if not line.endswith(b"\n"):
+                    return
                 try:
                     yield decoder.decode(line)
                 except msgspec.DecodeError as error:

@@ -67,6 +67,36 @@ def test_an_acknowledged_job_that_is_gone_is_missed_in_any_history(
     assert lost == [f"job {gone['id']}"]
 
 
+@pytest.mark.parametrize(("slots", "late"), [(1, False), (2, True), (0, True)])
+def test_a_late_start_is_excused_when_no_worker_had_a_free_slot(
+    slots: int, late: bool, tmp_path: Path
+):
+    """One handler runs on the only worker all the time that the other job waits. 0: nobody knows."""
+    story = Story()
+    story.meta["slots"] = slots
+    story.run(story.submit("plain", 1072), 1072.1, seconds=14)
+    story.run(story.submit("plain", 1080), 1086.2)
+    broken = [violation.rule for violation in check(story.write(tmp_path)).violations]
+    assert broken == (["starts are on time"] if late else [])
+
+
+@pytest.mark.parametrize(("due", "late"), [(1076, False), (1081, True)])
+def test_a_job_waits_for_those_before_it_and_not_for_those_after_it(
+    due: float, late: bool, tmp_path: Path
+):
+    """A worker with a free slot begins other jobs: due before the one that waits, or after it."""
+    story = Story()
+    story.meta["slots"] = 2
+    story.run(story.submit("plain", 1070), 1070.5, seconds=0.1)
+    for begin in (1081.5, 1083.0, 1085.0):
+        row = story.row(f"other-{begin}", "plain", due)
+        story.tell(row["id"], "plain", "asked", due)
+        story.run(row, begin, seconds=0.2)
+    story.run(story.submit("plain", 1080), 1086.2)
+    broken = [v for v in check(story.write(tmp_path)).violations if v.subject.endswith("job-2")]
+    assert [violation.rule for violation in broken] == (["starts are on time"] if late else [])
+
+
 @pytest.mark.parametrize(("start", "early"), [(1075.8, False), (1075.2, True)])
 def test_what_the_machine_does_to_its_clock_is_no_early_start(
     start: float, early: bool, tmp_path: Path

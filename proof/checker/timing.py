@@ -1,4 +1,4 @@
-"""Nothing starts early, and away from faults nothing starts late."""
+"""Nothing starts early; and away from faults nothing starts late for which a worker had a free slot."""
 
 from __future__ import annotations
 
@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from proof.checker.attempts import evidence_of
 from proof.checker.facts import Attempt, Facts, JobRow
 from proof.checker.report import Found, Tally, line
+from proof.checker.slots import Slots
 
 _WAITS_FOR_ITS_TURN = {"queue", "kill"}
 
 
 def starts_are_on_time(facts: Facts, tally: Tally) -> Found:
+    slots = Slots(facts)
     for row, first in first_starts(facts):
         tally["first starts"] += 1
         due = facts.at(row.due_at)
@@ -22,13 +24,28 @@ def starts_are_on_time(facts: Facts, tally: Tally) -> Found:
             yield f"job {row.id}", f"started {early:.3f} s before it was due", evidence
         if is_calm(facts, row, due):
             tally["jobs due in calm"] += 1
-            lag = first.start.at - due
-            if lag > facts.meta.max_lag:
-                sentence = (
-                    f"started {lag:.3f} s after it was due, away from faults; "
-                    f"{facts.meta.max_lag:g} s are allowed"
-                )
+            sentence = _late(facts, slots, row, due, first.start.at)
+            if sentence:
                 yield f"job {row.id}", sentence, evidence_of([first], row)
+            elif first.start.at - due > facts.meta.max_lag:
+                tally["late for want of a slot"] += 1
+
+
+def _late(facts: Facts, slots: Slots, row: JobRow, due: float, started: float) -> str | None:
+    """Where it isn't known how many slots a worker has, nothing excuses a late start."""
+    lag = started - due
+    if lag <= facts.meta.max_lag:
+        return None
+    sentence = f"started {lag:.3f} s after it was due, away from faults"
+    if not slots.known:
+        return f"{sentence}; {facts.meta.max_lag:g} s are allowed"
+    idle = slots.neglected(row, due, started)
+    if idle is None:
+        return None
+    return (
+        f"{sentence}, and {idle.node} had a free slot from {idle.since:.3f} to {idle.until:.3f}; "
+        f"{facts.meta.max_lag:g} s are allowed"
+    )
 
 
 def first_starts(facts: Facts) -> Iterator[tuple[JobRow, Attempt]]:

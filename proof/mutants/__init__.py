@@ -17,6 +17,7 @@ import rota.services.effects
 import rota.services.keeper
 import rota.services.reaper
 import rota.services.worker
+from proof.mutants.idleness import slot_rests as slot_rests
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA

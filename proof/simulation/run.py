@@ -174,6 +174,7 @@ class Simulation:
                 database_minus_at=DATABASE_MINUS_AT, lease_seconds=self.settings.lease_seconds,
                 max_crashes=self.settings.max_crashes, seed=self.seed, clock_error=0.001,
                 calm_after=8.0, max_lag=8.0, stuck_after=_STUCK_AFTER,
+                slots=self.settings.concurrency,
             ),
         )  # fmt: skip
 
