@@ -9,11 +9,12 @@ APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acqu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs clean
+.PHONY: help run test test-postgres check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
 	@echo "make test    run the tests; ARGS='-k name' for some of them"
+	@echo "make test-postgres  the suites that exercise SQL, on PostgreSQL 14 to 18; VERSIONS='14 18'"
 	@echo "make check   lint, formatting, types, import rules"
 	@echo "make bench   Rota beside its peers on this machine; ARGS='--quick', '--full', '--only', '--peers'"
 	@echo "make bench-engine  the engine alone, beside what PostgreSQL can do"
@@ -38,6 +39,10 @@ run: $(VENV)/installed
 test: PARALLEL ?= -n 3 --dist loadfile
 test: $(VENV)/installed $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
 	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+
+# On each PostgreSQL that Rota supports. VERSIONS="14 18" for some of them, ARGS for pytest.
+test-postgres: $(VENV)/installed
+	@$(BIN)/python -m proof.postgres $(VERSIONS) $(ARGS)
 
 check: $(VENV)/installed
 	$(BIN)/ruff check .

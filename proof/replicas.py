@@ -34,7 +34,7 @@ _FOLLOWER = "follower"
 
 
 class Replica:
-    def __init__(self, folder: Path, name: str) -> None:
+    def __init__(self, folder: Path, name: str, bin_dir: Path | None = None) -> None:
         self.name = name
         self.port = _free_port()
         self.host = f"127.0.0.1:{self.port}"
@@ -42,7 +42,7 @@ class Replica:
         self._folder = folder
         self._data = folder / name
         self._log = folder / f"{name}.log"
-        self._bin = find_binaries()
+        self._bin = bin_dir or find_binaries()
         self._prepare()
 
     def _prepare(self) -> None:
@@ -54,11 +54,11 @@ class Replica:
 
     # -- making
 
-    async def make(self) -> None:
+    async def make(self, more_settings: str = "") -> None:
         await self._run("initdb", "--auth=trust", "--username=postgres", "--encoding=UTF8",
                         "--locale=C")  # fmt: skip
         with (self._data / "postgresql.conf").open("a") as settings:
-            settings.write(_SETTINGS)
+            settings.write(_SETTINGS + more_settings)
         await self._start()
 
     async def follow(self, primary: Replica) -> None:

@@ -53,6 +53,12 @@ async def test_a_token_works_until_it_expires(server: LiveServer):
     assert (await over.get("/v1/session")).status_code == 401
 
 
+async def test_a_token_that_expires_at_infinity_is_good(server: LiveServer):
+    client = await server.client("viewer")
+    await query(server, "update {}.api_token set expires_at = 'infinity'")
+    assert (await client.get("/v1/session")).status_code == 200
+
+
 async def test_a_token_is_believed_no_longer_than_it_is_good(server: LiveServer):
     now = [0.0]
     tokens = Tokens(server.context.identity, clock=lambda: now[0])

@@ -27,8 +27,10 @@ ADVICE = (
 )
 
 # What the server will do, in small: enter the data folder, and find its own program, which
-# pg_config looks for in the same way.
-_REACHES = 'cd "$1" && "$2" --bindir'
+# pg_config looks for in the same way. Some packages come without pg_config.
+_REACHES = (
+    'cd "$1" && if [ -x "$2/pg_config" ]; then "$2/pg_config" --bindir; else "$2/postgres" -V; fi'
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Account:
         ]
 
     def reaches(self, bin_dir: Path, data_dir: Path) -> bool:
-        check = ["/bin/sh", "-c", _REACHES, "sh", str(data_dir), str(bin_dir / "pg_config")]
+        check = ["/bin/sh", "-c", _REACHES, "sh", str(data_dir), str(bin_dir)]
         try:
             return self.run(check, cwd=Path("/")).returncode == 0
         except (OSError, subprocess.SubprocessError):

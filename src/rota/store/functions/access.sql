@@ -40,8 +40,9 @@ begin
     now := clock_timestamp() - statement_timestamp() + rota.now();  -- after waiting for the lock
     if n.submits_per_second is not null then
         burst := greatest(n.submits_per_second, 1);
-        n.allowance := least(burst, n.allowance + n.submits_per_second
-            * least(greatest(extract(epoch from now - n.refilled_at), 0), 86400));
+        -- Before PostgreSQL 17 an infinite time can't be subtracted: a namespace's first refill is a full one.
+        n.allowance := case when isfinite(n.refilled_at) then least(burst, n.allowance + n.submits_per_second
+            * least(greatest(extract(epoch from now - n.refilled_at), 0), 86400)) else burst end;
         needed := case when may_owe then least(jobs, burst) else jobs end;
         if n.allowance < needed then
             refused := 'submits_per_second';
@@ -126,6 +127,15 @@ begin
     then
         -- Else a view looks through the walls, with the eyes of its owner.
         alter view rota.job set (security_invoker = true);
+    end if;
+    if current_setting('server_version_num')::int < 150000 and not coalesce(
+        (select 'security_barrier=true' = any(reloptions) from pg_class where oid = 'rota.job'::regclass), false)
+    then
+        -- PostgreSQL 14 knows no other eyes: there the view has a wall of its own.
+        execute format(
+            'create or replace view rota.job with (security_barrier = true) as select * from (%s) as job '
+            'where current_user <> ''rota_tenant'' or namespace = current_setting(''rota.namespace'', true)',
+            rtrim(pg_get_viewdef('rota.job'::regclass), ';'));
     end if;
     return true;
 end $$;

@@ -13,7 +13,7 @@ returning id, prefix, name, namespace, role, scopes, created_at, created_by, exp
 
 -- name: find_token
 select id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at,
-       extract(epoch from expires_at - rota.now())::float8 as seconds_left
+       case when isfinite(expires_at) then extract(epoch from expires_at - rota.now())::float8 end as seconds_left
 from rota.api_token
 where hash = $1 and revoked_at is null and (expires_at is null or expires_at > rota.now());
 
