@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -21,8 +22,9 @@ from rota import App
 from rota.core.arguments import json_depth
 from rota.server.api import health, session
 from rota.server.given import GivenContext
-from rota.server.limits import depth_of, has_half_surrogate
+from rota.server.limits import check_json, has_half_surrogate
 from rota.server.policy import OPERATOR, PUBLIC
+from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 from tests.cluster import eventually
 from tests.server_fixtures import LiveServer, serving
@@ -32,6 +34,12 @@ from tests.server_fixtures import LiveServer, serving
 async def echo(data: JSONBody[Any]) -> Any:
     """What comes goes back."""
     return data
+
+
+@post("/v1/anyone", policy=PUBLIC)
+async def anyone(data: JSONBody[Any]) -> int:
+    """For those without a token, too."""
+    return len(data)
 
 
 @post("/v1/count", policy=OPERATOR.unaudited, request_max_body_size=None)
@@ -63,7 +71,7 @@ async def endless(context: GivenContext) -> ServerSentEvent:
     return ServerSentEvent(events())
 
 
-ROUTES = [echo, count, large, broken, endless, *health.ROUTES, *session.ROUTES]
+ROUTES = [echo, anyone, count, large, broken, endless, *health.ROUTES, *session.ROUTES]
 
 
 @pytest.fixture
@@ -121,6 +129,24 @@ async def test_a_body_that_only_looks_like_it_is_taken(echoing: LiveServer, body
     assert (answer.status_code, answer.json()) == (201, value)
 
 
+def depth_byte_by_byte(body: bytes) -> int:
+    """The slow way, as the grammar says it."""
+    depth = deepest = 0
+    in_string = escaped = False
+    for byte in body:
+        if in_string:
+            in_string = escaped or byte != 0x22
+            escaped = not escaped and byte == 0x5C
+        elif byte == 0x22:
+            in_string = True
+        elif byte in b"[{":
+            depth += 1
+            deepest = max(deepest, depth)
+        elif byte in b"]}":
+            depth -= 1
+    return deepest
+
+
 @given(
     st.recursive(
         st.text() | st.integers(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
@@ -128,8 +154,45 @@ async def test_a_body_that_only_looks_like_it_is_taken(echoing: LiveServer, body
 )
 def test_depth_is_counted_as_the_slow_way_counts_it(value):
     body = httpx.Request("POST", "http://x", json=value).content
-    assert depth_of(body) == json_depth(body)
+    assert json_depth(body) == depth_byte_by_byte(body)
     assert not has_half_surrogate(body)
+
+
+@given(st.text('"\\[]{}u0', max_size=40))
+def test_depth_is_counted_in_what_is_no_json_as_well(text):
+    assert json_depth(text.encode()) == depth_byte_by_byte(text.encode())
+
+
+HOSTILE: dict[str, bytes] = {
+    "escaped quotes in a string without end": b'\\"',
+    "quotes": b'"',
+    "opening brackets": b"[",
+    "backslashes": b"\\",
+    "text about a NUL": b"\\\\u0000",
+    "backslashes and text about a NUL": b"\\\\" * 50 + b"u0000",
+    "whole pairs": b"\\ud83d\\ude00",
+    "strings": b'"a",',
+}
+
+
+def cost_of(body: bytes) -> float:
+    """CPU seconds of this thread, of the best of a few."""
+    found = []
+    for _ in range(5):
+        begun = time.thread_time()
+        with contextlib.suppress(Problem):
+            check_json(body, 80)
+        found.append(time.thread_time() - begun)
+    return min(found)
+
+
+@pytest.mark.parametrize("piece", HOSTILE.values(), ids=HOSTILE.keys())
+def test_judging_a_body_costs_no_more_than_its_size(piece: bytes):
+    def body(size: int) -> bytes:
+        return b'[["' + piece * (size // len(piece)) + b"[" * 100  # more brackets than levels
+
+    # Eight times the size: eight times the work, where a scan that begins anew makes it 64.
+    assert cost_of(body(32_000)) < 24 * cost_of(body(4_000))
 
 
 def memory() -> int:
@@ -181,6 +244,37 @@ async def test_an_encoded_body_is_refused(echoing: LiveServer):
     client = await echoing.client("operator")
     answer = await client.post("/v1/echo", content=b"x", headers={"Content-Encoding": "gzip"})
     assert answer.status_code == 415
+
+
+FORMS = ("application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain")
+
+
+@pytest.mark.parametrize("kind", FORMS)
+@pytest.mark.parametrize("body", [b'{"link": "\xff"}', b"[" * 10_000, b'{"link": "a"}', b"%ff=1"])
+async def test_what_is_not_called_json_is_415_on_a_route_for_json(server: LiveServer, kind, body):
+    stranger = await server.client(None)
+    for path in ("/login/link", "/login/password"):
+        answer = await stranger.post(path, content=body, headers={"Content-Type": kind})
+        assert answer.status_code == 415, answer.text
+        assert "application/json" in answer.json()["detail"]
+
+
+async def test_an_origin_that_is_no_address_is_refused(server: LiveServer):
+    stranger = await server.client(None)
+    for origin in ("http://[bad", "http://[::1", "null", "\xff"):
+        answer = await stranger.post(
+            "/login/link", json={"link": "a"}, headers={"Origin": origin.encode("latin-1")}
+        )
+        assert answer.status_code == 403, answer.text
+
+
+async def test_a_stranger_may_send_less_than_somebody_with_a_token(echoing: LiveServer):
+    stranger, operator = await echoing.client(None), await echoing.client("operator")
+    large = {"x": "x" * 100_000}
+    assert (await operator.post("/v1/echo", json=large)).status_code == 201
+    answer = await stranger.post("/v1/anyone", json=large)
+    assert answer.status_code == 413, answer.text
+    assert (await stranger.post("/v1/anyone", json={"x": "x" * 1_000})).status_code == 201
 
 
 async def test_large_answers_are_compressed_for_those_who_can(echoing: LiveServer):

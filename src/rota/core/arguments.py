@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
 from typing import Any
 
 import msgspec
@@ -23,6 +25,18 @@ _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _NAMED_ONLY = (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)
 _encode = msgspec.json.Encoder(decimal_format="string").encode
+
+# A string, or what is left of one that doesn't end: each byte is looked at once, whatever comes. With
+# the closing quote required, a body of escaped quotes would be scanned again from each of them.
+_STRINGS = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
+# An odd number of backslashes before u0000 makes it an escape; an even one is text about it.
+_NUL = re.compile(rb"(?<!\\)(?:\\\\)*+\\u0000")
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+_STEPS = [0] * 256
+for _opening in b"[{":
+    _STEPS[_opening] = 1
+for _closing in b"]}":
+    _STEPS[_closing] = -1
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -206,36 +220,11 @@ def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payloa
 
 
 def json_depth(payload: bytes) -> int:
-    """How deeply arrays and objects are nested, without building them."""
-    depth = deepest = 0
-    in_string = escaped = False
-    for byte in payload:
-        if in_string:
-            if escaped:
-                escaped = False
-            elif byte == 0x5C:
-                escaped = True
-            elif byte == 0x22:
-                in_string = False
-        elif byte == 0x22:
-            in_string = True
-        elif byte in (0x5B, 0x7B):
-            depth += 1
-            deepest = max(deepest, depth)
-        elif byte in (0x5D, 0x7D):
-            depth -= 1
-    return deepest
+    """How deeply arrays and objects are nested, without building them; linear, whatever it is."""
+    brackets = _STRINGS.sub(b"", payload).translate(None, _NOT_BRACKETS)
+    return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 
 
 def has_nul(payload: bytes) -> bool:
     """Whether a string in this JSON holds a NUL character."""
-    # An odd number of backslashes before u0000 makes it an escape; an even one is text about it.
-    at = payload.find(b"\\u0000")
-    while at >= 0:
-        before = at
-        while before > 0 and payload[before - 1] == 0x5C:
-            before -= 1
-        if (at - before) % 2 == 0:
-            return True
-        at = payload.find(b"\\u0000", at + 1)
-    return False
+    return b"\\u0000" in payload and _NUL.search(payload) is not None

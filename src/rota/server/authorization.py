@@ -73,9 +73,11 @@ async def authorize(connection: AnyConnection, handler: BaseRouteHandler) -> Non
         check_csrf(connection)
     principal = _choose(connection, context, identity)
     check_policy(connection, principal, policy)
+    state = connection.scope["state"]
     if is_change_by_cookie and by_form:
+        state["trusted_body"] = True  # of somebody we know, though not yet of a page of ours
         check_csrf(connection, await _csrf_field(connection))
-    connection.scope["state"]["principal"] = principal
+    state["principal"] = principal
     connection.scope["user"] = principal
 
 
@@ -128,7 +130,11 @@ def check_origin(connection: AnyConnection) -> None:
         return
     public = context_of(connection.app).settings.public_url
     ours = urlsplit(public).netloc if public else connection.headers.get("host", "")
-    if urlsplit(origin).netloc != ours:
+    try:
+        theirs = urlsplit(origin).netloc
+    except ValueError:  # http://[bad
+        theirs = None
+    if theirs != ours:
         raise Problem(403, "csrf", "this came from another site")
 
 

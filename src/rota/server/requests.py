@@ -21,6 +21,18 @@ _ROOM_AROUND_A_PAYLOAD = 16  # levels
 _NOBODY = "nobody"
 _FORM = "application/x-www-form-urlencoded"
 _MOST_FIELDS = 12_000  # as many jobs as can be acted on at once, and some
+_MOST_BYTES_OF_STRANGERS = 16_384
+_JSON_KINDS = ("", "application/json", "application/x-ndjson")
+
+
+def kind_of(content_type: str) -> str:
+    return content_type.partition(";")[0].strip().lower()
+
+
+def _check_kind(content_type: str) -> None:
+    kind = kind_of(content_type)
+    if kind not in _JSON_KINDS and not (kind.startswith("application/") and kind.endswith("+json")):
+        raise Problem(415, "unsupported-media-type", f"send application/json, not {kind[:100]!r}")
 
 
 class RotaRequest(Request[Any, Any, Any]):
@@ -46,7 +58,17 @@ class RotaRequest(Request[Any, Any, Any]):
         return principal
 
     async def body(self) -> bytes:
-        """Whole, and judged, once."""
+        """Whole, and judged, once: it must be JSON. A form is read by `fields()`."""
+        state = self.scope["state"]
+        if "judged" not in state:
+            _check_kind(self.headers.get("content-type", ""))
+            if body := await self._raw_body():
+                depth = self.context.settings.max_payload_depth + _ROOM_AROUND_A_PAYLOAD
+                check_json(body, depth)
+            state["judged"] = True
+        return await self._raw_body()
+
+    async def _raw_body(self) -> bytes:
         state = self.scope["state"]
         if "body" not in state:
             if (encoding := self.headers.get("content-encoding", "identity")) != "identity":
@@ -54,43 +76,49 @@ class RotaRequest(Request[Any, Any, Any]):
                     415, "unsupported-media-type",
                     f"the body is encoded as {encoding[:50]!r}: send it as it is",
                 )  # fmt: skip
-            body = await self._whole_body()
-            kind = self.headers.get("content-type", "").partition(";")[0].strip().lower()
-            if body and kind not in (_FORM, "multipart/form-data"):
-                depth = self.context.settings.max_payload_depth + _ROOM_AROUND_A_PAYLOAD
-                check_json(body, depth)
             # Under the framework's name for it as well: its own ways to the body end there.
-            state["body"] = self._body = self._connection_state.body = body
+            state["body"] = self._body = self._connection_state.body = await self._whole_body()
         known: bytes = state["body"]
         return known
 
+    def trust_body(self) -> None:
+        """Of somebody who has shown that we know them: bodies of theirs may be of full size."""
+        self.scope["state"]["trusted_body"] = True
+
+    @property
+    def _most_bytes(self) -> int:
+        """Of somebody who has shown no token, no more than a name and a password need."""
+        most = self.context.settings.max_body_bytes
+        state = self.scope["state"]
+        known = "principal" in state or "trusted_body" in state
+        return most if known else min(most, _MOST_BYTES_OF_STRANGERS)
+
     async def _whole_body(self) -> bytes:
         """Most bodies are one message; the framework's stream costs more than the rest of a request."""
-        most = self.context.settings.max_body_bytes
+        most = self._most_bytes
         if (self.content_length or 0) > most:
             raise RequestEntityTooLarge
         parts: list[bytes] = []
+        size = 0
         more = True
         while more:
             message: Any = await self.receive()
             if message["type"] == "http.disconnect":
                 raise ClientException("the client went away")
             parts.append(message.get("body", b""))
+            size += len(parts[-1])
             more = message.get("more_body", False)
-            if more and sum(map(len, parts)) > most:
+            if size > most:
                 raise RequestEntityTooLarge
-        body = b"".join(parts)
-        if len(body) > most:
-            raise RequestEntityTooLarge
-        return body
+        return b"".join(parts)
 
     async def fields(self) -> dict[str, list[str]]:
         """What a form says; of anything else, nothing. Not the framework's way, which guesses types."""
-        if self.content_type[0] != _FORM:
+        if kind_of(self.headers.get("content-type", "")) != _FORM:
             return {}
         try:
             found = parse_qs(
-                (await self.body()).decode(), keep_blank_values=True, errors="strict",
+                (await self._raw_body()).decode(), keep_blank_values=True, errors="strict",
                 max_num_fields=_MOST_FIELDS,
             )  # fmt: skip
         except ValueError as error:

@@ -15,7 +15,7 @@ from litestar.openapi.spec import Operation
 
 from rota.server.api.job_requests import JobRequest
 from rota.server.problems import Problem
-from rota.server.requests import RotaRequest
+from rota.server.requests import RotaRequest, kind_of
 
 NDJSON = "application/x-ndjson"
 
@@ -25,8 +25,8 @@ _PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 async def decode_body(request: RotaRequest, decoder: msgspec.json.Decoder[T]) -> T:
     """What is wrong is told with the field it is about."""
-    kind = request.headers.get("content-type", "application/json").partition(";")[0].strip()
-    if kind.lower() != "application/json":
+    kind = kind_of(request.headers.get("content-type", "application/json"))
+    if kind != "application/json":
         raise Problem(415, "unsupported-media-type", f"send application/json, not {kind[:100]!r}")
     try:
         return decoder.decode(await request.body())

@@ -85,6 +85,7 @@ async def take_callback(
     token = read_key(await store.callback_secret(), job_id, key)
     if token is None:
         raise NotFound(f"no attempt of job {job_id} has this key: send the push's {KEY_HEADER}")
+    request.trust_body()
     said = await decode_body(request, _decoder)
     reported = Reported(said.outcome == "succeeded", said.error, said.fatal, said.retry_after)
     result, dropped = _result(said, context.settings.max_result_bytes)
