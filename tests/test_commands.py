@@ -266,7 +266,8 @@ async def test_a_list_of_programs_allows_those_and_no_shell(
             return job.result["stdout"] if job.result else job.error.message
 
         path = {"PATH": str(tmp_path)}
-        assert await said(argv=["echo", "x"], env=path) == "x\n"  # the worker's own echo
+        assert await said(argv=["echo", "x"]) == "x\n"  # the worker's own echo
+        assert "PATH can't be set" in await said(argv=["echo", "x"], env=path)
         assert "may not run 'cat'; allowed: /bin/true, echo" in await said(argv=["cat"])
         assert "no shell" in await said(shell="echo x")
         assert "LD_PRELOAD can't be set" in await said(argv=["echo"], env={"LD_PRELOAD": "x"})
@@ -286,6 +287,81 @@ def test_the_setting_is_off_unless_somebody_says_so() -> None:
     assert not Settings.read({}).allow_commands
     assert Settings.read({"ROTA_ALLOW_COMMANDS": "1"}).allow_commands
     assert not Settings.read({"ROTA_ALLOW_COMMANDS": "false"}).allow_commands
+
+
+@pytest.fixture
+async def given_only(
+    database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> AsyncIterator[Run]:
+    """Jobs of a worker with a list: a program of ours on its PATH, a whole argument list, a variable, a
+    folder."""
+    programs, folder = tmp_path / "programs", tmp_path / "folder"
+    for place in (programs, folder):
+        place.mkdir()
+    (programs / "say").write_text('#!/bin/bash\nprintf "%s|" real "$LEVEL" "$TZ" "$@"\ntrue\n')
+    (programs / "say").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    app = App(database_url=database_url, node_name="test")
+    enable_commands(app, ["say", ["cat", "/etc/hostname"]], env=["LEVEL"], folders=[str(folder)])
+    async with rota.testing.isolated(app) as sandbox:
+
+        async def run(**payload: Any) -> Job:
+            handle = await app.submit(COMMAND_TASK, payload, max_attempts=1)
+            await sandbox.run_due()
+            return await app.jobs.get(handle.id)
+
+        yield run
+
+
+WAYS_AROUND: dict[str, dict[str, Any]] = {
+    "a function of the shell": {"env": {"BASH_FUNC_printf%%": "() { echo owned; }"}},
+    "a start-up file": {"env": {"BASH_ENV": "{evil}/start"}},
+    "another program of that name": {"env": {"PATH": "{evil}"}},
+    "a program that Python starts": {
+        "env": {"PYTHONWARNINGS": "all:0:antigravity.x:0:0", "BROWSER": "{evil}/say"}
+    },
+    "a library": {"env": {"LD_PRELOAD": "{evil}/x.so"}},
+    "another home": {"env": {"HOME": "{evil}"}},
+    "a locale in a folder": {"env": {"LANG": "../../{evil}"}},
+    "a zone in a file": {"env": {"TZ": "/{evil}/zone"}},
+    "a zone behind dots": {"env": {"TZ": "a/../../{evil}/zone"}},
+    "a folder of its own": {"cwd": "{evil}"},
+    "a folder behind dots": {"cwd": "{folder}/../evil"},
+    "more arguments than allowed": {"argv": ["cat", "/etc/hostname", "/etc/passwd"]},
+}
+
+
+@pytest.mark.parametrize("way", WAYS_AROUND.values(), ids=WAYS_AROUND.keys())
+async def test_no_job_leads_a_given_program_to_other_code(
+    given_only: Run, way: dict[str, Any], tmp_path: Path
+) -> None:
+    evil = tmp_path / "evil"
+    evil.mkdir()
+    for name in ("say", "start"):
+        (evil / name).write_text("#!/bin/sh\necho owned\n")
+        (evil / name).chmod(0o755)
+    filled = eval(repr(way).replace("{evil}", str(evil)).replace("{folder}", f"{tmp_path}/folder"))
+    job = await given_only(**{"argv": ["say"], **filled})
+    assert (job.state, job.error.type) == ("failed", "rota.errors.Fatal"), job.result
+    assert next(iter(way)) in job.error.message or "may not run" in job.error.message
+
+
+async def test_what_a_worker_allows_a_job_can_say(given_only: Run, tmp_path: Path) -> None:
+    job = await given_only(argv=["say", "hi"], env={"LEVEL": "9", "TZ": "Europe/Berlin"},
+                           cwd=f"{tmp_path}/folder")  # fmt: skip
+    assert job.result["stdout"] == "real|9|Europe/Berlin|hi|"
+    assert (await given_only(argv=["cat", "/etc/hostname"])).state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [{"allow": ["bash"]}, {"allow": ["/usr/bin/python3.12"]}, {"allow": ["env"]},
+     {"allow": ["./backup"]}, {"allow": ["say"], "env": ["PATH"]},
+     {"allow": ["say"], "env": ["LD_PRELOAD"]}, {"allow": ["say"], "folders": ["here"]}],
+)  # fmt: skip
+def test_a_list_that_would_allow_everything_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"^{list(given)[-1]}: "):
+        enable_commands(App(), **given)
 
 
 @pytest.mark.parametrize("allowed", [True, False])

@@ -19,11 +19,14 @@ import asyncio
 import codecs
 import contextlib
 import os
+import re
 import shutil
 import signal
 import time
 from collections.abc import Coroutine, Mapping, Sequence
 from typing import Any, Literal, TypedDict, TypeVar, cast
+
+import msgspec
 
 from rota import capture
 from rota.app import App
@@ -40,8 +43,18 @@ _TRY_AGAIN_AFTER = 60.0
 _TAIL = 1_500  # characters of standard error in a failure's message
 _LOOK_EVERY = 0.02
 _LAST_WAIT = 1.0  # for the kernel, after SIGKILL
-# What would make an allowed program load other code.
-_LOADER = ("LD_", "DYLD_")
+# What a job may set for a given program, and to what: nothing that leads to a file or a program.
+_LOCALE = re.compile(r"[A-Za-z0-9_.@-]{0,64}")
+_ZONE = re.compile(r"(?!/)(?!.*\.\.)[A-Za-z0-9_/+-]{0,64}")
+_HARMLESS = {"LANG": _LOCALE, "LC_ALL": _LOCALE, "TZ": _ZONE}
+# Never a job's to say where only given programs run: each decides which code that is.
+_DECIDING = frozenset({"PATH", "HOME", "SHELL", "IFS", "ENV", "BROWSER", "EDITOR", "PAGER"})
+_DECIDING_PREFIXES = ("LD_", "DYLD_", "BASH_", "PYTHON", "PERL", "RUBY", "NODE_", "JAVA_", "GIT_")
+# Programs whose arguments are programs: to allow one of them is to allow all.
+_RUN_OTHERS = re.compile(
+    r"(?:a|ba|da|z|k|c|tc|fi)?sh|busybox|env|xargs|find|sudo|su|doas|nice|nohup|setsid|timeout|time|stdbuf"
+    r"|strace|gdb|ssh|make|awk|gawk|mawk|vim?|ex|(?:python|perl|ruby|node|lua|php)[0-9.]*"
+)
 
 # What an exit code means: done; worth another try, after the growing pauses of a retry; or final.
 ExitMeaning = Literal["succeed", "retry", "fail"]
@@ -69,19 +82,38 @@ class CommandResult(TypedDict):
     stderr: str
 
 
-def enable_commands(app: App, allow: Sequence[str] | Literal["any"] = "any") -> None:
+class _Rules(msgspec.Struct, frozen=True):
+    """What jobs may run where not everything is allowed."""
+
+    programs: frozenset[str]
+    lists: frozenset[tuple[str, ...]]
+    variables: frozenset[str]
+    folders: tuple[str, ...]
+
+
+def enable_commands(
+    app: App,
+    allow: Sequence[str | Sequence[str]] | Literal["any"] = "any",
+    *,
+    env: Sequence[str] = (),
+    folders: Sequence[str] = (),
+) -> None:
     """Let this app's workers run programs: the jobs of the task ``rota.command``.
 
     Args:
         app: whose workers. Enabling it twice changes nothing.
-        allow: ``"any"``, or the programs that may be run, as the jobs name them in `argv`:
-            ``["/usr/local/bin/backup", "pg_dump"]``. With such a list nothing goes through a shell.
+        allow: ``"any"``, or what may be run, as the jobs name it in `argv`: a program, with whatever
+            arguments a job gives, or a whole argument list. ``["/usr/local/bin/backup",
+            ["pg_dump", "--format=c", "shop"]]``. With such a list nothing goes through a shell.
+        env: with such a list, the variables that a job may set besides LANG, LC_ALL and TZ. Only those
+            that can't make one of the programs run other code.
+        folders: with such a list, the folders that a job may choose as its `cwd`.
     """
     if isinstance(allow, str) and allow != "any":
         raise ConfigError(f'allow must be "any" or a list of programs, not {allow!r}')
+    rules = None if allow == "any" else _rules(allow, env, folders)
     if COMMAND_TASK in app.tasks:
         return
-    allowed = None if allow == "any" else frozenset(allow)
 
     async def command(
         argv: list[str] | None = None,
@@ -93,13 +125,71 @@ def enable_commands(app: App, allow: Sequence[str] | Literal["any"] = "any") -> 
         exit_codes: dict[int, ExitMeaning] | None = None,
     ) -> CommandResult:
         """Run a program: `argv` as it is, or `shell` through SHELL -c."""
+        if rules is not None:
+            _check(rules, argv, shell, env or {}, cwd)
         environment = {**_base_environment(), **(env or {})}
-        program = _program(argv, shell, environment, allowed)
+        program = _program(argv, shell, environment, only_given=rules is not None)
         folder = _folder(cwd, environment)
         watch = await _run(program, environment, folder, stdin, app.settings.kill_grace)
         return _judge(program, watch, exit_codes or {})
 
     app.task(name=COMMAND_TASK, retry=Retry(never_on=(CommandFailed,)))(command)
+
+
+def _rules(
+    allow: Sequence[str | Sequence[str]], env: Sequence[str], folders: Sequence[str]
+) -> _Rules:
+    """Refuses what would allow everything by another name."""
+    programs = frozenset(entry for entry in allow if isinstance(entry, str))
+    for program in programs:
+        if _RUN_OTHERS.fullmatch(os.path.basename(program)):
+            raise ConfigError(
+                f"allow: {program!r} runs whatever its arguments say. Allow a whole argument list "
+                f'([{program!r}, ...]), a program that does one thing, or "any"'
+            )
+    lists = frozenset(tuple(entry) for entry in allow if not isinstance(entry, str))
+    for program in (*programs, *(entry[0] for entry in lists if entry)):
+        if "/" in program and not os.path.isabs(program):
+            raise ConfigError(
+                f"allow: {program!r} must begin with /, or be a name without a folder"
+            )
+    for name in env:
+        if _is_deciding(name):
+            raise ConfigError(f"env: {name} decides which code a program runs; a job can't set it")
+    if bad := [folder for folder in folders if not os.path.isabs(folder)]:
+        raise ConfigError(f"folders: {bad[0]!r} must begin with /")
+    there = tuple(os.path.realpath(folder) for folder in folders)
+    return _Rules(programs, lists, frozenset(env), there)
+
+
+def _check(
+    rules: _Rules, argv: list[str] | None, shell: str | None, env: Mapping[str, str],
+    cwd: str | None,
+) -> None:  # fmt: skip
+    if shell is not None:
+        raise Fatal("this worker runs only the programs that it was given, and no shell")
+    if argv and argv[0] not in rules.programs and tuple(argv) not in rules.lists:
+        there = ", ".join(sorted({*rules.programs, *(" ".join(each) for each in rules.lists)}))
+        raise Fatal(f"this worker may not run {_shown(argv)!r}; allowed: {there or 'nothing'}")
+    for name, value in env.items():
+        harmless = _HARMLESS.get(name)
+        if name not in rules.variables and not (harmless and harmless.fullmatch(value)):
+            raise Fatal(f"env: {name} can't be set to this value by a job. {_hint(name)}")
+    if cwd is not None and os.path.realpath(cwd) not in rules.folders:
+        raise Fatal(
+            f"cwd: this worker runs only given programs, not in {cwd!r}. The worker's operator allows a "
+            "folder: enable_commands(..., folders=[...])"
+        )
+
+
+def _hint(name: str) -> str:
+    if _is_deciding(name) or name in _HARMLESS:
+        return "This worker runs only given programs, and it could lead to another"
+    return "This worker's operator allows a variable with enable_commands(..., env=[...])"
+
+
+def _is_deciding(name: str) -> bool:
+    return name in _DECIDING or name.startswith(_DECIDING_PREFIXES)
 
 
 def _base_environment() -> dict[str, str]:
@@ -112,30 +202,21 @@ def _base_environment() -> dict[str, str]:
 
 
 def _program(
-    argv: list[str] | None,
-    shell: str | None,
-    environment: Mapping[str, str],
-    allowed: frozenset[str] | None,
+    argv: list[str] | None, shell: str | None, environment: Mapping[str, str], *, only_given: bool
 ) -> list[str]:
     """What to execute: a whole argument list."""
     if (argv is None) == (shell is None):
         raise Fatal(f"{COMMAND_TASK}: give either argv or shell")
     if shell is not None:
-        if allowed is not None:
-            raise Fatal("this worker runs only the programs that it was given, and no shell")
         return [environment["SHELL"] or "/bin/sh", "-c", shell]
     if not argv:
         raise Fatal(f"{COMMAND_TASK}: argv is empty; its first item is the program")
-    if allowed is None:
+    if not only_given:
         return argv
-    if argv[0] not in allowed:
-        there = ", ".join(sorted(allowed)) or "none"
-        raise Fatal(f"this worker may not run {argv[0]!r}; allowed: {there}")
-    if loaded := [name for name in environment if name.startswith(_LOADER)]:
-        raise Fatal(f"this worker runs only given programs, so that {loaded[0]} can't be set")
-    # Found by the node's PATH: the job's own could lead to another program of that name.
-    found = shutil.which(argv[0])
-    if found is None:
+    # Found here, by the node's PATH, and as a whole path: nothing of the job's leads to another program
+    # of that name, neither a variable nor the folder that it is run in.
+    found = shutil.which(argv[0], path=environment["PATH"])
+    if found is None or not os.path.isabs(found):
         raise _not_started(argv[0], "there is no such program on this worker", 127)
     return [found, *argv[1:]]
 
