@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from urllib.parse import urlsplit, urlunsplit
@@ -19,6 +20,7 @@ from rota.config import Settings
 from rota.redaction import Redactor, secrets_of
 from tests.cluster import all_ended, eventually
 
+KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 ROOT = Path(__file__).parent.parent
 IN_URL, IN_PAYLOAD, IN_HEADER, IN_KEY = (
     f"canary-{n}-5ecr3t" for n in ("url", "pay", "head", "key")
@@ -40,14 +42,55 @@ def with_password(url: str) -> str:
         ("postgresql://h/d?user=u&password=pw&x=1", "postgresql://h/d?user=u&password=***&x=1"),
         ("token rota_abcdefgh_" + "x" * 43, "token rota_abcdefgh_***"),
         ("{'Authorization': 'Bearer abc.def'}", "{'Authorization': 'Bearer ***'}"),
-        ("known: hunter22!", "known: ***!"),
+        (f"known: {KEY}!", "known: ***!"),
         ("http://127.0.0.1:8400/x at 12:30", "http://127.0.0.1:8400/x at 12:30"),
+        ("a://b/c,postgres://rota:rota@rota/rota", "a://b/c,postgres://rota:***@rota/rota"),
+        ("host=h user=rota password=rota dbname=rota", "host=h user=rota password=*** dbname=rota"),
+        ("PGPASSWORD='a b' psql", "PGPASSWORD=*** psql"),
+        ("{'password': 'rota', 'user': 'rota'}", "{'password': ***, 'user': 'rota'}"),
+        ('{"oidc_client_secret": "rota"}', '{"oidc_client_secret": ***}'),
     ],
 )
 def test_what_is_or_looks_like_a_secret_is_hidden(text: str, clean: str) -> None:
     redactor = Redactor()
-    redactor.learn(["hunter22"])
+    redactor.learn(["rota", KEY])
     assert redactor.clean(text) == clean
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "rota.node: node rota-1 is up: `rota migrate` creates the schema rota",
+        "fencing token=17, the password must have at least 10 characters: run `rota users`",
+        "password: wrong, secret ballot, hunter2",
+    ],
+)
+def test_a_password_that_is_a_word_is_left_where_it_is_one(text: str) -> None:
+    redactor = Redactor()
+    redactor.learn(secrets_of(Settings(database_url="postgresql://rota:rota@h/d")))
+    redactor.learn(["hunter2", "password", "secret"])
+    assert redactor.clean(text) == text
+
+
+@pytest.mark.parametrize(
+    "piece", ["ab://:", "ab://u", "://", "a@", "password=", "password='", 'secret: "', "x:" * 8 + "//",
+              "authorization: bearer ", "rota_abcdefgh_x", "?token=", "password ", "id_token\t"],
+)  # fmt: skip
+def test_the_cost_of_redaction_grows_with_the_text_and_no_faster(piece: str) -> None:
+    redactor = Redactor()
+    redactor.learn([KEY])
+
+    def cost_of(size: int) -> float:
+        text = piece * (size // len(piece))
+        found = []
+        for _ in range(5):
+            begun = time.thread_time()
+            redactor.clean(text)
+            found.append(time.thread_time() - begun)
+        return min(found)
+
+    # Eight times the size: eight times the work, where scanning again makes it 64.
+    assert cost_of(64_000) < 24 * cost_of(8_000)
 
 
 def test_settings_dont_show_their_secrets() -> None:
