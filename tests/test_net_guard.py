@@ -53,6 +53,19 @@ FORBIDDEN = [
     "http://255.255.255.255/",
     "http://192.0.2.1/",
     "http://198.18.0.1/",
+    "http://192.0.0.192/",  # metadata of a cloud, in the range of protocol assignments
+    "http://192.0.0.8/",
+    "http://168.63.129.16/",  # the inside of a cloud, at a public-looking address
+    "http://[::ffff:192.0.0.192]/",
+    "http://[64:ff9b::a83f:8110]/",  # NAT64, to the same
+    "http://[2002:c000:c0::]/",  # 6to4, to 192.0.0.192
+    "http://192.88.99.1/",
+    "http://[2001:db8::1]/",
+    "http://[3fff::1]/",
+    "http://[5f00::1]/",
+    "http://[100::1]/",
+    "http://[4000::1]/",  # never given out
+    "http://[64:ff9b:1::808:808]/",  # NAT64 of somebody's own
 ]
 UNREADABLE = [
     "ftp://8.8.8.8/",
@@ -89,7 +102,9 @@ async def test_urls_that_could_be_read_in_two_ways_are_refused(url: str) -> None
         await check_url(url, allowed=["0.0.0.0/0", "::/0"])
 
 
-@pytest.mark.parametrize("address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8"])
+@pytest.mark.parametrize(
+    "address", ["8.8.8.8", "2606:4700::1111", "::ffff:8.8.8.8", "64:ff9b::808:808"]
+)
 def test_public_addresses_are_public(address: str) -> None:
     assert is_public(ip_address(address))
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
-from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
 import msgspec
@@ -24,10 +24,49 @@ from rota.errors import RotaError
 
 _PORTS = {"http": 80, "https": 443}
 _LONGEST_URL = 2_000
+# What isn't the public internet, by IANA's registries of special-purpose addresses. A list of our own: what
+# `is_global` of the standard library says differs from one release of Python to the next.
+_SPECIAL_IPV4 = tuple(
+    map(
+        IPv4Network,
+        (
+            "0.0.0.0/8",  # this network
+            "10.0.0.0/8",  # private
+            "100.64.0.0/10",  # carriers' own; some clouds have their metadata there
+            "127.0.0.0/8",  # loopback
+            "168.63.129.16/32",  # Azure's inside, at a public-looking address
+            "169.254.0.0/16",  # link-local; metadata of most clouds
+            "172.16.0.0/12",  # private
+            "192.0.0.0/24",  # protocol assignments; metadata of some clouds
+            "192.0.2.0/24",  # documentation
+            "192.31.196.0/24",  # AS112
+            "192.52.193.0/24",  # AMT
+            "192.88.99.0/24",  # 6to4 relays
+            "192.168.0.0/16",  # private
+            "192.175.48.0/24",  # AS112
+            "198.18.0.0/15",  # benchmarks
+            "198.51.100.0/24",  # documentation
+            "203.0.113.0/24",  # documentation
+            "224.0.0.0/4",  # multicast
+            "240.0.0.0/4",  # reserved, and broadcast
+        ),
+    )
+)
+_PUBLIC_IPV6 = IPv6Network("2000::/3")  # all that was ever given out as public
+_SPECIAL_IPV6 = tuple(
+    map(
+        IPv6Network,
+        (
+            "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
+            "2001:db8::/32",  # documentation
+            "2620:4f:8000::/48",  # AS112
+            "3fff::/20",  # documentation
+        ),
+    )
+)
 # Ranges of IPv6 that carry an IPv4 address, and where in it that is.
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 _TRANSLATED = IPv6Network("::ffff:0:0:0/96")
-_COMPATIBLE = IPv6Network("::/96")
 
 Address = IPv4Address | IPv6Address
 
@@ -110,14 +149,14 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
 
 def is_public(address: Address) -> bool:
     """Whether everybody on the internet means the same by it."""
-    if isinstance(address, IPv6Address):
-        if any(not is_public(inner) for inner in _carried(address)):
-            return False
-        if address.ipv4_mapped is not None:
-            return True  # judged just now
-        if address in _COMPATIBLE or address.is_site_local:
-            return False
-    return address.is_global and not address.is_multicast and not address.is_reserved
+    if isinstance(address, IPv4Address):
+        return not any(address in network for network in _SPECIAL_IPV4)
+    carried = _carried(address)
+    if any(not is_public(inner) for inner in carried):
+        return False
+    if address.ipv4_mapped is not None or address in _NAT64[0]:
+        return True  # it is the address that was judged just now
+    return address in _PUBLIC_IPV6 and not any(address in network for network in _SPECIAL_IPV6)
 
 
 def _carried(address: IPv6Address) -> list[IPv4Address]:
