@@ -1,10 +1,10 @@
 """Takes secrets out of what is about to be logged, where a secret stands: in a URL, behind a key such as
 `password=`, in an Authorization header, and API tokens of ours.
 
-A password of the settings isn't looked for as a word. It may be one (`rota`), and then replacing it would
-mangle every line and tell everybody what it is. Only what can't be a word, such as an encryption key, is
-taken out wherever it stands. Each pass is linear in the text. It is applied to the finished line,
-tracebacks included.
+A password of the settings isn't looked for as a word. It may be one (`rota`), and then replacing it
+would mangle every line and tell everybody what it is. Only what can't be a word, such as an encryption
+key, is taken out wherever it stands. Each pass is linear in the text. It is applied to the finished
+line, tracebacks included.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _KEY = (
     r"|(?:access|api|auth|refresh|id)[_-]token)"
 )
 _PATTERNS = (
-    # password=x, PGPASSWORD='x y', "client_secret": "x". A colon alone is prose: password: must be longer.
+    # password=x, PGPASSWORD='x y', "client_secret": "x". A colon alone is prose: password: too short.
     (
         re.compile(
             rf"(?i)({_KEY}['\"]?\s{{0,3}}(?:=|:(?=\s{{0,3}}['\"]))\s{{0,3}})"

@@ -24,8 +24,8 @@ from rota.errors import RotaError
 
 _PORTS = {"http": 80, "https": 443}
 _LONGEST_URL = 2_000
-# What isn't the public internet, by IANA's registries of special-purpose addresses. A list of our own: what
-# `is_global` of the standard library says differs from one release of Python to the next.
+# What isn't the public internet, by IANA's registries of special-purpose addresses. A list of our own:
+# what `is_global` of the standard library says differs from one release of Python to the next.
 _SPECIAL_IPV4 = tuple(
     map(
         IPv4Network,
