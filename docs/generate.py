@@ -60,7 +60,9 @@ SETTINGS = {
     "log_bytes": "Of what an attempt prints and logs, so much is kept; 0: nothing.",
     "log_lines_per_second": "Lines a second that are kept of an attempt, with bursts of twice as many.",
     "log_days": "Days that what jobs printed and logged is kept.",
-    "metrics_port": "A port of the loopback where this node answers Prometheus; 0: any that is free.",
+    "metrics_port": "The port of this node for Prometheus (`/metrics`) and probes (`/healthz`, "
+    "`/readyz`); 0: any that is free.",
+    "metrics_host": "The address of that port. It has no passwords.",
     "retention_days": "Days that succeeded and cancelled jobs are kept.",
     "ledger_days": "Days that the occurrences of schedules are remembered.",
     "late_after": "Seconds after its moment from which the start of an occurrence is an event.",

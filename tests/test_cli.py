@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -30,7 +31,7 @@ from rota.cli import cli, live
 from rota.cli.live import Teller, describe_database, sample
 from rota.cli.loading import find_reference, load_app
 from rota.cli.output import Screen, plain
-from rota.cli.times import duration, parse_duration, parse_moment, relative
+from rota.cli.times import parse_duration, parse_moment, relative
 from rota.core.lifecycle import End, Succeed, TryAgain
 from rota.entropy import new_id
 from rota.model import Failure, Outcome, OutcomeKind, State
@@ -241,7 +242,7 @@ def test_a_piped_table_has_whole_ids_and_no_colours(environ: dict[str, str]) -> 
     assert row.split()[:4] == [
         job_id, "scheduled", "a_task_with_quite_a_long_name" * 3, "q" * 60
     ]  # fmt: skip
-    assert row.rstrip().endswith("due in 2 min")
+    assert re.search(r"due in (3 min|2 min \d+ s)$", row.rstrip())
     assert "\x1b" not in answer.out
 
 
@@ -435,10 +436,8 @@ def test_times_as_people_read_them() -> None:
     now = datetime(2027, 1, 1, tzinfo=UTC)
     distances = [0.4, 2, -2, 185, -7200, 10 * 86400]
     shown = [relative(now + timedelta(seconds=distance), now) for distance in distances]
-    assert shown == ["now", "in 2 s", "2 s ago", "in 3 min", "2 h ago", "in 10 d"]
+    assert shown == ["now", "in 2 s", "2 s ago", "in 3 min 5 s", "2 h ago", "in 10 d"]
     assert relative(None, now) == "-"
-    took = [duration(seconds) for seconds in (0.0004, 0.034, 1.24, 200, 3600, 9000)]
-    assert took == ["0.4 ms", "34 ms", "1.2 s", "3 min 20 s", "1 h", "2 h 30 min"]
 
 
 @pytest.fixture
@@ -551,7 +550,7 @@ async def test_a_busy_node_shows_a_few_lines_and_counts_the_rest(
     await asyncio.wait_for(teller.summed.wait(), 10)
     assert sum("succeeded in" in line for line in teller.lines) == 12
     assert "raised in " in teller.lines[12]
-    assert ": ValueError: first line, attempt 1 of 5, again in 2.0 s" in teller.lines[12]
+    assert ": ValueError: first line, attempt 1 of 5, again in 2 s" in teller.lines[12]
     assert "failed in " in teller.lines[13]
     assert str(last.id) in teller.lines[13]
     assert teller.lines[14:] == ["... and 988 more: 988 succeeded"]

@@ -397,3 +397,83 @@ async def test_prometheus_scrapes_a_node_and_the_alert_reaches_alertmanager(
         (alert,) = await eventually(alerted, 90, "the alert")
         assert alert["labels"]["task"] == "hopeless"
         assert alert["annotations"]["summary"] == "1 jobs of hopeless have failed for good"
+
+
+# -- probes
+
+
+def probe(port: int, path: str) -> tuple[int, dict[str, Any]]:
+    status, body = fetch(port, path)
+    return status, json.loads(body)
+
+
+def failed(answer: tuple[int, dict[str, Any]]) -> list[str]:
+    return [check["name"] for check in answer[1]["checks"] if not check["ok"]]
+
+
+@pytest.mark.parametrize("roles", [("worker",), ("scheduler",), ("scheduler", "worker")])
+async def test_a_node_of_every_role_answers_probes(app: App, roles: Any) -> None:
+    async with Node(app, roles=roles).running() as node:
+        assert node.metrics_port is not None
+        port = node.metrics_port.port
+
+        async def is_ready() -> bool:
+            return (await asyncio.to_thread(probe, port, "/readyz"))[0] == 200
+
+        await eventually(is_ready)
+        status, health = await asyncio.to_thread(probe, port, "/healthz")
+        assert (status, health["ok"], health["roles"]) == (200, True, list(roles))
+
+
+async def test_a_node_that_stops_is_alive_and_not_ready(app: App) -> None:
+    begun, over = asyncio.Event(), asyncio.Event()
+
+    @app.task
+    async def long() -> None:
+        begun.set()
+        await over.wait()
+
+    node = Node(app, roles=["worker"])
+    await node.start()
+    assert node.metrics_port is not None
+    port = node.metrics_port.port
+    await app.submit("long")
+    await asyncio.wait_for(begun.wait(), 60)
+    stopping = asyncio.create_task(node.stop())
+
+    async def is_draining() -> bool:
+        return "draining" in failed(await asyncio.to_thread(probe, port, "/readyz"))
+
+    await eventually(is_draining)
+    assert (await asyncio.to_thread(probe, port, "/healthz"))[0] == 200
+    over.set()
+    await stopping
+
+
+async def test_a_node_without_its_database_is_alive_and_not_ready(app: App) -> None:
+    async with Node(app, roles=["worker"]).running() as node:
+        assert node.metrics_port is not None
+        keeper = node._keeper
+        assert keeper is not None
+        keeper.trusted_until = 0.0  # as when heartbeats have failed for a lease
+        answer = node.readiness()
+        assert [check.name for check in answer.checks if not check.ok] == ["database"]
+        assert node.health().ok
+        keeper.tried_at = float("-inf")  # as when the heartbeat's thread hangs
+        assert not node.health().ok
+
+
+async def test_metrics_are_told_on_the_address_that_was_asked_for(
+    make_app: Callable[..., App], caplog: pytest.LogCaptureFixture
+) -> None:
+    app = make_app(metrics_port=0, metrics_host="127.0.0.3")
+    async with Node(app, roles=["scheduler"]).running() as node:
+        assert node.metrics_port is not None
+        url = f"http://127.0.0.3:{node.metrics_port.port}/metrics"
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=30).read())
+        assert b"rota_info" in text
+        with pytest.raises(urllib.error.URLError):
+            await asyncio.to_thread(fetch, node.metrics_port.port)
+    bad = make_app(metrics_port=0, metrics_host="203.0.113.7")
+    with pytest.raises(ConfigError, match=r"metrics_host 203\.0\.113\.7 can't be listened on"):
+        await Node(bad, roles=["scheduler"]).start()

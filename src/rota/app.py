@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Concatenate, Protocol, TypeVar, overload
 
@@ -9,7 +10,7 @@ import msgspec
 
 from rota import tracing
 from rota.config import Settings
-from rota.context import Context, SyncContext
+from rota.context import Context, ErrorHook, SyncContext
 from rota.control import Events, Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
 from rota.core.time.schedule import compile_schedule
@@ -61,6 +62,7 @@ class App(Door):
             raise ConfigError("give App either settings or single settings by name, not both")
         super().__init__(settings or Settings.read(**given))
         self.tasks: dict[str, Task[..., Any]] = {}
+        self.error_hooks: list[ErrorHook] = []
         self.jobs = Jobs(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)
@@ -194,6 +196,20 @@ class App(Door):
             callback_timeout=callback_timeout,
         )  # fmt: skip
         return self._keep(EndpointTask(self, endpoint))
+
+    def on_error(self, hook: ErrorHook) -> ErrorHook:
+        """Register a function to call with each attempt that fails: ``hook(job, error)``.
+
+        ``@app.on_error`` on a plain function. `job` is a `JobInfo`; `error` is what the handler raised,
+        and the hook is called where that happened: on the event loop, in the thread, in the child
+        process. So it must be quick. For a timeout, a missing sign of life or a child process that died,
+        it is called in the worker, with `TimedOut`, `HeartbeatTimeout` or `ProcessDied`. Whatever the
+        hook raises is logged and changes nothing.
+        """
+        if not callable(hook) or inspect.iscoroutinefunction(hook):
+            raise ConfigError("on_error takes a plain function of (job, error), not a coroutine")
+        self.error_hooks.append(hook)
+        return hook
 
     # -- schedules
 

@@ -80,7 +80,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_bytes: int = 1_000_000
     log_lines_per_second: float = 1000.0
 
-    metrics_port: int | None = None  # on the loopback, for Prometheus; 0: any that is free
+    # For Prometheus and probes: /metrics, /healthz and /readyz; 0: any port that is free.
+    metrics_port: int | None = None
+    metrics_host: str = "127.0.0.1"  # 0.0.0.0 or :: for probes from outside; it has no passwords
 
     retention_days: int = 7
     log_days: int = 7  # how long what jobs printed and logged is kept
@@ -150,8 +152,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{field} must be at least 1, not {getattr(self, field)!r}")
 
     def _check_server(self) -> None:
-        if not 0 <= self.port <= 65_535:
-            raise ConfigError(f"port must be from 0 (any that is free) to 65535, not {self.port!r}")
+        for field in ("port", "metrics_port"):
+            value = getattr(self, field)
+            if value is not None and not 0 <= value <= 65_535:
+                raise ConfigError(
+                    f"{field} must be from 0 (any that is free) to 65535, not {value!r}"
+                )
+        if not self.metrics_host.strip():
+            raise ConfigError("metrics_host must be an address, such as 127.0.0.1 or 0.0.0.0")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("tls_cert and tls_key go together: give both, or none")
 

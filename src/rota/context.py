@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeVar, overload
+from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 import msgspec
@@ -32,6 +32,10 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     due_at: datetime | None = None
     key: str | None = None
     headers: Mapping[str, Any] = {}
+
+
+# Called with the job and what its attempt failed with: see `App.on_error`.
+ErrorHook: TypeAlias = Callable[[JobInfo, BaseException], None]
 
 
 class OccurrenceInfo(msgspec.Struct, frozen=True, kw_only=True):

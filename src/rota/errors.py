@@ -26,7 +26,10 @@
     ├── RetryAfter             raise it (``Retry.after(seconds)``): try again later
     ├── LeaseLost              the job is no longer ours; whatever we write is refused
     ├── OnceUnknown            an earlier attempt began a ``once`` effect and died inside it
-    └── OnceNotKept            a ``once`` effect happened, and its value isn't JSON
+    ├── OnceNotKept            a ``once`` effect happened, and its value isn't JSON
+    ├── TimedOut               an attempt ran longer than it may, and was stopped
+    │   └── HeartbeatTimeout   an attempt gave no sign of life for too long, and was stopped
+    └── ProcessDied            an attempt's child process died under it
 
     JobStopped (BaseException) raised inside plain functions that are timed out or cancelled
 """
@@ -184,6 +187,18 @@ class OnceNotKept(Fatal):
             f"{because}. Return JSON or None from the function that once() calls; finish what this "
             "job had left to do by hand, and discard it"
         )
+
+
+class TimedOut(JobError):
+    """An attempt ran longer than its timeout, or than the maximum run time, and was stopped."""
+
+
+class HeartbeatTimeout(TimedOut):
+    """An attempt gave no sign of life for longer than its task's `heartbeat_timeout`."""
+
+
+class ProcessDied(JobError):
+    """The child process of an attempt died while its handler ran."""
 
 
 class JobStopped(BaseException):

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
+from time import monotonic
 from typing import Literal, Protocol
 from uuid import UUID
 
@@ -17,8 +18,10 @@ from rota.app import App
 from rota.config import Settings, check_name
 from rota.coordination import Coordination
 from rota.coordination.postgres import PostgresCoordination, PostgresFence
+from rota.core.durations import format_duration
 from rota.errors import ConfigError
 from rota.metrics import Metrics, MetricsPort, shared_metrics
+from rota.metrics.health import Report, check
 from rota.services.firer import Firer
 from rota.services.janitor import Janitor
 from rota.services.keeper import Keeper, NodeProfile
@@ -82,6 +85,8 @@ class Node:
         self._keeper: Keeper | None = None
         self.worker_role: WorkerRole | None = None
         self.metrics_port: MetricsPort | None = None
+        self._shards: Shards | None = None
+        self._serving = False
         self._stop_requests = 0
         self._stop_requested = asyncio.Event()
         self._stop_at_once = asyncio.Event()
@@ -111,15 +116,16 @@ class Node:
                 self._undo.push_async_callback(self.worker_role.stop)
                 await self.worker_role.prepare()
             await self._keeper.start(self._profile())
+            await self._start_metrics()  # stopped after the drain, which probes can watch
             if self.worker_role is not None:
                 self.worker_role.start()
                 self._undo.push_async_callback(self.worker_role.drain, self._stop_at_once)
             if "scheduler" in self.roles:
                 await self._start_scheduler(UpkeepStore(database))
-            await self._start_metrics()
             if "server" in self.roles and self.server is not None:
                 self._undo.push_async_callback(self.server.stop)
                 await self.server.start()
+                self._serving = True
         except BaseException:
             await self._undo.aclose()
             raise
@@ -127,7 +133,7 @@ class Node:
 
     async def _start_scheduler(self, store: UpkeepStore) -> None:
         await self.app.schedules.declare()
-        shards = self._make_shards(store.database, await store.shards())
+        shards = self._shards = self._make_shards(store.database, await store.shards())
         # What is started last is stopped first: a long tick of the upkeep's, which belongs to no
         # shard, must not keep the shards from being handed over.
         self._tick(
@@ -151,7 +157,9 @@ class Node:
         store = await self.app.store()
         metrics = shared_metrics[self.app] = Metrics(store.database, self.worker_role)
         if self.settings.metrics_port is not None:
-            self.metrics_port = MetricsPort(metrics, self.settings.metrics_port)
+            self.metrics_port = MetricsPort(
+                metrics, self, self.settings.metrics_host, self.settings.metrics_port
+            )
             self._undo.push_async_callback(self.metrics_port.stop)
             await self.metrics_port.start()
 
@@ -195,6 +203,38 @@ class Node:
     def take_signals(self, signals: list[tuple[UUID, int, str]]) -> None:
         if self.worker_role is not None:
             self.worker_role.take_signals(signals)
+
+    # -- what probes ask
+
+    def health(self) -> Report:
+        """Whether this process works at all. That the loop turns is shown by the answer."""
+        keeper = self._keeper
+        # The heartbeat's thread tries at least this often, whether or not the database answers.
+        patience = self.settings.lease_seconds + self.settings.connect_timeout
+        patience += self.settings.statement_timeout
+        silent = 0.0 if keeper is None else monotonic() - keeper.tried_at
+        reason = f"the heartbeat has not been tried for {format_duration(silent)}"
+        return Report.of(self.roles, [check("heartbeat", silent < patience, reason)])
+
+    def readiness(self) -> Report:
+        """Whether it is part of the cluster and does its work."""
+        keeper, role = self._keeper, self.worker_role
+        trusted = keeper is not None and keeper.trusted
+        checks = [
+            check("database", trusted, "the database has not confirmed the last heartbeats"),
+            check("registered", keeper is not None and keeper.registered, "not registered yet"),
+        ]
+        stopping = self._stop_requested.is_set() or self.is_draining()
+        checks.append(check("draining", not stopping, "it is stopping, and begins nothing more"))
+        if role is not None:
+            checks.append(check("claiming", role.claims, "it can't claim jobs: see its log"))
+        if "scheduler" in self.roles:
+            joined = self._shards is not None and self._shards.joined
+            reason = "it has no part in sharing the shards among schedulers"
+            checks.append(check("shards", joined, reason))
+        if "server" in self.roles:
+            checks.append(check("server", self._serving, "it does not listen yet"))
+        return Report.of(self.roles, checks)
 
     # -- stopping
 

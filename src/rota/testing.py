@@ -209,6 +209,7 @@ class _Inline:
         self._node = node
         self.ran: list[UUID] = []
         self.raised: list[BaseException] = []
+        self._error_hooks = app.error_hooks
         self._tasks = {name: _recording(task, self.raised) for name, task in app.tasks.items()}
         self._finisher = Finisher(self._store, lambda: False)
         self._finisher.node = node
@@ -224,6 +225,7 @@ class _Inline:
         loop.desk, loop.transact = effects, effects.transact
         thread = ThreadRunner(self._tasks, 1, settings, done)
         thread.on_call = effects.answer
+        loop.error_hooks = thread.error_hooks = self._error_hooks
         logs = LogWriter(LogStore(self._database), settings, None, lambda: self._node)
         loop.book = thread.book = self._finisher.logs = logs
         capture.install()

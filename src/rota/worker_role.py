@@ -23,6 +23,7 @@ from rota.runners.reference import reference_to
 from rota.runners.thread import ThreadRunner
 from rota.services.effects import Effects
 from rota.services.endpoint_watch import EndpointWatch
+from rota.services.failure_log import FailureLog
 from rota.services.finisher import Finisher
 from rota.services.keeper import Keeper
 from rota.services.listener import Listener
@@ -76,12 +77,14 @@ class WorkerRole:
             settings.late_after,
         )  # fmt: skip
         self.outcomes.observers.append(self._overseer.ended)
+        self.outcomes.observers.append(FailureLog(app.error_hooks).ended)
         self._endpoints: EndpointWatch | None = None
         if settings.serve_endpoints:
             self._endpoints = EndpointWatch(
                 app, EndpointStore(database), tasks, keeper, self.worker.know_tasks
             )
         self._tickers: list[Ticker] = []
+        self._claiming: Ticker | None = None
         self._capturing = False
         self._runners: list[Runner] = []
         self._fetching: set[asyncio.Task[None]] = set()
@@ -110,10 +113,12 @@ class WorkerRole:
         loop.desk, loop.transact = self._effects, self._effects.transact
         watch_overdue(loop.overdue_code)
         loop.book = self._logs if settings.log_bytes else None
+        loop.error_hooks = self._app.error_hooks
         self._add("loop", loop)
         if "thread" in needed:
             threads = ThreadRunner(tasks, settings.threads, settings, done)
             threads.on_call, threads.book = self._effects.answer, loop.book
+            threads.error_hooks = self._app.error_hooks
             self._add("thread", threads)
         if "process" in needed:
             processes = ProcessRunner(reference_to(self._app), settings.processes, settings, done)
@@ -140,6 +145,7 @@ class WorkerRole:
         worker, finisher, listener = (
             Ticker(service) for service in (self.worker, self._finisher, self._listener)
         )
+        self._claiming = worker
         self.worker.wake = worker.wake
         self.outcomes.wake = finisher.wake
         self._listener.wake = self._keeper.on_deaf = listener.wake
@@ -202,6 +208,12 @@ class WorkerRole:
         self.worker.abandon()
         self._finisher.node = self._keeper.node_id
         self._listener.wake()  # it has another name now
+
+    @property
+    def claims(self) -> bool:
+        """Whether it claims jobs, or would if there were any."""
+        claiming = self._claiming
+        return claiming is not None and not claiming.failing and not self.worker.keyless
 
     @property
     def task_names(self) -> list[str]:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
 from rota.cli.jobs import database_now
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
-from rota.cli.times import relative, rough
+from rota.cli.times import relative
 from rota.store.events import Event
 from rota.webhooks.noun import KINDS
 from rota.webhooks.wording import sentence
@@ -46,15 +46,6 @@ def list_events(
 
 
 def describe(event: Event) -> str:
-    detail: dict[str, Any] = event.detail
-    match event.kind:
-        case "slow":
-            return f"ran {rough(detail['ran'])}, expected {rough(detail['expected'])}"
-        case "late":
-            return f"started {rough(detail['late'])} late"
-        case "deadline_missed":
-            return (
-                f"not done {rough(detail['deadline'])} after it was due; it was {detail['state']}"
-            )
-        case _:
-            return plain(sentence({"kind": event.kind, "task": event.task, "detail": detail}))
+    """The sentence that webhooks tell, without the task: it has a column of its own."""
+    told = sentence({"kind": event.kind, "task": event.task, "detail": event.detail})
+    return plain(told.removeprefix(f"{event.task} ").removeprefix(f"{event.task}: "))

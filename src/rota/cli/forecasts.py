@@ -18,7 +18,8 @@ from rota.cli.moments import database_time
 from rota.cli.output import plain, table
 from rota.cli.schedule_lint import Measured, measure
 from rota.cli.session import Session, command
-from rota.cli.times import duration, parse_duration
+from rota.cli.times import parse_duration
+from rota.core.durations import format_duration
 from rota.core.time.forecast import Forecast, Load, PileUp, forecast
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.zones import zone
@@ -174,9 +175,9 @@ def _pile_ups(found: Sequence[PileUp], chart: Chart) -> Table:
                  right=["for", "runs that wait", "longest wait"])  # fmt: skip
     worst = sorted(found, key=lambda one: -one.waited)
     for one in worst[:_MOST]:
-        lasts = duration((one.end - one.start).total_seconds())
+        lasts = format_duration((one.end - one.start).total_seconds())
         at = one.start.astimezone(zone(chart.tz))
-        rows.add_row(f"{at:%a %Y-%m-%d %H:%M}", lasts, f"{one.runs:,}", duration(one.waited))
+        rows.add_row(f"{at:%a %Y-%m-%d %H:%M}", lasts, f"{one.runs:,}", format_duration(one.waited))
     if len(worst) > _MOST:
         rows.add_row(f"and {len(worst) - _MOST:,} more")
     return rows
@@ -185,7 +186,7 @@ def _pile_ups(found: Sequence[PileUp], chart: Chart) -> Table:
 def _tell_durations(session: Session, usual: dict[str, Usual]) -> None:
     if assumed := [task for task, known in usual.items() if known.source == "assumed"]:
         names = plain(", ".join(assumed[:_MOST])) + (", ..." if len(assumed) > _MOST else "")
-        each = duration(usual[assumed[0]].seconds)
+        each = format_duration(usual[assumed[0]].seconds)
         session.screen.note(
             f"Never measured, taken as {each}: {names}. Say better: --duration TASK=20m"
         )

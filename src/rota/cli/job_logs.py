@@ -10,6 +10,7 @@ from rich.text import Text
 from rota.cli.jobs import Id
 from rota.cli.output import Screen, plain
 from rota.cli.session import Session, command
+from rota.model import Failure
 from rota.store.logs import LogLine
 
 _STYLES = {"stderr": "yellow", "warning": "yellow", "error": "red", "critical": "bold red",
@@ -28,7 +29,7 @@ def logs(
     ] = False,
     attempt: Annotated[int | None, typer.Option(min=1, help="Only of this try.")] = None,
 ) -> None:
-    """What a job printed and logged."""
+    """Show what a job printed and logged, then the tracebacks of attempts that failed."""
     session.run(_show(session, job_id, attempt, follow))
 
 
@@ -40,8 +41,32 @@ async def _show(session: Session, job_id: Id, attempt: int | None, follow: bool)
             screen.json_line(line)
         else:
             _say(screen, line)
+    shown += await _show_errors(session, job_id, attempt)
     if not shown:
-        screen.note("It has said nothing.")
+        screen.note("It printed and logged nothing.")
+
+
+async def _show_errors(session: Session, job_id: Id, number: int | None) -> int:
+    """What the failed attempts ended with: one line of JSON each, or the traceback for people."""
+    job = await session.app.jobs.get(job_id)
+    failed = [each for each in job.attempts if each.error is not None]
+    shown = 0
+    for attempt in failed:
+        if attempt.error is None or number not in (None, attempt.number):
+            continue
+        shown += 1
+        if session.screen.as_json:
+            told = {"attempt": attempt.number, "stream": "failure", "text": _failure(attempt.error)}
+            session.screen.json_line(told | {"token": attempt.token, "at": attempt.ended_at})
+        else:
+            title = f"attempt {attempt.number} ended with {attempt.outcome}:"
+            session.screen.say(Text(title, style="bold"))
+            session.screen.say(Text(plain(_failure(attempt.error)), style="red"))
+    return shown
+
+
+def _failure(error: Failure) -> str:
+    return error.traceback.rstrip() or f"{error.type}: {error.message}"
 
 
 def _say(screen: Screen, line: LogLine) -> None:

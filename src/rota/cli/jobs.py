@@ -14,7 +14,8 @@ from rich.text import Text
 
 from rota.cli.output import Screen, first_line, plain, pretty, state, table
 from rota.cli.session import Session, command
-from rota.cli.times import duration, relative
+from rota.cli.times import relative
+from rota.core.durations import format_duration
 from rota.core.explain import Explanation
 from rota.errors import RotaError
 from rota.model import Attempt, Failure, Job, State
@@ -107,7 +108,7 @@ def when(job: Job, now: datetime) -> str:
     if job.finished_at is not None:
         return relative(job.finished_at, now)
     if job.state == "running" and job.started_at is not None:
-        return f"for {duration((now - job.started_at).total_seconds())}"
+        return f"for {format_duration((now - job.started_at).total_seconds())}"
     return f"due {relative(job.due_at, now)}"
 
 
@@ -147,13 +148,13 @@ def _facts(job: Job, now: datetime) -> Table:
     facts.add_column(overflow="fold")
     took = None
     if job.started_at and job.finished_at:
-        took = duration((job.finished_at - job.started_at).total_seconds())
+        took = format_duration((job.finished_at - job.started_at).total_seconds())
     rows: dict[str, Any] = {
         "queue": "+".join((job.queue, *job.needs)),
         "priority": job.priority or None,
         "guarantee": job.guarantee,
         "attempt": f"{job.attempt} of {job.max_attempts}",
-        "timeout": duration(job.timeout) if job.timeout else None,
+        "timeout": format_duration(job.timeout) if job.timeout else None,
         "key": job.key,
         "share": job.share,
         "progress": _progress(job.progress),
@@ -185,7 +186,7 @@ def _attempts(attempts: Sequence[Attempt], now: datetime) -> Table:
     for attempt in attempts:
         took = "-"
         if attempt.started_at and attempt.ended_at:
-            took = duration((attempt.ended_at - attempt.started_at).total_seconds())
+            took = format_duration((attempt.ended_at - attempt.started_at).total_seconds())
         error = attempt.error
         rows.add_row(
             str(attempt.number), state(attempt.outcome), relative(attempt.ended_at, now), took,

@@ -24,8 +24,8 @@ from rota.app import App
 from rota.cli import logs
 from rota.cli.login import make_link
 from rota.cli.output import STYLES, Screen, first_line, plain
-from rota.cli.times import duration
 from rota.config import Settings, default_data_dir
+from rota.core.durations import format_duration
 from rota.core.lifecycle import End, TryAgain, Verdict
 from rota.model import Outcome, OutcomeKind, State
 from rota.node import ROLES, Node
@@ -173,7 +173,7 @@ class _TerminalHandler(logging.Handler):
 def _line(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None) -> Text:
     kind = outcome.kind.label
     dead = isinstance(verdict, End) and verdict.state is State.FAILED
-    took = f" in {duration(seconds)}" if seconds is not None else ""
+    took = f" in {format_duration(seconds)}" if seconds is not None else ""
     line = Text(f"{work.task:<20} ")
     line.append(
         "failed" if dead else kind.replace("_", " "), style=STYLES["failed" if dead else kind]
@@ -184,7 +184,7 @@ def _line(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None)
         line.append(f": {plain(first_line(f'{failure.type}: {failure.message}'))}", style="red")
     if isinstance(verdict, TryAgain):
         line.append(f", attempt {work.attempt} of {work.max_attempts}", style="yellow")
-        line.append(f", again in {duration(verdict.delay)}", style="yellow")
+        line.append(f", again in {format_duration(verdict.delay)}", style="yellow")
     return line.append(f"  {work.id}", style="dim")
 
 

@@ -12,7 +12,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
-from rota.cli.times import duration
+from rota.core.durations import format_duration
 from rota.core.time.forecast import Forecast
 from rota.errors import ConfigError
 
@@ -84,7 +84,7 @@ class Chart(msgspec.Struct, frozen=True):
             return f"{told}; nothing waits"
         count = len(found.pile_ups)
         piles = "1 pile-up" if count == 1 else f"{count:,} pile-ups"
-        return f"{told}; {piles}, the longest wait {duration(found.max_wait)}"
+        return f"{told}; {piles}, the longest wait {format_duration(found.max_wait)}"
 
 
 def make_grid(found: Forecast, slots: int, tz: ZoneInfo) -> Grid:
@@ -177,7 +177,7 @@ def _day(day: Day, y: int) -> Iterator[str]:
 def _cell(cell: Cell, when: str, x: int, y: int) -> Iterator[str]:
     told = f"{when}: {cell.due:,} due, {cell.share:.0%} busy"
     if cell.waited:
-        told += f", waiting up to {duration(cell.waited)}"
+        told += f", waiting up to {format_duration(cell.waited)}"
     yield (
         f'  <rect class="cell l{_level(cell)}" x="{x}" y="{y}" width="{_CELL_W}" '
         f'height="{_CELL_H}" rx="4"><title>{escape(told)}</title></rect>'

@@ -11,8 +11,8 @@ from rota.app import App
 from rota.cli.access import audited, identity_store
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
-from rota.cli.times import duration
 from rota.config import Settings, check_name
+from rota.core.durations import format_duration
 from rota.entropy import new_id
 from rota.errors import ConfigError, NotFound
 from rota.server.identity.links import create_link, link_url
@@ -58,7 +58,7 @@ def login(
         session.screen.json({"url": link, "minutes": minutes})
         return
     session.screen.say(link)
-    session.screen.note(f"Good once, for {duration(minutes * 60)}.")
+    session.screen.note(f"Good once, for {format_duration(minutes * 60)}.")
 
 
 def server_url(settings: Settings) -> str:

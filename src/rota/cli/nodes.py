@@ -9,7 +9,8 @@ import typer
 from rota.cli.jobs import database_now
 from rota.cli.output import plain, state, table
 from rota.cli.session import Session, command
-from rota.cli.times import relative, rough
+from rota.cli.times import relative
+from rota.core.durations import format_duration
 from rota.model import NodeStatus
 
 
@@ -44,7 +45,7 @@ def list_nodes(
             "-" if node.load is None else f"{node.load:.0%}",
             "-" if node.wants is None else "for work",
             "-" if node.shards is None else f"{node.shards:,}",
-            f"{rough(max(node.heartbeat_age, 0))} ago", relative(node.started_at, now),
+            f"{format_duration(max(node.heartbeat_age, 0))} ago", relative(node.started_at, now),
             node.version,
         )  # fmt: skip
     screen.show(rows)

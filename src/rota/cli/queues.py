@@ -8,7 +8,7 @@ import typer
 
 from rota.cli.output import plain, state, table
 from rota.cli.session import Session, callback, command
-from rota.cli.times import duration
+from rota.core.durations import format_duration
 
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 
@@ -30,7 +30,7 @@ def list_queues(session: Session) -> None:
                  right=["ready", "running", "scheduled", "lag"])  # fmt: skip
     for queue in queues:
         counts = (f"{number:,}" for number in (queue.ready, queue.running, queue.scheduled))
-        lag = "-" if queue.lag is None else duration(queue.lag)
+        lag = "-" if queue.lag is None else format_duration(queue.lag)
         paused = state("paused") if queue.paused_at else ""
         rows.add_row(plain(queue.name), *counts, lag, paused)
     screen.show(rows)

@@ -14,7 +14,8 @@ from rich.text import Text
 from rota.cli.jumps import Previewed
 from rota.cli.output import Screen, plain, pretty, state, table
 from rota.cli.preview import preview_table
-from rota.cli.times import duration, relative
+from rota.cli.times import relative
+from rota.core.durations import format_duration
 from rota.core.time.interval import duration_text
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, Rule, ScheduleSpec
 from rota.ledger import OccurrenceStatus, ScheduleStatus
@@ -182,7 +183,7 @@ def ledger_table(rows: Sequence[LedgerRow] | Sequence[OccurrenceStatus]) -> Tabl
         reason = row.reason or ("caught up" if row.caught_up else "")
         shown.add_row(
             f"{row.due_at:%Y-%m-%d %H:%M:%S}" if seconds else f"{row.due_at:%Y-%m-%d %H:%M}",
-            state(row.state), plain(reason), "-" if row.lag is None else duration(row.lag),
+            state(row.state), plain(reason), "-" if row.lag is None else format_duration(row.lag),
             str(row.job_id or "-"), state(row.job_state) if row.job_state else "-",
         )  # fmt: skip
     return shown

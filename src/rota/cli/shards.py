@@ -11,7 +11,8 @@ import typer
 from rota.cli.jobs import database_now
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
-from rota.cli.times import relative, rough
+from rota.cli.times import relative
+from rota.core.durations import format_duration
 from rota.model import ShardStatus, Takeover
 
 _NOBODY = "nobody"
@@ -44,7 +45,7 @@ def list_shards(
         for each in takeovers[:20]:
             moves.add_row(
                 relative(each.at, now), plain(each.node or str(each.owner)), f"{each.shards}",
-                plain(_from(each)), "" if each.gap is None else rough(each.gap),
+                plain(_from(each)), "" if each.gap is None else format_duration(each.gap),
             )  # fmt: skip
         screen.show(moves)
     if any(shard.owner is None for shard in shards):

@@ -7,6 +7,8 @@ from datetime import datetime
 
 import typer
 
+from rota.core.durations import format_distance
+
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)\s*")
 
@@ -34,33 +36,6 @@ def parse_moment(text: str) -> datetime:
     return moment
 
 
-def duration(seconds: float) -> str:
-    """How long something took: '0.4 ms', '34 ms', '1.2 s', '3 min 20 s'."""
-    if seconds < 1:
-        milliseconds = max(seconds, 0) * 1000
-        return f"{milliseconds:.1f} ms" if milliseconds < 10 else f"{milliseconds:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours:,} h {minutes} min" if minutes else f"{hours:,} h"
-
-
-def rough(seconds: float) -> str:
-    """A distance in time, in its largest unit: '2 s', '3 min', '5 h', '12 d'."""
-    for unit, size, limit in (("s", 1, 60), ("min", 60, 3600), ("h", 3600, 172_800)):
-        if seconds < limit:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds // 86400):,} d"
-
-
 def relative(moment: datetime | None, now: datetime) -> str:
     """'in 3 min', '2 s ago', 'now'; '-' when it never was."""
-    if moment is None:
-        return "-"
-    seconds = (moment - now).total_seconds()
-    if abs(seconds) < 1:
-        return "now"
-    return f"in {rough(seconds)}" if seconds > 0 else f"{rough(-seconds)} ago"
+    return "-" if moment is None else format_distance((moment - now).total_seconds())

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
+from rota.core.durations import format_duration
 from rota.model import Guarantee, State
 
 _COMMANDS = "rota.command"
@@ -159,7 +160,8 @@ def _running(facts: Mapping[str, Any]) -> Explanation:
         return Explanation(
             "node_lost",
             f"It was running {where}, but that node has been silent for "
-            f"{holder['silent']:.0f} s; a scheduler is about to return it to the queue.",
+            f"{format_duration(round(holder['silent']))}; "
+            "a scheduler is about to return it to the queue.",
         )
     if facts["cancel_at"] is not None:
         return Explanation("stopping", f"It is being stopped: it runs {where}, and was cancelled.")
@@ -237,20 +239,5 @@ def _until(due: datetime, now: datetime) -> str:
     return f"in {_span(due - now)}" if due > now else f"{_span(now - due)} ago"
 
 
-def _span(delta: Any) -> str:
-    """A duration in its two largest units: '3 h 20 min', '4.2 s'."""
-    seconds = max(delta.total_seconds(), 0.0)
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = int(seconds)
-    units = [("d", 86400), ("h", 3600), ("min", 60), ("s", 1)]
-    parts: list[str] = []
-    for unit, size in units:
-        count, whole = divmod(whole, size)
-        if count or parts:
-            parts.append(f"{count} {unit}")
-        if len(parts) == 2:
-            break
-    return " ".join(part for part in parts if not part.startswith("0 "))
+def _span(delta: timedelta) -> str:
+    return format_duration(delta.total_seconds())

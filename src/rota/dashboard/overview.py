@@ -13,7 +13,7 @@ from rota.app import App
 from rota.core.time.schedule import compile_schedule
 from rota.dashboard import charts
 from rota.dashboard.pages import Html, page, show
-from rota.dashboard.words import number, plural, rate, rough, span
+from rota.dashboard.words import number, plural, rate, span
 from rota.errors import ConfigError
 from rota.model import NodeStatus, ShardStatus
 from rota.server.given import GivenTenant
@@ -113,7 +113,7 @@ def _alerts(queues: Sequence[QueueNow], failed: int, events: Sequence[Any]) -> l
                 )
             )
         elif queue.lag is not None and queue.lag > _LATE:
-            behind = rough(queue.lag)
+            behind = span(queue.lag)
             told = f"Queue {queue.name} is late by {behind}, {plural(queue.ready, 'job')} ready"
             found.append(Alert("bad", told, "/queues", "Queues"))
     for row in events:

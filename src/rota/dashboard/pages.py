@@ -18,6 +18,7 @@ from litestar.datastructures import Cookie
 from litestar.response import Redirect
 
 import rota
+from rota.core.durations import format_distance
 from rota.dashboard import words
 from rota.dashboard.commands import Copyable
 from rota.server.authorization import CSRF_FIELD, is_secure, session_secret
@@ -138,7 +139,7 @@ def environment() -> jinja2.Environment:
     made.filters.update(words.FILTERS)
     made.globals.update(
         asset=asset_url, moment=words.moment, plural=words.plural, shapes=words.SHAPES,
-        distance=words.distance, copyable=Copyable,
+        distance=format_distance, copyable=Copyable,
     )  # fmt: skip
     return made
 

@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 from markupsafe import Markup
 
+from rota.core.durations import format_distance, format_duration
 from rota.store.search import Count
 
 NOTHING = "\u2013"
@@ -47,7 +48,7 @@ def ago(at: datetime | None, now: datetime, *, absent: str = NOTHING) -> Markup 
         return absent
     utc = at.astimezone(UTC)
     return _AGO.format(
-        _iso(utc), f"{utc:%Y-%m-%d %H:%M:%S} UTC", distance((at - now).total_seconds())
+        _iso(utc), f"{utc:%Y-%m-%d %H:%M:%S} UTC", format_distance((at - now).total_seconds())
     )
 
 
@@ -67,37 +68,9 @@ def _iso(utc: datetime) -> str:
     return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
-def distance(seconds: float) -> str:
-    if abs(seconds) < 1:
-        return "now"
-    return f"in {rough(seconds)}" if seconds > 0 else f"{rough(-seconds)} ago"
-
-
-def rough(seconds: float) -> str:
-    """In its largest unit."""
-    for unit, size, limit in (("s", 1, 60), ("min", 60, 3600), ("h", 3600, 172_800)):
-        if seconds < limit:
-            return f"{int(seconds // size)} {unit}"
-    return f"{int(seconds // 86_400):,} d"
-
-
 def span(seconds: float | None, absent: str = NOTHING) -> str:
     """How long something took, in its two largest units."""
-    if seconds is None:
-        return absent
-    if seconds < 1:
-        thousandths = max(seconds, 0.0) * 1000
-        return f"{thousandths:.1f} ms" if thousandths < 10 else f"{thousandths:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    if hours < 48:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
-    days, hours = divmod(hours, 24)
-    return f"{days:,} d {hours} h" if hours else f"{days:,} d"
+    return absent if seconds is None else format_duration(seconds)
 
 
 def number(value: Count | float | None, absent: str = NOTHING) -> str:

@@ -1,4 +1,7 @@
-"""A door for Prometheus alone: GET /metrics on the loopback, for nodes that are no servers."""
+"""A small HTTP listener of a node: GET /metrics for Prometheus, /healthz and /readyz for probes.
+
+It has no passwords, and listens on the loopback unless `metrics_host` says otherwise.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,25 @@ import asyncio
 import contextlib
 import logging
 
+import msgspec
+
 from rota.errors import ConfigError
 from rota.metrics.exposition import Metrics
+from rota.metrics.health import Probed, Report
 
 log = logging.getLogger("rota.metrics")
 
-_HOST = "127.0.0.1"
 _HEAD_BYTES = 8_192
 _PATIENCE = 5.0
 _MOST_AT_ONCE = 16
+_PATHS = ("/metrics", "/healthz", "/readyz")
 
 
 class MetricsPort:
-    def __init__(self, metrics: Metrics, port: int) -> None:
+    def __init__(self, metrics: Metrics, probed: Probed, host: str, port: int) -> None:
         self._metrics = metrics
+        self._probed = probed
+        self._host = host
         self._wanted = port
         self._server: asyncio.Server | None = None
         self._open = 0
@@ -34,13 +42,15 @@ class MetricsPort:
     async def start(self) -> None:
         try:
             self._server = await asyncio.start_server(
-                self._serve, _HOST, self._wanted, limit=_HEAD_BYTES
+                self._serve, self._host, self._wanted, limit=_HEAD_BYTES
             )
         except OSError as error:
             raise ConfigError(
-                f"metrics_port {self._wanted} on {_HOST} can't be listened on: {error.strerror}"
+                f"metrics_port {self._wanted} on metrics_host {self._host} can't be listened on: "
+                f"{error.strerror or error}"
             ) from None
-        log.info("metrics are at http://%s:%d/metrics", _HOST, self.port)
+        shown = f"[{self._host}]" if ":" in self._host else self._host
+        log.info("metrics are at http://%s:%d/metrics", shown, self.port)
 
     async def stop(self) -> None:
         if self._server is not None:
@@ -70,13 +80,23 @@ class MetricsPort:
             return _response("431 Request Header Fields Too Large", b"too much\n")
         request, *fields = head.split("\r\n")
         method, _, rest = request.partition(" ")
-        if rest.partition(" ")[0].partition("?")[0] != "/metrics":
-            return _response("404 Not Found", b"it is at /metrics\n")
+        path = rest.partition(" ")[0].partition("?")[0]
+        if path not in _PATHS:
+            return _response("404 Not Found", f"Known paths: {', '.join(_PATHS)}.\n".encode())
         if method != "GET":
-            return _response("405 Method Not Allowed", b"GET it\n")
+            return _response("405 Method Not Allowed", b"Only GET is allowed.\n")
+        if path == "/healthz":
+            return _probe(self._probed.health())
+        if path == "/readyz":
+            return _probe(self._probed.readiness())
         accept = next((f[7:].strip() for f in fields if f.lower().startswith("accept:")), "")
         body, content_type = await self._metrics.render(accept)
         return _response("200 OK", body, content_type)
+
+
+def _probe(report: Report) -> bytes:
+    status = "200 OK" if report.ok else "503 Service Unavailable"
+    return _response(status, msgspec.json.encode(report) + b"\n", "application/json")
 
 
 def _response(status: str, body: bytes, content_type: str = "text/plain; charset=utf-8") -> bytes:

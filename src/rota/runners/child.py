@@ -35,7 +35,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 from types import FrameType
 from typing import Any
@@ -43,6 +43,7 @@ from typing import Any
 import msgspec
 
 from rota import capture, errors, tracing
+from rota.context import ErrorHook, SyncContext
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
 from rota.runners.child_context import ChildContext
@@ -67,6 +68,7 @@ from rota.runners.frames import (
     WorkOrder,
     pack,
 )
+from rota.runners.hooks import call_hooks
 from rota.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
 from rota.runners.results import result_dropped, told_apart
 from rota.store.sync_effects import SyncEffects, TransactionTerms
@@ -84,6 +86,7 @@ class Child:
         self._parent = parent
         self._pid = os.getpid()
         self._tasks: dict[str, Any] = {}
+        self._hooks: Sequence[ErrorHook] = ()
         self._effects = SyncEffects()
         self._max_result_bytes = 0
         self._frame_limit = 0
@@ -122,7 +125,8 @@ class Child:
         self._frame_limit = setup.frame_limit
         self._voice.limits = setup.log_limits
         try:
-            self._tasks = setup.reference.load().tasks
+            app = setup.reference.load()
+            self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
         except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
             failure = failure_outcome(error).failure
             self.send(ImportFailed(failure.traceback if failure else ""))
@@ -169,11 +173,17 @@ class Child:
                 self._current = 0
             except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the child
                 self._current = 0
+                self._tell_hooks(run, error)
                 return None, failure_outcome(error)
         except JobStopped as stop:
             self._current = 0
             return None, failure_outcome(stop)
         return value, None
+
+    def _tell_hooks(self, run: Run, error: BaseException) -> None:
+        if self._hooks and not isinstance(error, JobStopped):
+            job = SyncContext.over(ChildContext(self, run)).job
+            call_hooks(self._hooks, job, error)
 
     def _call_task(self, run: Run) -> object:
         task = self._tasks.get(run.task)

@@ -19,18 +19,19 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
 from time import monotonic
 from types import CodeType
 from typing import Any
 
 from rota import tracing
 from rota.capture import current
-from rota.context import Context, Desk, JobInfo
+from rota.context import Context, Desk, ErrorHook, JobInfo
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
 from rota.runners.base import Done, LogBook, StopReason, Work
 from rota.runners.failures import failure_outcome, stopped_outcome
+from rota.runners.hooks import call_hooks
 from rota.runners.results import encode_result
 from rota.task import Task
 
@@ -53,6 +54,7 @@ class LoopRunner:
         self.desk: Desk | None = None
         self.transact: Transact | None = None
         self.book: LogBook | None = None
+        self.error_hooks: Sequence[ErrorHook] = ()
         self._watched: dict[Work, None] = {}  # what has a timeout, or was asked to stop
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
@@ -153,6 +155,8 @@ class LoopRunner:
             # The watchdog ended it for blocking the loop beyond its timeout.
             work.stopping = "timeout"
             return _stopped(work, error)
+        if self.error_hooks:
+            call_hooks(self.error_hooks, job_info(work), error)
         return failure_outcome(error)
 
     def _end(self, work: Work, outcome: Outcome) -> None:

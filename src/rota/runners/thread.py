@@ -13,7 +13,7 @@ import ctypes
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -21,11 +21,12 @@ import msgspec
 from rota import tracing
 from rota.capture import current
 from rota.config import Settings
-from rota.context import SyncContext
+from rota.context import ErrorHook, SyncContext
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
 from rota.runners.base import Done, LogBook, NodeCall, StopReason, Work
 from rota.runners.failures import failure_outcome, stopped_outcome
+from rota.runners.hooks import call_hooks
 from rota.runners.loop import is_overdue, job_info
 from rota.runners.results import encode_result
 from rota.store.sync_effects import SyncEffects, TransactionTerms
@@ -74,6 +75,7 @@ class ThreadRunner:
         self._done = done
         self.on_call: NodeCall | None = None
         self.book: LogBook | None = None
+        self.error_hooks: Sequence[ErrorHook] = ()
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[Work] = deque()
         self._attempts: dict[Any, _Attempt] = {}
@@ -119,6 +121,8 @@ class ThreadRunner:
             outcome = stopped_outcome(work.stopping or "cancel", _stop_message(work))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
             outcome = failure_outcome(error)
+            if self.error_hooks:
+                call_hooks(self.error_hooks, job_info(work), error)
         with contextlib.suppress(RuntimeError):  # the node is gone; its jobs are reaped
             self._loop.call_soon_threadsafe(self._end, attempt, outcome)
 

@@ -75,6 +75,10 @@ class Keeper:
         self.node_id: UUID = new_id()
         self.clock = DatabaseClock()
         self.trusted_until = 0.0  # monotonic
+        self.tried_at = (
+            monotonic()
+        )  # when it last turned: began a heartbeat, or looked while it rested
+        self.registered = False
         self.peers = (
             1  # live workers of this node's kind, itself included; counted up to a few hundred
         )
@@ -116,6 +120,7 @@ class Keeper:
             await self._rest(pause, connection)
             if self._host.stopping:
                 break
+            self.tried_at, self.registered = monotonic(), registered
             try:
                 if connection is None or connection.is_closed():
                     connection = await self._database.dedicated()
@@ -123,7 +128,7 @@ class Keeper:
                     await self._register(connection)
                     registered = True
                     self._host.tell(self._report_first, None)
-                registered = await self._beat(connection)
+                self.registered = registered = await self._beat(connection)
                 # Jitter, so that a thousand nodes that were started together don't stay together.
                 pause = self._settings.heartbeat * (0.9 + unit() / 5) if registered else 0.0
             except Exception as error:  # noqa: BLE001 - reported, and tried again

@@ -80,7 +80,7 @@ class Overseer:
         ran = now - work.started
         expected = self.expected(work.task)
         if expected is not None and ran > expected:
-            self._notice(work, "slow", {"ran": round(ran, 3), "expected": round(expected, 3)})
+            self._notice(work, "slow", {"ran": round(ran, 6), "expected": round(expected, 6)})
         started, due = self._clock.database(work.started), work.due_at
         if started is None or due is None:
             return

@@ -54,6 +54,11 @@ class Shards:
             return []
         return [Grant(shard, epoch) for shard, epoch in self._held.items()]
 
+    @property
+    def joined(self) -> bool:
+        """Whether this scheduler is one of those that share the shards, however many it got."""
+        return monotonic() < self._believed_until and self._me == self._node()
+
     def others(self) -> list[int]:
         """Those that are not: somebody else looks after them, or nobody."""
         held = self._held if monotonic() < self._believed_until else {}

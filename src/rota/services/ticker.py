@@ -42,6 +42,11 @@ class Ticker:
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"rota-{self.service.name}")
 
+    @property
+    def failing(self) -> bool:
+        """Whether the last tick ended with an error."""
+        return self._failures > 0
+
     def wake(self) -> None:
         """Tick now, or right after the tick that is under way."""
         self._wake.set()

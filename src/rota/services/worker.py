@@ -110,13 +110,18 @@ class Worker:
             self.wake()
 
     @property
+    def keyless(self) -> bool:
+        """Whether it claims nothing for a while, for want of an encryption key."""
+        return monotonic() < self._keyless_until
+
+    @property
     def task_names(self) -> list[str]:
         return self._task_names
 
     # -- claiming
 
     async def tick(self) -> float:
-        if self.draining or monotonic() < self._keyless_until:
+        if self.draining or self.keyless:
             await self.hunger.leave()
             return 0.2
         # Without having heard the database's time once, nobody knows when a job's moment has come.

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from rota.core.durations import format_duration
+
 
 def sentence(event: Mapping[str, Any]) -> str:
     """``report: dead_lettered: ValueError: no luck (attempt 5)``, and the like."""
@@ -17,11 +19,12 @@ def sentence(event: Mapping[str, Any]) -> str:
         case "failed":
             return f"{task} failed at attempt {attempt}, and is tried again: {_error(detail)}"
         case "slow":
-            return f"{task} has run {detail.get('ran')} s, expected were {detail.get('expected')} s"
+            return f"{task} ran {_time(detail, 'ran')}, expected {_time(detail, 'expected')}"
         case "late":
-            return f"{task} started {detail.get('late')} s late"
+            return f"{task} started {_time(detail, 'late')} late"
         case "deadline_missed":
-            return f"{task} was not done {detail.get('deadline')} s after it was due"
+            was = f"; it was {state}" if (state := detail.get("state")) else ""
+            return f"{task} was not done {_time(detail, 'deadline')} after it was due{was}"
         case "missed":
             return f"{_times(detail)} of schedule {schedule} missed, and not made up for"
         case "overran":
@@ -44,6 +47,11 @@ def slack(event: Mapping[str, Any]) -> dict[str, str]:
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
         text = text.replace(character, entity)
     return {"text": text[:3000]}
+
+
+def _time(detail: Mapping[str, Any], field: str) -> str:
+    seconds = detail.get(field)
+    return format_duration(seconds) if isinstance(seconds, int | float) else "an unknown time"
 
 
 def _error(detail: Mapping[str, Any]) -> str:

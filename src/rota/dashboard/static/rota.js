@@ -27,11 +27,22 @@ function zoneOf(element) {
   return undefined;
 }
 
+// The same as format_distance of core/durations.py: the two largest units, rounded to the nearest.
 function distance(seconds) {
-  const far = Math.abs(seconds);
-  if (far < 1) return "now";
-  const [size, unit] = far < 60 ? [1, "s"] : far < 3600 ? [60, "min"] : far < 172800 ? [3600, "h"] : [86400, "d"];
-  const text = `${Math.floor(far / size).toLocaleString("en")} ${unit}`;
+  if (Math.abs(seconds) < 1) return "now";
+  const far = Math.round(Math.abs(seconds));
+  let text = `${far} s`;
+  if (far >= 60) {
+    const pairs = [["min", 60, "s", 1, 3600], ["h", 3600, "min", 60, 172800], ["d", 86400, "h", 3600, Infinity]];
+    for (const [large, largeSize, small, smallSize, end] of pairs) {
+      const whole = Math.round(far / smallSize) * smallSize;
+      if (whole >= end) continue;
+      const rest = whole % largeSize;
+      text = `${Math.floor(whole / largeSize).toLocaleString("en")} ${large}`;
+      if (rest) text += ` ${rest / smallSize} ${small}`;
+      break;
+    }
+  }
   return seconds > 0 ? `in ${text}` : `${text} ago`;
 }
 
