@@ -353,6 +353,7 @@ async def test_an_outcome_that_cannot_be_written_takes_no_other_with_it(node, su
         for row, result in zip(rows, results, strict=True)
     ]
     await finisher.flush()
-    states = {job.id: job.state for job in await sandbox.jobs()}
-    assert sorted(states[id] for id in ids) == ["running", "succeeded", "succeeded"]
+    jobs = {job.id: job for job in await sandbox.jobs()}
+    assert {jobs[id].state for id in ids} == {"succeeded"}
+    assert sorted(jobs[id].error.type for id in ids if jobs[id].error) == ["ResultDropped"]
     assert finisher.pending == 0

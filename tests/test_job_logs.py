@@ -17,6 +17,7 @@ import rota.testing
 from rota import App, NotFound
 from rota.node import Node
 from rota.services.janitor import Janitor
+from rota.services.log_writer import LogWriter
 from rota.services.turns import AllShards
 from rota.store.logs import LogLine, LogStore, SaidLine
 from rota.store.work import UpkeepStore
@@ -300,6 +301,17 @@ async def test_a_batch_written_twice_is_there_once(stores: Any, hot: Any) -> Non
     (job,) = await node.claim()
     for _ in range(2):
         await logs.add(node.id, "default", [said(job, "a"), said(job, "b", 2)])
+    assert [line.text async for line in app.jobs.logs(job["id"])] == ["a", "b"]
+
+
+async def test_a_line_that_can_t_be_written_takes_no_other_with_it(stores: Any, hot: Any) -> None:
+    app, logs = stores
+    await app.submit("greet")
+    node = await FakeNode(hot, app.settings).register()
+    (job,) = await node.claim()
+    writer = LogWriter(logs, app.settings, None, lambda: node.id)
+    texts = ["a", "not stor\0able", "b"]
+    await writer._write([said(job, text, seq) for seq, text in enumerate(texts, 1)])
     assert [line.text async for line in app.jobs.logs(job["id"])] == ["a", "b"]
 
 

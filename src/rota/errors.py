@@ -101,10 +101,12 @@ class SchemaMismatch(RotaError):
 
 
 class StoreUnavailable(RotaError):
-    """The database could not be reached in time."""
+    """The database could not be reached in time, or can't do what it was asked at the moment."""
 
     # The server's process that had the statement; whether it executed it, nobody knows.
     backend: int | None = None
+    # The server was there, and refused this statement: out of room, out of time, a conflict.
+    answered: bool = False
 
 
 class ServerUnavailable(RotaError):
@@ -154,7 +156,7 @@ class RetryAfter(JobError):
     def __init__(self, seconds: float, reason: str = "") -> None:
         if not seconds >= 0:
             raise ValueError(f"Retry.after() takes a number of seconds >= 0, not {seconds!r}")
-        self.seconds = float(seconds)
+        self.seconds = float(seconds)  # what is longer than a year is cut to a year
         super().__init__(reason or f"asked to be retried after {seconds:g} s")
 
 

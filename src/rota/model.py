@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from datetime import datetime
 from enum import IntEnum
@@ -126,8 +127,10 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not 1 <= self.max_attempts <= 32_000:
             raise ConfigError(f"max_attempts must be from 1 to 32000, not {self.max_attempts!r}")
-        if self.base < 0 or self.cap < 0 or self.factor < 1:
-            raise ConfigError("a retry's base and cap must be >= 0, and its factor >= 1")
+        for name, least in (("base", 0), ("cap", 0), ("factor", 1)):
+            value = getattr(self, name)
+            if not least <= value < math.inf:
+                raise ConfigError(f"a retry's {name} must be a number >= {least}, not {value!r}")
         if not 0 <= self.jitter <= 1:
             raise ConfigError(f"a retry's jitter must be from 0 to 1, not {self.jitter!r}")
 

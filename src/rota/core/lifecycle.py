@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from rota.core.retry import may_retry, retry_delay
+from rota.core.retry import bounded_delay, may_retry, retry_delay
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, Retry, State
 
 
@@ -76,7 +76,7 @@ def _judge_failure(
     if crashes >= max_crashes:
         return End(State.FAILED, crashes, _quarantined(crashes, outcome.failure))
     if outcome.retry_after is not None:
-        return TryAgain(outcome.retry_after, crashes)
+        return TryAgain(bounded_delay(outcome.retry_after), crashes)
     return TryAgain(retry_delay(retry, tried.attempt, noise), crashes)
 
 

@@ -4,13 +4,24 @@ from __future__ import annotations
 
 from rota.model import Failure, Retry
 
+LONGEST_DELAY = 366 * 86_400.0
+
 
 def retry_delay(retry: Retry, attempt: int, noise: float) -> float:
     """Seconds before the attempt after this one. `noise` is a random number in [0, 1)."""
     # The exponent is bounded before it is used: factor ** 30000 is not a float.
     steps = min(max(attempt - 1, 0), 64)
-    delay = min(retry.base * retry.factor**steps, retry.cap)
-    return delay * (1 + retry.jitter * (2 * noise - 1))
+    try:
+        growth = retry.factor**steps
+    except OverflowError:
+        growth = 1e300
+    delay = min(retry.base * growth, retry.cap)
+    return bounded_delay(delay * (1 + retry.jitter * (2 * noise - 1)))
+
+
+def bounded_delay(seconds: float) -> float:
+    """A delay that the database can add to its time, whatever a handler asked for."""
+    return min(seconds, LONGEST_DELAY) if seconds > 0 else 0.0  # also without NaN
 
 
 def may_retry(retry: Retry, failure: Failure | None) -> bool:

@@ -6,6 +6,7 @@ import importlib
 import traceback
 from pathlib import Path
 
+from rota.core.retry import bounded_delay
 from rota.errors import Fatal, RetryAfter
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runners.base import StopReason
@@ -37,13 +38,17 @@ def failure_outcome(error: BaseException) -> Outcome:
         traceback=_cut_middle(_traceback(error)),
         lineage=tuple(_dotted_name(each) for each in kind.__mro__ if each is not object),
     )
-    retry_after = getattr(error, "seconds", None) if isinstance(error, RetryAfter) else None
     return Outcome(
         OutcomeKind.RAISED,
         failure=failure,
         fatal=isinstance(error, Fatal),
-        retry_after=retry_after,
+        retry_after=_asked_delay(error),
     )
+
+
+def _asked_delay(error: BaseException) -> float | None:
+    seconds = getattr(error, "seconds", None) if isinstance(error, RetryAfter) else None
+    return bounded_delay(seconds) if isinstance(seconds, int | float) else None
 
 
 def stopped_outcome(reason: StopReason, message: str = "", traceback: str = "") -> Outcome:

@@ -24,6 +24,7 @@ from rota.config import Settings
 from rota.errors import StoreUnavailable
 from rota.runners.base import Work
 from rota.services.clock import DatabaseClock
+from rota.store.database import is_bad_value
 from rota.store.logs import LogStore, SaidLine, log_field
 
 log = logging.getLogger("rota.log_writer")
@@ -48,6 +49,7 @@ class LogWriter:
         self._node = node
         self._pending: deque[SaidLine] = deque()
         self._lost: Counter[Work] = Counter()
+        self._most = _BATCH  # lines in one statement: fewer after one that could not be written
         self._opening = threading.Lock()
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
@@ -102,8 +104,13 @@ class LogWriter:
         async with self._writing:
             left = len(self._pending)
             while left > 0 and self._pending:
-                count = min(left, _BATCH, len(self._pending))
-                await self._write(list(islice(self._pending, count)))
+                count = min(left, self._most, len(self._pending))
+                try:
+                    await self._write(list(islice(self._pending, count)))
+                except StoreUnavailable:
+                    self._most = max(1, count // 2)  # it may have been too much at a time
+                    raise
+                self._most = min(_BATCH, self._most * 2)
                 for _ in range(min(count, len(self._pending))):
                     self._pending.popleft()
                 left -= count
@@ -113,8 +120,14 @@ class LogWriter:
             refused = await self._store.add(self._node(), self._namespace, lines)
         except StoreUnavailable:
             raise
-        except Exception:
-            log.exception("%d log lines of jobs could not be written", len(lines))
+        except Exception as error:
+            if len(lines) > 1 and is_bad_value(error):
+                # One that can't be written must not take the others with it.
+                half = len(lines) // 2
+                await self._write(lines[:half])
+                await self._write(lines[half:])
+            else:
+                log.exception("%d log lines of jobs could not be written", len(lines))
             return
         if refused:
             self.refused += refused

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 from uuid import UUID
 
 from rota import tracing
+from rota.capture.lines import storable
 from rota.config import Settings
 from rota.core.lifecycle import End, GiveBack, Succeed, Tried, TryAgain, Verdict, judge
 from rota.entropy import unit
-from rota.model import Failure, Guarantee, Outcome, OutcomeKind
+from rota.model import Failure, Guarantee, Outcome, OutcomeKind, Retry, State
 from rota.runners.base import Work
 from rota.services.effects import succeeded
 from rota.services.entries import attempt_entry, encode_failure
@@ -19,6 +21,8 @@ from rota.services.finisher import Finisher
 from rota.store.sealed import sealed_outcome
 from rota.store.work import Ended, Retried, Returned, Succeeded
 from rota.task import Task
+
+log = logging.getLogger("rota.outcomes")
 
 # Told of each attempt that ended here, and what becomes of its job. Must be quick, and not raise.
 Observer = Callable[[Work, Outcome, Verdict], None]
@@ -54,28 +58,60 @@ class Outcomes:
         return set(self._batches) | self._finisher.closing()
 
     def done(self, work: Work, outcome: Outcome) -> None:
-        """How every attempt ends, whichever runner it was in."""
-        if work.recorder is not None:
-            work.recorder.close()
-        if work.span is not None:
-            failure = outcome.failure
-            problem = f"{failure.type}: {failure.message}" if failure is not None else None
-            tracing.end(work, outcome.kind.label, problem)
-        token = work.token
-        if token in self._batches:
-            verdict: Verdict = _SUCCEED
+        """How every attempt ends, whichever runner it was in. Whatever happens, its slot comes free."""
+        try:
+            if work.recorder is not None:
+                work.recorder.close()
+            if work.span is not None:
+                failure = outcome.failure
+                problem = f"{failure.type}: {failure.message}" if failure is not None else None
+                tracing.end(work, outcome.kind.label, problem)
+        except Exception:
+            log.exception("the log or the trace of job %s could not be closed", work.id)
+        try:
+            if work.token in self._batches:
+                self._note(work, outcome)
+        finally:
+            self.ended(work)
+
+    def _note(self, work: Work, outcome: Outcome) -> None:
+        verdict: Verdict = _SUCCEED
+        try:
             if outcome.kind is not _SUCCEEDED:
                 verdict = self._note_other(work, outcome)
             elif work.guarantee is not Guarantee.EXACTLY_ONCE and not outcome.settled:
                 # What ran exactly once was finished by its own transaction.
                 self._note_success(work, outcome)
+        except Exception as error:
+            log.exception("the outcome of job %s can't be judged, so it fails", work.id)
+            verdict = self._note_failure(work, error)
+        self._account(work.token)
+        if work.seal is not None:
+            self._finisher.seals.pop(work.id, None)
+        for observe in self.observers:
+            try:
+                observe(work, outcome, verdict)
+            except Exception:
+                log.exception("an observer of job %s failed", work.id)
+
+    def _note_failure(self, work: Work, error: Exception) -> Verdict:
+        """A job must not stay running because its outcome was too odd for us."""
+        why = f"{type(error).__name__}: {error}" if work.seal is None else type(error).__name__
+        failure = Failure("OutcomeNotStored", storable(why))
+        self._end_failed(work.id, work.token, work.crashes, failure)
+        return End(State.FAILED, work.crashes, failure)
+
+    def fail_claimed(self, id: UUID, token: int, crashes: int, error: Exception) -> None:
+        """It was claimed, and is too odd for this node to even become a work."""
+        if token in self._batches:
+            failure = Failure("NotAccepted", storable(f"{type(error).__name__}: {error}"))
+            self._end_failed(id, token, crashes, failure)
             self._account(token)
-            if work.seal is not None:
-                self._finisher.seals.pop(work.id, None)
-            if self.observers:
-                for observe in self.observers:
-                    observe(work, outcome, verdict)
-        self.ended(work)
+
+    def _end_failed(self, id: UUID, token: int, crashes: int, failure: Failure) -> None:
+        text = encode_failure(failure)
+        ended = Ended(id, token, State.FAILED, None, text, crashes, 0.0, monotonic())
+        self._finisher.ended.append(ended)
 
     def _note_success(self, work: Work, outcome: Outcome) -> None:
         now = monotonic()
@@ -89,7 +125,8 @@ class Outcomes:
         if work.seal is not None:
             outcome = sealed_outcome(work.seal, outcome)
         tried = Tried(work.attempt, work.max_attempts, work.guarantee, work.crashes)
-        retry = self._tasks[work.task].options_.retry
+        task = self._tasks.get(work.task)  # a stored endpoint may be gone by now
+        retry = task.options_.retry if task is not None else Retry()
         verdict = judge(tried, outcome, retry, self._settings.max_crashes, unit())
         now = monotonic()
         ran = now - work.started if work.started else 0.0

@@ -28,7 +28,7 @@ from rota.core.lifecycle import needs_mark
 from rota.core.wheel import Wheel
 from rota.entropy import unit
 from rota.errors import KeyMissing, NotAuthentic, StoreUnavailable
-from rota.model import Failure, Guarantee
+from rota.model import Failure, Guarantee, Outcome, OutcomeKind
 from rota.runners.base import Runner, StopReason, Work
 from rota.sealing import ENVELOPE
 from rota.services.clock import DatabaseClock
@@ -222,7 +222,12 @@ class Worker:
             return
         self._outcomes.open_batch(token, len(rows))
         for row in rows:
-            self._accept(row)
+            try:
+                self._accept(row)
+            except Exception as error:
+                # It is one of a batch that we know: nobody else would give it back.
+                log.exception("job %s was claimed and can't be accepted", row["id"])
+                self._outcomes.fail_claimed(row["id"], token, row["crashes"], error)
         self._arm_wheel()
 
     def _accept(self, row: Any) -> None:
@@ -275,13 +280,23 @@ class Worker:
             return
         marked = work.schedule is not None or needs_mark(work.guarantee, work.crashes)
         if not marked and monotonic() < self._lease.trusted_until:
-            runner.run(work)
+            self._run(runner, work)
             return
         # Without trust in our lease the mark asks the database, which decides.
         self._to_mark.append((runner, work))
         self._unmarked.add(work)
         if self._marking is None or self._marking.done():
             self._marking = asyncio.create_task(self._mark_and_start())
+
+    def _run(self, runner: Runner, work: Work) -> None:
+        try:
+            runner.run(work)
+        except Exception as error:
+            # Such as no more threads. Its place must not be lost with it, nor the job.
+            log.exception("job %s could not be started", work.id)
+            failure = Failure("NotStarted", f"{type(error).__name__}: {error}")
+            outcome = Outcome(OutcomeKind.RAISED, failure=failure)
+            self._loop.call_soon(self._outcomes.done, work, outcome)
 
     async def _mark_and_start(self) -> None:
         while self._to_mark:
@@ -294,7 +309,7 @@ class Worker:
                 may_run = fresh and not self.draining and work.stopping is None
                 verdict = verdicts.get(work.id)
                 if verdict == "start" and may_run:
-                    runner.run(work)
+                    self._run(runner, work)
                 elif verdict in ("skip", "wait"):
                     self._outcomes.moved_on(work)
                     self._after_end(work)
@@ -318,8 +333,12 @@ class Worker:
             if scheduled:
                 answers = await self._store.begin_scheduled(node, *_ids_and_tokens(scheduled))
                 verdicts.update(answers)
-        except StoreUnavailable as error:
-            log.warning("could not mark jobs as started, giving them back: %s", error)
+        except Exception as error:
+            # Whatever it is: a job that isn't surely marked doesn't start, and frees its slot.
+            expected = isinstance(error, StoreUnavailable)
+            log.warning(
+                "could not mark jobs as started, giving them back: %s", error, exc_info=not expected
+            )
         return verdicts
 
     def _arm_wheel(self) -> None:

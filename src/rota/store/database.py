@@ -21,6 +21,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
 from typing import Any, TypeAlias
 
 import asyncpg
@@ -45,26 +46,50 @@ PINNED_PLANS = {
 
 REFUSED = "RT001"  # the SQLSTATE of what rota.submit_jobs() refuses
 
-# What a restart, a failover, a cut line or an overloaded server look like. Everything else is a bug
-# or bad input, and must not be retried.
-TRANSIENT: tuple[type[BaseException], ...] = (
+# What a restart, a failover, a cut line or an overloaded server look like to the driver.
+_TRANSIENT: tuple[type[BaseException], ...] = (
     OSError,
     asyncio.TimeoutError,
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.OperatorInterventionError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.IdleInTransactionSessionTimeoutError,
-    asyncpg.LockNotAvailableError,
     # No host suits; or a server's last words have been read, and its line isn't closed yet.
     asyncpg.InternalClientError,
+    # A prepared statement that a migration has overtaken: prepared anew it works.
+    asyncpg.InvalidCachedStatementError,
 )
+
+# SQLSTATE classes that speak of the server and not of what it was asked: a lost connection, a rollback
+# by a conflict, no more room (disk, memory, connections), an operator, the system, bugs of its own.
+_TRANSIENT_CLASSES = frozenset({"08", "40", "53", "57", "58", "XX"})
+_TRANSIENT_STATES = frozenset({
+    "25006",  # the server takes no writes: a standby
+    "25P03", "25P04",  # a transaction was idle, or open, for too long
+    "55006", "55P03",  # something is in use, or locked
+})  # fmt: skip
+
+# SQLSTATE classes that blame what was given: a bad value, a constraint, something too large.
+_BAD_VALUE_CLASSES = frozenset({"22", "23", "54"})
+
+
+def is_transient(error: BaseException) -> bool:
+    """Whether the same statement may succeed later. Everything else is a bug or bad input."""
+    if isinstance(error, asyncpg.PostgresError):
+        state = error.sqlstate or ""
+        return (
+            state[:2] in _TRANSIENT_CLASSES
+            or state in _TRANSIENT_STATES
+            or isinstance(error, _TRANSIENT)
+        )
+    return isinstance(error, _TRANSIENT)
+
+
+def is_bad_value(error: BaseException) -> bool:
+    """Whether a statement failed by what it was given, so that without it others would succeed."""
+    return (
+        isinstance(error, asyncpg.PostgresError)
+        and (error.sqlstate or "")[:2] in _BAD_VALUE_CLASSES
+    )
+
 
 # Said by a server that is no longer the one to talk to: demoted, going down, or gone.
 FAREWELLS: tuple[type[BaseException], ...] = (
@@ -77,6 +102,9 @@ FAREWELLS: tuple[type[BaseException], ...] = (
 )
 
 _HOT_IDLE_SECONDS = 5.0
+
+# How often the database has answered in this context: whoever wants to know whether it did compares.
+answers: ContextVar[int] = ContextVar("rota_database_answers", default=0)
 
 
 def _session_settings(settings: Settings, hot: bool) -> dict[str, str]:
@@ -166,7 +194,7 @@ class Database:
             try:
                 async with asyncio.timeout(5):
                     await pool.close()
-            except TRANSIENT:
+            except _TRANSIENT:
                 pool.terminate()
 
     async def known_sealing(self) -> Sealing:
@@ -286,12 +314,25 @@ def translated_errors(url: str) -> Iterator[None]:
         yield
     except MISCONFIGURED as error:
         raise ConfigError(f"the database URL doesn't work: {error}") from error
-    except asyncpg.QueryCanceledError as error:
-        raise StoreUnavailable(f"a statement took too long: {error}") from error
-    except TRANSIENT as error:
-        detail = str(error) or type(error).__name__
-        raise StoreUnavailable(f"the database could not be reached: {detail}") from error
-    except asyncpg.PostgresError as error:
-        if error.sqlstate == REFUSED:
+    except Exception as error:
+        if is_transient(error):
+            raise _unavailable(error) from error
+        if isinstance(error, asyncpg.PostgresError) and error.sqlstate == REFUSED:
             raise SubmitError(str(error.args[0]).removeprefix("rota: ")) from error
         raise
+    answers.set(answers.get() + 1)
+
+
+def _unavailable(error: Exception) -> StoreUnavailable:
+    """Says whether the server was reached, and refused, or could not be reached at all."""
+    detail = str(error) or type(error).__name__
+    refused = isinstance(error, asyncpg.PostgresError) and not isinstance(error, FAREWELLS)
+    if isinstance(error, asyncpg.QueryCanceledError):
+        message = f"a statement took too long: {detail}"
+    elif refused:
+        message = f"the database can't do this at the moment: {detail}"
+    else:
+        message = f"the database could not be reached: {detail}"
+    unavailable = StoreUnavailable(message)
+    unavailable.answered = refused
+    return unavailable

@@ -41,6 +41,11 @@ class Succeeded(msgspec.Struct):
     result: str | None = None
     error: str | None = None
 
+    @property
+    def size(self) -> int:
+        """About how many bytes of text it brings into its statement. So for all outcomes."""
+        return len(self.result or "") + len(self.error or "")
+
 
 class Ended(msgspec.Struct):
     """Out of attempts, or cancelled."""
@@ -54,6 +59,10 @@ class Ended(msgspec.Struct):
     ran: float
     ended: float
 
+    @property
+    def size(self) -> int:
+        return len(self.entry or "") + len(self.error or "")
+
 
 class Retried(msgspec.Struct):
     """To be tried again after `delay` seconds."""
@@ -66,12 +75,20 @@ class Retried(msgspec.Struct):
     ran: float
     ended: float
 
+    @property
+    def size(self) -> int:
+        return len(self.entry or "")
+
 
 class Returned(msgspec.Struct):
     """Given back as if it had never been claimed."""
 
     id: UUID
     token: int
+
+    @property
+    def size(self) -> int:
+        return 0
 
 
 class _Written(Protocol):
