@@ -40,8 +40,8 @@ ARGUMENTS = {
     "mark_started": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "save_progress": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array['1'::json]",
     "held_jobs": f"'{NODE}', array[1::bigint], array['default/default']",
-    "due_schedules": f"array{list(range(128))}, array{[0] * 128}, 1000",
-    "schedule_work": f"array{list(range(128))}, array{[0] * 128}",
+    "due_schedules": f"array{list(range(128))}, array{[0] * 128}, 1000, '{{}}', '{{}}'",
+    "schedule_work": f"array{list(range(128))}, array{[0] * 128}, '{{}}', '{{}}'",
     "promote_waiting": "500",
 }
 READS = {"claim", "release", "held_jobs", "due_schedules", "schedule_work", "promote_waiting"}
@@ -200,11 +200,11 @@ async def test_a_firer_s_tick_reads_no_more_of_the_schedules_than_is_due(hot, gr
         )
         due = await plan_of(connection, hot, "due_schedules")
         assert scans(due, "schedule") == [
-            ("Index Only Scan", "schedule_due"), ("Index Scan", "schedule_due")
+            ("Index Scan", "schedule_due"), ("Index Scan", "schedule_due")
         ]  # fmt: skip
         work = await plan_of(connection, hot, "schedule_work")
         assert scans(work, "schedule") == [
-            ("Index Only Scan", "schedule_due"), ("Index Only Scan", "schedule_resume")
+            ("Index Scan", "schedule_due"), ("Index Only Scan", "schedule_resume")
         ]  # fmt: skip
         assert scans(work, "future") == [("Index Only Scan", "future_waiting")]
         resume = await plan_of(connection, hot, "resume_due")

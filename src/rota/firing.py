@@ -22,7 +22,14 @@ class Compiled(msgspec.Struct):
     recurrence: Recurrence
 
 
-def plan_row(row: Any, compiled: Compiled, *, limit: int, until: float | None = None) -> Plan:
+def plan_row(
+    row: Any,
+    compiled: Compiled,
+    *,
+    limit: int,
+    until: float | None = None,
+    superseded: bool = False,
+) -> Plan:
     return plan(
         compiled.recurrence,
         cursor=row["cursor"],
@@ -31,6 +38,7 @@ def plan_row(row: Any, compiled: Compiled, *, limit: int, until: float | None = 
         catch_up=compiled.spec.catch_up,
         paused_since=row["paused_at"],
         limit=limit,
+        superseded=superseded,
     )
 
 

@@ -51,8 +51,16 @@ class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
     lag: float | None  # seconds from when it should have started to its start
 
 
+class UnsettledStretch(msgspec.Struct, frozen=True):
+    """A stretch of time of which nobody can say what was due: a version could not be read."""
+
+    begin: datetime
+    end: datetime
+    reason: str
+
+
 class Audit(msgspec.Struct, frozen=True, kw_only=True):
-    """The ledger beside what the rule says."""
+    """The ledger beside what the rule says. What is in `unsettled` could not be compared."""
 
     name: str
     first: datetime
@@ -60,6 +68,7 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     expected: int
     missing: list[datetime]
     extra: list[datetime]
+    unsettled: list[UnsettledStretch] = []
 
     @property
     def is_clean(self) -> bool:
@@ -97,20 +106,61 @@ def to_occurrence(row: Any) -> OccurrenceStatus:
     )
 
 
+class Version(msgspec.Struct, frozen=True):
+    """What was said from a moment on. Without a recurrence it can't be read: `problem` says why.
+
+    `unsettled_from`: since when, up to its beginning, the version before it could not be asked.
+    """
+
+    valid_from: datetime
+    recurrence: Recurrence | None
+    problem: str | None = None
+    unsettled_from: datetime | None = None
+    unsettled: str | None = None
+
+
 def expected_moments(
-    versions: Sequence[tuple[datetime, Recurrence]],
-    cursor: datetime,
-    first: datetime,
-    end: datetime,
+    versions: Sequence[Version], cursor: datetime, first: datetime, end: datetime
 ) -> set[datetime]:
-    """What must be in the ledger between two moments, by the versions in force (from when, what)."""
+    """What must be in the ledger between two moments, by the versions in force."""
     expected: set[datetime] = set()
-    for index, (valid_from, recurrence) in enumerate(versions):
-        until = versions[index + 1][0] if index + 1 < len(versions) else cursor
+    for index, version in enumerate(versions):
+        if version.recurrence is None:
+            continue
+        until = cursor
+        if index + 1 < len(versions):
+            until = versions[index + 1].unsettled_from or versions[index + 1].valid_from
         # A version decides about what comes after its beginning, up to and with its end.
-        begin, close = max(valid_from + _TICK, first), min(until + _TICK, end)
-        expected.update(found.nominal for found in recurrence.between(begin, close))
+        begin, close = max(version.valid_from + _TICK, first), min(until + _TICK, end)
+        expected.update(found.nominal for found in version.recurrence.between(begin, close))
     return expected
+
+
+def unsettled_stretches(
+    versions: Sequence[Version], first: datetime, end: datetime
+) -> list[UnsettledStretch]:
+    """Where nothing can be compared, within two moments."""
+    found: list[UnsettledStretch] = []
+    for index, version in enumerate(versions):
+        if version.unsettled_from is not None:
+            found.append(
+                UnsettledStretch(
+                    version.unsettled_from, version.valid_from, version.unsettled or "unknown"
+                )
+            )
+        if version.recurrence is None:
+            close = versions[index + 1].valid_from if index + 1 < len(versions) else end
+            found.append(
+                UnsettledStretch(version.valid_from, close, version.problem or "it can't be read")
+            )
+    return [one for one in found if one.begin < end and one.end >= first]
+
+
+def outside(moments: set[datetime], stretches: Sequence[UnsettledStretch]) -> set[datetime]:
+    return {
+        moment for moment in moments
+        if not any(one.begin < moment <= one.end for one in stretches)
+    }  # fmt: skip
 
 
 def recorded_moments(rows: Sequence[Any]) -> set[datetime]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,28 +16,34 @@ from rota.core.time.interval import seconds_of
 from rota.core.time.plan import LedgerEntry
 from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec, compile_schedule
+from rota.core.time.zones import wall_time, zone
 from rota.entropy import new_id
 from rota.errors import ConfigError, InvalidArguments, NotFound
-from rota.firing import Compiled, occurrence_headers, plan_row, to_advance, to_entries
+from rota.firing import occurrence_headers
 from rota.ledger import (
     Audit,
     OccurrenceStatus,
     ScheduleStatus,
+    Version,
     expected_moments,
+    outside,
     recorded_moments,
     to_occurrence,
     to_status,
+    unsettled_stretches,
 )
-from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, decode_spec
+from rota.settling import Stretch, settle, settle_deleted, stretches_of
+from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, State, decode_spec
 from rota.task import SubmitOptions
 
 if TYPE_CHECKING:
     from rota.app import App
 
+log = logging.getLogger("rota.schedules")
+
 Change = Literal["created", "updated", "unchanged"]
 Expectation = Callable[[Any], None]
 
-_MANY = 100_000
 _UNLIMITED = 1_000_000
 
 
@@ -86,7 +93,8 @@ class Schedules:
                 )
                 changes[spec.name] = change
             for name in sorted(delete):
-                await store.delete_on(connection, self._namespace, name)
+                if (row := await store.lock(connection, self._namespace, name)) is not None:
+                    await self._delete(store, connection, row)
         return [changes[spec.name] for spec in specs]
 
     async def _put_on(
@@ -101,14 +109,20 @@ class Schedules:
                 if await self._create(store, connection, spec, recurrence, options, source):
                     return "created"
                 continue
-            known = store.database.sealing.shown_spec(row["id"], decode_spec(row["spec"]))
-            if msgspec.json.encode(known) == msgspec.json.encode(spec):
+            if self._says_the_same(store, row, spec):
                 return "unchanged"
             await self._update(store, connection, row, spec, recurrence, options, source)
             return "updated"
         raise ConfigError(
             f"schedule {spec.name!r} is being created and deleted by others; try again"
         )
+
+    def _says_the_same(self, store: ScheduleStore, row: Any, spec: ScheduleSpec) -> bool:
+        try:
+            known = store.database.sealing.shown_spec(row["id"], decode_spec(row["spec"]))
+        except (ConfigError, msgspec.MsgspecError):
+            return False  # one that can't be read is replaced
+        return msgspec.json.encode(known) == msgspec.json.encode(spec)
 
     async def _create(
         self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
@@ -118,7 +132,7 @@ class Schedules:
         id = new_id()
         spec = (await store.database.known_sealing()).spec(id, spec)
         await self._ensure_lane(store, connection, options)
-        state = (now, _next_due(recurrence, now), now if spec.paused else None)
+        state = State(now, _next_due(recurrence, now), now if spec.paused else None)
         made = await store.insert(connection, id, self._namespace, spec, options, state, source)
         if made:
             text = msgspec.json.encode(spec).decode()
@@ -129,28 +143,45 @@ class Schedules:
         self, store: ScheduleStore, connection: Any, row: Any, spec: ScheduleSpec,
         recurrence: Recurrence, options: JobOptions, source: str,
     ) -> None:  # fmt: skip
-        await self._settle(store, connection, row)
         now: datetime = row["now"]
+        valid_from = max(now, row["cursor"])
+        stretches = await self._stretches(store, connection, row, valid_from)
+        settled = await settle(store, connection, row, stretches)
         spec = (await store.database.known_sealing()).spec(row["id"], spec)
-        cursor = max(now, row["cursor"])
-        resumed = decode_spec(row["spec"]).paused and not spec.paused
         # A pause is the operator's: an update that says nothing of it leaves it as it is.
+        resumed = _was_paused(row["spec"]) and not spec.paused
         paused_at = None if resumed else row["paused_at"] or (now if spec.paused else None)
         await self._ensure_lane(store, connection, options)
-        state = (cursor, _next_due(recurrence, cursor), paused_at)
+        # What is left of the old version is for the firer to look at, at once.
+        next_due = now if settled.behind else _next_due(recurrence, valid_from)
+        state = State(settled.cursor, next_due, paused_at, settled.behind)
         version = await store.update(
             connection, row["id"], self._namespace, spec, options, state, source
         )
         text = msgspec.json.encode(spec).decode()
-        await store.note_version(connection, row["id"], version, cursor, text)
+        await store.note_version(
+            connection, row["id"], version, valid_from, text, settled.unsettled
+        )
+        if settled.unsettled:
+            log.error(
+                "schedule %s was updated, but its version %d can't be read: what was due from %s to "
+                "%s is not known (%s)", row["name"], row["version"], settled.unsettled.begin, valid_from,
+                settled.unsettled.reason,
+            )  # fmt: skip
 
-    async def _settle(self, store: ScheduleStore, connection: Any, row: Any) -> None:
-        """What was due until now, as the version that is about to end says."""
-        old = decode_spec(row["spec"])
-        compiled = Compiled(row["version"], old, await self._compile(store, old))
-        planned = plan_row(row, compiled, limit=_MANY, until=0.0)
-        entries = to_entries(row, planned)
-        await store.fire(connection, entries, [to_advance(row, planned, entries)])
+    async def _stretches(
+        self, store: ScheduleStore, connection: Any, row: Any, ends: datetime
+    ) -> list[Stretch]:
+        """The versions that may have undecided occurrences until `ends`."""
+        calendars = (await store.calendars()).get(self._namespace, {})
+        return await stretches_of(
+            store, connection, row, lambda spec: compile_schedule(spec, calendars), ends
+        )
+
+    async def _delete(self, store: ScheduleStore, connection: Any, row: Any) -> None:
+        stretches = await self._stretches(store, connection, row, max(row["now"], row["cursor"]))
+        await settle_deleted(store, connection, row, stretches)
+        await store.delete_on(connection, self._namespace, row["name"])
 
     async def _compile(self, store: ScheduleStore, spec: ScheduleSpec) -> Recurrence:
         calendars: dict[str, NamedCalendar] = {}
@@ -200,11 +231,14 @@ class Schedules:
             raise self._unknown(name)
 
     async def delete(self, name: str, *, expect: Expectation | None = None) -> None:
-        """No more occurrences. Its ledger and its jobs stay until their retention is over."""
+        """Delete it. What has started goes on; what waits for its turn or its moment is skipped.
+
+        Its ledger and its jobs stay until their retention is over.
+        """
         async with self._locked(name) as (store, connection, row):
             if expect is not None:
                 expect(row)
-            await store.delete_on(connection, self._namespace, name)
+            await self._delete(store, connection, row)
 
     async def put_calendar(self, calendar: NamedCalendar) -> None:
         """Create or replace a named calendar, for `exclude` and `include`."""
@@ -246,16 +280,20 @@ class Schedules:
         store = await self._store()
         cursor = (await store.list(self._namespace, name))[0]["cursor"]
         stop = min(end, cursor + timedelta(microseconds=1))
-        versions = [
-            (row["valid_from"], await self._compile(store, decode_spec(row["spec"])))
-            for row in await store.versions(status.id)
-        ]
-        expected = expected_moments(versions, cursor, first, stop)
-        found = recorded_moments(await store.ledger(status.id, first, stop))
+        versions = await self._versions(store, status.id)
+        unsettled = unsettled_stretches(versions, first, stop)
+        expected = outside(expected_moments(versions, cursor, first, stop), unsettled)
+        found = outside(recorded_moments(await store.ledger(status.id, first, stop)), unsettled)
         return Audit(
             name=name, first=first, end=stop, expected=len(expected),
-            missing=sorted(expected - found), extra=sorted(found - expected),
+            missing=sorted(expected - found), extra=sorted(found - expected), unsettled=unsettled,
         )  # fmt: skip
+
+    async def _versions(self, store: ScheduleStore, id: UUID) -> Sequence[Version]:
+        calendars = (await store.calendars()).get(self._namespace, {})
+        async with store.database.connection() as connection:
+            rows = await store.versions(connection, id)
+        return [_version(row, calendars) for row in rows]
 
     # -- running by hand
 
@@ -266,9 +304,8 @@ class Schedules:
         async def attempt(repeated: bool) -> UUID:
             async with self._locked(name) as (store, connection, row):
                 if not repeated or not await self._was_triggered(store, row, job):
-                    now = await self._free_moment(store, row)
-                    by_hand = _by_hand(row, now, job)
-                    await store.fire(connection, [by_hand], [])
+                    moment = await self._free_moment(store, row)
+                    await store.fire(connection, [_by_hand(row, moment, job)], [])
             return job
 
         return await (await self._app.store()).persistently(attempt)
@@ -385,13 +422,31 @@ def _by_name(spec: ScheduleSpec) -> str:
 
 
 def _next_due(recurrence: Recurrence, after: datetime) -> datetime | None:
-    return next((found.due_at for found in recurrence.after(after, 1)), None)
+    """When the next occurrence has to be planned: without its jitter, as the plan says it."""
+    found = next(recurrence.after(after, 1), None)
+    return found.nominal + recurrence.spread_offset if found is not None else None
 
 
-def _by_hand(row: Any, now: datetime, job: UUID) -> Entry:
-    entry = LedgerEntry(nominal=now, due_at=now, local=now.replace(tzinfo=None), verdict="fire")
+def _version(row: Any, calendars: Mapping[str, NamedCalendar]) -> Version:
+    begin, gap = row["valid_from"], (row["unsettled_from"], row["unsettled"])
+    try:
+        return Version(begin, compile_schedule(decode_spec(row["spec"]), calendars), None, *gap)
+    except (ConfigError, msgspec.MsgspecError, OverflowError) as error:
+        return Version(begin, None, str(error), *gap)
+
+
+def _was_paused(text: str) -> bool:
+    try:
+        return decode_spec(text).paused
+    except (ConfigError, msgspec.MsgspecError):
+        return False
+
+
+def _by_hand(row: Any, moment: datetime, job: UUID) -> Entry:
+    local = wall_time(moment, zone(decode_spec(row["spec"]).tz))
+    entry = LedgerEntry(nominal=moment, due_at=moment, local=local, verdict="fire")
     headers = occurrence_headers(row["name"], entry, row["previous"])
-    return Entry(row["id"], now, now, FIRED, "triggered", False, job, headers)
+    return Entry(row["id"], moment, row["now"], FIRED, "triggered", False, job, headers)
 
 
 def _backfilled(row: Any, missing: Sequence[Occurrence]) -> Sequence[Entry]:

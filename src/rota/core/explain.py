@@ -9,14 +9,11 @@ from typing import Any
 import msgspec
 
 from rota.core.durations import format_duration
+from rota.core.time.reasons import REASONS
 from rota.model import Guarantee, State
 
 _COMMANDS = "rota.command"
 _ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
-_SKIPS = {
-    "overlap": "the run before it had not ended",
-    "overlap_queue_full": "as many as allowed were already waiting for the run before them to end",
-}
 
 
 class Explanation(msgspec.Struct, frozen=True):
@@ -180,7 +177,7 @@ def _ended(state: State, facts: Mapping[str, Any]) -> Explanation:
     took = ""
     if facts["started_at"] is not None and state is not State.CANCELLED:
         took = f" after {_span(facts['finished_at'] - facts['started_at'])}"
-    error = f": {_SKIPS.get(facts['reason'], facts['reason'])}" if state is State.SKIPPED else ""
+    error = f": {REASONS.get(facts['reason'], facts['reason'])}" if state is State.SKIPPED else ""
     if facts["error_type"] and state is State.FAILED:
         error = f": {facts['error_type']}: {facts['error_message']}"
     attempts = (

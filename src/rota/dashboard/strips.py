@@ -9,20 +9,12 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.time.reasons import REASONS
 from rota.dashboard.words import NOTHING
 from rota.ledger import OccurrenceStatus, to_occurrence
 from rota.model import State
 
 _LATE = 10.0  # seconds after which a start is called late
-_REASONS = {
-    "overlap": "the run before it had not ended",
-    "overlap_queue_full": "as many as allowed were already waiting",
-    "paused": "the schedule was paused",
-    "missed": "it was missed, and isn't caught up",
-    "excluded": "its day is excluded",
-    "triggered": "started by hand",
-    "backfilled": "filled in by hand",
-}
 _KINDS = {"failed": "failed", "cancelled": "cancelled", "skipped": "skipped", "running": "running",
           "ready": "ready", "waiting": "waiting", "scheduled": "scheduled"}  # fmt: skip
 SHAPES = {"on time": "✓", "late": "◷", "failed": "✕", "skipped": NOTHING, "running": "▶", "ready": "▷",
@@ -64,7 +56,7 @@ def _to_cell(one: OccurrenceStatus) -> Cell:
 
 def judge(one: OccurrenceStatus) -> tuple[str, str]:
     """What became of it, and why."""
-    why = _REASONS.get(one.reason or "", (one.reason or "").replace("_", " "))
+    why = REASONS.get(one.reason or "", (one.reason or "").replace("_", " "))
     if one.state == "skipped":
         return "skipped", why
     if one.job_state is None:

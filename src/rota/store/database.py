@@ -101,6 +101,9 @@ FAREWELLS: tuple[type[BaseException], ...] = (
     asyncpg.InternalClientError,
 )
 
+# Classes of SQLSTATE that blame what a statement was given: the same again fails again.
+_DATA_CLASSES = ("21", "22", "23", "44", "54", "P0")
+
 _HOT_IDLE_SECONDS = 5.0
 
 # How often the database has answered in this context: whoever wants to know whether it did compares.
@@ -305,6 +308,13 @@ class Database:
         """A connection outside the pool, for heartbeats, LISTEN and handlers' own transactions."""
         with translated_errors(self.url):
             return await self._hosts.connect(**self._connect_arguments())
+
+
+def blames_the_data(error: BaseException) -> bool:
+    """Whether a statement failed for what it was given, while other data would have passed."""
+    if isinstance(error, asyncpg.PostgresError):
+        return (error.sqlstate or "")[:2] in _DATA_CLASSES
+    return isinstance(error, ValueError | OverflowError | TypeError)  # refused by the driver
 
 
 @contextlib.contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -16,6 +16,10 @@ from rota.store.rows import lane_name
 
 OVERLAPS = {"allow": 1, "skip": 2, "queue": 3, "kill": 4}
 FIRED, SKIPPED = 1, 2
+
+# Schedules that a scheduler has set aside: their ids, and the version of each.
+Aside: TypeAlias = tuple[Sequence[UUID], Sequence[int]]
+NOTHING_ASIDE: Aside = ((), ())
 
 _spec = msgspec.json.Decoder(ScheduleSpec)
 
@@ -40,6 +44,33 @@ class Advance(msgspec.Struct, frozen=True):
     cursor: datetime
     next_due: datetime | None
     fired: int
+    behind: int | None = (
+        None  # the version that still has undecided occurrences, if it isn't the newest
+    )
+
+
+class Unsettled(msgspec.Struct, frozen=True):
+    """From when an update could not say what was due, and why."""
+
+    begin: datetime
+    reason: str
+
+
+class State(msgspec.Struct, frozen=True):
+    """Where a schedule stands after a change."""
+
+    cursor: datetime
+    next_due: datetime | None
+    paused_at: datetime | None
+    behind: int | None = None
+
+
+class Trouble(msgspec.Struct, frozen=True):
+    """A version of a schedule that can't be planned, and why."""
+
+    schedule_id: UUID
+    version: int
+    reason: str
 
 
 class JobOptions(msgspec.Struct, frozen=True):
@@ -78,9 +109,12 @@ class ScheduleStore:
     def __init__(self, database: Database) -> None:
         self.database = database
 
-    async def work(self, shards: Sequence[int], epochs: Sequence[int | None]) -> ScheduleWork:
+    async def work(
+        self, shards: Sequence[int], epochs: Sequence[int | None], aside: Aside = NOTHING_ASIDE
+    ) -> ScheduleWork:
         """What there is to do for these shards; see `due_schedules`."""
-        return ScheduleWork(*(await self.database.fetch("schedule_work", shards, epochs))[0])
+        rows = await self.database.fetch("schedule_work", shards, epochs, *aside)
+        return ScheduleWork(*rows[0])
 
     async def due_schedules(
         self,
@@ -88,12 +122,23 @@ class ScheduleStore:
         shards: Sequence[int],
         epochs: Sequence[int | None],
         limit: int,
+        aside: Aside = NOTHING_ASIDE,
     ) -> list[Any]:
         """Locked. Shards come with the epoch under which they are ours; without one it's a sweep."""
         rows: list[Any] = await connection.fetch(
-            self.database.queries["due_schedules"], shards, epochs, limit
+            self.database.queries["due_schedules"], shards, epochs, limit, *aside
         )
         return rows
+
+    async def note_trouble(
+        self, connection: Connection, node: str, troubles: Sequence[Trouble]
+    ) -> None:
+        """This node can't plan these. People see it for as long as the node notes it again."""
+        columns = [[getattr(one, field) for one in troubles] for field in Trouble.__struct_fields__]
+        await connection.fetch(self.database.queries["note_trouble"], node, *columns)
+
+    async def clear_trouble(self, connection: Connection, node: str, ids: Sequence[UUID]) -> None:
+        await connection.execute(self.database.queries["clear_trouble"], node, ids)
 
     async def fire(
         self, connection: Connection, entries: Sequence[Entry], advances: Sequence[Advance]
@@ -120,31 +165,37 @@ class ScheduleStore:
 
     async def insert(
         self, connection: Connection, id: UUID, namespace: str, spec: ScheduleSpec,
-        options: JobOptions, state: tuple[datetime, datetime | None, datetime | None], source: str,
+        options: JobOptions, state: State, source: str,
     ) -> bool:  # fmt: skip
         """False when a schedule of that name has just come into being."""
         arguments = _columns(namespace, spec, options, source)
         made = await connection.fetchval(
-            self.database.queries["insert_schedule"], id, namespace, spec.name, *state, *arguments
-        )
+            self.database.queries["insert_schedule"], id, namespace, spec.name,
+            state.cursor, state.next_due, state.paused_at, *arguments,
+        )  # fmt: skip
         return made is not None
 
     async def update(
         self, connection: Connection, id: UUID, namespace: str, spec: ScheduleSpec,
-        options: JobOptions, state: tuple[datetime, datetime | None, datetime | None], source: str,
+        options: JobOptions, state: State, source: str,
     ) -> int:  # fmt: skip
         """The new version's number."""
         arguments = _columns(namespace, spec, options, source)
         version: int = await connection.fetchval(
-            self.database.queries["update_schedule"], id, *state, *arguments
+            self.database.queries["update_schedule"],
+            id,
+            *msgspec.structs.astuple(state),
+            *arguments,
         )
         return version
 
     async def note_version(
-        self, connection: Connection, id: UUID, version: int, valid_from: datetime, text: str
-    ) -> None:
+        self, connection: Connection, id: UUID, version: int, valid_from: datetime, text: str,
+        unsettled: Unsettled | None = None,
+    ) -> None:  # fmt: skip
         query = self.database.queries["note_version"]
-        await connection.execute(query, id, version, valid_from, text)
+        gap = (unsettled.begin, unsettled.reason) if unsettled else (None, None)
+        await connection.execute(query, id, version, valid_from, text, *gap)
 
     async def ensure_lane(self, connection: Connection, lane: str) -> None:
         await connection.fetch(self.database.queries["ensure_lanes"], [lane])
@@ -159,7 +210,11 @@ class ScheduleStore:
         return bool(await self.database.fetch("set_resumed", namespace, name))
 
     async def delete_on(self, connection: Connection, namespace: str, name: str) -> None:
-        await connection.fetch(self.database.queries["delete_schedule"], namespace, name)
+        """Delete it and the lines of its backfills. Jobs of theirs that have not started are skipped."""
+        queries = self.database.queries
+        lines = [row[0] for row in await connection.fetch(queries["lock_lines"], namespace, name)]
+        await connection.fetch(queries["skip_unstarted"], lines)
+        await connection.execute(queries["delete_schedules"], lines)
 
     async def occurrences(
         self, id: UUID, first: datetime, end: datetime, limit: int
@@ -180,8 +235,10 @@ class ScheduleStore:
     async def ledger(self, id: UUID, first: datetime, end: datetime) -> Sequence[Any]:
         return await self.database.fetch("ledger", id, first, end)
 
-    async def versions(self, id: UUID) -> Sequence[Any]:
-        return await self.database.fetch("versions", id)
+    async def versions(self, connection: Connection, id: UUID, first: int = 1) -> Sequence[Any]:
+        """What each version said and from when on, the oldest first."""
+        rows: Sequence[Any] = await connection.fetch(self.database.queries["versions"], id, first)
+        return rows
 
     async def calendars(self) -> dict[str, dict[str, NamedCalendar]]:
         """All named calendars, by namespace and name."""

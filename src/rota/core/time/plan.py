@@ -108,13 +108,20 @@ def plan(
     paused_since: datetime | None = None,
     limit: int = 1000,
     grace: float = GRACE,
+    superseded: bool = False,
 ) -> Plan:
-    """The verdicts on at most `limit` occurrences after the cursor; see the module."""
+    """The verdicts on at most `limit` occurrences after the cursor; see the module.
+
+    `superseded` says that a later version of the schedule has missed ones of its own that may run:
+    then none of these is the latest.
+    """
     outlook = Outlook(
         now=now, horizon=horizon, catch_up=catch_up, paused_since=paused_since, grace=grace
     )
     batch, next_due, more = _batch(recurrence, cursor, outlook, limit)
-    latest = _latest(recurrence, batch, outlook, more) if catch_up.kind == "latest" else None
+    latest = None
+    if catch_up.kind == "latest" and not superseded:
+        latest = _latest(recurrence, batch, outlook, more)
     entries = [_entry(found, outlook, latest) for found in batch]
     return Plan(entries, batch[-1].nominal if batch else cursor, next_due, more)
 

@@ -81,6 +81,14 @@ class Recurrence:
                 return
             yield found
 
+    def up_to(self, last: datetime) -> Recurrence:
+        """The same without the occurrences after `last`."""
+        end = last.astimezone(UTC) + _TICK
+        if self.limits.ends is not None:
+            end = min(end, self.limits.ends)
+        limits = msgspec.structs.replace(self.limits, ends=end)
+        return Recurrence(self.name, self.rule, self.tz, (self.gap, self.fold), limits)
+
     def kept_after(self, moment: datetime) -> Iterator[Occurrence]:
         """As `after`, without the excluded, at the cost of a step per excluded day.
 

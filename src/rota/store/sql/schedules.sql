@@ -3,10 +3,11 @@
 -- name: schedule_work
 -- Whether there is anything to do for these shards: schedules that are due, a pause that is over, jobs that wait for
 -- their schedule's turn; and which of the shards are another's by now. One statement without locks, so that a
--- scheduler with nothing to do costs one a tick.
+-- scheduler with nothing to do costs one a tick. $3 and $4 are the versions that this scheduler has set aside.
 select exists (
         select from unnest($1::smallint[], $2::bigint[]) as a(shard, epoch) cross join lateral (
-            select from rota.schedule as s where s.shard = a.shard and s.next_due <= rota.now()
+            select from rota.schedule as s where s.shard = a.shard
+              and (s.id, s.version) not in (select * from unnest($3::uuid[], $4::int[])) and s.next_due <= rota.now()
                 + case when a.epoch is null then interval '0' else make_interval(secs =>
                     (select value from rota.setting where name = 'horizon_ms') / 1000.0) end
             limit 1) as s) as due,
@@ -19,6 +20,7 @@ select exists (
 -- name: due_schedules
 -- Locked until the firing transaction ends; what another scheduler is firing is passed over. Shards come with the
 -- epoch under which this scheduler owns them, and are locked for that; without one it is a sweep: see `release`.
+-- $4 and $5 are the versions that this scheduler has set aside: others may be able to plan them.
 with asked as materialized (
     select a.shard, a.epoch, case when a.epoch is null then 0
         else (select value from rota.setting where name = 'horizon_ms') end as horizon_ms
@@ -26,18 +28,20 @@ with asked as materialized (
 ), ripe as materialized (
     select a.* from asked as a cross join lateral (
         select from rota.schedule as s where s.shard = a.shard
+          and (s.id, s.version) not in (select * from unnest($4::uuid[], $5::int[]))
           and s.next_due <= rota.now() + make_interval(secs => a.horizon_ms / 1000.0) limit 1) as s
 ), held as materialized (
     select s.shard from ripe as r join rota.shard as s on s.shard = r.shard and s.epoch = r.epoch
     for key share of s
 )
-select s.id, s.name, s.namespace, s.version, s.cursor, s.paused_at, s.spec, rota.now() as now, r.horizon_ms,
-       r.shard, r.epoch,
+select s.id, s.name, s.namespace, s.task, s.version, s.behind, s.cursor, s.paused_at, s.spec, rota.now() as now,
+       r.horizon_ms, r.shard, r.epoch,
        (select max(o.due_at) from rota.occurrence as o where o.schedule_id = s.id and o.due_at <= s.cursor) as previous
 from ripe as r
 cross join lateral (
     select s.* from rota.schedule as s
     where s.shard = r.shard and s.next_due <= rota.now() + make_interval(secs => r.horizon_ms / 1000.0)
+      and (s.id, s.version) not in (select * from unnest($4::uuid[], $5::int[]))
     order by s.next_due
     limit $3
     for update skip locked
@@ -47,7 +51,9 @@ limit $3;
 
 -- name: fire
 -- One statement: the ledger's rows, the jobs of those that are new in it, the schedules' new cursors.
-with entry as (
+with horizon as materialized (
+    select rota.now() + make_interval(secs => value / 1000.0) as at from rota.setting where name = 'horizon_ms'
+), entry as (
     select * from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::smallint[], $5::text[],
                          $6::boolean[], $7::uuid[], $8::json[])
         as e(schedule_id, due_at, run_at, state, reason, caught_up, job_id, headers)
@@ -69,14 +75,14 @@ with entry as (
         namespace, lane, task, payload, headers)
     select job_id, rota.rank(run_at, priority), run_at, schedule_id, timeout, priority, guarantee, max_attempts,
         namespace, lane, task, payload, headers
-    from job where run_at <= rota.now() + interval '2 seconds'
+    from job where run_at <= (select at from horizon)
     returning p.namespace, p.lane, p.rank
 ), postponed as (
     insert into rota.future as f (id, shard, due_at, schedule_id, timeout, priority, guarantee, max_attempts,
         namespace, lane, task, payload, headers)
     select job_id, rota.shard_of(job_id, (select value from rota.setting where name = 'shards')), run_at, schedule_id,
         timeout, priority, guarantee, max_attempts, namespace, lane, task, payload, headers
-    from job where run_at > rota.now() + interval '2 seconds'
+    from job where run_at > (select at from horizon)
     returning f.id
 ), hinted as (
     select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
@@ -85,34 +91,69 @@ select (select count(*) from noted) as noted, (select count(*) from readied) + (
        0 * (select count(*) from hinted) as hinted;
 
 -- name: advance_schedules
-update rota.schedule as s set cursor = a.cursor, next_due = a.next_due, fired = s.fired + a.fired
-from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[]) as a(id, cursor, next_due, fired)
+update rota.schedule as s set cursor = a.cursor, next_due = a.next_due, fired = s.fired + a.fired, behind = a.behind
+from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[], $5::int[])
+    as a(id, cursor, next_due, fired, behind)
 where s.id = a.id;
+
+-- name: note_trouble
+-- Schedules that this node ($1) can't plan. The first node to find out leaves an event.
+with trouble as (
+    select * from unnest($2::uuid[], $3::int[], $4::text[]) as t(schedule_id, version, reason)
+), known as materialized (
+    select t.schedule_id from trouble as t
+    where exists (select from rota.schedule_trouble as o where o.schedule_id = t.schedule_id and o.version = t.version)
+), noted as (
+    insert into rota.schedule_trouble as o (schedule_id, node, version, reason)
+    select schedule_id, $1, version, reason from trouble
+    on conflict (schedule_id, node) do update set version = excluded.version, reason = excluded.reason,
+        seen_at = rota.now(), since = case when o.version = excluded.version then o.since else rota.now() end
+), told as (
+    insert into rota.event (namespace, kind, task, detail)
+    select s.namespace, 'set_aside', s.task, json_build_object(
+        'schedule', s.name, 'version', t.version, 'node', $1, 'reason', t.reason)
+    from trouble as t join rota.schedule as s on s.id = t.schedule_id
+    where t.schedule_id not in (select schedule_id from known)
+)
+select count(*) from trouble;
+
+-- name: clear_trouble
+-- Of those that this node can plan again, and of nodes that have not looked for a day.
+delete from rota.schedule_trouble where node = $1 and schedule_id = any($2::uuid[]) or seen_at < rota.now() - interval '1 day';
 
 -- name: resume_due
 update rota.schedule set paused_at = null, paused_until = null, next_due = rota.now()
 where paused_until <= rota.now() returning name;
 
 -- name: promote_waiting
--- The oldest of those that wait for their schedule's turn, as many as there are places free.
-with free as (
-    select s.id, coalesce(s.max_running, 1) - (
+-- The oldest of those that wait for their schedule's turn, as many as there are places free. Schedules that wait are
+-- found one by one through the index, however many jobs each has waiting.
+with recursive waiting as (
+    (select f.schedule_id as id from rota.future as f where f.state = 1 and f.schedule_id is not null
+     order by f.schedule_id limit 1)
+    union all
+    select (select f.schedule_id from rota.future as f where f.state = 1 and f.schedule_id > w.id
+            order by f.schedule_id limit 1)
+    from waiting as w where w.id is not null
+), free as materialized (
+    select s.id, p.places
+    from waiting as w
+    join rota.schedule as s on s.id = w.id
+    cross join lateral (select coalesce(s.max_running, 1) - (
         select count(*) from rota.gate as g where g.schedule_id = s.id
           and (exists (select from rota.present as p where p.id = g.job_id)
                or exists (select from rota.future as w where w.id = g.job_id and w.state = 2))
         ) - (
         -- Already let through, and not yet started.
         select count(*) from rota.present as p where p.schedule_id = s.id and p.state = 3
-          and not exists (select from rota.gate as g where g.job_id = p.id)) as places
-    from (select distinct f.schedule_id as id from rota.future as f
-          where f.state = 1 and f.schedule_id is not null) as w
-    join rota.schedule as s on s.id = w.id
+          and not exists (select from rota.gate as g where g.job_id = p.id)) as places) as p
+    where p.places > 0
     limit $1
     for update of s skip locked
 ), chosen as (
     select f.id from free as s cross join lateral (
         select f.id from rota.future as f where f.schedule_id = s.id and f.state = 1
-        order by f.due_at limit greatest(s.places, 0)) as f
+        order by f.due_at limit least(s.places, $1)) as f
 ), moved as (
     delete from rota.future as f using chosen as c where f.id = c.id returning f.*
 ), readied as (
@@ -131,7 +172,8 @@ select (select count(*) from readied) + 0 * (select count(*) from hinted);
 select job_id, verdict from rota.begin_scheduled($1, $2, $3);
 
 -- name: lock_schedule
-select s.id, s.name, s.namespace, s.version, s.cursor, s.paused_at, s.spec, rota.now() as now, 0 as horizon_ms,
+select s.id, s.name, s.namespace, s.task, s.version, s.behind, s.cursor, s.paused_at, s.spec, s.source, s.app,
+       rota.now() as now, 0 as horizon_ms,
        (select max(o.due_at) from rota.occurrence as o where o.schedule_id = s.id and o.due_at <= s.cursor) as previous
 from rota.schedule as s where s.namespace = $1 and s.name = $2 for update;
 
@@ -145,15 +187,16 @@ returning id;
 
 -- name: update_schedule
 update rota.schedule set version = version + 1, cursor = $2, next_due = $3, paused_at = $4,
-    paused_until = case when $4::timestamptz is not null then paused_until end, overlap = $5,
-    max_running = $6, max_queued = $7, drop_newest = $8, priority = $9, guarantee = $10, max_attempts = $11,
-    timeout = $12, lane = $13, task = $14, payload = $15, headers = $16, spec = $17, source = $18,
+    paused_until = case when $4::timestamptz is not null then paused_until end, behind = $5, overlap = $6,
+    max_running = $7, max_queued = $8, drop_newest = $9, priority = $10, guarantee = $11, max_attempts = $12,
+    timeout = $13, lane = $14, task = $15, payload = $16, headers = $17, spec = $18, source = $19,
     updated_at = rota.now()
 where id = $1
 returning version;
 
 -- name: note_version
-insert into rota.schedule_version (schedule_id, version, valid_from, spec) values ($1, $2, $3, $4);
+insert into rota.schedule_version (schedule_id, version, valid_from, spec, unsettled_from, unsettled)
+values ($1, $2, $3, $4, $5, $6);
 
 -- name: list_schedules
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
@@ -170,8 +213,24 @@ where namespace = $1 and name = $2 returning id;
 update rota.schedule set paused_at = null, paused_until = null, next_due = least(next_due, rota.now()), updated_at = rota.now()
 where namespace = $1 and name = $2 returning id;
 
--- name: delete_schedule
-delete from rota.schedule where namespace = $1 and name = $2 returning id;
+-- name: lock_lines
+-- The schedule, and the lines of its backfills.
+select s.id from rota.schedule as s
+where s.namespace = $1 and (s.name = $2 or (s.source = 'backfill' and s.name > $2 || ':backfill:' and s.name < $2 || ':backfill;'))
+order by s.name for update;
+
+-- name: skip_unstarted
+-- What was not to run yet when its schedule was deleted. (A row that moves on meanwhile is no longer in the future.)
+with unstarted as materialized (
+    select f.id from rota.future as f
+    where f.schedule_id = any($1::uuid[]) and (f.state = 1 or f.attempt = 0)
+    for update
+)
+select count(*) from (select u.id, rota.skip_job(u.id, 'deleted') from unstarted as u) as skipped;
+
+-- name: delete_schedules
+with gates as (delete from rota.gate where schedule_id = any($1::uuid[]))
+delete from rota.schedule where id = any($1::uuid[]);
 
 -- name: list_occurrences
 select o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version, o.decided_at,
@@ -186,7 +245,8 @@ select due_at, state, reason, job_id from rota.occurrence
 where schedule_id = $1 and due_at >= $2 and due_at < $3 order by due_at;
 
 -- name: versions
-select version, valid_from, spec from rota.schedule_version where schedule_id = $1 order by version;
+select version, valid_from, spec, unsettled_from, unsettled from rota.schedule_version
+where schedule_id = $1 and version >= $2 order by version;
 
 -- name: calendars
 select namespace, name, days from rota.calendar;

@@ -1,0 +1,271 @@
+"""Updates and deletions of schedules: what was due is accounted for, whatever happens."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+import rota.testing
+from rota import All, App, Context, Latest
+from rota.dashboard.strips import to_cells
+from rota.services.firer import Firer
+from rota.services.turns import AllShards
+from rota.store.schedules import ScheduleStore
+from rota.store.work import LaneClaim, WorkStore
+
+START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
+
+
+@pytest.fixture
+def seen() -> list[Any]:
+    return []
+
+
+@pytest.fixture
+def app(database_url: str, seen: list[Any]) -> App:
+    app = App(database_url=database_url, node_name="test")
+
+    @app.task
+    async def tell(ctx: Context, note: str = "") -> str:
+        seen.append((ctx.occurrence, note))
+        return note
+
+    return app
+
+
+@pytest.fixture
+async def sandbox(app: App) -> AsyncIterator[rota.testing.Sandbox]:
+    async with rota.testing.isolated(app, now=START) as sandbox:
+        yield sandbox
+
+
+async def ledger(app: App, name: str) -> list[tuple[str, str | None]]:
+    rows = await app.schedules.occurrences(name, START, START + timedelta(days=30), 200_000)
+    return [(row.state, row.reason) for row in rows]
+
+
+async def assert_clean(app: App, name: str) -> None:
+    audit = await app.schedules.audit(name, START - timedelta(days=2), START + timedelta(days=400))
+    assert (audit.missing, audit.extra, audit.unsettled) == ([], [], [])
+
+
+async def fire(hot: Any) -> None:
+    firer = Firer(ScheduleStore(hot), AllShards(128))
+    while await firer.tick() == 0.0:
+        pass
+
+
+# -- updates
+
+
+@pytest.mark.parametrize(("catch_up", "runs"), [(All(), 6), (Latest(), 1), (All(within="3h"), 3)])
+async def test_a_pause_with_catch_up_survives_updates(
+    app: App, sandbox: rota.testing.Sandbox, seen: list[Any], catch_up: Any, runs: int
+) -> None:
+    await app.schedule("s", "tell", cron="30 * * * *", overlap="allow", catch_up=catch_up)
+    await app.schedules.pause("s")
+    await sandbox.advance(hours=3)
+    await app.schedule(
+        "s", "tell", cron="45 * * * *", overlap="allow", catch_up=catch_up, payload={"note": "new"}
+    )
+    await sandbox.run_due()
+    await sandbox.advance(hours=3)
+    await app.schedule(
+        "s",
+        "tell",
+        cron="15 * * * *",
+        overlap="allow",
+        catch_up=catch_up,
+        payload={"note": "newer"},
+    )
+    assert await sandbox.run_due() == []
+    await app.schedules.resume("s")
+    ended: list[Any] = []
+    while done := await sandbox.run_due():
+        ended += done
+    assert len(ended) == runs
+    minutes = [occurrence.due_at.minute for occurrence, _ in seen]
+    assert minutes == ([30] * 3 + [45] * 3)[-runs:]  # each by the rule of its time
+    assert {note for _, note in seen} == {"newer"}
+    assert len(await ledger(app, "s")) == 6
+    await assert_clean(app, "s")
+    await sandbox.advance(minutes=15)
+    assert len(await sandbox.run_due()) == 1  # by the newest rule
+    await assert_clean(app, "s")
+
+
+async def test_an_update_that_ends_a_pause_catches_up(
+    app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    await app.schedule("s", "tell", every="1h", overlap="allow", catch_up=All(), paused=True)
+    await sandbox.advance(hours=3, minutes=1)
+    await app.schedule("s", "tell", every="1d", overlap="allow", catch_up=All())
+    assert len(await sandbox.run_due()) == 3
+    await assert_clean(app, "s")
+
+
+async def test_an_occurrence_that_waits_for_its_spread_survives_an_update(
+    app: App, sandbox: rota.testing.Sandbox, seen: list[Any]
+) -> None:
+    await app.schedule("s", "tell", cron="0 * * * *", spread="50m", payload={"note": "old"})
+    offset = (await app.schedules.preview((await app.schedules.get("s")).spec, 1))[0]
+    assert offset.due_at - offset.nominal > timedelta(minutes=2)
+    await sandbox.advance(hours=1, minutes=1)
+    assert await sandbox.run_due() == []
+    await app.schedule("s", "tell", cron="0 0 * * *", payload={"note": "new"})
+    assert await sandbox.run_due() == []  # not before its time
+    await sandbox.travel_to(offset.due_at)
+    assert len(await sandbox.run_due()) == 1
+    assert [(o.due_at, note) for o, note in seen] == [(offset.nominal, "old")]
+    await assert_clean(app, "s")
+
+
+async def test_an_update_after_a_very_long_outage_loses_nothing(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every=1)
+    await sandbox.advance(seconds=101_000)
+    await app.schedule("s", "tell", every=60)
+    assert await app.schedule("s", "tell", every=30) == "updated"
+    await fire(hot)
+    counts = Counter(await ledger(app, "s"))
+    assert sum(counts.values()) == 101_000
+    await assert_clean(app, "s")
+    status = await app.schedules.get("s")
+    assert status.next_due is not None
+    assert status.next_due > sandbox.now()
+
+
+async def test_an_occurrence_with_a_short_jitter_does_not_wait_for_one_with_a_longer(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", cron="* * * * *", jitter="1h", overlap="allow")
+    for _ in range(10):
+        await sandbox.advance(minutes=1)
+        await fire(hot)
+    assert await ledger(app, "s") == [("fired", None)] * 10
+
+
+# -- deletions
+
+
+async def claim_and_begin(hot: Any) -> list[str]:
+    store, node = WorkStore(hot), uuid4()
+    rows = await store.claim(node, [LaneClaim("default/default", 10)], ["tell"])
+    ids, tokens = [row["id"] for row in rows], [row["token"] for row in rows]
+    return list((await store.begin_scheduled(node, ids, tokens)).values())
+
+
+async def test_deleting_a_schedule_decides_what_waits_for_its_turn(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every="1m", overlap="queue", max_queued=5)
+    verdicts: list[str] = []
+    for _ in range(3):
+        await sandbox.advance(minutes=1)
+        await fire(hot)
+        verdicts += await claim_and_begin(hot)
+    assert verdicts == ["start", "wait", "wait"]
+    await app.schedules.backfill("s", START - timedelta(hours=1), START)
+    await app.schedules.delete("s")
+    states = Counter(job.state for job in await app.jobs.list(limit=100))
+    assert states == {"running": 1, "skipped": 2 + 60}
+    (one, *_) = await app.jobs.list(state="skipped")
+    assert "the schedule was deleted" in (await app.jobs.explain(one.id)).sentence
+    async with hot.connection() as connection:
+        for table in ("gate", "schedule"):
+            assert await connection.fetchval(f"select count(*) from {hot.schema}.{table}") == 0
+
+
+async def test_what_was_due_when_its_schedule_is_deleted_has_a_row(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every="1h", catch_up=All())
+    await app.schedules.pause("s")
+    await sandbox.advance(hours=3)
+    id = (await app.schedules.get("s")).id
+    await app.schedules.delete("s")
+    rows = await ScheduleStore(hot).ledger(id, START, START + timedelta(days=1))
+    assert [row["reason"] for row in rows] == ["deleted"] * 3
+    assert await sandbox.run_due() == []
+
+
+# -- beside them
+
+
+async def test_a_free_place_is_found_behind_any_number_of_schedules_without_one(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every="1h", overlap="queue")
+    job = (
+        "id, due_at, schedule_id, shard, state, attempt, priority, guarantee, max_attempts, namespace, "
+        "lane, task, payload"
+    )
+    rest = "0, 1, 5, 'default', 'default/default', 'tell', '{}'"
+    async with hot.connection() as connection:
+        await connection.execute(f"set search_path = {hot.schema}")
+        await connection.execute(
+            "insert into schedule (id, namespace, name, shard, cursor, overlap, max_queued, priority,"
+            " guarantee, max_attempts, lane, task, payload, spec)"
+            " select gen_random_uuid(), namespace, 'n' || n, 0, cursor, 3, 9, 0, 1, 5, lane, task,"
+            " payload, spec from schedule, generate_series(1, 600) as n"
+        )
+        await connection.execute(
+            f"insert into future ({job}) select gen_random_uuid(), now(), id, 0, 1, 0, {rest}"
+            " from schedule where name like 'n%'"
+        )
+        # All but one of them have their place taken by a job that waits for a retry.
+        await connection.execute(
+            f"insert into future ({job}) select id, now() + interval '1h', id, 0, 2, 1, {rest}"
+            " from schedule where name like 'n%' order by id limit 599"
+        )
+        await connection.execute(
+            "insert into gate (schedule_id, job_id) select schedule_id, id from future where state = 2"
+        )
+    assert await ScheduleStore(hot).promote_waiting(500) == 1
+
+
+async def test_a_triggered_run_is_told_the_local_time_of_its_schedule(
+    app: App, sandbox: rota.testing.Sandbox, seen: list[Any]
+) -> None:
+    await app.schedule("s", "tell", cron="0 0 * * *", tz="Asia/Tokyo")
+    await app.schedules.trigger("s")
+    await sandbox.run_due()
+    assert [occurrence.local for occurrence, _ in seen] == [datetime(2026, 3, 1, 21, 0)]
+
+
+async def test_fired_jobs_are_put_where_submitted_ones_would_be(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    """What is due beyond the horizon waits in the future, with the setting's horizon."""
+    await app.schedule("s", "tell", every="1m", jitter="30s")
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"update {hot.schema}.setting set value = 60000 where name = 'horizon_ms'"
+        )
+        await sandbox.advance(minutes=1)
+        await fire(hot)
+        placed = await connection.fetchval(f"select count(*) from {hot.schema}.present")
+    assert placed == 1  # though it is due only some seconds later
+
+
+async def test_the_dashboard_has_words_for_every_reason_of_the_planner(
+    app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    await app.schedule("s", "tell", every="1h")
+    await sandbox.advance(hours=3, minutes=30)
+    await sandbox.run_due()
+    rows = await app.schedules.occurrences("s", START, START + timedelta(days=1))
+    assert {row.reason for row in rows} == {"catch_up"}
+    store = ScheduleStore((await app.store()).database)
+    cells = to_cells(
+        await store.occurrences(
+            (await app.schedules.get("s")).id, START, START + timedelta(days=1), 10
+        )
+    )
+    assert all("it was missed" in cell.why for cell in cells)
