@@ -46,7 +46,7 @@ async def write_price(article: str, price: int, token: int) -> bool:
 
 
 @app.task
-async def set_price(article: str, price: int, ctx: Context) -> int:
+async def set_price(ctx: Context, article: str, price: int) -> int:
     if not await write_price(article, price, ctx.token):
         raise RuntimeError("a later attempt has already written this price")
     return ctx.token

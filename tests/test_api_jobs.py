@@ -59,13 +59,13 @@ async def test_every_option_reaches_the_job(server: LiveServer):
     id = await submit(
         client, queue="mail", needs=["gpu", "big"], priority=7, guarantee="at_most_once",
         max_attempts=9, timeout=12.5, delay=3600, key="k-1", tags=["blue", "urgent"],
-        headers={"trace": "abc"}, share="acme",
+        headers={"trace": "abc"},
     )  # fmt: skip
     job = (await client.get(f"/v1/jobs/{id}")).json()
     assert job["queue"] == "mail"
     assert job["needs"] == ["big", "gpu"]
     assert (job["priority"], job["guarantee"], job["max_attempts"]) == (7, "at_most_once", 9)
-    assert (job["timeout"], job["key"], job["share"]) == (12.5, "k-1", "acme")
+    assert (job["timeout"], job["key"]) == (12.5, "k-1")
     assert job["headers"] == {"trace": "abc", "tags": ["blue", "urgent"]}
     due = datetime.fromisoformat(job["due_at"]) - datetime.fromisoformat(job["created_at"])
     assert abs(due - timedelta(hours=1)) < timedelta(seconds=5)

@@ -12,13 +12,13 @@ from rota import errors
 
 PUBLIC = [
     "All", "App", "Attempt", "Audit", "CONTEXT", "CatchUp", "ConfigError", "Context", "Event",
-    "Explanation", "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed",
-    "JobHandle", "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp",
-    "Node", "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept",
-    "OnceUnknown",
-    "PayloadTooLarge", "QueueStatus", "Retry", "RetryAfter", "RotaError", "ScheduleSpec",
-    "ScheduleStatus", "SchemaMismatch", "Settings", "ShardStatus", "StoreUnavailable",
-    "SubmitError", "SyncContext", "Takeover", "Task", "UnknownTask", "__version__",
+    "EventLoopRunning", "Explanation", "Failure", "Fatal", "InvalidArguments", "Job",
+    "JobError", "JobFailed", "JobHandle", "JobInfo", "JobStopped", "KeyConflict", "Latest",
+    "LeaseLost", "NoCatchUp", "Node", "NodeStatus", "NotFound", "OccurrenceInfo",
+    "OccurrenceStatus", "OnceNotKept", "OnceUnknown", "PayloadTooLarge", "QueueStatus",
+    "ResultUnavailable", "Retry", "RetryAfter", "RotaError", "ScheduleSpec", "ScheduleStatus",
+    "SchemaMismatch", "Settings", "ShardStatus", "StoreUnavailable", "SubmitError",
+    "SyncContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "__version__",
 ]  # fmt: skip
 
 ERRORS = [

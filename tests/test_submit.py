@@ -69,12 +69,12 @@ async def test_a_submitted_job_is_ready_at_once_with_its_tasks_defaults(app):
 
 async def test_a_submits_options_win_over_the_tasks(app, greet):
     handle = await greet.options(
-        queue="heavy", needs="gpu", priority=-7, max_attempts=2, timeout=9.5, share="acme",
+        queue="heavy", needs="gpu", priority=-7, max_attempts=2, timeout=9.5,
         tags=["a", "b"], headers={"trace": "1"},
     ).submit("Ada")  # fmt: skip
     job = await handle.status()
     assert (job.queue, job.needs, job.priority) == ("heavy", ("gpu",), -7)
-    assert (job.max_attempts, job.timeout, job.share) == (2, 9.5, "acme")
+    assert (job.max_attempts, job.timeout) == (2, 9.5)
     assert job.headers == {"trace": "1", "tags": ["a", "b"]}
 
 
@@ -496,12 +496,12 @@ async def test_a_small_batch_and_a_copy_store_the_same(app, sandbox, count, late
     async def render(path: str) -> None: ...
 
     moment = sandbox.now() + timedelta(days=1 if later else -1)
-    await render.options(at=moment, tags=["t"], share="acme").submit_many(["a"] * count)
+    await render.options(at=moment, tags=["t"]).submit_many(["a"] * count)
     schema = app.settings.schema
     async with (await app.store()).database.connection() as connection:
         rows = await connection.fetch(
             f"select distinct namespace, lane, task, state, priority, guarantee, max_attempts,"
-            f" timeout, due_at, created_at, share, key, payload::text, headers::text"
+            f" timeout, due_at, created_at, key, payload::text, headers::text"
             f" from {schema}.job"
         )
         if later:
@@ -512,7 +512,7 @@ async def test_a_small_batch_and_a_copy_store_the_same(app, sandbox, count, late
         lanes = await connection.fetch(f"select lane, queue, needs from {schema}.lane")
     assert [tuple(row) for row in rows] == [
         ("default", "default/heavy+avx+gpu", "render", 2 if later else 3, 7, 3, 5, 5.0, moment,
-         sandbox.now(), "acme", None, '{"path":"a"}', '{"tags":["t"]}')
+         sandbox.now(), None, '{"path":"a"}', '{"tags":["t"]}')
     ]  # fmt: skip
     assert [tuple(row) for row in lanes] == [("default/heavy+avx+gpu", "heavy", ["avx", "gpu"])]
 
@@ -652,10 +652,10 @@ REFUSED_CALLS = [
     ((), {"name": "Ada", "unknown": 1}, "unknown"),
     (("Ada", 1, 2), {}, "too many positional"),
     (("Ada",), {"name": "Alan"}, "multiple values"),
-    ((5,), {}, r"`str`, got `int` - at `\$\.name`"),
-    (("Ada", "often"), {}, r"`int`, got `str` - at `\$\.times`"),
-    (("Ada", 1.5), {}, r"\$\.times"),
-    ((None,), {}, r"\$\.name"),
+    ((5,), {}, "argument 'name': Expected `str`, got `int`"),
+    (("Ada", "often"), {}, "argument 'times': Expected `int`, got `str`"),
+    (("Ada", 1.5), {}, "argument 'times'"),
+    ((None,), {}, "argument 'name'"),
 ]
 
 
@@ -687,8 +687,8 @@ UNSTORABLE = {
     "lone surrogate": ("\ud800", "surrogates"),
     "NaN": (float("nan"), "NaN and infinity"),
     "infinity, deep inside": ({"a": [1, {"b": float("-inf")}]}, "NaN and infinity"),
-    "object": (object(), "object is unsupported"),
-    "function": (print, "unsupported"),
+    "object": (object(), "objects of type builtins.object have no JSON form"),
+    "function": (print, "have no JSON form"),
     "endless": (endless(), "recursion"),
 }
 
@@ -748,7 +748,7 @@ REFUSED_OPTIONS = [
     ({"key": 7}, "key must be"),
     ({"key": "a\0"}, "key .* can't be stored"),
     ({"key": "\ud800"}, "key .* can't be stored"),
-    ({"share": "a\0"}, "share .* can't be stored"),
+    ({"share": "acme"}, "unknown option 'share'"),
     ({"priority": 1001}, "priority must be"),
     ({"priority": 1.5}, "priority must be"),
     ({"priority": True}, "priority must be"),

@@ -33,7 +33,7 @@ async def report_stock() -> dict[str, int]:
 # A payment must not happen twice, and the provider is not part of our database. `once` writes down
 # that it begins, runs it, and keeps the result: a later attempt gets the result, and pays nothing.
 @app.task(queue="payments", priority=5, timeout=30)
-async def take_payment(order: Order, ctx: Context) -> str:
+async def take_payment(ctx: Context, order: Order) -> str:
     async def charge() -> str:
         return await outside.charge_card(order.id, order.price)
 
@@ -71,7 +71,7 @@ async def text_courier(order_id: int, phone: str) -> None:
 # A plain function runs in a child process: it may use the CPU, block, or even crash, and takes
 # nothing down but itself. Over its timeout it is really stopped.
 @app.task(queue="images", timeout=30)
-def resize(article: str, width: int, ctx: SyncContext) -> str:
+def resize(ctx: SyncContext, article: str, width: int) -> str:
     if not 8 <= width <= images.WIDTH:
         raise Fatal(f"a width of {width} makes no picture")
     PICTURES.mkdir(mode=0o700, exist_ok=True)
@@ -88,7 +88,7 @@ def resize(article: str, width: int, ctx: SyncContext) -> str:
 # The refund's row and the end of its job are one transaction. Whatever dies and whoever runs it
 # again: the customer gets the money once.
 @app.task(queue="payments", guarantee="exactly_once")
-async def refund(order_id: int, amount: Decimal, ctx: Context) -> str:
+async def refund(ctx: Context, order_id: int, amount: Decimal) -> str:
     await ctx.connection.execute(
         "insert into shop.refund (order_id, amount) values ($1, $2)", order_id, amount
     )

@@ -9,6 +9,7 @@ from rota.core.explain import Explanation
 from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp, ScheduleSpec
 from rota.errors import (
     ConfigError,
+    EventLoopRunning,
     Fatal,
     InvalidArguments,
     JobError,
@@ -19,11 +20,13 @@ from rota.errors import (
     OnceNotKept,
     OnceUnknown,
     PayloadTooLarge,
+    ResultUnavailable,
     RetryAfter,
     RotaError,
     SchemaMismatch,
     StoreUnavailable,
     SubmitError,
+    UnfitArguments,
     UnknownTask,
 )
 from rota.handle import JobFailed, JobHandle
@@ -56,6 +59,7 @@ __all__ = [
     "ConfigError",
     "Context",
     "Event",
+    "EventLoopRunning",
     "Explanation",
     "Failure",
     "Fatal",
@@ -79,6 +83,7 @@ __all__ = [
     "OnceUnknown",
     "PayloadTooLarge",
     "QueueStatus",
+    "ResultUnavailable",
     "Retry",
     "RetryAfter",
     "RotaError",
@@ -92,6 +97,7 @@ __all__ = [
     "SyncContext",
     "Takeover",
     "Task",
+    "UnfitArguments",
     "UnknownTask",
     "__version__",
 ]

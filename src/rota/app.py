@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Concatenate, Protocol, TypeVar, overload
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Concatenate, overload
 
 import msgspec
 
 from rota import tracing
 from rota.config import Settings
-from rota.context import Context, ErrorHook, SyncContext
+from rota.context import ErrorHook
 from rota.control import Events, Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
+from rota.core.codec import ResultReader
 from rota.core.time.schedule import compile_schedule
 from rota.door import Door
 from rota.endpoints import Endpoint, Endpoints, EndpointTask
@@ -32,22 +33,12 @@ from rota.store.rows import Bulk, NewJob, Submitted
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
 from rota.webhooks import Webhooks
 
-T = TypeVar("T")
-AnyContext = TypeVar("AnyContext", Context, SyncContext)
+if TYPE_CHECKING:
+    from rota.declared import AnyContext, DeclaredTask, ScheduleDecorator, TaskDecorator, Untyped
 
 _COPY_FROM = 200  # so many jobs at once are worth a COPY
 _COPY_CHUNK = 10_000
 _HEADER_LIMITS = Limits(16_384, 64)
-
-
-class TaskDecorator(Protocol):
-    """What ``@app.task(...)`` gives: callers needn't pass a context that comes first."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[AnyContext, P], R], /) -> Task[P, R]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> Task[P, R]: ...
 
 
 class App(Door):
@@ -74,10 +65,25 @@ class App(Door):
     # -- tasks
 
     @overload
-    def task(self, function: Callable[Concatenate[AnyContext, P], R], /) -> Task[P, R]: ...
+    def task(self, function: Callable[Concatenate[Untyped, P], Any], /) -> Task[..., Any]: ...
 
     @overload
-    def task(self, function: Callable[P, R], /) -> Task[P, R]: ...
+    def task(
+        self, function: Callable[Concatenate[AnyContext, P], Coroutine[Any, Any, R]], /
+    ) -> DeclaredTask[P, R, Concatenate[AnyContext, P], Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def task(
+        self, function: Callable[Concatenate[AnyContext, P], R], /
+    ) -> DeclaredTask[P, R, Concatenate[AnyContext, P], R]: ...
+
+    @overload
+    def task(
+        self, function: Callable[P, Coroutine[Any, Any, R]], /
+    ) -> DeclaredTask[P, R, P, Coroutine[Any, Any, R]]: ...
+
+    @overload
+    def task(self, function: Callable[P, R], /) -> DeclaredTask[P, R, P, R]: ...
 
     @overload
     def task(
@@ -141,11 +147,11 @@ class App(Door):
         return lambda function: self._register(function, name, options)
 
     def _register(
-        self, function: Callable[P, R], name: str | None, options: TaskOptions
-    ) -> Task[P, R]:
+        self, function: Callable[..., Any], name: str | None, options: TaskOptions
+    ) -> Task[..., Any]:
         return self._keep(Task(self, function, name or function.__name__, options))
 
-    def _keep(self, task: Task[P, R]) -> Task[P, R]:
+    def _keep(self, task: Task[..., Any]) -> Task[..., Any]:
         if task.name in self.tasks:
             raise ConfigError(
                 f"two tasks are named {task.name!r}: give one of them another name, "
@@ -215,7 +221,7 @@ class App(Door):
 
     def cron(
         self, expression: str, *, name: str | None = None, **settings: Any
-    ) -> Callable[[Callable[P, R] | Task[P, R]], Task[P, R]]:
+    ) -> ScheduleDecorator:
         """Run a function or a task by a cron expression. It is brought to the database at start.
 
         Args:
@@ -225,8 +231,8 @@ class App(Door):
                 ``payload``, ``starts``, ``ends`` and the other fields of `ScheduleSpec`.
         """
 
-        def declare(function: Callable[P, R] | Task[P, R]) -> Task[P, R]:
-            task: Task[P, R] = (
+        def declare(function: Any) -> Any:
+            task = (
                 function
                 if isinstance(function, Task)
                 else self._register(function, None, TaskOptions())
@@ -258,14 +264,14 @@ class App(Door):
 
     async def submit(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         """Submit by name. The task may live elsewhere: then its registered defaults apply."""
         job, chosen = self._named_job(task, payload or {}, options)
         return await self._submit_one(job, chosen)
 
     def submit_sync(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         """The same from synchronous code."""
         job, chosen = self._named_job(task, payload or {}, options)
         return self._submit_one_sync(job, chosen)
@@ -288,37 +294,37 @@ class App(Door):
 
     async def _submit_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         payload = task.arguments.encode(args, kwargs, self.limits)
         return await self._submit_one(self._new_job(task, options, payload), options)
 
     def _submit_call_sync(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
-    ) -> JobHandle:
+    ) -> JobHandle[Any]:
         payload = task.arguments.encode(args, kwargs, self.limits)
         return self._submit_one_sync(self._new_job(task, options, payload), options)
 
-    async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle:
+    async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         with tracing.submitting(job):
             return await self._store_one(job, options)
 
-    async def _store_one(self, job: NewJob, options: SubmitOptions) -> JobHandle:
+    async def _store_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         if options.connection is not None:
             answers = await self._submit_through(options.connection, [job])
         else:
             answers = await (await self._open()).submitter.submit([job])
         return self._handles([job], answers)[0]
 
-    def _submit_one_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle:
+    def _submit_one_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         with tracing.submitting(job):
             if options.connection is None:
-                return portal.call(self._store_one(job, options))
+                return portal.call(lambda: self._store_one(job, options), "submit")
             answers = self._submit_through_sync(options.connection, [job])
             return self._handles([job], answers)[0]
 
     async def _submit_calls(
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
-    ) -> list[JobHandle]:
+    ) -> list[JobHandle[Any]]:
         if options.key is not None:
             raise InvalidArguments("submit_many can't give one key to many jobs")
         encode, limits = task.arguments.encode, self.limits
@@ -329,7 +335,7 @@ class App(Door):
         with tracing.submitting(template, len(payloads)):
             return await self._store_many(Bulk(template, new_ids(len(payloads)), payloads), options)
 
-    async def _store_many(self, bulk: Bulk, options: SubmitOptions) -> list[JobHandle]:
+    async def _store_many(self, bulk: Bulk, options: SubmitOptions) -> list[JobHandle[Any]]:
         if options.connection is not None:
             jobs = bulk.jobs()
             answers = await self._submit_through(options.connection, jobs)
@@ -337,7 +343,8 @@ class App(Door):
         store = (await self._open()).store
         if len(bulk.ids) >= _COPY_FROM:
             await store.copy_jobs(bulk)
-            return [JobHandle(self, id) for id in bulk.ids]
+            reader = self._reader_of(bulk.template.task)
+            return [JobHandle(self, id, reader=reader) for id in bulk.ids]
         jobs = bulk.jobs()
         return self._handles(jobs, await store.submit_atomically(jobs))
 
@@ -370,11 +377,20 @@ class App(Door):
         )
         return _with_options(job, options)
 
-    def _handles(self, jobs: Sequence[NewJob], answers: Sequence[Submitted]) -> list[JobHandle]:
+    def _handles(
+        self, jobs: Sequence[NewJob], answers: Sequence[Submitted]
+    ) -> list[JobHandle[Any]]:
         for job, answer in zip(jobs, answers, strict=True):
             if answer.conflict:
                 raise KeyConflict(job.key or "", str(answer.id))
-        return [JobHandle(self, answer.id, answer.existed) for answer in answers]
+        return [
+            JobHandle(self, answer.id, answer.existed, self._reader_of(job.task))
+            for job, answer in zip(jobs, answers, strict=True)
+        ]
+
+    def _reader_of(self, task: str) -> ResultReader | None:
+        known = self.tasks.get(task)
+        return None if known is None else known.result_reader
 
     @property
     def limits(self) -> Limits:
@@ -389,8 +405,7 @@ class App(Door):
 
 
 def _with_options(job: NewJob, options: SubmitOptions) -> NewJob:
-    for field in ("at", "delay", "key", "priority", "queue", "needs", "max_attempts", "timeout",
-                  "share"):  # fmt: skip
+    for field in ("at", "delay", "key", "priority", "queue", "needs", "max_attempts", "timeout"):
         if (value := getattr(options, field)) is not None:
             setattr(job, field, value)
     if headers := options.all_headers:

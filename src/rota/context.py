@@ -16,9 +16,27 @@ from rota.errors import OnceNotKept, StoreUnavailable
 T = TypeVar("T")
 
 
+class _NoContext:
+    """What a function that is called directly has in place of a context that it wasn't given."""
+
+    def __bool__(self) -> bool:
+        return False
+
+    def __repr__(self) -> str:
+        return "CONTEXT"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):  # copying, pickling and the like ask for what isn't there
+            raise AttributeError(name)
+        raise RuntimeError(
+            f"ctx.{name}: this function was called directly, so that there is no job and no context. "
+            "Pass a context of your own, or submit the task"
+        )
+
+
 # The default of a context parameter that isn't the first one: it tells type checkers that callers
 # leave it out. ``async def refund(order_id: int, ctx: Context = CONTEXT)``
-CONTEXT: Any = None
+CONTEXT: Any = _NoContext()
 
 
 class JobInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,9 @@
     │   ├── PayloadTooLarge    over the size or depth limit
     │   ├── KeyConflict        the idempotency key names a job with other content
     │   └── UnknownTask        no task of that name is registered here
+    ├── ResultUnavailable      the job succeeded, but its result can't be given
     ├── NotFound               no such job, queue or node
+    ├── EventLoopRunning       a synchronous verb was called where it would block an event loop
     ├── SchemaMismatch         the database schema is missing, older or newer than this code
     ├── StoreUnavailable       the database could not be reached in time
     ├── ServerUnavailable      a client got no answer from its server in time
@@ -23,6 +25,7 @@
 
     JobError                   raised by or into handlers
     ├── Fatal                  raise it: never retry this job
+    ├── UnfitArguments         a stored job's arguments don't fit its task; it isn't retried
     ├── RetryAfter             raise it (``Retry.after(seconds)``): try again later
     ├── LeaseLost              the job is no longer ours; whatever we write is refused
     ├── OnceUnknown            an earlier attempt began a ``once`` effect and died inside it
@@ -92,6 +95,18 @@ class UnknownTask(SubmitError):
     """No task of that name is registered."""
 
 
+class ResultUnavailable(RotaError):
+    """The job succeeded, but its result can't be given.
+
+    It could not be kept (it has no JSON form, or is too large), or what is stored doesn't fit the type
+    that the task's function returns.
+    """
+
+
+class EventLoopRunning(RotaError, RuntimeError):
+    """A synchronous verb was called in a thread that runs an event loop, which it would block."""
+
+
 class NotFound(RotaError):
     """No such job, queue or node."""
 
@@ -148,6 +163,10 @@ class JobError(Exception):
 
 class Fatal(JobError):
     """Raise it from a handler: the job must not be retried. It goes to the dead-letter list."""
+
+
+class UnfitArguments(InvalidArguments, Fatal):
+    """The arguments of a stored job don't fit its task's function. The job isn't retried."""
 
 
 class RetryAfter(JobError):

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uuid import UUID
 
-from rota.errors import RotaError
-from rota.model import Job, State
+import msgspec
+
+from rota.core.codec import ResultReader
+from rota.errors import ResultUnavailable, RotaError
+from rota.model import RESULT_DROPPED, Job, State
 from rota.portal import portal
 
 if TYPE_CHECKING:
@@ -25,15 +28,23 @@ class JobFailed(RotaError):
         super().__init__(f"job {job.id} of task {job.task!r} {job.state}{reason}")
 
 
-class JobHandle:
-    """A submitted job."""
+R = TypeVar("R", covariant=True)
 
-    __slots__ = ("_app", "existed", "id")
 
-    def __init__(self, app: App, id: UUID, existed: bool = False) -> None:
+class JobHandle(Generic[R]):
+    """A submitted job. `R` is what its task's function returns."""
+
+    __slots__ = ("_app", "_reader", "existed", "id", "warnings")
+
+    def __init__(
+        self, app: App, id: UUID, existed: bool = False, reader: ResultReader | None = None,
+        warnings: tuple[str, ...] = (),
+    ) -> None:  # fmt: skip
         self._app = app
+        self._reader = reader
         self.id = id
         self.existed = existed  # its idempotency key named it before: nothing new was stored
+        self.warnings = warnings  # e.g. that nobody has registered its task so far
 
     def __repr__(self) -> str:
         return f"<Job {self.id}>"
@@ -43,29 +54,63 @@ class JobHandle:
         return await self._app.jobs.get(self.id)
 
     async def wait(self, timeout: float | None = None) -> Job:
-        """The job once it has ended, however it did."""
-        async with asyncio.timeout(timeout):
-            pause = 0.01
-            while True:
-                job = await self._app.jobs.find(self.id)
-                if job is not None and job.state in _FINAL:
-                    return job
-                await asyncio.sleep(pause)
-                pause = min(pause * 1.5, 0.5)
+        """The job once it has ended, however it did; `TimeoutError` after `timeout` seconds."""
+        job, looked = None, False
+        try:
+            async with asyncio.timeout(timeout):
+                pause = 0.01
+                while True:
+                    job, looked = await self._app.jobs.find(self.id), True
+                    if job is not None and job.state in _FINAL:
+                        return job
+                    await asyncio.sleep(pause)
+                    pause = min(pause * 1.5, 0.5)
+        except TimeoutError:
+            raise TimeoutError(_still(self.id, job, looked, timeout)) from None
 
-    async def result(self, timeout: float | None = None) -> Any:
-        """What the function returned; `JobFailed` if it didn't succeed."""
-        job = await self.wait(timeout)
+    async def result(self, timeout: float | None = None) -> R:
+        """What the function returned.
+
+        Raises `JobFailed` if the job didn't succeed, `ResultUnavailable` if it did but its result
+        could not be kept or read, and `TimeoutError` if it hasn't ended within `timeout` seconds.
+        """
+        result: R = self._result_of(await self.wait(timeout))
+        return result
+
+    def _result_of(self, job: Job) -> Any:
         if job.state != State.SUCCEEDED.label:
             raise JobFailed(job)
-        return job.result
+        if job.error is not None and job.error.type == RESULT_DROPPED:
+            raise ResultUnavailable(
+                f"job {job.id} of task {job.task!r} succeeded, but its result was dropped: "
+                f"{job.error.message}. What it did stays done"
+            )
+        if self._reader is None:
+            return job.result
+        try:
+            return self._reader.read(job.result)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise ResultUnavailable(
+                f"job {job.id} of task {job.task!r} succeeded, but its stored result doesn't fit the "
+                f"type that the function returns here: {error}. `status()` has it as it was stored"
+            ) from None
 
     async def cancel(self) -> str:
         """'cancelled', or 'stopping' when it runs and has been asked to stop."""
         return await self._app.jobs.cancel(self.id)
 
     def status_sync(self) -> Job:
-        return portal.call(self.status())
+        """The job as it is now, from synchronous code."""
+        return portal.call(self.status, "status")
 
-    def result_sync(self, timeout: float | None = None) -> Any:
-        return portal.call(self.result(timeout))
+    def result_sync(self, timeout: float | None = None) -> R:
+        """What the function returned, from synchronous code. See `result`."""
+        return portal.call(lambda: self.result(timeout), "result")
+
+
+def _still(id: UUID, job: Job | None, looked: bool, timeout: float | None) -> str:
+    if not looked:
+        return f"the database did not say within {timeout:g} s how job {id} is"
+    if job is None:
+        return f"job {id} was not found within {timeout:g} s: is its transaction committed?"
+    return f"job {id} of task {job.task!r} is still {job.state} after {timeout:g} s"

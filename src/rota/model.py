@@ -82,6 +82,10 @@ class OutcomeKind(IntEnum):
         return self.name.lower()
 
 
+# The type of the error of a job that succeeded, and whose result could not be kept.
+RESULT_DROPPED = "ResultDropped"
+
+
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
     """What went wrong in one attempt, as text: safe to store, to show and to send."""
 
@@ -183,7 +187,6 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Sequence[Attempt]
     workflow_id: UUID | None = None
     step: str | None = None
-    share: str | None = None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
+
+from rota.errors import EventLoopRunning
 
 T = TypeVar("T")
 
@@ -19,9 +21,14 @@ class Portal:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._pid = 0
 
-    def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run it there, and wait here."""
-        return asyncio.run_coroutine_threadsafe(coroutine, self._running_loop()).result()
+    def call(self, function: Callable[[], Coroutine[Any, Any, T]], verb: str) -> T:
+        """Run it there, and wait here. `verb`: what those who have an event loop call instead."""
+        if asyncio._get_running_loop() is not None:
+            raise EventLoopRunning(
+                f"{verb}_sync() would block the event loop that runs in this thread: "
+                f"use `await {verb}()`, or call it in a thread (asyncio.to_thread)"
+            )
+        return asyncio.run_coroutine_threadsafe(function(), self._running_loop()).result()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

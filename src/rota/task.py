@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -12,7 +13,8 @@ import msgspec
 from rota.config import check_name
 from rota.context import Context, SyncContext
 from rota.core.arguments import Arguments
-from rota.errors import ConfigError, InvalidArguments
+from rota.core.codec import ResultReader, encode_hook, is_pydantic, unreadable
+from rota.errors import ConfigError, InvalidArguments, UnfitArguments
 from rota.model import Guarantee, Retry, RunnerName
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 PRIORITIES = range(-1000, 1001)
+_CALLER = 5  # frames up from the check: where the decorator stands
 
 
 class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,7 +66,6 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     timeout: float | None = None
     tags: tuple[str, ...] = ()
     headers: dict[str, Any] | None = None
-    share: str | None = None
     connection: Any = None
 
     @classmethod
@@ -82,7 +84,6 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         self._check_time()
         _check_text("key", self.key)
-        _check_text("share", self.share)
         if self.headers is not None and not isinstance(self.headers, dict):
             raise InvalidArguments(f"headers must be a dict, not {self.headers!r}")
         if self.priority is not None:
@@ -144,7 +145,9 @@ def _is_whole(value: object, allowed: range) -> bool:
 class Task(Generic[P, R]):
     """Made by ``@app.task``. Calling it calls the function; submitting it makes a job."""
 
-    def __init__(self, app: App, function: Callable[P, R], name: str, options: TaskOptions) -> None:
+    def __init__(
+        self, app: App, function: Callable[..., Any], name: str, options: TaskOptions
+    ) -> None:
         self.app = app
         self.function = function
         self.name = check_name("task", name)
@@ -152,12 +155,23 @@ class Task(Generic[P, R]):
         self.is_async = inspect.iscoroutinefunction(function)
         self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
         self._check_runner()
-        self.arguments = Arguments(function, (Context, SyncContext))
+        self.arguments = Arguments(function, (Context, SyncContext), self.name)
+        self.result_reader = ResultReader(self.arguments.returns)
+        self._check_result()
         self.takes_context = self.arguments.context_parameter is not None
         self._takes_anything = self.takes_context or not self.arguments.is_empty
         self.__name__ = name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
+
+    def _check_result(self) -> None:
+        returns = self.arguments.returns
+        if not is_pydantic(returns) and (wrong := unreadable(returns)) is not None:
+            warnings.warn(
+                f"task {self.name!r} returns {wrong.__module__}.{wrong.__qualname__}, which has no JSON "
+                "form: its jobs will succeed, and their results will be dropped",
+                stacklevel=_CALLER,
+            )
 
     def _check_runner(self) -> None:
         if self.is_async != (self.runner == "loop"):
@@ -170,8 +184,20 @@ class Task(Generic[P, R]):
                 'child process (runner="process")'
             )
 
-    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self.takes_context:
+            self._check_direct_call(args, kwargs)
         return self.function(*args, **kwargs)
+
+    def _check_direct_call(self, args: Any, kwargs: Any) -> None:
+        """A direct call makes no job, and so has no context to give."""
+        try:
+            inspect.signature(self.function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(
+                f"task {self.name!r} was called directly, which calls its function as it is: {error}. "
+                f"Pass a context of your own as {self.arguments.context_parameter!r}, or submit it"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
@@ -189,9 +215,8 @@ class Task(Generic[P, R]):
         timeout: float | None = None,
         tags: Sequence[str] = (),
         headers: dict[str, Any] | None = None,
-        share: str | None = None,
         connection: Any = None,
-    ) -> BoundTask[P]:
+    ) -> BoundTask[P, R]:
         """The same task, with other options for what is submitted through it.
 
         Args:
@@ -205,25 +230,24 @@ class Task(Generic[P, R]):
             timeout: seconds an attempt may take.
             tags: names to find it by.
             headers: a JSON object that travels along (trace context and the like).
-            share: whose share of the queue it uses (a customer, say).
             connection: your own open transaction; the job exists if and only if it commits.
         """
         given = {
             "at": at, "delay": delay, "key": key, "priority": priority, "queue": queue,
             "needs": needs, "max_attempts": max_attempts, "timeout": timeout, "tags": tags,
-            "headers": headers, "share": share, "connection": connection,
+            "headers": headers, "connection": connection,
         }  # fmt: skip
         return BoundTask(self, SubmitOptions.checked(**given))
 
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that will call this function with these arguments."""
         return await self.app._submit_call(self, SubmitOptions(), args, kwargs)
 
-    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """The same from synchronous code."""
         return self.app._submit_call_sync(self, SubmitOptions(), args, kwargs)
 
-    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle]:
+    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
         """Store many jobs at once, all or none.
 
         Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
@@ -236,8 +260,11 @@ class Task(Generic[P, R]):
         `context` is what the function gets, or in a child process the channel to make it from.
         """
         if payload == b"{}" and not self._takes_anything:
-            return self.function()  # type: ignore[call-arg]
-        args, kwargs = self.arguments.decode(payload)
+            return self.function()
+        try:
+            args, kwargs = self.arguments.decode(payload)
+        except InvalidArguments as error:
+            raise UnfitArguments(str(error)) from None
         if self.arguments.context_parameter is not None:
             if not isinstance(context, Context | SyncContext):
                 context = SyncContext.over(context)
@@ -246,25 +273,25 @@ class Task(Generic[P, R]):
 
     @staticmethod
     def encode_result(value: Any) -> bytes | None:
-        return None if value is None else msgspec.json.encode(value)
+        return None if value is None else msgspec.json.encode(value, enc_hook=encode_hook)
 
 
-class BoundTask(Generic[P]):
+class BoundTask(Generic[P, R]):
     """A task with options for a submit. Made by ``task.options(...)``."""
 
-    def __init__(self, task: Task[P, Any], options: SubmitOptions) -> None:
+    def __init__(self, task: Task[P, R], options: SubmitOptions) -> None:
         self._task = task
         self._options = options
 
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that will call the task's function with these arguments."""
         return await self._task.app._submit_call(self._task, self._options, args, kwargs)
 
-    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle:
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """The same from synchronous code."""
         return self._task.app._submit_call_sync(self._task, self._options, args, kwargs)
 
-    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle]:
+    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
         """Store many jobs at once, all or none."""
         return await self._task.app._submit_calls(self._task, self._options, calls)
 

@@ -156,7 +156,6 @@ def _facts(job: Job, now: datetime) -> Table:
         "attempt": f"{job.attempt} of {job.max_attempts}",
         "timeout": format_duration(job.timeout) if job.timeout else None,
         "key": job.key,
-        "share": job.share,
         "progress": _progress(job.progress),
         "created": relative(job.created_at, now),
         "due": relative(job.due_at, now),

@@ -127,7 +127,7 @@ def read_payload(text: str) -> dict[str, Any]:
     return payload
 
 
-def _follow(session: Session, handle: JobHandle) -> None:
+def _follow(session: Session, handle: JobHandle[Any]) -> None:
     screen = session.screen
     if not screen.as_json:
         screen.note(f"submitted {handle.id}")

@@ -44,7 +44,6 @@ class NewJobDict(TypedDict, total=False):
     key: str
     tags: Sequence[str]
     headers: Mapping[str, Any]
-    share: str
 
 
 class LineRefused(msgspec.Struct, frozen=True):

@@ -33,7 +33,7 @@ def submit(
     needs: Sequence[str] | None = None, priority: int | None = None,
     guarantee: GuaranteeName | None = None, max_attempts: int | None = None,
     timeout: float | None = None, key: str | None = None, tags: Sequence[str] = (),
-    headers: Mapping[str, Any] | None = None, share: str | None = None,
+    headers: Mapping[str, Any] | None = None,
 ) -> Talk[answers.Accepted]:  # fmt: skip
     """Store a job. It is committed when this returns.
 
@@ -45,7 +45,7 @@ def submit(
             "task": task, "payload": payload, "at": at, "delay": delay, "queue": queue,
             "needs": needs, "priority": priority, "guarantee": guarantee,
             "max_attempts": max_attempts, "timeout": timeout, "tags": tags, "headers": headers,
-            "share": share, "key": key or new_key(),
+            "key": key or new_key(),
         }
     )  # fmt: skip
     answer = yield Ask(method="POST", path="/v1/jobs", body=job, repeatable=True)

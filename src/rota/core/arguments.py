@@ -1,8 +1,8 @@
 """A task's arguments: from a call to JSON and back, checked against the function's signature.
 
 The payload is a JSON object of argument names and values, so that it reads well in a table and can
-be written by hand, by SQL or by another language. Types come from the annotations: dates, UUIDs,
-decimals, enums, dataclasses and msgspec structs travel; what has no annotation travels as plain JSON.
+be written by hand, by SQL or by another language. Types come from the annotations, see
+`rota.core.codec`; what has no annotation travels as plain JSON.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from typing import Any
 
 import msgspec
 
+from rota.core.codec import Adapter, decode_hook, encode_hook, is_pydantic, json_types, unreadable
+from rota.core.signature import Argument, Signature, missing, unknown
 from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge
 from rota.sealing import ENVELOPE_BYTES
 
@@ -24,7 +26,11 @@ _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _NAMED_ONLY = (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)
-_encode = msgspec.json.Encoder(decimal_format="string").encode
+_encode = msgspec.json.Encoder(decimal_format="string", enc_hook=encode_hook).encode
+# "Expected `int`, got `str` - at `$.order.items[0]`"
+_AT_ARGUMENT = re.compile(r"(?P<problem>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
+_MISSING = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
+_UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
 # A string, or what is left of one that doesn't end: each byte is looked at once, whatever comes. With
 # the closing quote required, a body of escaped quotes would be scanned again from each of them.
@@ -47,10 +53,12 @@ class Limits(msgspec.Struct, frozen=True):
 class Arguments:
     """How to encode, check and decode the arguments of one function."""
 
-    def __init__(self, function: Callable[..., Any], context_types: Sequence[type]) -> None:
-        self._name = getattr(function, "__name__", repr(function))
+    def __init__(
+        self, function: Callable[..., Any], context_types: Sequence[type], task: str
+    ) -> None:
+        self._name = task
         self._signature = inspect.signature(function)
-        hints = self._resolve_hints(function)
+        self._hints = hints = self._resolve_hints(function)
         self.context_parameter = self._find_context(hints, tuple(context_types))
         self._parameters = {
             name: parameter
@@ -68,11 +76,60 @@ class Arguments:
             p.default is not inspect.Parameter.empty or p.kind is _VAR_POSITIONAL
             for p in self._parameters.values()
         )
+        self._adapters = self._find_adapters(hints)
         self._decode = self._make_decoder(hints)
 
     @property
     def is_empty(self) -> bool:
         return not self._parameters
+
+    @property
+    def returns(self) -> Any:
+        """The annotation of what the function returns (of a coroutine function: what it gives)."""
+        return self._hints.get("return", Any)
+
+    def describe(self) -> Signature:
+        """The signature as far as JSON can say it, for those who don't have the code."""
+        arguments = {
+            name: self._describe(name, parameter)
+            for name, parameter in self._parameters.items()
+            if parameter.kind is not _VAR_KEYWORD
+        }
+        return Signature(arguments, open=self._open)
+
+    def _describe(self, name: str, parameter: inspect.Parameter) -> Argument:
+        if parameter.kind is _VAR_POSITIONAL:
+            return Argument(types=("array",))
+        values = None
+        if adapter := self._adapters.get(name):
+            types = adapter.json_types
+        else:
+            types, values = json_types(self._hints.get(name, Any))
+        required = parameter.default is inspect.Parameter.empty
+        return Argument(
+            required=required, types=None if types is None else tuple(sorted(types)), values=values
+        )
+
+    def _find_adapters(self, hints: Mapping[str, Any]) -> dict[str, Adapter]:
+        """For the arguments that Pydantic reads. Refuses those that nobody can."""
+        adapters: dict[str, Adapter] = {}
+        for name, parameter in self._parameters.items():
+            kind = hints.get(name, Any)
+            try:
+                if parameter.kind not in (_VAR_POSITIONAL, _VAR_KEYWORD) and is_pydantic(kind):
+                    adapters[name] = Adapter(kind)
+                    continue
+            except Exception as error:  # noqa: BLE001 - a model's own code may raise anything
+                raise ConfigError(
+                    f"task {self._name!r}: Pydantic can't read its argument {name!r}: {error}"
+                ) from None
+            if (wrong := unreadable(kind)) is not None:
+                raise ConfigError(
+                    f"task {self._name!r}: its argument {name!r} is of type "
+                    f"{wrong.__module__}.{wrong.__qualname__}, which has no JSON form. Take a text, a "
+                    "number, a list, a dict, a dataclass, a msgspec Struct or a Pydantic model instead"
+                )
+        return adapters
 
     def _resolve_hints(self, function: Callable[..., Any]) -> dict[str, Any]:
         try:
@@ -92,7 +149,7 @@ class Arguments:
     def _make_decoder(self, hints: Mapping[str, Any]) -> Callable[[bytes], Any]:
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for name, parameter in self._parameters.items():
-            kind = hints.get(name, Any)
+            kind = msgspec.Raw if name in self._adapters else hints.get(name, Any)
             if parameter.kind is _VAR_KEYWORD:
                 continue
             if parameter.kind is _VAR_POSITIONAL:
@@ -106,7 +163,7 @@ class Arguments:
             struct = msgspec.defstruct(
                 "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
             )
-            return msgspec.json.Decoder(struct).decode
+            return msgspec.json.Decoder(struct, dec_hook=decode_hook).decode
         except TypeError as error:
             raise ConfigError(
                 f"task {self._name!r}: its arguments can't travel as JSON: {error}"
@@ -118,9 +175,25 @@ class Arguments:
             bound = self._bind(args, kwargs)
         except TypeError as error:
             raise InvalidArguments(f"task {self._name!r}: {error}") from None
+        if self._adapters:
+            bound = self._written(bound)
         payload = encode_payload(bound, limits, self._name)
         self.decode(payload)
         return payload
+
+    def _written(self, bound: dict[str, Any]) -> dict[str, Any]:
+        """With plain JSON values in place of what Pydantic defines."""
+        written = dict(bound)
+        for name, adapter in self._adapters.items():
+            if name in bound:
+                try:
+                    written[name] = adapter.write(bound[name])
+                except Exception as error:  # noqa: BLE001 - a model's own code may raise anything
+                    raise self._wrong(name, str(error)) from None
+        return written
+
+    def _wrong(self, name: str, problem: str) -> InvalidArguments:
+        return InvalidArguments(f"task {self._name!r}: argument {name!r}: {problem}")
 
     def _bind(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         if self._plain and len(args) <= len(self._names) and not (args and kwargs):
@@ -139,7 +212,7 @@ class Arguments:
         try:
             values = msgspec.structs.asdict(self._decode(payload))
         except msgspec.DecodeError as error:
-            raise InvalidArguments(f"task {self._name!r}: {error}") from None
+            raise self._explained(str(error)) from None
         except RecursionError:
             raise InvalidArguments(
                 f"task {self._name!r}: the payload is nested too deeply"
@@ -147,9 +220,26 @@ class Arguments:
         kwargs = values
         if self._may_lack:
             kwargs = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        for name, adapter in self._adapters.items():
+            if name in kwargs:
+                try:
+                    kwargs[name] = adapter.read(bytes(kwargs[name]))
+                except ValueError as error:
+                    raise self._wrong(name, str(error)) from None
         if self._plain:
             return [], kwargs
         return self._spread(payload, kwargs)
+
+    def _explained(self, problem: str) -> InvalidArguments:
+        """With the argument's name where msgspec tells a path."""
+        if found := _AT_ARGUMENT.fullmatch(problem):
+            deeper = f" (at {found['rest'].lstrip('.')})" if found["rest"] else ""
+            return self._wrong(found["name"], f"{found['problem']}{deeper}")
+        if found := _MISSING.fullmatch(problem):
+            return InvalidArguments(missing(self._name, found["name"]))
+        if found := _UNKNOWN.fullmatch(problem):
+            return InvalidArguments(unknown(self._name, found["name"], self._names))
+        return InvalidArguments(f"task {self._name!r}: {problem}")
 
     def _spread(self, payload: bytes, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if self._open:
@@ -174,7 +264,7 @@ def encode_payload(
         raise InvalidArguments(f"task {task!r}: {error}") from None
     check_payload(payload, limits, task, what)
     # They are written as null: what isn't a number must not become nothing without a word.
-    if b"null" in payload and _has_non_number(msgspec.to_builtins(values)):
+    if b"null" in payload and _has_non_number(msgspec.to_builtins(values, enc_hook=encode_hook)):
         raise InvalidArguments(
             f"task {task!r}: NaN and infinity have no JSON form: pass None, or a string"
         )

@@ -23,7 +23,7 @@ from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
 
 _TEXTS = ("task", "payload", "queue", "needs", "at", "delay", "priority", "max_attempts", "timeout",
-          "guarantee", "key", "tags", "share")  # fmt: skip
+          "guarantee", "key", "tags")  # fmt: skip
 
 
 @page("/jobs/new", policy=OPERATOR)
@@ -40,7 +40,7 @@ async def new_job(
             "task": job.task, "payload": pretty(job.payload), "queue": job.queue,
             "needs": " ".join(job.needs), "priority": str(job.priority or ""),
             "max_attempts": str(job.max_attempts), "guarantee": job.guarantee,
-            "timeout": f"{job.timeout:g}" if job.timeout else "", "share": job.share or "",
+            "timeout": f"{job.timeout:g}" if job.timeout else "",
             "tags": " ".join(tags) if isinstance(tags, list) else "",
         }  # fmt: skip
     return await _form(request, tenant, values, source)
@@ -85,7 +85,7 @@ def _said(fields: Fields) -> dict[str, Any]:
         "needs": fields.words("needs") or None, "delay": fields.seconds("delay"),
         "priority": fields.whole("priority"), "max_attempts": fields.whole("max_attempts"),
         "timeout": fields.seconds("timeout"), "guarantee": fields.text("guarantee"),
-        "key": fields.text("key"), "tags": fields.words("tags"), "share": fields.text("share"),
+        "key": fields.text("key"), "tags": fields.words("tags"),
     }  # fmt: skip
 
 

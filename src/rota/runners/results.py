@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from rota.model import Failure, Outcome, OutcomeKind
+from rota.core.codec import encode_hook
+from rota.model import RESULT_DROPPED, Failure, Outcome, OutcomeKind
 from rota.sealing import ENVELOPE_BYTES
 
 _SUCCEEDED = Outcome.succeeded()
@@ -22,7 +23,7 @@ def encode_result(value: Any, limit: int) -> Outcome:
     if isinstance(value, Outcome):
         return value  # of a task of our own, which knows more than a result
     try:
-        encoded = msgspec.json.encode(value)
+        encoded = msgspec.json.encode(value, enc_hook=encode_hook)
     except Exception as error:  # noqa: BLE001 - user types may raise anything
         return result_dropped(f"the result can't be written as JSON: {error}")
     if len(encoded) > limit:
@@ -36,4 +37,4 @@ def told_apart(result: bytes) -> bytes:
 
 
 def result_dropped(reason: str) -> Outcome:
-    return Outcome(OutcomeKind.SUCCEEDED, failure=Failure("ResultDropped", reason))
+    return Outcome(OutcomeKind.SUCCEEDED, failure=Failure(RESULT_DROPPED, reason))

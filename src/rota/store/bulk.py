@@ -143,6 +143,5 @@ def _row(job: NewJob, defaults: TaskDefaults, lane: str, now: datetime) -> tuple
         job.max_attempts or defaults.max_attempts,
         lane,
         job.task,
-        job.share,
         None if job.headers is None else bytes(job.headers).decode(),
     )

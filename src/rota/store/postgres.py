@@ -27,7 +27,7 @@ _LOOKS = 5
 
 # What jobs of one bulk have in common.
 _ALIKE = ["due_at", "timeout", "priority", "guarantee", "max_attempts", "namespace", "lane", "task",
-          "share", "headers"]  # fmt: skip
+          "headers"]  # fmt: skip
 
 
 def shard_of(id: UUID, shards: int) -> int:
@@ -142,7 +142,7 @@ class JobStore:
     ) -> None:  # fmt: skip
         job = bulk.template
         alike = (due_at, job.timeout, job.priority or 0, job.guarantee or 1, job.max_attempts or 5,
-                 job.namespace, lane, job.task, job.share,
+                 job.namespace, lane, job.task,
                  bytes(job.headers).decode() if job.headers is not None else None)  # fmt: skip
         await connection.copy_records_to_table(
             table,

@@ -40,7 +40,6 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     delay: float | None = None
     key: str | None = None
     headers: msgspec.Raw | None = None
-    share: str | None = None
     workflow_id: UUID | None = None
     step: str | None = None
     # Of a payload that the database can't read: what it is known again by, under a key.
@@ -114,7 +113,6 @@ def to_job(row: Mapping[str, Any], opened: Opener) -> Job:
         attempts=opened.shown_attempts(attempts, id),
         workflow_id=row["workflow_id"],
         step=row["step"],
-        share=row["share"],
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -90,7 +90,7 @@ class Webhooks:
     async def resume(self, id: UUID) -> None:
         _found(await (await self._store()).pause(self._namespace, id, False), id)
 
-    async def test(self, id: UUID) -> JobHandle:
+    async def test(self, id: UUID) -> JobHandle[Any]:
         """Send a test event there, as a job like all deliveries."""
         _found(any(webhook.id == id for webhook in await self.list()), id)
         event = {"kind": "test", "namespace": self._namespace, "task": "", "detail": {}}

@@ -60,7 +60,6 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ) = None
     tags: Annotated[list[Name], Meta(max_length=50)] = []
     headers: dict[str, Any] | None = None
-    share: Text | None = None
 
 
 def to_new_job(
@@ -88,7 +87,6 @@ def to_new_job(
         at=at,
         delay=said.delay,
         key=said.key,
-        share=said.share,
     )
     _check_rest(said, job)
     if (task := tasks.get(name)) is not None:
@@ -105,9 +103,8 @@ def _check_rest(said: JobRequest, job: NewJob) -> None:
             raise InvalidArguments(f"at: the year {job.at.year} is not in 1970 to 9998")
     if job.queue is not None:
         known_name(job.queue)
-    for field in ("key", "share"):
-        if "\0" in (getattr(job, field) or ""):
-            raise InvalidArguments(f"{field}: holds a NUL character, which can't be stored")
+    if "\0" in (job.key or ""):
+        raise InvalidArguments("key: holds a NUL character, which can't be stored")
     for name in (*(job.needs or ()), *said.tags):
         known_name(name)
     if said.headers is not None or said.tags:

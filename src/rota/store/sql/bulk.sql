@@ -7,16 +7,16 @@ where namespace = $1 and name = any($2::text[]);
 
 -- name: add_ready
 insert into rota.present (id, rank, namespace, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task,
-    share, headers)
-select id, rank, $1, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, share, headers
+    headers)
+select id, rank, $1, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, headers
 from unnest($2::uuid[], $3::bigint[], $4::json[], $5::timestamptz[], $6::real[], $7::smallint[], $8::smallint[],
-            $9::smallint[], $10::text[], $11::text[], $12::text[], $13::json[])
-    as j(id, rank, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, share, headers);
+            $9::smallint[], $10::text[], $11::text[], $12::json[])
+    as j(id, rank, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, headers);
 
 -- name: add_future
 insert into rota.future (id, shard, namespace, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task,
-    share, headers)
-select id, shard, $1, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, share, headers
+    headers)
+select id, shard, $1, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, headers
 from unnest($2::uuid[], $3::smallint[], $4::json[], $5::timestamptz[], $6::real[], $7::smallint[], $8::smallint[],
-            $9::smallint[], $10::text[], $11::text[], $12::text[], $13::json[])
-    as j(id, shard, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, share, headers);
+            $9::smallint[], $10::text[], $11::text[], $12::json[])
+    as j(id, shard, payload, due_at, timeout, priority, guarantee, max_attempts, lane, task, headers);

@@ -1,0 +1,218 @@
+"""What a type annotation says of the JSON that stands for its values.
+
+msgspec reads and writes most types by itself: numbers, texts, dates, UUIDs, decimals, enums,
+dataclasses, attrs classes, TypedDicts, NamedTuples and its own structs. What Pydantic defines is left to
+Pydantic, which is imported only when an annotation names something of it. Other classes are refused.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import typing
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+from msgspec import inspect as types
+
+_PLAIN_JSON = (dict, list, str, int, float, bool, type(None))
+_TEXTS = (types.StrType, types.BytesType, types.ByteArrayType, types.MemoryViewType, types.DateTimeType,
+          types.TimeType, types.DateType, types.TimeDeltaType, types.UUIDType)  # fmt: skip
+_ARRAYS = (types.CollectionType, types.TupleType, types.NamedTupleType)
+_OBJECTS = (types.DictType, types.TypedDictType, types.DataclassType)
+_MOST_VALUES = 100
+
+# What a value may be in JSON; None: anything.
+JsonTypes = frozenset[str] | None
+
+
+def unreadable(annotation: Any) -> type | None:
+    """The first class within an annotation that no JSON can stand for."""
+    return next((kind for kind in _custom(annotation) if not _is_readable(kind)), None)
+
+
+@functools.cache
+def _has_pydantic() -> bool:
+    return importlib.util.find_spec("pydantic") is not None
+
+
+def is_pydantic(annotation: Any) -> bool:
+    """Whether Pydantic has to read it: it names a model, a type or a constraint of Pydantic's."""
+    return _names_pydantic(annotation) and _has_pydantic()
+
+
+def _names_pydantic(annotation: Any) -> bool:
+    if hasattr(annotation, "__get_pydantic_core_schema__"):
+        return True
+    if "__pydantic_validator__" in getattr(annotation, "__dict__", {}):
+        return True
+    if typing.get_origin(annotation) is typing.Literal:
+        return False
+    of_pydantic = any(
+        type(each).__module__.partition(".")[0] in ("pydantic", "annotated_types")
+        for each in getattr(annotation, "__metadata__", ())
+    )
+    return of_pydantic or any(_names_pydantic(each) for each in typing.get_args(annotation))
+
+
+class Adapter:
+    """Reads and writes values of one annotation by Pydantic."""
+
+    def __init__(self, annotation: Any) -> None:
+        from pydantic import TypeAdapter
+
+        self._adapter: Any = TypeAdapter(annotation)
+
+    def read(self, body: bytes) -> Any:
+        """Raises ValueError, with all that is wrong in one line."""
+        try:
+            return self._adapter.validate_json(body)
+        except ValueError as error:
+            raise ValueError(_pydantic_problems(error)) from None
+
+    def write(self, value: Any) -> Any:
+        return self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+
+    @property
+    def json_types(self) -> JsonTypes:
+        try:
+            told = self._adapter.json_schema().get("type")
+        except Exception:  # noqa: BLE001 - a model's own schema code may raise anything
+            return None
+        return frozenset([told]) if told == "object" else None
+
+
+def _pydantic_problems(error: ValueError) -> str:
+    """`items.0.price: Input should be greater than 0; ...`"""
+    listed = error.errors(include_url=False) if hasattr(error, "errors") else []
+    told = [
+        ": ".join(
+            part for part in (".".join(str(step) for step in each["loc"]), each["msg"]) if part
+        )
+        for each in listed
+    ]
+    return "; ".join(told) or str(error)
+
+
+def encode_hook(value: Any) -> Any:
+    """For msgspec: what it can't write by itself, if Pydantic can."""
+    kind = type(value)
+    if hasattr(kind, "__get_pydantic_core_schema__"):
+        from pydantic_core import to_jsonable_python
+
+        return to_jsonable_python(value, by_alias=True)
+    raise TypeError(f"objects of type {kind.__module__}.{kind.__qualname__} have no JSON form")
+
+
+def decode_hook(kind: type, value: Any) -> Any:
+    """For msgspec: what it can't read by itself, deep within what it can."""
+    return Adapter(kind).read(msgspec.json.encode(value)) if is_pydantic(kind) else value
+
+
+class ResultReader:
+    """From a stored result to what the function's annotation says that it returned."""
+
+    def __init__(self, annotation: Any) -> None:
+        self._annotation = annotation
+        self._read: Callable[[Any], Any] | None = None
+
+    def read(self, value: Any) -> Any:
+        """Raises ValueError or `msgspec.ValidationError` when it doesn't fit."""
+        if self._read is None:
+            self._read = self._reader()
+        return self._read(value)
+
+    def _reader(self) -> Callable[[Any], Any]:
+        annotation = self._annotation
+        if annotation in (Any, None, type(None)):
+            return lambda value: value
+        if is_pydantic(annotation):
+            adapter = Adapter(annotation)
+            return lambda value: adapter.read(msgspec.json.encode(value))
+        if unreadable(annotation) is not None:
+            return lambda value: value
+        return lambda value: msgspec.convert(value, annotation, dec_hook=decode_hook)
+
+
+def json_types(annotation: Any) -> tuple[JsonTypes, list[Any] | None]:
+    """Which JSON types it may be given as, and the values, if it is a choice among few."""
+    try:
+        found = types.type_info(annotation)
+    except (TypeError, NameError):
+        return None, None
+    return _json_types(found), _values(found)
+
+
+_SIMPLE: list[tuple[tuple[type, ...], str]] = [
+    ((types.NoneType,), "null"),
+    ((types.BoolType,), "boolean"),
+    ((types.IntType,), "integer"),
+    ((types.FloatType, types.DecimalType), "number"),
+    ((types.DecimalType, *_TEXTS), "string"),
+    (_ARRAYS, "array"),
+    (_OBJECTS, "object"),
+]
+
+
+def _json_types(found: types.Type) -> JsonTypes:
+    if isinstance(found, types.Metadata):
+        return _json_types(found.type)
+    if isinstance(found, types.UnionType):
+        parts = [_json_types(each) for each in found.types]
+        return None if None in parts else frozenset().union(*(part or () for part in parts))
+    if isinstance(found, types.StructType):
+        return frozenset(["array" if found.array_like else "object"])
+    return frozenset(name for kinds, name in _SIMPLE if isinstance(found, kinds)) or None
+
+
+def _values(found: types.Type) -> list[Any] | None:
+    values: list[Any] = []
+    match found:
+        case types.Metadata():
+            return _values(found.type)
+        case types.EnumType():
+            values = [each.value for each in found.cls]
+        case types.LiteralType():
+            values = list(found.values)
+    plain = all(isinstance(each, str | int | None) for each in values)
+    return values if values and plain and len(values) <= _MOST_VALUES else None
+
+
+def _is_readable(kind: type) -> bool:
+    if is_pydantic(kind):
+        return True
+    try:
+        return any(
+            issubclass(plain, kind) for plain in _PLAIN_JSON
+        )  # object, Iterable and the like
+    except TypeError:
+        return False
+
+
+def _custom(annotation: Any) -> Iterator[type]:
+    """The classes within an annotation that msgspec doesn't know."""
+    try:
+        pending: list[Any] = [types.type_info(annotation)]
+    except (TypeError, NameError):
+        return  # what makes the decoder will say why
+    seen: set[int] = set()
+    while pending:
+        found = pending.pop()
+        if id(found) in seen:
+            continue
+        seen.add(id(found))
+        if isinstance(found, types.CustomType):
+            yield found.cls
+        pending += _parts(found)
+
+
+def _parts(found: Any) -> list[Any]:
+    fields = getattr(found, "fields", ())
+    named = ("type", "item_type", "key_type", "value_type")
+    return [
+        *(each.type for each in fields),
+        *(getattr(found, name) for name in named if hasattr(found, name)),
+        *getattr(found, "types", ()),
+        *getattr(found, "item_types", ()),
+    ]
