@@ -3,7 +3,8 @@
 Every ```python and ```sql block of README.md and docs/ is run, one after the other per page, as in
 an interactive session (`await` is allowed) on a private schema, while whatever is due is executed.
 `<!-- no-run: reason -->` before a block says why one isn't. Files of examples/ that a page includes
-are run by tests of their own. Blocks with curl are run against a live server.
+are run by tests of their own. Blocks with curl are run against a live server, unless the page has a
+test of its own: `<!-- run-by: tests/test_fastapi_shop.py -->`.
 """
 
 from __future__ import annotations
@@ -54,6 +55,7 @@ MISTAKES = {
 }
 
 _FENCE = re.compile(r"^( *)```(\w+)")
+_RUN_BY = re.compile(r"<!-- run-by: (\S+) -->")  # a test of its own
 _NO_RUN = re.compile(r"<!-- no-run: .+ -->")
 
 
@@ -191,7 +193,7 @@ def commands_of(page: Path) -> list[str]:
     shown = [
         line for block in blocks_of(page, "bash", "console") for line in block.text.split("\n")
     ]
-    commands = [line.removeprefix("$ ").partition(" #")[0].strip() for line in shown]
+    commands = [re.split(r" [#|&]", line.removeprefix("$ "))[0].strip() for line in shown]
     return [command for command in commands if re.match(r"(\S*/)?rota\b", command)]
 
 
@@ -216,6 +218,8 @@ def test_the_commands_that_a_page_shows_exist(page: Path) -> None:
 def curl_script_of(page: Path) -> str:
     """The page's blocks that show curl, as one shell script. In a console, `$ ` is the prompt."""
     lines: list[str] = []
+    if _RUN_BY.search(page.read_text("utf-8")):
+        return ""
     for block in blocks_of(page, "bash", "console", "sh"):
         if "curl" not in block.text:
             continue
@@ -236,7 +240,7 @@ curl() { echo "+ curl $*" >&2; command curl --fail-with-body --silent --show-err
 
 
 @pytest.mark.parametrize(
-    "page", [page for page in PAGES if "curl" in page.read_text("utf-8")], ids=name_of
+    "page", [page for page in PAGES if curl_script_of(page)], ids=name_of
 )
 async def test_the_curl_of_a_page_works(page: Path, make_app: Callable[..., App]) -> None:
     app = make_app(port=0)

@@ -1,0 +1,1 @@
+"""A shop with FastAPI, SQLAlchemy and PgBouncer. docs/guide/fastapi.md walks through it."""
