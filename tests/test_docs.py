@@ -239,9 +239,7 @@ curl() { echo "+ curl $*" >&2; command curl --fail-with-body --silent --show-err
 """
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if curl_script_of(page)], ids=name_of
-)
+@pytest.mark.parametrize("page", [page for page in PAGES if curl_script_of(page)], ids=name_of)
 async def test_the_curl_of_a_page_works(page: Path, make_app: Callable[..., App]) -> None:
     app = make_app(port=0)
 
