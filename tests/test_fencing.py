@@ -10,6 +10,7 @@ from rota import Context, LeaseLost
 from rota.services.finisher import Finisher
 from rota.services.reaper import Reaper
 from rota.store.work import LaneClaim, Succeeded, UpkeepStore
+from tests.cluster import eventually
 from tests.fake_node import LANE, FakeNode
 
 
@@ -357,3 +358,25 @@ async def test_an_outcome_that_cannot_be_written_takes_no_other_with_it(node, su
     assert {jobs[id].state for id in ids} == {"succeeded"}
     assert sorted(jobs[id].error.type for id in ids if jobs[id].error) == ["ResultDropped"]
     assert finisher.pending == 0
+
+
+# -- a cancel that comes while a job is on its way back
+
+
+@pytest.mark.parametrize("write", ["give_back", "retry_at_once", "retry_later"])
+async def test_a_cancel_that_commits_during_a_write_is_not_lost(sandbox, hot, node, submit, write):
+    job_id = await submit()
+    row = await node.claim_one()
+    async with hot.transaction() as cancelling:
+        await cancelling.fetch(hot.queries["cancel_jobs"], "default", [job_id])
+        writing = asyncio.create_task(getattr(node, write)(row))
+
+        async def waits_for_the_cancel() -> bool:
+            return await cancelling.fetchval(
+                "select exists (select from pg_locks where not granted"
+                " and pg_backend_pid() = any(pg_blocking_pids(pid)))"
+            )
+
+        await eventually(waits_for_the_cancel)
+    assert await writing is True
+    assert (await sandbox.app.jobs.get(job_id)).state == "cancelled"

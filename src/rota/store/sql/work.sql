@@ -114,8 +114,15 @@ select (select count(*) from buried) + (select count(*) from kept);
 
 -- name: finish_retried
 -- Back to the future, due after `delay` seconds; at once ready again when nothing is to be waited for.
--- What somebody asked to cancel meanwhile ends here instead.
-with again as (
+-- What somebody asked to cancel meanwhile ends here instead: decided about rows that are locked, because a
+-- cancel that commits while we wait for a row would be seen by neither branch.
+with held as materialized (
+    select p.id, p.cancel_at is null and ($4::float8[])[width_bucket(p.id, $2::uuid[])] <= 0 as at_once
+    from rota.present as p
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+    for update
+), again as (
     update rota.present as p
     set state = 3, node = null, claimed_at = null, started_at = null,
         crashes = ($6::smallint[])[width_bucket(p.id, $2::uuid[])],
@@ -123,15 +130,11 @@ with again as (
             rota.now() - (($7::float8[])[width_bucket(p.id, $2::uuid[])]
                           + ($8::float8[])[width_bucket(p.id, $2::uuid[])]) * interval '1 second',
             rota.now() - ($8::float8[])[width_bucket(p.id, $2::uuid[])] * interval '1 second')
-    where p.id = any($2::uuid[])
-      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
-      and ($4::float8[])[width_bucket(p.id, $2::uuid[])] <= 0 and p.cancel_at is null
+    where p.id = any(array(select id from held where at_once))
     returning p.namespace, p.lane, p.rank
 ), deleted as (
     delete from rota.present as p
-    where p.id = any($2::uuid[])
-      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
-      and (($4::float8[])[width_bucket(p.id, $2::uuid[])] > 0 or p.cancel_at is not null)
+    where p.id = any(array(select id from held where not at_once))
     returning p.*, width_bucket(p.id, $2::uuid[]) as place
 ), gone as (
     select *, ($4::float8[])[place] as delay, ($5::jsonb[])[place] as entry, ($6::smallint[])[place] as crashed,
@@ -166,19 +169,20 @@ select (select count(*) from again) + (select count(*) from later) + (select cou
 
 -- name: give_back
 -- Unharmed: never started, or interrupted by a shutdown. The attempt doesn't count. What somebody
--- asked to cancel meanwhile ends here instead.
-with again as (
-    update rota.present as p
-    set state = 3, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1
+-- asked to cancel meanwhile ends here instead: locked first, as above.
+with held as materialized (
+    select p.id, p.cancel_at is null as wanted from rota.present as p
     where p.id = any($2::uuid[])
       and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
-      and p.cancel_at is null
+    for update
+), again as (
+    update rota.present as p
+    set state = 3, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1
+    where p.id = any(array(select id from held where wanted))
     returning p.namespace, p.lane, p.rank
 ), gone as (
     delete from rota.present as p
-    where p.id = any($2::uuid[])
-      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
-      and p.cancel_at is not null
+    where p.id = any(array(select id from held where not wanted))
     returning p.*
 ), kept as (
     insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
