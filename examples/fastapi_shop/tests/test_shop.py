@@ -30,7 +30,7 @@ class FakeConnection:
 
 
 async def test_a_refund_gives_back_the_price() -> None:
-    ctx = SimpleNamespace(connection=FakeConnection())  # all that this handler uses of its context
+    ctx: Any = SimpleNamespace(connection=FakeConnection())  # all that this handler uses of it
     assert await refund(ctx, 7) == "19.90 for order 7"
     assert ctx.connection.told[-1][1:] == (7, Decimal("19.90"))
 
