@@ -140,7 +140,7 @@ async def test_webhooks_are_made_tested_paused_resumed_and_removed(
         assert (await admin.delete(address)).status_code == 200
         assert (await admin.get(address)).status_code == 404
         assert [action for action, _ in await changes(server)] == [
-            "create", "test", "pause", "resume", "remove",
+            "allow", "create", "test", "pause", "resume", "remove",
         ]  # fmt: skip
         assert secret not in (await admin.get("/v1/audit")).text
         wrong = [{"url": "ftp://x"}, {"url": "http://user:word@x/"}]

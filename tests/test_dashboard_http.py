@@ -259,7 +259,7 @@ async def test_a_schedule_is_changed_only_as_it_was_seen_and_deleted_after_a_que
     assert (await browser.post("/schedules/digest/delete", data=sure)).status_code == 303
     assert await tenant.schedules.list() == []
     rows = await query(server, "select action from {}.audit where action <> 'login' order by id")
-    assert [row[0] for row in rows] == ["update", "delete"]
+    assert [row[0] for row in rows] == ["create", "update", "delete"]
 
 
 async def test_an_error_that_looks_like_a_script_is_text_in_the_sentence_that_explains_it(

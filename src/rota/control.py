@@ -12,6 +12,7 @@ from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, NotFound
 from rota.job_logs import read_logs
 from rota.model import Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
+from rota.store.changes import changing
 from rota.store.events import Event, EventStore
 from rota.store.logs import LogLine
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from rota.app import App
 
 _MANY = 10_000
+_NAMED = 100  # ids of a bulk action, in the audit log
 Ids: TypeAlias = list[UUID]  # inside Jobs, `list` is its method
 
 
@@ -27,6 +29,18 @@ def _as_id(id: UUID | str) -> UUID:
         return id if isinstance(id, UUID) else UUID(id)
     except ValueError:
         raise ConfigError(f"{id!r} is not a job id: give the UUID that a submit printed") from None
+
+
+def _subject(ids: Sequence[UUID]) -> str:
+    """What the audit log calls these jobs."""
+    return f"job {ids[0]}" if len(ids) == 1 else f"{len(ids)} jobs"
+
+
+def _outcome(state: str | None, done: Sequence[UUID]) -> dict[str, object]:
+    """What the audit log tells of them: the state of one job, or how many were changed, and which."""
+    if state is not None:
+        return {"state": state}
+    return {"count": len(done), "ids": done[:_NAMED]}
 
 
 class Jobs:
@@ -83,7 +97,7 @@ class Jobs:
     async def cancel(self, id: UUID | str) -> str:
         """'cancelled', or 'stopping' when it runs and has been asked to stop."""
         job_id = _as_id(id)
-        done = await (await self._app.store()).cancel_jobs(self._namespace, [job_id])
+        done = await self.cancel_many([job_id])
         if job_id not in done:
             job = await self.get(job_id)
             raise ConfigError(f"job {id} can't be cancelled: it has already {job.state}")
@@ -91,18 +105,31 @@ class Jobs:
 
     async def cancel_many(self, ids: Sequence[UUID | str]) -> dict[UUID, str]:
         """For each job that could be cancelled: 'cancelled' or 'stopping'."""
-        store = await self._app.store()
-        return await store.cancel_jobs(self._namespace, [_as_id(id) for id in ids])
+        store, chosen = await self._app.store(), [_as_id(id) for id in ids]
+        async with changing(store.database, "cancel", _subject(chosen)) as change:
+            done = await store.cancel_jobs(self._namespace, chosen)
+            change.after = _outcome(done.get(chosen[0]) if len(chosen) == 1 else None, [*done])
+            change.happened = bool(done)
+        return done
 
     async def retry(self, id: UUID | str) -> None:
         """Run a failed job again, or one that waits for its next retry: now, counting afresh."""
         job_id = _as_id(id)
-        if not await (await self._app.store()).retry_jobs(self._namespace, [job_id]):
+        if not await self.retry_many([job_id]):
             job = await self.get(job_id)
             raise ConfigError(
                 f"job {id} can't be retried: it is {job.state}. Only failed jobs, and jobs that "
                 "wait for their next retry, can"
             )
+
+    async def retry_many(self, ids: Sequence[UUID | str]) -> Ids:
+        """Run failed jobs, and jobs that wait for their next retry, again; the ids of those."""
+        store, chosen = await self._app.store(), [_as_id(id) for id in ids]
+        async with changing(store.database, "retry", _subject(chosen)) as change:
+            done = await store.retry_jobs(self._namespace, chosen)
+            change.after = _outcome("ready" if len(chosen) == 1 else None, done)
+            change.happened = bool(done)
+        return done
 
     async def dead_letters(
         self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
@@ -119,13 +146,18 @@ class Jobs:
         limit: int = _MANY,
     ) -> Ids:  # fmt: skip
         """Run all failed jobs that match again; the ids of those."""
-        ids = await self.dead_letters(task=task, queue=queue, error=error, limit=limit)
-        return await (await self._app.store()).retry_jobs(self._namespace, ids)
+        return await self.retry_many(
+            await self.dead_letters(task=task, queue=queue, error=error, limit=limit)
+        )
 
     async def discard(self, ids: Sequence[UUID | str]) -> Ids:
         """Take failed jobs off the dead-letter list for good; the ids that were on it."""
-        store = await self._app.store()
-        return await store.discard_jobs(self._namespace, [_as_id(id) for id in ids])
+        store, chosen = await self._app.store(), [_as_id(id) for id in ids]
+        async with changing(store.database, "discard", _subject(chosen)) as change:
+            done = await store.discard_jobs(self._namespace, chosen)
+            change.after = _outcome(None, done)
+            change.happened = bool(done)
+        return done
 
     def logs(
         self, id: UUID | str, *, attempt: int | None = None, follow: bool = False
@@ -160,12 +192,17 @@ class Queues:
     async def pause(self, name: str) -> None:
         """No job of this queue is started until it is resumed. What runs goes on."""
         check_name("queue", name)
-        await (await self._app.store()).pause_queue(self._app.settings.namespace, name)
+        store = await self._app.store()
+        async with changing(store.database, "pause", f"queue {name}") as change:
+            paused_at = await store.pause_queue(self._app.settings.namespace, name)
+            change.after = {"paused_at": paused_at}
 
     async def resume(self, name: str) -> None:
         check_name("queue", name)
-        if not await (await self._app.store()).resume_queue(self._app.settings.namespace, name):
-            raise NotFound(f"there is no queue {name!r}; `rota queues` lists them")
+        store = await self._app.store()
+        async with changing(store.database, "resume", f"queue {name}"):
+            if not await store.resume_queue(self._app.settings.namespace, name):
+                raise NotFound(f"there is no queue {name!r}; `rota queues` lists them")
 
 
 class Nodes:

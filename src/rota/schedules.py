@@ -33,6 +33,8 @@ from rota.ledger import (
     unsettled_stretches,
 )
 from rota.settling import Stretch, settle, settle_deleted, stretches_of
+from rota.store.changes import Change as Recorded
+from rota.store.changes import changing, record
 from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, State, decode_spec
 from rota.task import SubmitOptions
 
@@ -107,11 +109,13 @@ class Schedules:
                 expect(row)
             if row is None:
                 if await self._create(store, connection, spec, recurrence, options, source):
+                    await self._record(store, connection, "create", spec.name, after=spec)
                     return "created"
                 continue
             if self._says_the_same(store, row, spec):
                 return "unchanged"
             await self._update(store, connection, row, spec, recurrence, options, source)
+            await self._record(store, connection, "update", spec.name, before=row["spec"], after=spec)
             return "updated"
         raise ConfigError(
             f"schedule {spec.name!r} is being created and deleted by others; try again"
@@ -182,6 +186,7 @@ class Schedules:
         stretches = await self._stretches(store, connection, row, max(row["now"], row["cursor"]))
         await settle_deleted(store, connection, row, stretches)
         await store.delete_on(connection, self._namespace, row["name"])
+        await self._record(store, connection, "delete", row["name"], before=row["spec"])
 
     async def _compile(self, store: ScheduleStore, spec: ScheduleSpec) -> Recurrence:
         calendars: dict[str, NamedCalendar] = {}
@@ -222,13 +227,18 @@ class Schedules:
         """No occurrence fires until it is resumed (or `until`); what runs goes on."""
         if until is not None and until.tzinfo is None:
             raise InvalidArguments("until must be a datetime with a time zone")
-        if not await (await self._store()).pause(self._namespace, name, until):
-            raise self._unknown(name)
+        store = await self._store()
+        subject, after = f"schedule {name}", {"until": until}
+        async with changing(store.database, "pause", subject, after=after):
+            if not await store.pause(self._namespace, name, until):
+                raise self._unknown(name)
 
     async def resume(self, name: str) -> None:
         """Goes on. What was due during the pause is decided by the catch-up policy."""
-        if not await (await self._store()).resume(self._namespace, name):
-            raise self._unknown(name)
+        store = await self._store()
+        async with changing(store.database, "resume", f"schedule {name}"):
+            if not await store.resume(self._namespace, name):
+                raise self._unknown(name)
 
     async def delete(self, name: str, *, expect: Expectation | None = None) -> None:
         """Delete it. What has started goes on; what waits for its turn or its moment is skipped.
@@ -242,7 +252,21 @@ class Schedules:
 
     async def put_calendar(self, calendar: NamedCalendar) -> None:
         """Create or replace a named calendar, for `exclude` and `include`."""
-        await (await self._store()).put_calendar(self._namespace, calendar)
+        store = await self._store()
+        subject = f"calendar {calendar.name}"
+        async with changing(store.database, "put", subject, after=calendar):
+            await store.put_calendar(self._namespace, calendar)
+
+    async def _record(
+        self, store: ScheduleStore, connection: Any, action: str, name: str, *,
+        before: Any = None, after: Any = None,
+    ) -> None:  # fmt: skip
+        """In the audit log, where nothing is encrypted: there a payload isn't told."""
+        sealing = await store.database.known_sealing()
+        change = Recorded(action, f"schedule {name}", namespace=self._namespace,
+                          before=_told(before, sealing.required),
+                          after=_told(after, sealing.required))  # fmt: skip
+        await record(store.database, connection, change)
 
     # -- looking
 
@@ -306,6 +330,7 @@ class Schedules:
                 if not repeated or not await self._was_triggered(store, row, job):
                     moment = await self._free_moment(store, row)
                     await store.fire(connection, [_by_hand(row, moment, job)], [])
+                    await self._record(store, connection, "trigger", name, after={"job_id": job})
             return job
 
         return await (await self._app.store()).persistently(attempt)
@@ -359,6 +384,8 @@ class Schedules:
                 parallel = max_parallel or default
                 entries = _backfilled(row, missing)
                 await store.backfill(connection, row["id"], new_id(), parallel, entries)
+                told = {"first": first, "end": end, "count": len(missing), "parallel": parallel}
+                await self._record(store, connection, "backfill", name, after=told)
             return len(missing)
 
     @asynccontextmanager
@@ -415,6 +442,17 @@ def make_spec(
         spread=seconds_of(spread, "spread") if spread else 0.0,
         **rest,
     )
+
+
+def _told(value: Any, encrypted: bool) -> Any:
+    """A schedule as the audit log tells it: stored text, or a spec; whatever else stays as it is."""
+    if isinstance(value, str):
+        value = msgspec.json.decode(value)
+        if encrypted and value.get("payload"):
+            value["payload"] = "(encrypted)"
+    elif encrypted and isinstance(value, ScheduleSpec) and value.payload:
+        value = msgspec.structs.replace(value, payload="(encrypted)")
+    return value
 
 
 def _by_name(spec: ScheduleSpec) -> str:

@@ -81,8 +81,7 @@ def retry(
         retried.append(job_id)
 
     async def many(chosen: list[UUID]) -> list[UUID]:
-        store = await session.app.store()
-        return await store.retry_jobs(session.app.settings.namespace, chosen)
+        return await session.app.jobs.retry_many(chosen)
 
     if _by_id(ids, failed, task, queue, error):
         each(session, ids or [], one, {"retried": retried})

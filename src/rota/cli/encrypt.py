@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rota.app import App
-from rota.cli.access import audited
+from rota.cli.access import change_of
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.config import check_name
@@ -61,9 +61,11 @@ def encrypt(
 
 
 async def _rotate(app: App) -> Rewritten:
-    done = await Resealer((await app.store()).database).run()
-    await audited(app, "rotate", f"namespace {app.settings.namespace}", after=done)
-    return done
+    resealer = Resealer((await app.store()).database)
+    # It is many transactions: what is recorded is that they were begun.
+    async with change_of(app, "rotate", f"namespace {app.settings.namespace}"):
+        pass
+    return await resealer.run()
 
 
 async def _count(app: App) -> list[tuple[str | None, int]]:
@@ -101,6 +103,6 @@ async def _set(app: App, name: str, encrypted: bool) -> None:
             "set ROTA_ENCRYPTION_KEYS here first, and wherever the namespace is used: what is encrypted "
             "can be read only with its key"
         )
-    await database.fetch("set_encrypted", name, encrypted)
-    action = "encrypt" if encrypted else "decrypt"
-    await audited(app, action, f"namespace {name}", after={"encrypted": encrypted}, namespace=name)
+    action, after = "encrypt" if encrypted else "decrypt", {"encrypted": encrypted}
+    async with change_of(app, action, f"namespace {name}", namespace=name, after=after):
+        await database.fetch("set_encrypted", name, encrypted)

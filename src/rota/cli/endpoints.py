@@ -7,7 +7,6 @@ from typing import Annotated, Any
 import typer
 
 from rota.app import App
-from rota.cli.access import audited
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
 from rota.endpoints import EndpointStatus, NewEndpoint
@@ -72,9 +71,7 @@ def add(
 
 
 async def _add(app: App, name: str, url: str, given: dict[str, Any]) -> NewEndpoint:
-    new = await app.endpoints.add(name, url, **given)
-    await audited(app, "create", f"endpoint {name}", after=await app.endpoints.get(name))
-    return new
+    return await app.endpoints.add(name, url, **given)
 
 
 @command(group, "list")
@@ -132,9 +129,7 @@ async def _change(
         given["retry"] = retry
     if not given:
         raise ConfigError("say what is to be changed: `rota endpoints change --help`")
-    after = await app.endpoints.change(name, **given)
-    await audited(app, "change", f"endpoint {name}", before=before, after=after)
-    return after
+    return await app.endpoints.change(name, **given)
 
 
 @command(group, "remove")
@@ -148,9 +143,7 @@ def remove(session: Session, name: _Name) -> None:
 
 
 async def _remove(app: App, name: str) -> None:
-    before = await app.endpoints.get(name)
     await app.endpoints.remove(name)
-    await audited(app, "remove", f"endpoint {name}", before=before)
 
 
 def _tell(session: Session, endpoint: EndpointStatus) -> None:

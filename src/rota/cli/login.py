@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rota.app import App
-from rota.cli.access import audited, identity_store
+from rota.cli.access import change_of, identity_store
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
 from rota.config import Settings, check_name
@@ -74,12 +74,12 @@ async def make_link(
 ) -> str:
     if person is None and Role.parse(role) is Role.WORKER:
         raise ConfigError("workers don't log in: `rota tokens create NAME --role worker`")
-    secret = await create_link(
-        await identity_store(app), seconds=app.settings.link_minutes * 60, person=person,
-        namespace=namespace, role=role,
-    )  # fmt: skip
     whom = f"person {person}" if person else f"{role} of {namespace}"
-    await audited(app, "link", whom, namespace=namespace)
+    async with change_of(app, "link", whom, namespace=namespace):
+        secret = await create_link(
+            await identity_store(app), seconds=app.settings.link_minutes * 60, person=person,
+            namespace=namespace, role=role,
+        )  # fmt: skip
     return link_url(base, secret)
 
 
@@ -145,10 +145,10 @@ async def _add(app: App, name: str, role: str, password: str | None, everywhere:
     namespace = ANYWHERE if everywhere else check_name("namespace", app.settings.namespace)
     hashed = hash_password(password) if password is not None else None
     store = await identity_store(app)
-    person = await store.put_person(new_id(), name, hashed)
-    await store.put_membership(person, namespace, role)
     after = {"role": role, "namespace": namespace, "password": password is not None}
-    await audited(app, "add", f"person {name}", after=after, namespace=namespace)
+    async with change_of(app, "add", f"person {name}", namespace=namespace, after=after):
+        person = await store.put_person(new_id(), name, hashed)
+        await store.put_membership(person, namespace, role)
 
 
 @command(people, "remove")
@@ -162,6 +162,6 @@ def remove(session: Session, name: Name) -> None:
 
 
 async def _remove(app: App, name: str) -> None:
-    if not await (await identity_store(app)).remove_person(name):
-        raise NotFound(f"there is no person {name!r}; `rota people` lists them")
-    await audited(app, "remove", f"person {name}")
+    async with change_of(app, "remove", f"person {name}"):
+        if not await (await identity_store(app)).remove_person(name):
+            raise NotFound(f"there is no person {name!r}; `rota people` lists them")

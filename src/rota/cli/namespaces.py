@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rota.app import App
-from rota.cli.access import audited
+from rota.cli.access import change_of
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
 from rota.config import check_name
@@ -85,9 +85,9 @@ def limit(
 
 async def _limit(app: App, name: str, limits: Limits) -> Namespace:
     store = await _store(app)
-    before = await store.get_namespace(name)
-    after = await store.put_namespace(name, limits)
-    await audited(app, "limit", f"namespace {name}", before=before, after=after, namespace=name)
+    async with change_of(app, "limit", f"namespace {name}", namespace=name) as change:
+        change.before = await store.get_namespace(name)
+        change.after = after = await store.put_namespace(name, limits)
     return after
 
 
@@ -102,7 +102,7 @@ def unlimit(session: Session, name: Name) -> None:
 
 
 async def _unlimit(app: App, name: str) -> None:
-    before = await (await _store(app)).remove_namespace(name)
-    if before is None:
-        raise NotFound(f"namespace {name!r} has no limits; `rota namespaces` lists them")
-    await audited(app, "unlimit", f"namespace {name}", before=before, namespace=name)
+    async with change_of(app, "unlimit", f"namespace {name}", namespace=name) as change:
+        change.before = await (await _store(app)).remove_namespace(name)
+        if change.before is None:
+            raise NotFound(f"namespace {name!r} has no limits; `rota namespaces` lists them")

@@ -15,6 +15,7 @@ import typer
 from rota.app import App
 from rota.cli.loading import load_app
 from rota.cli.output import Screen
+from rota.store.changes import acting_as, local_actor
 
 T = TypeVar("T")
 Body = TypeVar("Body", bound=Callable[..., None])
@@ -122,9 +123,8 @@ def _with_session(body: Callable[..., None]) -> Callable[..., None]:
             del given[name]
         if context.invoked_subcommand is None:
             screen = Screen(as_json=bool(common.pop("as_json")))
-            with Session(
-                screen, {name: value for name, value in common.items() if value}
-            ) as session:
+            chosen = {name: value for name, value in common.items() if value}
+            with acting_as(local_actor("cli")), Session(screen, chosen) as session:
                 body(session, **given)
 
     keyword = inspect.Parameter.KEYWORD_ONLY

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rota.app import App
-from rota.cli.access import audited, identity_store
+from rota.cli.access import change_of, identity_store
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration
@@ -94,11 +94,13 @@ async def _create(
     app: App, name: str, namespace: str, role: str, scopes: list[str], lifetime: float | None
 ) -> tuple[str, TokenInfo]:
     now = await (await app.store()).now()
-    token, info = await create_token(
-        await identity_store(app), name=name, namespace=namespace, role=role, scopes=scopes,
-        created_by="rota tokens", expires_at=now + timedelta(seconds=lifetime) if lifetime else None,
-    )  # fmt: skip
-    await audited(app, "create", f"token {info.prefix}", after=info, namespace=namespace)
+    async with change_of(app, "create", "token", namespace=namespace) as change:
+        token, info = await create_token(
+            await identity_store(app), name=name, namespace=namespace, role=role, scopes=scopes,
+            created_by="rota tokens",
+            expires_at=now + timedelta(seconds=lifetime) if lifetime else None,
+        )  # fmt: skip
+        change.subject, change.after = f"token {info.prefix}", info
     return token, info
 
 
@@ -124,10 +126,10 @@ def _only_prefix(given: str) -> str:
 
 async def _revoke(app: App, prefix: str) -> TokenInfo:
     store = await identity_store(app)
-    before = await store.get_token(prefix, None)
-    info = await store.revoke_token(prefix, None)
-    if info is None:
-        raise NotFound(f"there is no token {prefix!r}; `rota tokens --everywhere` lists them")
-    await audited(app, "revoke", f"token {prefix}", before=before, after=info,
-                  namespace=info.namespace)  # fmt: skip
+    async with change_of(app, "revoke", f"token {prefix}") as change:
+        change.before = await store.get_token(prefix, None)
+        info = await store.revoke_token(prefix, None)
+        if info is None:
+            raise NotFound(f"there is no token {prefix!r}; `rota tokens --everywhere` lists them")
+        change.after, change.namespace = info, info.namespace
     return info

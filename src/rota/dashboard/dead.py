@@ -44,7 +44,7 @@ async def list_dead(
 
 async def _group(tenant: App, fingerprint: str) -> tuple[DeadGroup, int, bool]:
     """The group, how many are in it now, and whether there are more."""
-    done = await api.retry_group.fn(tenant, None, fingerprint, GroupRequest(dry_run=True))
+    done = await api.retry_group.fn(tenant, fingerprint, GroupRequest(dry_run=True))
     groups = await DashboardStore(
         (await tenant.store()).database, tenant.settings.namespace
     ).dead_groups()
@@ -85,7 +85,7 @@ async def _act(request: RotaRequest, tenant: App, fingerprint: str, word: str) -
     do = api.retry_group if word == "retry" else api.discard_group
     for _ in range(_ROUNDS):
         try:
-            done = await do.fn(tenant, request, fingerprint, GroupRequest())
+            done = await do.fn(tenant, fingerprint, GroupRequest())
         except NotFound:
             if changed:
                 break  # the round before took the last of them

@@ -164,7 +164,7 @@ def _how(job: Job) -> Copyable:
 async def retry_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
-            await api.retry_job.fn(tenant, request, job_id)
+            await api.retry_job.fn(tenant, job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
     return back(request, f"/jobs/{job_id}", "It will run again.")
@@ -174,7 +174,7 @@ async def retry_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[
 async def cancel_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
-            done = await api.cancel_job.fn(tenant, request, job_id)
+            done = await api.cancel_job.fn(tenant, job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
     told = "It is cancelled." if done.outcome == "cancelled" else "It has been asked to stop."
@@ -185,7 +185,7 @@ async def cancel_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath
 async def discard_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
-            await dead_api.discard_job.fn(tenant, request, job_id)
+            await dead_api.discard_job.fn(tenant, job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
     return back(request, f"/jobs/{job_id}", "It is off the dead-letter list.")

@@ -6,7 +6,7 @@ them are as quick as ten. Whatever is done to many is first shown as a number on
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence, Sized
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
@@ -29,6 +29,7 @@ from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
+from rota.store.changes import changing
 from rota.store.dashboard import DashboardStore
 from rota.store.search import Count, JobFilter, JobSearch, JobSummary, TooMuchToRead
 
@@ -216,17 +217,16 @@ async def _do(
     request: RotaRequest, tenant: App, word: str, ids: Sequence[UUID], asked: Asked | None
 ) -> int:
     """What can't be done to a job any more is passed over by the guarded transitions themselves."""
-    done: Sequence[UUID]
-    if word == "cancel":
-        done = [*await tenant.jobs.cancel_many(ids)]
-    elif word == "retry":
-        done = await (await tenant.store()).retry_jobs(tenant.settings.namespace, ids)
-    else:
-        done = await tenant.jobs.discard(ids)
+    jobs = tenant.jobs
+    act: Callable[[Sequence[UUID]], Awaitable[Sized]]
+    act = {"cancel": jobs.cancel_many, "retry": jobs.retry_many}.get(word, jobs.discard)
     subject = "jobs by filter" if asked is not None else "jobs by hand"
     before = asked.given if asked is not None else {"ids": list(ids[:_NAMED_IN_AUDIT])}
-    request.audit(word, subject, before=before, after={"matched": len(ids), "changed": len(done)})
-    return len(done)
+    database = (await tenant.store()).database
+    async with changing(database, word, subject, before=before) as change:
+        done = len(await act(ids))
+        change.after = {"matched": len(ids), "changed": done}
+    return done
 
 
 ROUTES = [list_jobs, act_on_many]

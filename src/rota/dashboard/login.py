@@ -12,7 +12,7 @@ from litestar.params import QueryParameter
 from litestar.response import Redirect
 
 from rota.dashboard.pages import ASSETS, Html, asset, show_bare
-from rota.server.api.login import safe_target, session_cookie
+from rota.server.api.login import safe_target, session_cookie, who_logged_in
 from rota.server.authorization import check_origin, session_secret
 from rota.server.given import GivenContext
 from rota.server.policy import PUBLIC
@@ -51,10 +51,9 @@ async def login_by_form(
         )  # fmt: skip
         answer.headers.update(problem.headers)
         return answer
-    secret = await context.sessions.begin(person)
-    identity = await context.sessions.identify(secret)
-    session = identity.id if identity else ""
-    request.audit("login", f"session {session}", actor=name[:200], via="password")
+    async with request.changing("login", "session") as change:
+        secret = await context.sessions.begin(person)
+        await who_logged_in(request, change, secret, "password")
     cookies = [session_cookie(request, context, secret)]
     return Redirect(target, status_code=303, cookies=cookies)
 

@@ -55,7 +55,7 @@ def action(path: str, *, policy: Policy = OPERATOR) -> Callable[[Any], Any]:
     """What a form of a page is sent to; the form carries the session's CSRF token.
 
     It isn't audited by itself: a first step that only counts changes nothing. What is changed is
-    recorded by the API's handler that changes it, or by the page's own ``request.audit``.
+    recorded by the verb that changes it, or by the page's own ``request.changing``.
     """
     return post(path, policy=policy.unaudited, include_in_schema=False, form=True, status_code=303)
 

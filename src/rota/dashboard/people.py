@@ -77,11 +77,11 @@ async def add_person(
             hashed = await asyncio.to_thread(hash_password, password) if password else None
     except Wrong as wrong:
         return await _shown(request, context, principal, problem=str(wrong))
-    person = await context.identity.put_person(new_id(), name, hashed)
-    await context.identity.put_membership(person, where, role)
-    context.sessions.memory.forget_all()
     after = {"role": role, "namespace": where, "password": password is not None}
-    request.audit("add", f"person {name}", after=after, namespace=where)
+    async with request.changing("add", f"person {name}", after=after, namespace=where):
+        person = await context.identity.put_person(new_id(), name, hashed)
+        await context.identity.put_membership(person, where, role)
+    context.sessions.memory.forget_all()
     place = "all namespaces" if where == ANYWHERE else where
     return back(request, "/people", f"{name} is {role} in {place} now.")
 
@@ -89,10 +89,10 @@ async def add_person(
 @action("/people/remove", policy=EVERYWHERE)
 async def remove_person(request: RotaRequest, context: GivenContext) -> Back:
     name = (await Fields.of(request)).text("name") or ""
-    if not await context.identity.remove_person(name):
-        raise NotFound(f"there is no person {name!r}")
+    async with request.changing("remove", f"person {name}"):
+        if not await context.identity.remove_person(name):
+            raise NotFound(f"there is no person {name!r}")
     context.sessions.memory.forget_all()
-    request.audit("remove", f"person {name}")
     return back(request, "/people", f"{name} can't log in any more, and is logged out.")
 
 
@@ -101,9 +101,10 @@ async def make_link(request: RotaRequest, context: GivenContext, principal: Give
     """A link that logs a browser in as this person: once, and soon."""
     name = (await Fields.of(request)).text("name") or ""
     settings = context.settings
-    secret = await create_link(context.identity, seconds=settings.link_minutes * 60, person=name)
+    seconds = settings.link_minutes * 60
+    async with request.changing("link", f"person {name}"):
+        secret = await create_link(context.identity, seconds=seconds, person=name)
     base = (settings.public_url or str(request.base_url)).rstrip("/")
-    request.audit("link", f"person {name}")
     return await _shown(request, context, principal, link=(name, link_url(base, secret)))
 
 

@@ -61,7 +61,7 @@ def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[No
 
 @action("/queues/{name:str}/pause", policy=OPERATOR)
 async def pause(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> Back:
-    await api.pause_queue.fn(tenant, request, name)
+    await api.pause_queue.fn(tenant, name)
     return back(
         request, "/queues", f"Queue {name} is paused: nothing of it starts. What runs goes on."
     )
@@ -69,7 +69,7 @@ async def pause(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> B
 
 @action("/queues/{name:str}/resume", policy=OPERATOR)
 async def resume(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> Back:
-    await api.resume_queue.fn(tenant, request, name)
+    await api.resume_queue.fn(tenant, name)
     return back(request, "/queues", f"Queue {name} goes on.")
 
 

@@ -99,7 +99,7 @@ async def create(request: RotaRequest, tenant: GivenTenant) -> Back | Html:
                 {**_rule_said(fields), **_rest_said(fields), "name": fields.text("name")},
                 NewScheduleRequest,
             )
-            status = (await api.create_schedule.fn(tenant, request, said)).content
+            status = (await api.create_schedule.fn(tenant, said)).content
     except Wrong as wrong:
         return await _form(request, tenant, _raw(fields), None, str(wrong))
     return back(request, path_of(status), f"{status.name} is made: {status.in_words}.")
@@ -114,7 +114,7 @@ async def change(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) 
     try:
         with telling_why():
             said = convert({**_rule_said(fields), **_rest_said(fields)}, ScheduleRequest)
-            status = (await api.put_schedule.fn(tenant, request, name, said, tag, None)).content
+            status = (await api.put_schedule.fn(tenant, name, said, tag, None)).content
     except Wrong as wrong:
         values = _raw(fields) | {"name": status.name}
         return await _form(request, tenant, values, status, str(wrong), tag)

@@ -132,7 +132,7 @@ async def pause(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -
     try:
         with telling_why():
             asked = convert({"until": fields.moment("until")}, PauseRequest)
-            status = (await api.pause_schedule.fn(tenant, request, name, asked)).content
+            status = (await api.pause_schedule.fn(tenant, name, asked)).content
     except Wrong as wrong:
         return back(request, f"/schedules/{name}", str(wrong), kind="problem")
     until = f" until {asked.until:%Y-%m-%d %H:%M %Z}" if asked.until else ""
@@ -141,13 +141,13 @@ async def pause(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -
 
 @action("/schedules/{name:str}/resume", policy=OPERATOR)
 async def resume(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back:
-    status = (await api.resume_schedule.fn(tenant, request, name)).content
+    status = (await api.resume_schedule.fn(tenant, name)).content
     return back(request, path_of(status), f"{status.name} goes on.")
 
 
 @action("/schedules/{name:str}/trigger", policy=OPERATOR)
 async def trigger(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back:
-    made = (await api.trigger_schedule.fn(tenant, request, name)).content
+    made = (await api.trigger_schedule.fn(tenant, name)).content
     return back(request, f"/jobs/{made.job_id}", "Triggered: this is its job.")
 
 
@@ -167,7 +167,7 @@ async def backfill(request: RotaRequest, tenant: GivenTenant, name: ScheduleName
                  "dry_run": not sure},
                 BackfillRequest,
             )  # fmt: skip
-            done = await api.backfill_schedule.fn(tenant, request, name, asked)
+            done = await api.backfill_schedule.fn(tenant, name, asked)
     except Wrong as wrong:
         return back(request, path_of(status), str(wrong), kind="problem")
     if sure:
@@ -198,7 +198,7 @@ async def delete(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) 
         )  # fmt: skip
     try:
         with telling_why():
-            await api.delete_schedule.fn(tenant, request, name, fields.text("tag"))
+            await api.delete_schedule.fn(tenant, name, fields.text("tag"))
     except Wrong as wrong:
         return back(request, path_of(status), str(wrong), kind="problem")
     return back(request, "/schedules", f"{status.name} is deleted. Its ledger and its jobs stay.")

@@ -49,7 +49,7 @@ async def add_webhook(request: RotaRequest, tenant: GivenTenant) -> Html:
                  "format": fields.text("format")},
                 WebhookRequest,
             )  # fmt: skip
-            made = await api.add_webhook.fn(tenant, request, said)
+            made = await api.add_webhook.fn(tenant, said)
     except Wrong as wrong:
         return await _shown(request, tenant, problem=str(wrong))
     return await _shown(request, tenant, secret=made.secret)
@@ -57,26 +57,26 @@ async def add_webhook(request: RotaRequest, tenant: GivenTenant) -> Html:
 
 @action("/webhooks/{webhook_id:uuid}/pause", policy=ADMIN)
 async def pause(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
-    await api.pause_webhook.fn(tenant, request, webhook_id)
+    await api.pause_webhook.fn(tenant, webhook_id)
     return back(request, "/webhooks", "Paused: events of meanwhile are not made up for.")
 
 
 @action("/webhooks/{webhook_id:uuid}/resume", policy=ADMIN)
 async def resume(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
-    await api.resume_webhook.fn(tenant, request, webhook_id)
+    await api.resume_webhook.fn(tenant, webhook_id)
     return back(request, "/webhooks", "It hears of events again.")
 
 
 @action("/webhooks/{webhook_id:uuid}/test", policy=ADMIN)
 async def test(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
-    job = await api.test_webhook.fn(tenant, request, webhook_id)
+    job = await api.test_webhook.fn(tenant, webhook_id)
     told = "A test event is on its way: this is the job that brings it."
     return back(request, f"/jobs/{job.id}", told)
 
 
 @action("/webhooks/{webhook_id:uuid}/remove", policy=ADMIN)
 async def remove(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
-    await api.remove_webhook.fn(tenant, request, webhook_id)
+    await api.remove_webhook.fn(tenant, webhook_id)
     return back(request, "/webhooks", "It is removed.")
 
 

@@ -13,6 +13,7 @@ from rota.endpoints.callbacks import Callbacks
 from rota.endpoints.definition import Endpoint
 from rota.errors import ConfigError, NotFound
 from rota.model import Guarantee, GuaranteeName
+from rota.store.changes import changing
 from rota.store.endpoints import EndpointStore, RetryNumbers, StoredEndpoint
 
 if TYPE_CHECKING:
@@ -94,8 +95,10 @@ class Endpoints:
             callback_timeout=callback_timeout,
         )  # fmt: skip
         Endpoint.of(row)  # or it says why not
-        if not await (await self._store()).add(self._namespace, row):
-            raise ConfigError(f"there is an endpoint {name!r} already: change it, or remove it")
+        store = await self._store()
+        async with changing(store.database, "create", f"endpoint {name}", after=_shown(row)):
+            if not await store.add(self._namespace, row):
+                raise ConfigError(f"there is an endpoint {name!r} already: change it, or remove it")
         return NewEndpoint(name, row.secret)
 
     async def list(self) -> list[EndpointStatus]:
@@ -113,16 +116,25 @@ class Endpoints:
             changes["guarantee"] = Guarantee.parse(given)
         if "needs" in changes:
             changes["needs"] = tuple(changes["needs"])
-        row = msgspec.structs.replace(await self._row(name), **changes)
-        Endpoint.of(row)
-        if not await (await self._store()).change(self._namespace, row):
-            raise _no_endpoint(name, self._namespace)
-        return await self.get(name)
+        store = await self._store()
+        async with changing(store.database, "change", f"endpoint {name}") as change:
+            before = await self._row(name)
+            row = msgspec.structs.replace(before, **changes)
+            Endpoint.of(row)
+            if not await store.change(self._namespace, row):
+                raise _no_endpoint(name, self._namespace)
+            after = await self.get(name)
+            secret = "changed" if "secret" in changes else "kept"
+            change.before, change.after = _shown(before), {"endpoint": after, "secret": secret}
+        return after
 
     async def remove(self, name: str) -> None:
         """Its jobs stay in their queue."""
-        if not await (await self._store()).remove(self._namespace, name):
-            raise _no_endpoint(name, self._namespace)
+        store = await self._store()
+        async with changing(store.database, "remove", f"endpoint {name}") as change:
+            change.before = await self.get(name)
+            if not await store.remove(self._namespace, name):
+                raise _no_endpoint(name, self._namespace)
 
     async def _row(self, name: str) -> StoredEndpoint:
         rows = await (await self._store()).list(self._namespace, name)

@@ -20,9 +20,10 @@ and list the module in ``routes.NOUNS``. Then:
 - Bodies: a msgspec struct as ``data``. Size, depth, NUL and encoding were checked before. A route that
   reads a stream of its own sets ``request_max_body_size=None`` and uses ``request.stream()``.
 - Submits: ``await quotas.admit(principal.namespace, jobs, payload_bytes)`` first.
-- Changes (whatever isn't GET) are audited by themselves. To have before and after in the log, say
-  ``request.audit("pause", "queue mail", before=..., after=...)``. What is its own record, such as the
-  submit of a job, says ``policy=OPERATOR.unaudited``.
+- Changes (whatever isn't GET) are recorded in the transaction that makes them. The app's verbs do it
+  themselves; what changes the server's own tables says ``async with request.changing("revoke", "token
+  ab12") as change:`` around it. See `rota.store.changes`. What is its own record, such as the submit of
+  a job, says ``policy=OPERATOR.unaudited``.
 - Lists: `api.pages`.
 - A long answer (SSE): watch ``context.stopping``, and set ``uncompressed=True`` on the route.
 """

@@ -14,7 +14,7 @@ from litestar.types import ControllerRouterHandler, Scope
 
 from rota.app import App
 from rota.server.authorization import gate
-from rota.server.context import ServerContext, context_of
+from rota.server.context import ServerContext
 from rota.server.frame import Frame
 from rota.server.given import DEPENDENCIES
 from rota.server.openapi import make_document
@@ -98,12 +98,15 @@ async def _remembering_failure(server: Litestar) -> AsyncIterator[None]:
 
 
 async def write_changes(scope: Scope, status: int) -> None:
-    """The audit log is written before the answer goes out: what can't be recorded isn't confirmed."""
+    """A change that recorded nothing by itself is recorded before its answer goes out.
+
+    Changes are recorded in their own transaction (see `rota.store.changes`); this is for a route
+    that doesn't.
+    """
     state: dict[str, Any] = scope["state"]
-    if not state.get("changes") and status < 400 and _is_unrecorded_change(scope, state):
-        RotaRequest(scope).audit(scope["route_handler"].handler_name, scope["path"])
-    for changed in state.pop("changes", ()):
-        await context_of(scope["litestar_app"]).audit.record(changed)
+    if status < 400 and _is_unrecorded_change(scope, state):
+        async with RotaRequest(scope).changing(scope["route_handler"].handler_name, scope["path"]):
+            pass
 
 
 def _is_unrecorded_change(scope: Scope, state: dict[str, Any]) -> bool:
@@ -114,4 +117,5 @@ def _is_unrecorded_change(scope: Scope, state: dict[str, Any]) -> bool:
         and policy is not None
         and policy.audited
         and "principal" in state
+        and not state["acting"].recorded
     )

@@ -23,6 +23,7 @@ from rota.server.identity.sessions import csrf_token
 from rota.server.policy import SAFE_METHODS, Policy, policy_of, scope_of
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
+from rota.store.changes import acting_as
 
 CSRF_HEADER = "x-rota-csrf"
 CSRF_FIELD = "csrf"
@@ -55,8 +56,11 @@ def gate(app: ASGIApp) -> ASGIApp:
     """The innermost middleware. Not as a guard: for each of those the framework copies the handler."""
 
     async def gated(scope: Scope, receive: Receive, send: Send) -> None:
-        await authorize(RotaRequest(scope, receive, send), scope["route_handler"])
-        await app(scope, receive, send)
+        request = RotaRequest(scope, receive, send)
+        await authorize(request, scope["route_handler"])
+        with acting_as(request.actor()) as acting:
+            scope["state"]["acting"] = acting
+            await app(scope, receive, send)
 
     return gated
 

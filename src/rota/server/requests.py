@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractAsyncContextManager
 from functools import cached_property
 from typing import Any
 from urllib.parse import parse_qs
@@ -15,7 +16,7 @@ from rota.server.context import ServerContext, context_of
 from rota.server.identity.principal import Principal
 from rota.server.limits import check_json
 from rota.server.problems import Problem
-from rota.store.audit import Changed
+from rota.store.changes import Actor, Change, changing
 
 _ROOM_AROUND_A_PAYLOAD = 16  # levels
 _NOBODY = "nobody"
@@ -127,19 +128,24 @@ class RotaRequest(Request[Any, Any, Any]):
             raise Problem(400, "nul", "the form holds a NUL character, which can't be stored")
         return found
 
-    def audit(
-        self, action: str, subject: str, *, before: Any = None, after: Any = None,
-        actor: str | None = None, via: str | None = None, namespace: str | None = None,
-    ) -> None:  # fmt: skip
-        """Record a change. It is written before the answer is sent, whatever that is."""
+    def actor(self, name: str = _NOBODY, via: str = _NOBODY) -> Actor:
+        """Who asks, for the audit log: the principal, or before there is one, who is named here."""
         principal: Principal | None = self.scope["state"].get("principal")
         if principal is not None:
-            actor = actor or principal.name
-            via = via or principal.identity.via
-            namespace = namespace or principal.namespace
-        changed = Changed(
-            namespace=namespace or self.context.settings.namespace, actor=actor or _NOBODY,
-            via=via or _NOBODY, action=action, subject=subject, before=before, after=after,
-            request_id=self.id, address=self.client.host if self.client else None,
+            name, via = principal.name, principal.identity.via
+        return Actor(
+            name=name, via=via, request_id=self.id,
+            interface="rest" if self.scope["path"].startswith("/v1/") else "dashboard",
+            address=self.client.host if self.client else None,
         )  # fmt: skip
-        self.scope["state"].setdefault("changes", []).append(changed)
+
+    def changing(
+        self, action: str, subject: str, *, before: Any = None, after: Any = None,
+        namespace: str | None = None,
+    ) -> AbstractAsyncContextManager[Change]:  # fmt: skip
+        """The transaction of a change of the server's own tables; see `rota.store.changes`."""
+        principal: Principal | None = self.scope["state"].get("principal")
+        space = namespace or (principal.namespace if principal is not None else None)
+        return changing(
+            self.context.database, action, subject, namespace=space, before=before, after=after
+        )

@@ -10,9 +10,11 @@ import msgspec
 from rota.store.database import Database
 
 
-class Changed(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that somebody changed."""
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A change as it was recorded; see `rota.store.changes`."""
 
+    id: int
+    at: datetime
     namespace: str
     actor: str
     via: str
@@ -22,33 +24,21 @@ class Changed(msgspec.Struct, frozen=True, kw_only=True):
     after: Any = None
     request_id: str | None = None
     address: str | None = None
-
-
-class AuditEntry(Changed, frozen=True, kw_only=True):
-    """The same, as it was recorded."""
-
-    id: int
-    at: datetime
+    interface: str | None = None  # rest, dashboard, cli, python
 
 
 class AuditStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def record(self, changed: Changed) -> None:
-        await self._database.fetch(
-            "record_change", changed.namespace, changed.actor, changed.via, changed.action,
-            changed.subject, _json(changed.before), _json(changed.after), changed.request_id,
-            changed.address,
-        )  # fmt: skip
-
     async def list(
         self, namespace: str | None, *, action: str | None = None, actor: str | None = None,
-        subject: str | None = None, before: int | None = None, limit: int = 50,
+        subject: str | None = None, interface: str | None = None, since: datetime | None = None,
+        before: int | None = None, limit: int = 50,
     ) -> list[AuditEntry]:  # fmt: skip
         """The newest first; `before` is the id of the last one of the page before."""
         rows = await self._database.fetch(
-            "list_changes", namespace, action, actor, subject, before, limit
+            "list_changes", namespace, action, actor, subject, before, limit, interface, since
         )
         return [_to_entry(row) for row in rows]
 
@@ -59,7 +49,3 @@ def _to_entry(row: Any) -> AuditEntry:
         if fields[name] is not None:
             fields[name] = msgspec.json.decode(fields[name])
     return AuditEntry(**fields)
-
-
-def _json(value: Any) -> str | None:
-    return None if value is None else msgspec.json.encode(value).decode()

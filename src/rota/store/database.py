@@ -30,6 +30,7 @@ from rota import failpoints
 from rota.config import Settings
 from rota.entropy import new_id
 from rota.errors import ConfigError, StoreUnavailable, SubmitError
+from rota.store import ambient
 from rota.store.hosts import MISCONFIGURED, Hosts
 from rota.store.queries import load_queries
 from rota.store.sealed import Sealing
@@ -262,6 +263,10 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def _in_transaction(self) -> AsyncIterator[Connection]:
+        if (joined := ambient.connection_of(self)) is not None:
+            async with joined.transaction():
+                yield joined
+            return
         async with self.connection() as connection, connection.transaction():
             if self.behind_pooler:
                 await connection.execute(
@@ -272,6 +277,8 @@ class Database:
             yield connection
 
     def _scope(self) -> contextlib.AbstractAsyncContextManager[Connection]:
+        if (joined := ambient.connection_of(self)) is not None:
+            return contextlib.nullcontext(joined)
         return self._in_transaction() if self.behind_pooler and self._hot else self.connection()
 
     async def fetch(self, name: str, *arguments: Any) -> list[Any]:

@@ -63,43 +63,43 @@ class Reported(msgspec.Struct, frozen=True):
 
 class EndpointStore:
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     async def add(self, namespace: str, endpoint: StoredEndpoint) -> bool:
         """False: there is one of that name."""
-        return bool(await self._database.fetch("add_endpoint", *_columns(namespace, endpoint)))
+        return bool(await self.database.fetch("add_endpoint", *_columns(namespace, endpoint)))
 
     async def change(self, namespace: str, endpoint: StoredEndpoint) -> bool:
-        return bool(await self._database.fetch("change_endpoint", *_columns(namespace, endpoint)))
+        return bool(await self.database.fetch("change_endpoint", *_columns(namespace, endpoint)))
 
     async def remove(self, namespace: str, name: str) -> bool:
-        return bool(await self._database.fetch("remove_endpoint", namespace, name))
+        return bool(await self.database.fetch("remove_endpoint", namespace, name))
 
     async def list(self, namespace: str, name: str | None = None) -> list[StoredEndpoint]:
-        rows = await self._database.fetch("list_endpoints", namespace, name)
+        rows = await self.database.fetch("list_endpoints", namespace, name)
         return [_to_endpoint(row) for row in rows]
 
     async def versions(self, namespace: str) -> str:
         """Changes when any endpoint of the namespace does."""
-        digest: str = await self._database.fetchval("endpoint_versions", namespace)
+        digest: str = await self.database.fetchval("endpoint_versions", namespace)
         return digest
 
     async def know_tasks(self, node: UUID, tasks: Sequence[str]) -> None:
-        await self._database.fetch("know_tasks", node, list(tasks))
+        await self.database.fetch("know_tasks", node, list(tasks))
 
     # -- pushes
 
     async def begin_push(self, namespace: str) -> PushTerms:
-        (row,) = await self._database.fetch("begin_push", namespace)
+        (row,) = await self.database.fetch("begin_push", namespace)
         return PushTerms(row["now"], row["callback_secret"], tuple(row["allowed"]))
 
     async def callback_secret(self) -> str:
-        secret: str = await self._database.fetchval("callback_secret")
+        secret: str = await self.database.fetchval("callback_secret")
         return secret
 
     async def attempt_place(self, job: UUID, token: int) -> tuple[str, bool] | None:
         """Its namespace, and whether it is encrypted; None: the attempt is over."""
-        rows = await self._database.fetch("attempt_place", job, token)
+        rows = await self.database.fetch("attempt_place", job, token)
         return (rows[0]["namespace"], rows[0]["sealed"]) if rows else None
 
     async def take_callback(
@@ -107,7 +107,7 @@ class EndpointStore:
     ) -> bool:
         """False: it was reported before, or the attempt is over. `dropped`: why its result was."""
         error = None if dropped is None else {"type": "ResultDropped", "message": dropped}
-        rows = await self._database.fetch(
+        rows = await self.database.fetch(
             "take_callback", job, token, reported.succeeded,
             None if result is None else result.decode(), None if error is None else _json(error),
             None if reported.succeeded else _json(reported),
@@ -118,11 +118,11 @@ class EndpointStore:
         self, attempts: Sequence[tuple[UUID, int]]
     ) -> dict[tuple[UUID, int], Reported]:
         jobs, tokens = [job for job, _ in attempts], [token for _, token in attempts]
-        rows = await self._database.fetch("find_callbacks", jobs, tokens)
+        rows = await self.database.fetch("find_callbacks", jobs, tokens)
         return {(row["job_id"], row["token"]): _to_reported(row) for row in rows}
 
     async def forget_callbacks(self, days: int) -> None:
-        await self._database.fetch("forget_callbacks", days)
+        await self.database.fetch("forget_callbacks", days)
 
 
 def _columns(namespace: str, endpoint: StoredEndpoint) -> tuple[Any, ...]:

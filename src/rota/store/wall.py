@@ -20,6 +20,7 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from rota.config import check_name
+from rota.store import ambient
 from rota.store.database import Connection, Database, translated_errors
 
 _NOT_WALLED = frozenset({"copy"})  # transactions, by name
@@ -109,6 +110,8 @@ class WalledDatabase(Database):
             yield connection
 
     def _scope(self) -> contextlib.AbstractAsyncContextManager[Connection]:
+        if (joined := ambient.connection_of(self)) is not None:
+            return contextlib.nullcontext(joined)
         return self._in_transaction() if self.behind_pooler else self.connection()
 
     async def dedicated(self) -> Connection:

@@ -43,46 +43,46 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
 
 class WebhookStore:
     def __init__(self, database: Database) -> None:
-        self._database = database
+        self.database = database
 
     async def add(
         self, id: UUID, namespace: str, url: str, secret: str, kinds: Sequence[str], form: str
     ) -> bool:
         """False: this URL is there already."""
-        rows = await self._database.fetch(
+        rows = await self.database.fetch(
             "add_webhook", id, namespace, url, secret, list(kinds), form
         )
         return bool(rows)
 
     async def list(self, namespace: str) -> list[Webhook]:
-        rows = await self._database.fetch("list_webhooks", namespace)
+        rows = await self.database.fetch("list_webhooks", namespace)
         return [Webhook(**{**dict(row), "kinds": tuple(row["kinds"])}) for row in rows]
 
     async def remove(self, namespace: str, id: UUID) -> bool:
-        return bool(await self._database.fetch("remove_webhook", namespace, id))
+        return bool(await self.database.fetch("remove_webhook", namespace, id))
 
     async def pause(self, namespace: str, id: UUID, paused: bool) -> bool:
-        return bool(await self._database.fetch("pause_webhook", namespace, id, paused))
+        return bool(await self.database.fetch("pause_webhook", namespace, id, paused))
 
     async def find_delivery(self, namespace: str, id: UUID) -> Delivery | None:
-        rows = await self._database.fetch("find_delivery", namespace, id)
+        rows = await self.database.fetch("find_delivery", namespace, id)
         return Delivery(**{**dict(rows[0]), "allowed": tuple(rows[0]["allowed"])}) if rows else None
 
     async def note_success(self, id: UUID) -> None:
-        await self._database.fetch("note_webhook_success", id)
+        await self.database.fetch("note_webhook_success", id)
 
     async def note_failure(self, id: UUID, problem: str, *, pause: bool = False) -> None:
-        paused = await self._database.fetchval(
+        paused = await self.database.fetchval(
             "note_webhook_failure", id, problem, pause, _PAUSED_AFTER
         )
         if paused:
             log.warning("webhook %s is paused: %s", id, problem)
 
     async def allow(self, namespace: str, entry: str) -> None:
-        await self._database.fetch("allow_host", namespace, entry)
+        await self.database.fetch("allow_host", namespace, entry)
 
     async def disallow(self, namespace: str, entry: str) -> bool:
-        return bool(await self._database.fetch("disallow_host", namespace, entry))
+        return bool(await self.database.fetch("disallow_host", namespace, entry))
 
     async def allowed(self, namespace: str) -> Sequence[str]:
-        return [row[0] for row in await self._database.fetch("list_allowed_hosts", namespace)]
+        return [row[0] for row in await self.database.fetch("list_allowed_hosts", namespace)]

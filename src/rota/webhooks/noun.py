@@ -14,6 +14,7 @@ from rota.entropy import new_id
 from rota.errors import ConfigError, NotFound
 from rota.handle import JobHandle
 from rota.net.guard import ForbiddenAddress, parse_url
+from rota.store.changes import changing
 from rota.store.webhooks import Webhook, WebhookStore
 from rota.webhooks.delivery import WEBHOOK_QUEUE, WEBHOOK_TASK
 
@@ -73,30 +74,46 @@ class Webhooks:
             raise ConfigError("a secret has 16 to 200 characters")
         new = NewWebhook(new_id(), secret or secrets.token_urlsafe(32))
         store = await self._store()
-        if not await store.add(new.id, self._namespace, url, new.secret, kinds, form):
-            raise ConfigError(f"there is a webhook to {url} already: `rota webhooks list`")
+        after = {"url": url, "kinds": list(kinds), "format": form}
+        async with changing(store.database, "create", f"webhook {new.id}", after=after):
+            if not await store.add(new.id, self._namespace, url, new.secret, kinds, form):
+                raise ConfigError(f"there is a webhook to {url} already: `rota webhooks list`")
         return new
 
     async def list(self) -> list[Webhook]:
         return await (await self._store()).list(self._namespace)
 
     async def remove(self, id: UUID) -> None:
-        _found(await (await self._store()).remove(self._namespace, id), id)
+        store = await self._store()
+        async with changing(store.database, "remove", f"webhook {id}") as change:
+            change.before = next((each for each in await self.list() if each.id == id), None)
+            _found(await store.remove(self._namespace, id), id)
 
     async def pause(self, id: UUID) -> None:
         """No event is handed over to it until it is resumed; those of meanwhile are not made up for."""
-        _found(await (await self._store()).pause(self._namespace, id, True), id)
+        await self._set_paused(id, "pause", True)
 
     async def resume(self, id: UUID) -> None:
-        _found(await (await self._store()).pause(self._namespace, id, False), id)
+        await self._set_paused(id, "resume", False)
+
+    async def _set_paused(self, id: UUID, action: str, paused: bool) -> None:
+        store = await self._store()
+        after = {"paused": paused}
+        async with changing(store.database, action, f"webhook {id}", after=after):
+            _found(await store.pause(self._namespace, id, paused), id)
 
     async def test(self, id: UUID) -> JobHandle[Any]:
         """Send a test event there, as a job like all deliveries."""
         _found(any(webhook.id == id for webhook in await self.list()), id)
         event = {"kind": "test", "namespace": self._namespace, "task": "", "detail": {}}
-        return await self._app.submit(
-            WEBHOOK_TASK, {"webhook": id, "event": event}, queue=WEBHOOK_QUEUE, max_attempts=1
-        )
+        store = await self._store()
+        async with changing(store.database, "test", f"webhook {id}") as change:
+            handle = await self._app.submit(
+                WEBHOOK_TASK, {"webhook": id, "event": event}, queue=WEBHOOK_QUEUE, max_attempts=1,
+                connection=change.connection,
+            )  # fmt: skip
+            change.after = {"job": handle.id}
+        return handle
 
     async def allow(self, entry: str) -> None:
         """Let requests of this namespace go to a host, address or network that isn't public."""
@@ -107,11 +124,15 @@ class Webhooks:
                 raise ConfigError(f"{entry!r} is not a network like 10.0.0.0/8") from None
         elif not entry or any(c.isspace() or not c.isprintable() for c in entry):
             raise ConfigError(f"{entry!r} is neither a host nor an address nor a network")
-        await (await self._store()).allow(self._namespace, entry.lower())
+        store = await self._store()
+        async with changing(store.database, "allow", f"host {entry.lower()}"):
+            await store.allow(self._namespace, entry.lower())
 
     async def disallow(self, entry: str) -> None:
-        if not await (await self._store()).disallow(self._namespace, entry.lower()):
-            raise NotFound(f"{entry!r} is not allowed in namespace {self._namespace!r}")
+        store = await self._store()
+        async with changing(store.database, "disallow", f"host {entry.lower()}"):
+            if not await store.disallow(self._namespace, entry.lower()):
+                raise NotFound(f"{entry!r} is not allowed in namespace {self._namespace!r}")
 
     async def allowed(self) -> Names:
         return [*await (await self._store()).allowed(self._namespace)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Annotated
 from uuid import UUID
 
@@ -17,7 +18,7 @@ from rota.server.api.pages import Limit
 from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
-from rota.server.requests import RotaRequest
+from rota.store.changes import Change, changing
 from rota.store.search import DeadGroup, JobSearch
 
 _MANY = 10_000
@@ -62,7 +63,6 @@ async def list_dead(
 @post("/v1/dead/{fingerprint:str}/retry", policy=OPERATOR, summary="Retry a group", status_code=200)
 async def retry_group(
     tenant: GivenTenant,
-    request: RotaRequest,
     fingerprint: Fingerprint,
     data: JSONBody[GroupRequest | None] = None,
 ) -> GroupDone:
@@ -71,8 +71,9 @@ async def retry_group(
     ids = await _members(tenant, fingerprint, data.limit)
     done: Sequence[UUID] = ()
     if not data.dry_run:
-        done = await (await tenant.store()).retry_jobs(tenant.settings.namespace, ids)
-        request.audit("retry", f"dead letters {fingerprint}", after={"count": len(done)})
+        async with await _changing(tenant, "retry", fingerprint) as change:
+            done = await tenant.jobs.retry_many(ids)
+            change.after = {"count": len(done)}
     return _report(data, ids, done)
 
 
@@ -82,7 +83,6 @@ async def retry_group(
 )  # fmt: skip
 async def discard_group(
     tenant: GivenTenant,
-    request: RotaRequest,
     fingerprint: Fingerprint,
     data: JSONBody[GroupRequest | None] = None,
 ) -> GroupDone:
@@ -91,23 +91,27 @@ async def discard_group(
     ids = await _members(tenant, fingerprint, data.limit)
     done: Sequence[UUID] = ()
     if not data.dry_run:
-        done = await tenant.jobs.discard(ids)
-        request.audit("discard", f"dead letters {fingerprint}", after={"count": len(done)})
+        async with await _changing(tenant, "discard", fingerprint) as change:
+            done = await tenant.jobs.discard(ids)
+            change.after = {"count": len(done)}
     return _report(data, ids, done)
 
 
 @post("/v1/jobs/{job_id:uuid}/discard", policy=OPERATOR, summary="Discard a job", status_code=200)
-async def discard_job(
-    tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
-) -> Discarded:
+async def discard_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Discarded:
     """Take a failed job off the dead-letter list for good."""
     if not await tenant.jobs.discard([job_id]):
         job = await tenant.jobs.get(job_id)
         raise Problem(
             409, "not-failed", f"job {job_id} can't be discarded: it is {job.state}, not failed"
         )
-    request.audit("discard", f"job {job_id}", before={"state": "failed"})
     return Discarded(job_id)
+
+
+async def _changing(
+    tenant: App, action: str, fingerprint: str
+) -> AbstractAsyncContextManager[Change]:
+    return changing((await tenant.store()).database, action, f"dead letters {fingerprint}")
 
 
 async def _members(tenant: App, fingerprint: str, limit: int) -> list[UUID]:

@@ -17,7 +17,6 @@ from rota.server.api.job_requests import Name
 from rota.server.given import GivenTenant
 from rota.server.policy import ADMIN, OPERATOR
 from rota.server.problems import Problem
-from rota.server.requests import RotaRequest
 from rota.store.endpoints import RetryNumbers
 
 EndpointName = Annotated[str, PathParameter(max_length=100)]
@@ -95,9 +94,7 @@ async def get_endpoint(tenant: GivenTenant, name: EndpointName) -> EndpointStatu
 
 
 @post("/v1/endpoints", policy=ADMIN, summary="Make an HTTP endpoint a task", status_code=201)
-async def add_endpoint(
-    tenant: GivenTenant, request: RotaRequest, data: JSONBody[EndpointRequest]
-) -> EndpointCreated:
+async def add_endpoint(tenant: GivenTenant, data: JSONBody[EndpointRequest]) -> EndpointCreated:
     """Every worker of the namespace pushes its jobs, within seconds."""
     if any(each.name == data.name for each in await tenant.endpoints.list()):
         raise Problem(409, "exists", f"there is an endpoint {data.name!r} already")
@@ -106,39 +103,29 @@ async def add_endpoint(
         priority=data.priority, guarantee=data.guarantee, retry=data.retry.numbers(),
         timeout=data.timeout, callback_timeout=data.callback_timeout,
     )  # fmt: skip
-    made = await tenant.endpoints.get(data.name)
-    request.audit("create", f"endpoint {data.name}", after=made)
-    return EndpointCreated(new.secret, made)
+    return EndpointCreated(new.secret, await tenant.endpoints.get(data.name))
 
 
 @patch("/v1/endpoints/{name:str}", policy=ADMIN, summary="Change an endpoint")
 async def change_endpoint(
-    tenant: GivenTenant, request: RotaRequest, name: EndpointName, data: JSONBody[EndpointChange]
+    tenant: GivenTenant, name: EndpointName, data: JSONBody[EndpointChange]
 ) -> EndpointStatus:
     """It holds for pushes from a few seconds later on."""
-    before = await tenant.endpoints.get(name)
+    await tenant.endpoints.get(name)
     changes = {field: value for field, value in msgspec.structs.asdict(data).items()
                if value is not UNSET}  # fmt: skip
     if not changes:
         raise ConfigError("say what is to be changed")
     if isinstance(data.retry, RetryRequest):
         changes["retry"] = data.retry.numbers()
-    after = await tenant.endpoints.change(name, **changes)
-    request.audit(
-        "change", f"endpoint {name}", before=before,
-        after={"endpoint": after, "secret": "changed" if "secret" in changes else "kept"},
-    )  # fmt: skip
-    return after
+    return await tenant.endpoints.change(name, **changes)
 
 
 @delete("/v1/endpoints/{name:str}", policy=ADMIN, summary="Remove an endpoint", status_code=200)
-async def remove_endpoint(
-    tenant: GivenTenant, request: RotaRequest, name: EndpointName
-) -> Response[EndpointStatus]:
+async def remove_endpoint(tenant: GivenTenant, name: EndpointName) -> Response[EndpointStatus]:
     """Its jobs stay in their queue."""
     before = await tenant.endpoints.get(name)
     await tenant.endpoints.remove(name)
-    request.audit("remove", f"endpoint {name}", before=before)
     return Response(before)
 
 

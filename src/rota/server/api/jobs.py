@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
 from datetime import datetime
 from typing import Annotated, Any, Literal
 from uuid import UUID
@@ -28,6 +28,7 @@ from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
+from rota.store.changes import changing
 from rota.store.rows import NewJob
 from rota.store.search import Count, JobFilter, JobSearch, JobSummary, TooMuchToRead
 
@@ -220,55 +221,47 @@ async def explain_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Explanatio
 
 
 @post("/v1/jobs/{job_id:uuid}/cancel", policy=OPERATOR, summary="Cancel a job", status_code=200)
-async def cancel_job(
-    tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
-) -> Cancelled:
-    job = await tenant.jobs.get(job_id)
-    outcome = (await tenant.jobs.cancel_many([job_id])).get(job_id)
-    if outcome is None:
-        job = await tenant.jobs.get(job_id)
-        raise Problem(409, "ended", f"job {job_id} can't be cancelled: it has already {job.state}")
-    request.audit("cancel", f"job {job_id}", before={"state": job.state}, after={"state": outcome})
+async def cancel_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Cancelled:
+    async with changing((await tenant.store()).database, "cancel", f"job {job_id}") as change:
+        change.before = {"state": (await tenant.jobs.get(job_id)).state}
+        outcome = (await tenant.jobs.cancel_many([job_id])).get(job_id)
+        change.after = {"state": outcome}
+        if outcome is None:
+            job = await tenant.jobs.get(job_id)
+            raise Problem(
+                409, "ended", f"job {job_id} can't be cancelled: it has already {job.state}"
+            )
     return Cancelled(job_id, outcome)  # type: ignore[arg-type]
 
 
 @post("/v1/jobs/{job_id:uuid}/retry", policy=OPERATOR, summary="Run a job again", status_code=200)
-async def retry_job(
-    tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
-) -> JobAccepted:
+async def retry_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> JobAccepted:
     """A failed one, or one that waits for its next retry: now, counting afresh."""
-    job = await tenant.jobs.get(job_id)
-    if not await (await tenant.store()).retry_jobs(tenant.settings.namespace, [job_id]):
-        raise Problem(
-            409, "not-failed",
-            f"job {job_id} can't be retried: it is {job.state}. Only failed jobs, and jobs that wait "
-            "for their next retry, can",
-        )  # fmt: skip
-    request.audit("retry", f"job {job_id}", before={"state": job.state}, after={"state": "ready"})
+    async with changing((await tenant.store()).database, "retry", f"job {job_id}") as change:
+        job = await tenant.jobs.get(job_id)
+        change.before, change.after = {"state": job.state}, {"state": "ready"}
+        if not await tenant.jobs.retry_many([job_id]):
+            raise Problem(
+                409, "not-failed",
+                f"job {job_id} can't be retried: it is {job.state}. Only failed jobs, and jobs that "
+                "wait for their next retry, can",
+            )  # fmt: skip
     return JobAccepted(job_id, job.task)
 
 
 @post("/v1/jobs:cancel", policy=OPERATOR, summary="Cancel all jobs that match", status_code=200)
-async def cancel_jobs(
-    tenant: GivenTenant, request: RotaRequest, data: JSONBody[BulkAction]
-) -> BulkActionDone:
+async def cancel_jobs(tenant: GivenTenant, data: JSONBody[BulkAction]) -> BulkActionDone:
     ids = await _matching(
         tenant, data, (State.WAITING, State.SCHEDULED, State.READY, State.RUNNING)
     )
-    done = {} if data.dry_run else await tenant.jobs.cancel_many(ids)
-    return _report(request, "cancel", data, ids, len(done))
+    return await _act(tenant, "cancel", data, ids, tenant.jobs.cancel_many)
 
 
 @post("/v1/jobs:retry", policy=OPERATOR, summary="Retry all jobs that match", status_code=200)
-async def retry_jobs(
-    tenant: GivenTenant, request: RotaRequest, data: JSONBody[BulkAction]
-) -> BulkActionDone:
+async def retry_jobs(tenant: GivenTenant, data: JSONBody[BulkAction]) -> BulkActionDone:
     """Of the failed ones, or of those that wait for their next retry (`state: ["scheduled"]`)."""
     ids = await _matching(tenant, data, (State.FAILED,))
-    done: Sequence[UUID] = ()
-    if not data.dry_run:
-        done = await (await tenant.store()).retry_jobs(tenant.settings.namespace, ids)
-    return _report(request, "retry", data, ids, len(done))
+    return await _act(tenant, "retry", data, ids, tenant.jobs.retry_many)
 
 
 async def _matching(tenant: App, data: BulkAction, usual: tuple[State, ...]) -> list[UUID]:
@@ -291,14 +284,20 @@ def telling_too_much() -> Iterator[None]:
         raise Problem(503, "too-much-to-read", str(error)) from None
 
 
-def _report(
-    request: RotaRequest, action: str, data: BulkAction, ids: Sequence[UUID], changed: int
-) -> BulkActionDone:
-    more = len(ids) == data.limit
-    done = BulkActionDone(dry_run=data.dry_run, matched=len(ids), changed=changed, more=more)
-    if not data.dry_run:
-        request.audit(action, "jobs by filter", before=data, after=done)
-    return done
+async def _act(
+    tenant: App, action: str, data: BulkAction, ids: Sequence[UUID],
+    act: Callable[[Sequence[UUID]], Awaitable[Sized]],
+) -> BulkActionDone:  # fmt: skip
+    def done(changed: int) -> BulkActionDone:
+        more = len(ids) == data.limit
+        return BulkActionDone(dry_run=data.dry_run, matched=len(ids), changed=changed, more=more)
+
+    if data.dry_run:
+        return done(0)
+    database = (await tenant.store()).database
+    async with changing(database, action, "jobs by filter", before=data) as change:
+        change.after = report = done(len(await act(ids)))
+    return report
 
 
 def parse_states(names: Sequence[str] | None) -> tuple[State, ...]:

@@ -18,10 +18,12 @@ from litestar.response import Redirect
 from rota.server.authorization import check_origin, cookie_name, is_secure
 from rota.server.context import ServerContext
 from rota.server.given import GivenContext
+from rota.server.identity.principal import Identity
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
+from rota.store.changes import Change
 
 _STATE_COOKIE = "rota_oidc"
 # Not //elsewhere, nor a backslash, which browsers take for the same.
@@ -50,13 +52,14 @@ async def login_by_link(
 ) -> Response[LoggedIn]:
     """Once: a second use is refused."""
     check_origin(request)
-    secret = await context.sessions.begin_by_link(data.link)
-    if secret is None:
-        raise Problem(
-            401, "unauthorized",
-            "this link was used, or is over: `rota login` makes another",
-        )  # fmt: skip
-    return await _let_in(request, context, secret, "link")
+    async with request.changing("login", "session") as change:
+        secret = await context.sessions.begin_by_link(data.link)
+        if secret is None:
+            raise Problem(
+                401, "unauthorized",
+                "this link was used, or is over: `rota login` makes another",
+            )  # fmt: skip
+        return await let_in(request, change, secret, "link")
 
 
 @post("/login/password", policy=PUBLIC, summary="Log in by password", status_code=200)
@@ -67,19 +70,26 @@ async def login_by_password(
     check_origin(request)
     address = request.client.host if request.client else ""
     person = await context.passwords.check(data.name, data.password, address)
-    return await _let_in(request, context, await context.sessions.begin(person), "password")
+    async with request.changing("login", "session") as change:
+        secret = await context.sessions.begin(person)
+        return await let_in(request, change, secret, "password")
 
 
-async def _let_in(
-    request: RotaRequest, context: ServerContext, secret: str, how: str
-) -> Response[LoggedIn]:
-    identity = await context.sessions.identify(secret)
+async def let_in(request: RotaRequest, change: Change, secret: str, how: str) -> Response[LoggedIn]:
+    """Answer with a session that was just begun, recorded as its owner's log-in."""
+    identity = await who_logged_in(request, change, secret, how)
+    answer = Response(LoggedIn(identity.name, csrf_token(secret)))
+    answer.set_cookie(session_cookie(request, request.context, secret))
+    return answer
+
+
+async def who_logged_in(request: RotaRequest, change: Change, secret: str, how: str) -> Identity:
+    identity = await request.context.sessions.identify(secret)
     if identity is None:
         raise Problem(401, "unauthorized", "the session is over: log in again")
-    request.audit("login", f"session {identity.id}", actor=identity.name, via=how)
-    answer = Response(LoggedIn(identity.name, csrf_token(secret)))
-    answer.set_cookie(session_cookie(request, context, secret))
-    return answer
+    change.subject = f"session {identity.id}"
+    change.actor = request.actor(identity.name, how)
+    return identity
 
 
 def safe_target(path: str | None) -> str:
@@ -134,10 +144,9 @@ async def finish_oidc(
         callback=_callback(request, context), code=code, state=state_,
         cookie=request.cookies.get(_STATE_COOKIE),
     )  # fmt: skip
-    secret = await context.sessions.begin(person)
-    identity = await context.sessions.identify(secret)
-    name, id = (identity.name, identity.id) if identity else ("somebody", "")
-    request.audit("login", f"session {id}", actor=name, via="oidc")
+    async with request.changing("login", "session") as change:
+        secret = await context.sessions.begin(person)
+        await who_logged_in(request, change, secret, "oidc")
     return Redirect(target, cookies=[session_cookie(request, context, secret)])
 
 

@@ -58,11 +58,12 @@ async def put_namespace(
 ) -> Namespace:
     """All of them at once: what isn't given has no limit. They hold within five seconds."""
     check_name("namespace", name)
-    before = await context.quotas.store.get_namespace(name)
     limits = Limits(**msgspec.structs.asdict(data))
-    after = await context.quotas.store.put_namespace(name, limits)
+    store = context.quotas.store
+    async with request.changing("limit", f"namespace {name}", namespace=name) as change:
+        change.before = await store.get_namespace(name)
+        change.after = after = await store.put_namespace(name, limits)
     context.quotas.forget()
-    request.audit("limit", f"namespace {name}", before=before, after=after, namespace=name)
     return after
 
 
@@ -72,11 +73,12 @@ async def remove_namespace(
     request: RotaRequest, context: GivenContext, name: FromPath[str]
 ) -> Response[Namespace]:
     """Its jobs stay."""
-    before = await context.quotas.store.remove_namespace(check_name("namespace", name))
-    if before is None:
-        raise NotFound(f"namespace {name!r} has no limits")
+    check_name("namespace", name)
+    async with request.changing("unlimit", f"namespace {name}", namespace=name) as change:
+        change.before = before = await context.quotas.store.remove_namespace(name)
+        if before is None:
+            raise NotFound(f"namespace {name!r} has no limits")
     context.quotas.forget()
-    request.audit("unlimit", f"namespace {name}", before=before, namespace=name)
     return Response(before)
 
 

@@ -14,7 +14,7 @@ from rota.errors import NotFound
 from rota.model import QueueStatus
 from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.requests import RotaRequest
+from rota.store.changes import changing
 
 QueueName = Annotated[str, PathParameter(max_length=100)]
 
@@ -35,23 +35,23 @@ async def get_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
 
 
 @post("/v1/queues/{name:str}/pause", policy=OPERATOR, summary="Pause a queue", status_code=200)
-async def pause_queue(tenant: GivenTenant, request: RotaRequest, name: QueueName) -> QueueStatus:
+async def pause_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
     """None of its jobs is started until it is resumed. What runs goes on."""
-    before = await _find(tenant, name)
-    await tenant.queues.pause(name)
-    after = await _find(tenant, name)
-    request.audit(
-        "pause", f"queue {name}",
-        before={"paused_at": before.paused_at}, after={"paused_at": after.paused_at},
-    )  # fmt: skip
+    database = (await tenant.store()).database
+    async with changing(database, "pause", f"queue {name}") as change:
+        change.before = {"paused_at": (await _find(tenant, name)).paused_at}
+        await tenant.queues.pause(name)
+        after = await _find(tenant, name)
+        change.after = {"paused_at": after.paused_at}
     return after
 
 
 @post("/v1/queues/{name:str}/resume", policy=OPERATOR, summary="Resume a queue", status_code=200)
-async def resume_queue(tenant: GivenTenant, request: RotaRequest, name: QueueName) -> QueueStatus:
-    before = await _find(tenant, name)
-    await tenant.queues.resume(name)
-    request.audit("resume", f"queue {name}", before={"paused_at": before.paused_at})
+async def resume_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
+    database = (await tenant.store()).database
+    async with changing(database, "resume", f"queue {name}") as change:
+        change.before = {"paused_at": (await _find(tenant, name)).paused_at}
+        await tenant.queues.resume(name)
     return await _find(tenant, name)
 
 

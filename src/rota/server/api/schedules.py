@@ -35,7 +35,6 @@ from rota.server.api.schedule_requests import (
 from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
-from rota.server.requests import RotaRequest
 from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 
@@ -132,7 +131,7 @@ async def get_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[Sche
 
 @post("/v1/schedules", policy=OPERATOR, summary="Create a schedule")
 async def create_schedule(
-    tenant: GivenTenant, request: RotaRequest, data: JSONBody[NewScheduleRequest]
+    tenant: GivenTenant, data: JSONBody[NewScheduleRequest]
 ) -> Response[ScheduleStatus]:
     def must_be_new(row: Any) -> None:
         if row is not None:
@@ -143,14 +142,12 @@ async def create_schedule(
 
     await tenant.schedules.put(to_spec(data, data.name, data.task), expect=must_be_new)
     status = await tenant.schedules.get(data.name)
-    request.audit("create", f"schedule {data.name}", after=await _told(tenant, status.spec))
     return _answer(status, 201)
 
 
 @put("/v1/schedules/{name:str}", policy=OPERATOR, summary="Change a schedule, or create it")
 async def put_schedule(
     tenant: GivenTenant,
-    request: RotaRequest,
     name: ScheduleName,
     data: JSONBody[ScheduleRequest],
     if_match: Annotated[str | None, HeaderParameter(name="If-Match", max_length=500)] = None,
@@ -159,28 +156,14 @@ async def put_schedule(
     ] = None,
 ) -> Response[ScheduleStatus]:
     """From now on: what was due before is left to what was said before."""
-    before: list[ScheduleSpec] = []
     name = await _name_or_new(tenant, name)
 
     def as_expected(row: Any) -> None:
         _check_conditions(row, name, if_match, if_none_match)
-        before[:] = [] if row is None else [_spec_of(row)]
 
     change = await tenant.schedules.put(to_spec(data, name, data.task), expect=as_expected)
     status = await tenant.schedules.get(name)
-    if change != "unchanged":
-        old = await _told(tenant, before[0]) if before else None
-        new = await _told(tenant, status.spec)
-        request.audit(change.removesuffix("d"), f"schedule {name}", before=old, after=new)
     return _answer(status, 201 if change == "created" else 200)
-
-
-async def _told(tenant: App, spec: ScheduleSpec) -> ScheduleSpec:
-    """For the audit log, where nothing is encrypted."""
-    sealing = await (await tenant.store()).database.known_sealing()
-    if sealing.required and spec.payload:
-        return msgspec.structs.replace(spec, payload="(encrypted)")
-    return spec
 
 
 async def _name_or_new(tenant: App, name: str) -> str:
@@ -188,10 +171,6 @@ async def _name_or_new(tenant: App, name: str) -> str:
         return await _named(tenant, name)
     except NotFound:
         return name
-
-
-def _spec_of(row: Any) -> ScheduleSpec:
-    return msgspec.json.decode(row["spec"], type=ScheduleSpec)
 
 
 def _check_conditions(row: Any, name: str, if_match: str | None, if_none_match: str | None) -> None:
@@ -211,26 +190,21 @@ def _check_conditions(row: Any, name: str, if_match: str | None, if_none_match: 
 @delete("/v1/schedules/{name:str}", policy=OPERATOR, summary="Delete a schedule")
 async def delete_schedule(
     tenant: GivenTenant,
-    request: RotaRequest,
     name: ScheduleName,
     if_match: Annotated[str | None, HeaderParameter(name="If-Match", max_length=500)] = None,
 ) -> None:
     """Its ledger and its jobs stay until their retention is over."""
     name = await _named(tenant, name)
-    before: list[ScheduleSpec] = []
 
     def as_expected(row: Any) -> None:
         check_unchanged(if_match, schedule_tag(row["version"], row["id"]), f"schedule {name!r}")
-        before.append(_spec_of(row))
 
     await tenant.schedules.delete(name, expect=as_expected)
-    request.audit("delete", f"schedule {name}", before=await _told(tenant, before[0]))
 
 
 @post("/v1/schedules/{name:str}/pause", policy=OPERATOR, summary="Pause", status_code=200)
 async def pause_schedule(
     tenant: GivenTenant,
-    request: RotaRequest,
     name: ScheduleName,
     data: JSONBody[PauseRequest | None] = None,
 ) -> Response[ScheduleStatus]:
@@ -240,36 +214,29 @@ async def pause_schedule(
     if until is not None and until <= await (await tenant.store()).now():
         raise Problem(422, "invalid", "until: it has passed", fields={"until": "has passed"})
     await tenant.schedules.pause(name, until=until)
-    request.audit("pause", f"schedule {name}", after={"until": until})
     return _answer(await tenant.schedules.get(name))
 
 
 @post("/v1/schedules/{name:str}/resume", policy=OPERATOR, summary="Resume", status_code=200)
-async def resume_schedule(
-    tenant: GivenTenant, request: RotaRequest, name: ScheduleName
-) -> Response[ScheduleStatus]:
+async def resume_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[ScheduleStatus]:
     """The catch-up policy decides about what was due during the pause."""
     name = await _named(tenant, name)
     await tenant.schedules.resume(name)
-    request.audit("resume", f"schedule {name}")
     return _answer(await tenant.schedules.get(name))
 
 
 @post("/v1/schedules/{name:str}/trigger", policy=OPERATOR, summary="Run it once, now")
-async def trigger_schedule(
-    tenant: GivenTenant, request: RotaRequest, name: ScheduleName
-) -> Response[Triggered]:
+async def trigger_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[Triggered]:
     """Beside its rule."""
     name = await _named(tenant, name)
     job_id = await tenant.schedules.trigger(name)
-    request.audit("trigger", f"schedule {name}", after={"job_id": job_id})
     headers = {"Location": f"/v1/jobs/{job_id}"}
     return Response(Triggered(job_id), status_code=201, headers=headers)
 
 
 @post("/v1/schedules/{name:str}/backfill", policy=OPERATOR, summary="Fill in", status_code=200)
 async def backfill_schedule(
-    tenant: GivenTenant, request: RotaRequest, name: ScheduleName, data: JSONBody[BackfillRequest]
+    tenant: GivenTenant, name: ScheduleName, data: JSONBody[BackfillRequest]
 ) -> Backfilled:
     """Run the occurrences of a past stretch of time that have no row in the ledger."""
     name = await _named(tenant, name)
@@ -277,8 +244,6 @@ async def backfill_schedule(
     count = await tenant.schedules.backfill(
         name, data.first, data.end, max_parallel=data.max_parallel, dry_run=data.dry_run
     )
-    if not data.dry_run:
-        request.audit("backfill", f"schedule {name}", after={"request": data, "count": count})
     return Backfilled(count, data.dry_run)
 
 

@@ -58,8 +58,9 @@ async def logout(request: RotaRequest, context: GivenContext) -> Response[None]:
         identity = await context.sessions.identify(secret)
         if identity is not None:
             check_csrf(request, fields.get(CSRF_FIELD, [None])[0])
-            await context.sessions.end(secret)
-            request.audit("logout", f"session {identity.id}", actor=identity.name, via=identity.via)
+            async with request.changing("logout", f"session {identity.id}") as change:
+                change.actor = request.actor(identity.name, identity.via)
+                await context.sessions.end(secret)
     answer: Response[None] = Response(None)
     if fields:
         answer = Response(None, status_code=303, headers={"Location": "/login"})

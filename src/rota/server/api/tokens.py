@@ -64,11 +64,12 @@ async def add_token(
     _check_reach(principal, data.everywhere, scopes)
     if data.expires_at is not None and data.expires_at.tzinfo is None:
         raise ConfigError("expires_at needs a UTC offset, 2026-12-31T23:59:59Z")
-    token, info = await create_token(
-        context.identity, name=data.name, namespace=namespace, role=data.role, scopes=scopes,
-        created_by=principal.name, expires_at=data.expires_at,
-    )  # fmt: skip
-    request.audit("create", f"token {info.prefix}", after=info)
+    async with request.changing("create", "token") as change:
+        token, info = await create_token(
+            context.identity, name=data.name, namespace=namespace, role=data.role, scopes=scopes,
+            created_by=principal.name, expires_at=data.expires_at,
+        )  # fmt: skip
+        change.subject, change.after = f"token {info.prefix}", info
     return NewTokenAnswer(token, info)
 
 
@@ -87,15 +88,16 @@ async def revoke_token(
     request: RotaRequest, context: GivenContext, principal: GivenPrincipal, prefix: FromPath[str]
 ) -> Response[TokenInfo]:
     """Every server refuses it within five seconds."""
-    before = await context.identity.get_token(prefix, principal.namespace)
-    found = await context.identity.revoke_token(prefix, principal.namespace)
-    if found is None and principal.everywhere:
-        before = await context.identity.get_token(prefix, ANYWHERE)
-        found = await context.identity.revoke_token(prefix, ANYWHERE)
-    if found is None:
-        raise NotFound(f"there is no token {prefix!r} in namespace {principal.namespace!r}")
+    spaces = [principal.namespace, *([ANYWHERE] if principal.everywhere else [])]
+    async with request.changing("revoke", f"token {prefix}") as change:
+        for space in spaces:
+            change.before = await context.identity.get_token(prefix, space)
+            change.after = found = await context.identity.revoke_token(prefix, space)
+            if found is not None:
+                break
+        if found is None:
+            raise NotFound(f"there is no token {prefix!r} in namespace {principal.namespace!r}")
     context.tokens.memory.forget_all()
-    request.audit("revoke", f"token {prefix}", before=before, after=found)
     return Response(found)
 
 

@@ -17,7 +17,6 @@ from rota.server.api.jobs import JobAccepted
 from rota.server.given import GivenTenant
 from rota.server.policy import ADMIN
 from rota.server.problems import Problem
-from rota.server.requests import RotaRequest
 from rota.store.webhooks import Webhook
 
 Kind = Literal[
@@ -60,30 +59,24 @@ async def get_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Webhoo
 
 
 @post("/v1/webhooks", policy=ADMIN, summary="Send events to a URL", status_code=201)
-async def add_webhook(
-    tenant: GivenTenant, request: RotaRequest, data: JSONBody[WebhookRequest]
-) -> WebhookCreated:
+async def add_webhook(tenant: GivenTenant, data: JSONBody[WebhookRequest]) -> WebhookCreated:
     """From now on. Where it may go besides public addresses is decided on the command line."""
     if any(each.url == data.url for each in await tenant.webhooks.list()):
         raise Problem(409, "exists", "there is a webhook to this URL already")
     new = await tenant.webhooks.add(
         data.url, kinds=data.kinds, form=data.format, secret=data.secret
     )
-    made = await _find(tenant, new.id)
-    request.audit("create", f"webhook {new.id}", after=made)
-    return WebhookCreated(new.secret, made)
+    return WebhookCreated(new.secret, await _find(tenant, new.id))
 
 
 @post(
     "/v1/webhooks/{webhook_id:uuid}/pause", policy=ADMIN, summary="Pause a webhook", status_code=200
 )
-async def pause_webhook(
-    tenant: GivenTenant, request: RotaRequest, webhook_id: FromPath[UUID]
-) -> Webhook:
+async def pause_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Webhook:
     """Events of meanwhile are not made up for."""
-    before = await _find(tenant, webhook_id)
+    await _find(tenant, webhook_id)
     await tenant.webhooks.pause(webhook_id)
-    return await _changed(tenant, request, "pause", before)
+    return await _find(tenant, webhook_id)
 
 
 @post(
@@ -92,12 +85,10 @@ async def pause_webhook(
     summary="Resume a webhook",
     status_code=200,
 )
-async def resume_webhook(
-    tenant: GivenTenant, request: RotaRequest, webhook_id: FromPath[UUID]
-) -> Webhook:
-    before = await _find(tenant, webhook_id)
+async def resume_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Webhook:
+    await _find(tenant, webhook_id)
     await tenant.webhooks.resume(webhook_id)
-    return await _changed(tenant, request, "resume", before)
+    return await _find(tenant, webhook_id)
 
 
 @post(
@@ -106,23 +97,17 @@ async def resume_webhook(
     summary="Send a test event",
     status_code=202,
 )
-async def test_webhook(
-    tenant: GivenTenant, request: RotaRequest, webhook_id: FromPath[UUID]
-) -> JobAccepted:
+async def test_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> JobAccepted:
     """As a job, like all deliveries: `GET /v1/jobs/{id}` tells what came of it."""
     await _find(tenant, webhook_id)
     handle = await tenant.webhooks.test(webhook_id)
-    request.audit("test", f"webhook {webhook_id}", after={"job": handle.id})
     return JobAccepted(handle.id, "rota.webhook")
 
 
 @delete("/v1/webhooks/{webhook_id:uuid}", policy=ADMIN, summary="Remove a webhook", status_code=200)
-async def remove_webhook(
-    tenant: GivenTenant, request: RotaRequest, webhook_id: FromPath[UUID]
-) -> Response[Webhook]:
+async def remove_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Response[Webhook]:
     before = await _find(tenant, webhook_id)
     await tenant.webhooks.remove(webhook_id)
-    request.audit("remove", f"webhook {webhook_id}", before=before)
     return Response(before)
 
 
@@ -131,15 +116,6 @@ async def _find(tenant: App, id: UUID) -> Webhook:
         if webhook.id == id:
             return webhook
     raise NotFound(f"there is no webhook {id} in namespace {tenant.settings.namespace!r}")
-
-
-async def _changed(tenant: App, request: RotaRequest, action: str, before: Webhook) -> Webhook:
-    after = await _find(tenant, before.id)
-    request.audit(
-        action, f"webhook {before.id}",
-        before={"paused_at": before.paused_at}, after={"paused_at": after.paused_at},
-    )  # fmt: skip
-    return after
 
 
 ROUTES = [

@@ -1,0 +1,145 @@
+"""Changes that people and programs make, and their audit rows: one transaction for both.
+
+Protocol. Whatever changes something opens `changing(...)`, calls the store as usual, and may add what
+was before and after. The statements and the audit row are committed together: dying or failing
+anywhere leaves neither. A change that is part of another one (a bulk action that calls a verb) is
+recorded by the outer one alone.
+
+Who changes it is known from the context: a server sets it for each request, the command line for
+its run. Everything else is Python code of a user of the machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import getpass
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextvars import ContextVar
+from functools import cache
+from typing import Any, Literal
+
+import msgspec
+
+from rota.store import ambient
+from rota.store.database import Connection, Database
+
+Interface = Literal["rest", "dashboard", "cli", "python"]
+
+
+class Actor(msgspec.Struct, frozen=True, kw_only=True):
+    """Who changes something, and from where."""
+
+    name: str
+    via: str  # token rota_ab12cd34, session 0198..., cli, python
+    interface: Interface
+    request_id: str | None = None
+    address: str | None = None
+
+
+class Acting:
+    """An actor at work, with the number of changes that were recorded for them."""
+
+    __slots__ = ("actor", "recorded")
+
+    def __init__(self, actor: Actor) -> None:
+        self.actor = actor
+        self.recorded = 0
+
+
+_acting: ContextVar[Acting | None] = ContextVar("rota_acting", default=None)
+
+
+@contextlib.contextmanager
+def acting_as(actor: Actor) -> Iterator[Acting]:
+    """Record the changes made within the block under this actor."""
+    acting = Acting(actor)
+    token = _acting.set(acting)
+    try:
+        yield acting
+    finally:
+        _acting.reset(token)
+
+
+def act_as(actor: Actor) -> Acting:
+    """Record the changes of the current context, to its end, under this actor."""
+    acting = Acting(actor)
+    _acting.set(acting)
+    return acting
+
+
+@cache
+def local_user() -> str:
+    """The user of the operating system and the host, as in root@db1."""
+    try:
+        user = getpass.getuser()
+    except (KeyError, OSError):
+        user = "unknown"
+    return f"{user}@{socket.gethostname()}"
+
+
+def local_actor(interface: Interface) -> Actor:
+    return Actor(name=local_user(), via=interface, interface=interface)
+
+
+class Change:
+    """A change under way. `before` and `after` may be set until its block ends."""
+
+    def __init__(
+        self, action: str, subject: str, *, namespace: str, before: Any = None, after: Any = None
+    ) -> None:
+        self.action = action
+        self.subject = subject
+        self.namespace = namespace
+        self.before = before
+        self.after = after
+        self.actor: Actor | None = None  # in place of the context's
+        self.connection: Connection = None  # inside the transaction
+        self.happened = True
+
+    def void(self) -> None:
+        """Nothing was changed after all: no row is written."""
+        self.happened = False
+
+
+@contextlib.asynccontextmanager
+async def changing(
+    database: Database, action: str, subject: str, *, namespace: str | None = None,
+    before: Any = None, after: Any = None,
+) -> AsyncIterator[Change]:  # fmt: skip
+    """Open the transaction of a change, which ends with its audit row."""
+    change = Change(action, subject, namespace=namespace or database.settings.namespace,
+                    before=before, after=after)  # fmt: skip
+    outer = ambient.connection_of(database)
+    if outer is not None:
+        change.connection = outer
+        yield change
+        return
+    async with database.transaction("change") as connection:
+        change.connection = connection
+        with ambient.within(database, connection):
+            yield change
+        if change.happened:
+            await record_on(connection, database.queries["record_change"], change)
+
+
+async def record(database: Database, connection: Connection, change: Change) -> None:
+    """Write a change's row on a transaction that isn't of `changing`; nothing inside another change."""
+    if ambient.connection_of(database) is None:
+        await record_on(connection, database.queries["record_change"], change)
+
+
+async def record_on(connection: Connection, query: str, change: Change) -> None:
+    acting = _acting.get()
+    actor = change.actor or (acting.actor if acting else local_actor("python"))
+    await connection.execute(
+        query, change.namespace, actor.name, actor.via, change.action, change.subject,
+        as_json(change.before), as_json(change.after), actor.request_id, actor.address,
+        actor.interface,
+    )  # fmt: skip
+    if acting is not None:
+        acting.recorded += 1
+
+
+def as_json(value: Any) -> str | None:
+    return None if value is None else msgspec.json.encode(value).decode()
