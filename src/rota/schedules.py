@@ -115,7 +115,9 @@ class Schedules:
             if self._says_the_same(store, row, spec):
                 return "unchanged"
             await self._update(store, connection, row, spec, recurrence, options, source)
-            await self._record(store, connection, "update", spec.name, before=row["spec"], after=spec)
+            await self._record(
+                store, connection, "update", spec.name, before=row["spec"], after=spec
+            )
             return "updated"
         raise ConfigError(
             f"schedule {spec.name!r} is being created and deleted by others; try again"
