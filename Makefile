@@ -9,7 +9,7 @@ APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acqu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs clean
+.PHONY: help run test test-postgres check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs lock clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -27,6 +27,7 @@ help:
 	@echo "make chaos   break a cluster for a minute and judge what became of its jobs; SECONDS=600"
 	@echo "make screenshots  pictures of the dashboard for the docs"
 	@echo "make docs    build the documentation into site/"
+	@echo "make lock    pin the newest versions that pyproject.toml allows, in requirements/"
 	@echo "make clean   remove everything that was made here, .venv included"
 
 # The embedded PostgreSQL keeps its data in .rota; ROTA_DATABASE_URL, if set, is used instead.
@@ -91,6 +92,10 @@ docs: $(VENV)/installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
 	@echo "Built: open site/index.html"
 
+# The newest versions that pyproject.toml allows, resolved in a fresh environment.
+lock: | $(BIN)/python
+	@$(BIN)/python requirements/lock.py
+
 clean:
 	rm -rf $(VENV) .rota site dist build .pytest_cache .mypy_cache .ruff_cache \
 		.import_linter_cache .hypothesis bench/.peers
@@ -108,15 +113,15 @@ $(BIN)/python:
 	@echo "Making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 
-$(VENV)/installed: pyproject.toml | $(BIN)/python
+$(VENV)/installed: pyproject.toml requirements/all.txt | $(BIN)/python
 	@echo "Installing Rota and what its tests and checks need into $(VENV) (once, about a minute)"
 	@$(BIN)/python -m pip install -qq --upgrade pip
-	@$(BIN)/python -m pip install -qq --editable . --group test --group check
+	@$(BIN)/python -m pip install -qq --constraint requirements/all.txt --editable . --group test --group check
 	@touch $@
 
 $(VENV)/installed-docs: pyproject.toml | $(VENV)/installed
 	@echo "Installing what the documentation needs into $(VENV)"
-	@$(BIN)/python -m pip install -qq --group docs
+	@$(BIN)/python -m pip install -qq --constraint requirements/all.txt --group docs
 	@touch $@
 
 # One test runs Rota behind PgBouncer, and is skipped where there is none. Tried once.

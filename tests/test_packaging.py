@@ -1,0 +1,106 @@
+"""What Rota is installed with: bounds, pinned versions, no test data libraries in production."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+ROOT = Path(__file__).parent.parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+EXTRAS = [line for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
+PRODUCTION = [Requirement(line) for line in PROJECT["project"]["dependencies"] + EXTRAS]
+GROUPS = [Requirement(line) for lines in PROJECT["dependency-groups"].values() for line in lines]
+
+# Versions that are years, and fixes that must not wait for us.
+UNBOUND = {"argon2-cffi", "cryptography", "tzdata"}
+
+
+def pinned(name: str) -> dict[str, str]:
+    lines = (ROOT / "requirements" / name).read_text("utf-8").splitlines()
+    found = [line.split("==") for line in lines if not line.startswith("#")]
+    return {canonicalize_name(package): version for package, version in found}
+
+
+def ids(requirement: Requirement) -> str:
+    return str(requirement)
+
+
+@pytest.mark.parametrize("requirement", PRODUCTION, ids=ids)
+def test_a_dependency_stops_before_a_version_that_may_break_us(requirement: Requirement) -> None:
+    operators = {each.operator for each in requirement.specifier}
+    assert ">=" in operators
+    assert ("<" in operators) != (requirement.name in UNBOUND)
+
+
+@pytest.mark.parametrize("requirement", [*PRODUCTION, *GROUPS], ids=ids)
+def test_what_is_pinned_is_within_the_bounds(requirement: Requirement) -> None:
+    assert requirement.specifier.contains(pinned("all.txt")[canonicalize_name(requirement.name)])
+
+
+def test_production_runs_what_was_tested_and_nothing_that_makes_up_test_data() -> None:
+    everything, production = pinned("all.txt"), pinned("production.txt")
+    assert production.items() <= everything.items()
+    assert not production.keys() & {"faker", "polyfactory", "hypothesis", "pytest", "fastapi"}
+    assert {canonicalize_name(each.name) for each in PRODUCTION} <= production.keys()
+
+
+def test_what_litestar_wants_besides_is_pinned_or_left_out_on_purpose() -> None:
+    production = pinned("production.txt")
+    for name in production:
+        for needed in requirements_of(name):
+            assert needed in production or needed in {"faker", "polyfactory"}, f"{name}: {needed}"
+
+
+def requirements_of(name: str) -> Iterator[str]:
+    try:
+        lines = importlib.metadata.requires(name) or []
+    except importlib.metadata.PackageNotFoundError:
+        return  # an extra that isn't installed here
+    for line in lines:
+        requirement = Requirement(line)
+        if requirement.marker is None or requirement.marker.evaluate({"extra": ""}):
+            yield canonicalize_name(requirement.name)
+
+
+_WITHOUT_TEST_DATA = """
+import sys
+
+class Refuse:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"faker", "polyfactory"}:
+            raise ImportError(f"{name} is not there")
+
+sys.meta_path.insert(0, Refuse())
+from rota.app import App
+from rota.server.application import make_server
+from rota.server.given import DEPENDENCIES
+from rota.server.openapi import make_document
+from rota.server.policy import route_table
+from rota.server.routes import all_routes
+import rota.cli, rota.client, rota.testing
+server = make_server(App(database_url="postgresql://nowhere/none"))
+print(len(make_document(all_routes(), DEPENDENCIES, route_table(server))))
+"""
+
+
+def test_the_server_needs_nothing_that_makes_up_test_data() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TEST_DATA], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 1000
+
+
+def test_no_pin_names_where_it_came_from() -> None:
+    for path in (ROOT / "requirements").glob("*.txt"):
+        for line in path.read_text("utf-8").splitlines():
+            assert line.startswith("#") or re.fullmatch(r"[\w.-]+==[\w.+!]+", line), line
