@@ -11,6 +11,7 @@ import typer
 
 import rota
 from rota.cli import (
+    audit,
     dead,
     encrypt,
     endpoints,
@@ -97,6 +98,7 @@ encrypt.add_to(cli, namespaces.group)
 login.add_to(cli)
 shards.add_to(cli)
 events.add_to(cli)
+audit.add_to(cli)
 cli.add_typer(webhooks.group, name="webhooks")
 cli.add_typer(endpoints.group, name="endpoints")
 

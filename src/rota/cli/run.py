@@ -19,6 +19,7 @@ from rota.commands import enable_commands
 from rota.entropy import unit
 from rota.errors import StoreUnavailable
 from rota.node import ROLES, Node, Role, ServerRole
+from rota.store.changes import act_as, local_actor
 from rota.store.database import Database
 from rota.store.migrate import check_schema, pending_migrations
 
@@ -64,6 +65,7 @@ def dev(
     _allow_commands(app, allow_commands)
     teller = Teller(session.screen, reference, app)
     teller.starting()
+    act_as(local_actor("python"))  # what handlers change, they change by Python
     session.run(_dev(app, teller))
 
 
@@ -158,6 +160,7 @@ def start(
     _allow_commands(app, allow_commands)
     queues = dict(_parse_queue(text) for text in queue or [])
     roles = cast("list[Role]", role) if role else ROLES
+    act_as(local_actor("python"))
     session.run(_start(app, roles, queues, capability or [], surroundings))
 
 
