@@ -327,6 +327,21 @@ async def test_a_node_that_finds_no_database_at_its_start_waits_for_it(
         server.close()
 
 
+async def test_a_node_run_from_python_waits_for_its_database_as_well(
+    app: App, database_url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    gate = Gate(database_url)
+    waiting = App(app.settings.replace(database_url=gate.url))
+    node = Node(waiting)
+    running = asyncio.create_task(node.run())
+    await eventually(lambda: "can't start yet, trying again in" in caplog.text)
+    server = await gate.open()
+    await eventually(app.nodes.list, what="its start")
+    node.request_stop()
+    await running
+    server.close()
+
+
 async def test_a_node_that_waits_for_a_database_can_be_stopped(
     app: App, tmp_path: Path, database_url: str
 ) -> None:

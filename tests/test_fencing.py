@@ -380,3 +380,73 @@ async def test_a_cancel_that_commits_during_a_write_is_not_lost(sandbox, hot, no
         await eventually(waits_for_the_cancel)
     assert await writing is True
     assert (await sandbox.app.jobs.get(job_id)).state == "cancelled"
+
+
+# -- a row that can't be written
+
+
+@pytest.fixture
+async def refuse(hot):
+    """Makes the database refuse one job's row in a table, as a DBA's constraint would."""
+    undo = []
+
+    async def refuse(table: str, job_id, state: str = "23514") -> None:
+        async with hot.connection() as connection:
+            await connection.execute(f"""
+                create function {hot.schema}.refuse_{table}() returns trigger language plpgsql as $$
+                begin
+                    if new.id = '{job_id}' then
+                        raise exception using errcode = '{state}', message = 'as if';
+                    end if;
+                    return new;
+                end $$;
+                create trigger refuse before insert or update on {hot.schema}.{table}
+                    for each row execute function {hot.schema}.refuse_{table}()""")
+        undo.append(f"drop function {hot.schema}.refuse_{table} cascade")
+
+    yield refuse
+    async with hot.connection() as connection:
+        for statement in undo:
+            await connection.execute(statement)
+
+
+async def test_a_row_that_can_t_be_written_doesn_t_stop_the_reaper(
+    sandbox, node, submit, lose, refuse
+):
+    ids = [await submit() for _ in range(7)]
+    await node.claim(LaneClaim(LANE, 4))
+    await node.claim(LaneClaim(LANE, 3))
+    await refuse("present", ids[2])
+    await lose()
+    jobs = {job.id: job for job in await sandbox.jobs()}
+    assert [jobs[id].state for id in ids if id != ids[2]] == ["ready"] * 6
+    assert (jobs[ids[2]].state, jobs[ids[2]].error.type) == ("failed", "OutcomeNotStored")
+
+
+async def test_a_batch_that_can_t_be_written_at_all_stops_no_other(
+    sandbox, node, submit, lose, refuse, reaper
+):
+    ids = [await submit() for _ in range(4)]
+    await node.claim(LaneClaim(LANE, 2))
+    await node.claim(LaneClaim(LANE, 2))
+    await refuse("present", ids[0], "XX001")  # a broken page
+    await lose()
+    states = [(await sandbox.app.jobs.get(id)).state for id in ids]
+    assert states == ["running", "running", "ready", "ready"]
+
+
+async def test_a_job_whose_id_is_on_the_dead_letter_list_already_ends_all_the_same(
+    sandbox, node, submit, hot
+):
+    job_id = await submit()
+    row = await node.claim_one()
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"insert into {hot.schema}.dead (id, due_at, created_at, finished_at, state, priority,"
+            " guarantee, attempt, max_attempts, crashes, namespace, lane, task, payload)"
+            f" select id, due_at, created_at, due_at, 6, 0, 1, 1, 1, 0, namespace, lane, task, payload"
+            f" from {hot.schema}.present where id = $1", job_id
+        )  # fmt: skip
+    assert await node.finish_failed(row, "Newer")
+    [job] = await sandbox.jobs()
+    assert (job.state, job.error.type) == ("failed", "Newer")

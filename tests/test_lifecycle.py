@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import math
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rota import ConfigError, Fatal, InvalidArguments, Retry
+from rota import App, ConfigError, Fatal, InvalidArguments, Retry
 from rota.context import Context, SyncContext
 from rota.core.arguments import Arguments, Limits, json_depth
 from rota.core.demand import prefetch, split_demand
@@ -374,6 +375,39 @@ def test_the_context_is_no_argument():
     assert arguments_of(named).context_parameter == "ctx"
     with pytest.raises(InvalidArguments, match="where"):
         arguments_of(annotated).encode((), {"a": 1, "where": 2}, LIMITS)
+
+
+def test_generators_are_refused_when_the_task_is_defined():
+    def plain():
+        yield 1
+
+    async def coroutine():
+        yield 1
+
+    for function in (plain, coroutine, functools.partial(plain)):
+        with pytest.raises(ConfigError, match=r"'pages' is a generator: nothing would ever run it"):
+            App().task(function, name="pages")
+
+
+async def test_a_handler_that_returns_what_nobody_runs_has_failed(sandbox):
+    ran = []
+
+    def decorated(function):
+        return lambda: function()  # what a decorator that knows no coroutines does
+
+    async def greet():
+        ran.append(1)
+
+    def numbers():
+        ran.append(1)
+        yield 1
+
+    for function in (greet, numbers):
+        sandbox.app.task(decorated(function), name=function.__name__)
+        await sandbox.app.submit(function.__name__)
+        [job] = await sandbox.run_due()
+        assert (job.state, job.attempt, job.error.type) == ("failed", 1, "NeverRun")
+    assert ran == []
 
 
 def test_annotations_that_cant_travel_are_refused_when_the_task_is_defined():

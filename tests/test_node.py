@@ -8,6 +8,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ import pytest
 
 from rota import App, StoreUnavailable
 from rota.node import Node
+from rota.services.ticker import Ticker
 from rota.services.worker import Worker
+from rota.store.database import Database
 from rota.store.work import WorkStore
 from tests import node_tasks
 from tests.cluster import eventually
@@ -298,3 +301,78 @@ async def test_everything_works_behind_pgbouncer_in_transaction_mode(
         assert (await (await task("in_child").submit(4)).result(20))[:2] == [8, 8]
         delayed = await task("remember").options(delay=1.5).submit("later")
         assert await delayed.result(20) == "later"
+
+
+async def test_the_start_of_a_node_s_own_server_is_no_blocked_loop(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Importing and preparing it takes seconds on a busy machine."""
+
+    class SlowServer:
+        async def start(self) -> None:
+            time.sleep(3)  # noqa: ASYNC251 - this is the point
+
+        async def stop(self) -> None: ...
+
+    async with Node(app, ("scheduler", "worker", "server"), server=SlowServer()).running():
+        assert await (await task("remember").submit("after")).result(10) == "after"
+    assert "has been blocked" not in caplog.text
+
+
+# -- while the database is away
+
+
+class _Watchful:
+    """A service that has nothing to ask of the database while it is away, as a worker without trust."""
+
+    name = "watchful"
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self.mode = "fail"
+        self.ticks = asyncio.Semaphore(0)
+
+    async def tick(self) -> float:
+        self.ticks.release()
+        if self.mode == "fail":
+            raise StoreUnavailable("gone")
+        if self.mode == "ask":
+            await self._database.fetchval("now")
+        return 0.01
+
+    async def turn(self, mode: str) -> None:
+        """Until ticks of this kind are over."""
+        self.mode = mode
+        while not self.ticks.locked():
+            await self.ticks.acquire()
+        for _ in range(3):
+            await self.ticks.acquire()
+
+
+async def test_works_again_is_said_when_the_database_has_answered_and_not_before(
+    app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    service = _Watchful((await app.store()).database)
+    ticker = Ticker(service)
+    ticker.start()
+    await service.turn("fail")
+    await service.turn("wait")
+    assert "works again" not in caplog.text
+    await service.turn("ask")
+    await ticker.stop()
+    assert caplog.text.count("watchful works again") == 1
+
+
+async def test_heartbeats_say_that_they_work_again(
+    app: App, node: Node, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    store = await app.store()
+    async with store.database.connection() as connection:
+        await connection.execute(f"alter table {app.settings.schema}.node rename to node_away")
+        try:
+            await eventually(lambda: "heartbeat failed" in caplog.text)
+        finally:
+            await connection.execute(f"alter table {app.settings.schema}.node_away rename to node")
+    await eventually(lambda: "heartbeats work again after" in caplog.text)

@@ -39,13 +39,39 @@ ARGUMENTS = {
     "give_back": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "mark_started": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "save_progress": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array['1'::json]",
+    "report_progress": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array['1'::json]",
     "held_jobs": f"'{NODE}', array[1::bigint], array['default/default']",
+    "jobs_of_batches": f"'{NODE}', array[1::bigint]",
+    "close_reaped": f"'{NODE}', array[1::bigint], array['default/default']",
+    "close_finished": f"'{NODE}', array[1::bigint]",
+    "renew_worker": f"'{NODE}', 'default', 15.0, false",
+    "count_suspects": f"'{NODE}', 1, 2",
+    "has_overruns": "1.0",
+    "held_of_worker": f"'{NODE}', null, array['{NIL}'::uuid], array[1::bigint]",
+    "held_for_finish": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
+    "cancels_of": f"'{NODE}'",
+    "moved_on": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
+    "check_lease": f"'{NODE}', '{NIL}', 1",
+    "begin_effect": f"'{NODE}', '{NIL}', 1, 'default', 'charge', false",
+    "log_so_far": f"'{NODE}', '{NIL}', 1",
+    "cancel_jobs": f"'default', array['{NIL}'::uuid]",
     "due_schedules": f"array{list(range(128))}, array{[0] * 128}, 1000, '{{}}', '{{}}'",
     "schedule_work": f"array{list(range(128))}, array{[0] * 128}, '{{}}', '{{}}'",
     "promote_waiting": "500",
 }
-READS = {"claim", "release", "held_jobs", "due_schedules", "schedule_work", "promote_waiting"}
-WRITES = ARGUMENTS.keys() - READS
+WRITES = {
+    "finish_succeeded", "finish_ended", "finish_retried", "give_back", "mark_started", "save_progress",
+    "report_progress",
+}  # fmt: skip
+# What looks for the rows of batches, by lane and rank, and for single rows, by id.
+BY_BATCH = {
+    "held_jobs", "jobs_of_batches", "close_reaped", "close_finished", "renew_worker", "count_suspects",
+    "has_overruns", "held_of_worker",
+}  # fmt: skip
+BY_ID = {
+    "held_for_finish", "cancels_of", "moved_on", "check_lease", "begin_effect", "log_so_far",
+    "cancel_jobs", "held_of_worker",
+}  # fmt: skip
 
 
 async def plan_of(connection: Any, database: Any, name: str) -> dict[str, Any]:
@@ -141,8 +167,26 @@ async def check_plans(connection: Any, hot: Any) -> None:
         plan = await plan_of(connection, hot, name)
         assert set(scans(plan, "present")) == {("Index Scan", "present_pkey")}, name
 
-    held = await plan_of(connection, hot, "held_jobs")
-    assert scans(held, "present") == [("Index Scan", "present_claim")]
+    for name in BY_BATCH | BY_ID:
+        await check_looks(connection, hot, name)
+
+
+async def check_looks(connection: Any, hot: Any, name: str) -> None:
+    """From what is known to the rows, never from the table."""
+    found = [
+        (node["Index Name"], node.get("Index Cond", "none"))
+        for node in nodes(await plan_of(connection, hot, name))
+        if node.get("Relation Name") == "present" and "Scan" in node["Node Type"]
+    ]
+    assert found, name
+    wanted = {"present_claim": "lane =", "present_pkey": "id ="}
+    for index, condition in found:
+        assert wanted[index] in condition, (name, index, condition)
+    assert {index for index, _ in found} == {
+        index
+        for index, names in (("present_claim", BY_BATCH), ("present_pkey", BY_ID))
+        if name in names
+    }, name
 
 
 @pytest.mark.parametrize("size", [0, 1, 10_000, HUGE])

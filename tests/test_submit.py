@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import dataclasses
 import enum
+import json
 from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any
@@ -21,6 +22,7 @@ from rota import (
     InvalidArguments,
     KeyConflict,
     PayloadTooLarge,
+    Retry,
     StoreUnavailable,
     SubmitError,
 )
@@ -848,3 +850,24 @@ async def test_sql_refuses_what_must_not_be_stored_and_says_why(app, sql):
             await sql(call)
         assert caught.value.sqlstate == "RT001", call
     assert await everything(app) == []
+
+
+@pytest.mark.parametrize("ended", ["succeeded", "failed", "scheduled"])
+async def test_plain_sql_with_an_id_that_exists_already_stores_no_second_job(sandbox, ended):
+    """Whoever brings an id may be repeating a submit whose answer was lost."""
+
+    @sandbox.app.task(retry=Retry(max_attempts=1))
+    async def greet() -> None:
+        if ended == "failed":
+            raise OSError
+
+    options = {"delay": 3600.0} if ended == "scheduled" else {}
+    first = await greet.options(**options).submit()
+    await sandbox.run_due()
+    store = await sandbox.app.store()
+    schema = sandbox.app.settings.schema
+    body = json.dumps([{"id": str(first.id), "task": "greet"}])
+    async with store.database.connection() as connection:
+        rows = await connection.fetch(f"select job_id from {schema}.submit_jobs($1)", body)
+    assert [row["job_id"] for row in rows] == [first.id]
+    assert [job.state for job in await sandbox.jobs()] == [ended]

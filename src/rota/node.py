@@ -10,7 +10,7 @@ import signal
 import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from time import monotonic
-from typing import Literal, Protocol
+from typing import ClassVar, Literal, Protocol
 from uuid import UUID
 
 import rota
@@ -19,7 +19,8 @@ from rota.config import Settings, check_name
 from rota.coordination import Coordination
 from rota.coordination.postgres import PostgresCoordination, PostgresFence
 from rota.core.durations import format_duration
-from rota.errors import ConfigError
+from rota.entropy import unit
+from rota.errors import ConfigError, StoreUnavailable
 from rota.metrics import Metrics, MetricsPort, shared_metrics
 from rota.metrics.health import Report, check
 from rota.services.firer import Firer
@@ -41,6 +42,7 @@ log = logging.getLogger("rota.node")
 
 Role = Literal["scheduler", "worker", "server"]
 ROLES: tuple[Role, ...] = ("scheduler", "worker")  # unless told otherwise
+_LONGEST_WAIT = 10.0  # seconds between two attempts to start while the database is away
 _KNOWN_ROLES: tuple[Role, ...] = (*ROLES, "server")
 
 
@@ -55,6 +57,8 @@ class ServerRole(Protocol):
 class Node:
     """Runs an app's jobs. `await node.run()` until a signal, or start() and stop() by hand.
 
+    `run()` waits for a database that is away, as it would if that happened later; `start()` raises.
+
     Args:
         app: whose tasks it knows.
         roles: ``scheduler`` (releases, reaps, cleans up), ``worker``, or both.
@@ -64,6 +68,8 @@ class Node:
         coordination: who shares the shards out among schedulers; PostgreSQL, unless given.
         server: what its role ``server`` is, `rota.server.serving.Server(app)`.
     """
+
+    waits_for_database: ClassVar[bool] = True  # whether run() does, at its start
 
     def __init__(
         self,
@@ -129,6 +135,7 @@ class Node:
         except BaseException:
             await self._undo.aclose()
             raise
+        self._keeper.watch()  # from here on whoever blocks the loop is at fault, and not our start
         log.info("node %s is up: %s", self.id, ", ".join(self.roles))
 
     async def _start_scheduler(self, store: UpkeepStore) -> None:
@@ -264,7 +271,7 @@ class Node:
 
     async def _started_before_a_stop(self) -> bool:
         """Start, unless a signal comes first: then what has begun is undone."""
-        starting = asyncio.create_task(self.start())
+        starting = asyncio.create_task(self._start_when_it_can())
         stopping = asyncio.create_task(self._stop_requested.wait())
         await asyncio.wait([starting, stopping], return_when=asyncio.FIRST_COMPLETED)
         stopping.cancel()
@@ -275,6 +282,20 @@ class Node:
         with contextlib.suppress(asyncio.CancelledError):
             await starting
         return False
+
+    async def _start_when_it_can(self) -> None:
+        failures = 0
+        while True:
+            try:
+                await self.start()
+                return
+            except StoreUnavailable as error:
+                if not self.waits_for_database:
+                    raise
+                failures += 1
+                pause = min(0.5 * 2.0 ** min(failures - 1, 8), _LONGEST_WAIT) * (0.5 + unit())
+                log.warning("can't start yet, trying again in %.1f s: %s", pause, error)
+            await asyncio.sleep(pause)
 
     async def stop(self) -> None:
         """Drain (see `WorkerRole`), end the services, and leave the cluster."""

@@ -153,6 +153,7 @@ class Task(Generic[P, R]):
         self.name = check_name("task", name)
         self.options_ = options
         self.is_async = inspect.iscoroutinefunction(function)
+        self._check_kind()
         self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
         self._check_runner()
         self.arguments = Arguments(function, (Context, SyncContext), self.name)
@@ -171,6 +172,14 @@ class Task(Generic[P, R]):
                 f"task {self.name!r} returns {wrong.__module__}.{wrong.__qualname__}, which has no JSON "
                 "form: its jobs will succeed, and their results will be dropped",
                 stacklevel=_CALLER,
+            )
+
+    def _check_kind(self) -> None:
+        """Calling a generator function runs nothing of it: its jobs would do nothing, and succeed."""
+        if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
+            raise ConfigError(
+                f"task {self.name!r} is a generator: nothing would ever run it. Make it a plain "
+                "function or a coroutine without `yield`, and return what it gives as a list"
             )
 
     def _check_runner(self) -> None:

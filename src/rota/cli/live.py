@@ -41,6 +41,8 @@ _SAMPLES: dict[Any, Any] = {str: "...", int: 1, float: 1.5, bool: True, list: []
 class DevNode(Node):
     """A node that migrates its database, and tells the terminal what happens."""
 
+    waits_for_database = False  # somebody is looking: better say at once what is wrong
+
     def __init__(self, app: App, teller: Teller) -> None:
         from rota.server.serving import Server  # here: other commands start without it
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Sequence
 from typing import Annotated, cast
@@ -16,8 +15,6 @@ from rota.cli.loading import find_reference
 from rota.cli.output import Screen
 from rota.cli.session import Session, command
 from rota.commands import enable_commands
-from rota.entropy import unit
-from rota.errors import StoreUnavailable
 from rota.node import ROLES, Node, Role, ServerRole
 from rota.store.changes import act_as, local_actor
 from rota.store.database import Database
@@ -25,7 +22,6 @@ from rota.store.migrate import check_schema, pending_migrations
 
 log = logging.getLogger("rota.node")
 
-_LONGEST_WAIT = 10.0  # seconds between two attempts to start while the database is away
 
 AllowCommands = Annotated[
     bool,
@@ -81,20 +77,7 @@ async def _dev(app: App, teller: Teller) -> None:
 
 
 class _LoggedNode(Node):
-    """A node under the eyes of a supervisor rather than a person: it says what it does, and waits."""
-
-    async def start(self) -> None:
-        """Waits for a database that is away, as it would if that happened later."""
-        failures = 0
-        while True:
-            try:
-                await super().start()
-                return
-            except StoreUnavailable as error:
-                failures += 1
-                pause = min(0.5 * 2.0 ** min(failures - 1, 8), _LONGEST_WAIT) * (0.5 + unit())
-                log.warning("can't start yet, trying again in %.1f s: %s", pause, error)
-            await asyncio.sleep(pause)
+    """A node under the eyes of a supervisor rather than a person: it says what it does."""
 
     def request_stop(self) -> None:
         log.info("asked to stop; %d jobs are running", self.count_running())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any
 
 import msgspec
@@ -11,6 +12,7 @@ from rota.model import RESULT_DROPPED, Failure, Outcome, OutcomeKind
 from rota.sealing import ENVELOPE_BYTES
 
 _SUCCEEDED = Outcome.succeeded()
+_NEVER_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
 def encode_result(value: Any, limit: int) -> Outcome:
@@ -25,10 +27,23 @@ def encode_result(value: Any, limit: int) -> Outcome:
     try:
         encoded = msgspec.json.encode(value, enc_hook=encode_hook)
     except Exception as error:  # noqa: BLE001 - user types may raise anything
+        if isinstance(value, _NEVER_RUN):
+            return _never_run(value)
         return result_dropped(f"the result can't be written as JSON: {error}")
     if len(encoded) > limit:
         return result_dropped(f"the result has {len(encoded):,} bytes, the limit is {limit:,}")
     return Outcome.succeeded(told_apart(encoded))
+
+
+def _never_run(value: Any) -> Outcome:
+    """Such as from a decorator that isn't a coroutine itself: the work was not done."""
+    if isinstance(value, CoroutineType):
+        value.close()  # or Python would warn that it was never awaited
+    message = (
+        f"the task returned a {type(value).__name__} that nothing runs; is it wrapped by a decorator "
+        "that isn't a coroutine? Await it, or return what it gives"
+    )
+    return Outcome(OutcomeKind.RAISED, failure=Failure("NeverRun", message), fatal=True)
 
 
 def told_apart(result: bytes) -> bytes:

@@ -31,6 +31,10 @@ class Host(Protocol):
         """Call this on the node's loop, soon."""
         ...
 
+    def watch(self) -> None:
+        """Notice from now on when the node's loop goes silent. Before, the node is starting."""
+        ...
+
     async def rest(self, seconds: float) -> bool:
         """Sleep, unless asked to stop. False, and early, when the node's loop has just gone silent."""
         ...
@@ -54,6 +58,9 @@ class HomeHost:
     def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
         asyncio.get_running_loop().call_soon(callback, *arguments)
 
+    def watch(self) -> None:
+        """Nobody could: the loop that would be silent is this one."""
+
     async def rest(self, seconds: float) -> bool:
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
@@ -76,6 +83,7 @@ class ThreadHost:
         self._home = asyncio.get_running_loop()
         self._watchdog = Watchdog(self._home)
         self._silent = False
+        self._watching = False
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
 
@@ -97,13 +105,17 @@ class ThreadHost:
         except RuntimeError:
             self.stopping = True  # the loop is gone, and so is the node
 
+    def watch(self) -> None:
+        self._watching = True
+
     async def rest(self, seconds: float) -> bool:
         end = monotonic() + seconds
         while not self.stopping and (left := end - monotonic()) > 0:
-            self._watchdog.look()
-            was_silent, self._silent = self._silent, self._watchdog.silence() >= _BLOCKED_AFTER
-            if self._silent and not was_silent:
-                return False
+            if self._watching:
+                self._watchdog.look()
+                was_silent, self._silent = self._silent, self._watchdog.silence() >= _BLOCKED_AFTER
+                if self._silent and not was_silent:
+                    return False
             await asyncio.sleep(min(left, _LOOK_EVERY))
         return True
 

@@ -89,6 +89,7 @@ class Keeper:
         own_thread = self.threaded if threaded is None else threaded
         self._host: Host = ThreadHost() if own_thread else HomeHost()
         self._profile: NodeProfile | None = None
+        self._silent_since: float | None = None  # monotonic: since when no heartbeat got through
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -101,6 +102,10 @@ class Keeper:
         self._profile = profile
         self._host.begin(self._keep)
         await self._first
+
+    def watch(self) -> None:
+        """From now on say who blocks the node's loop."""
+        self._host.watch()
 
     def know_tasks(self, names: tuple[str, ...]) -> None:
         """For when the node registers again."""
@@ -129,6 +134,10 @@ class Keeper:
                     registered = True
                     self._host.tell(self._report_first, None)
                 self.registered = registered = await self._beat(connection)
+                if registered and self._silent_since is not None:
+                    silent = monotonic() - self._silent_since
+                    log.info("heartbeats work again after %.1f s", silent)
+                    self._silent_since = None
                 # Jitter, so that a thousand nodes that were started together don't stay together.
                 pause = self._settings.heartbeat * (0.9 + unit() / 5) if registered else 0.0
             except Exception as error:  # noqa: BLE001 - reported, and tried again
@@ -192,6 +201,8 @@ class Keeper:
         self._host.tell(self._kept.declared_dead)
 
     def _recover(self, connection: Connection | None, error: Exception) -> None:
+        if self._silent_since is None:
+            self._silent_since = monotonic()
         if not isinstance(error, StoreUnavailable):
             log.exception("heartbeat failed")
         elif self.trusted:

@@ -19,7 +19,6 @@ from typing import Any
 from uuid import UUID
 
 from rota.entropy import unit
-from rota.errors import StoreUnavailable
 from rota.store.database import Connection, Database, translated_errors
 
 log = logging.getLogger("rota.listener")
@@ -94,7 +93,7 @@ class Listener:
                 await self._database.fetch_on(connection, "echo", mine)
                 async with asyncio.timeout(_ECHO_SECONDS):
                     await self._echoed.wait()
-        except StoreUnavailable:
+        except BaseException:
             connection.terminate()
             raise
         self._connection = connection

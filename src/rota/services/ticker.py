@@ -14,6 +14,7 @@ from typing import Protocol
 
 from rota.entropy import unit
 from rota.errors import StoreUnavailable
+from rota.store.database import answers
 
 log = logging.getLogger("rota.ticker")
 
@@ -38,6 +39,8 @@ class Ticker:
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._failures = 0
+        self._backing_off = False
+        self._away = False  # the last failure was the database's
 
     def start(self) -> None:
         self._task = asyncio.create_task(self._run(), name=f"rota-{self.service.name}")
@@ -64,27 +67,31 @@ class Ticker:
             pause = await self._tick()
             if pause <= 0:
                 await asyncio.sleep(0)
-            elif self._failures:
+            elif self._backing_off:
                 # Not shortened by a wake-up: hints would turn a broken database into a busy loop.
                 await _wait_for(self._stopped, pause)
             else:
                 await _wait_for(self._wake, pause)
 
     async def _tick(self) -> float:
+        answered = answers.get()
         try:
             pause = await self.service.tick()
         except asyncio.CancelledError:
             raise
         except Exception as error:  # noqa: BLE001 - a service never ends by an error
             return self._back_off(error)
-        if self._failures:
+        self._backing_off = False
+        # A tick that had nothing to ask of the database doesn't know whether it is back.
+        if self._failures and (not self._away or answers.get() != answered):
             log.info("%s works again after %d failures", self.service.name, self._failures)
             self._failures = 0
         return pause
 
     def _back_off(self, error: Exception) -> float:
         self._failures += 1
-        expected = isinstance(error, StoreUnavailable)
+        self._backing_off = True
+        self._away = expected = isinstance(error, StoreUnavailable)
         if self._failures == 1 or self._failures % 20 == 0:
             log.warning("%s: %s", self.service.name, error, exc_info=not expected)
         pause: float = min(_FIRST_PAUSE * 2.0 ** min(self._failures - 1, 8), _LONGEST_PAUSE)

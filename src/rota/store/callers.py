@@ -28,7 +28,7 @@ _SUPPORTED = (
 def _statement(schema: str, placeholder: str) -> str:
     return (
         f"select job_id, existed, conflict from {schema}.submit_jobs"  # noqa: S608 - checked name
-        f"(cast({placeholder} as json))"
+        f"(cast({placeholder} as json), false)"
     )
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from rota.model import Guarantee, Retry
 from rota.store.database import Connection, Database
-from rota.store.work import Returned, WorkStore
+from rota.store.work import Returned, WorkStore, columns_in_order
 
 JobToken = tuple[UUID, int]
 
@@ -181,7 +181,8 @@ class RemoteStore:
     async def report_progress(
         self, id: UUID, jobs: Sequence[JobToken], progress: Sequence[str]
     ) -> set[JobToken]:
-        rows = await self.database.fetch("report_progress", id, *_columns(jobs), progress)
+        columns = columns_in_order(*_columns(jobs), progress)
+        rows = await self.database.fetch("report_progress", id, *columns)
         return {tuple(row) for row in rows}
 
     async def log_so_far(self, id: UUID, job: JobToken) -> LogSoFar | None:

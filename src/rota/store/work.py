@@ -105,7 +105,7 @@ def _in_order(jobs: Sequence[AnyWritten]) -> list[AnyWritten]:
     return sorted(jobs, key=_id_and_token)
 
 
-def _columns_in_order(ids: Sequence[UUID], *others: Sequence[Any]) -> list[list[Any]]:
+def columns_in_order(ids: Sequence[UUID], *others: Sequence[Any]) -> list[list[Any]]:
     """The same for ids, tokens and what belongs to them."""
     rows = sorted(zip(ids, *others, strict=True))
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in (ids, *others)]
@@ -164,7 +164,7 @@ class WorkStore:
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
     ) -> set[UUID]:
         """The jobs that may start. The others are no longer ours, or were cancelled."""
-        rows = await self.database.fetch("mark_started", node, *_columns_in_order(ids, tokens))
+        rows = await self.database.fetch("mark_started", node, *columns_in_order(ids, tokens))
         return {row[0] for row in rows}
 
     async def begin_scheduled(
@@ -246,7 +246,7 @@ class WorkStore:
     async def save_progress(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int], progress: Sequence[str]
     ) -> None:
-        columns = _columns_in_order(ids, tokens, progress)
+        columns = columns_in_order(ids, tokens, progress)
         await self.database.fetch("save_progress", node, *columns)
 
     async def _count(self, connection: Connection, name: str, *arguments: Any) -> int:

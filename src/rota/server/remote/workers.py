@@ -22,11 +22,12 @@ from rota.capture.recorder import MARK
 from rota.config import Settings
 from rota.context import encode_progress
 from rota.errors import NotFound
-from rota.model import Outcome, OutcomeKind, Retry
+from rota.model import Failure, Outcome, OutcomeKind, Retry
 from rota.sealing import Seal
 from rota.server.problems import Problem
 from rota.server.remote.seals import seal_of
 from rota.services.rulings import Rulings
+from rota.store.database import is_bad_value
 from rota.store.events import EventStore
 from rota.store.logs import LogStore, SaidLine, log_field
 from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, RemoteTask, WorkerState
@@ -117,7 +118,22 @@ class RemoteWorkers:
     # -- what became of their jobs
 
     async def finish(self, id: UUID, finished: Sequence[Finished]) -> list[Answer]:
-        """One answer for each, in order."""
+        """One answer for each, in order. One that can't be written takes no other with it."""
+        try:
+            return await self._finish(id, finished)
+        except Exception as error:
+            if not is_bad_value(error):
+                raise
+            if len(finished) == 1:
+                why = Failure("OutcomeNotStored", f"what the job gave can't be stored: {error}")
+                failed = Outcome(OutcomeKind.RAISED, failure=why, fatal=True)
+                return await self._finish(id, [Finished(finished[0].job, failed)])
+        half = len(finished) // 2
+        return [
+            *await self.finish(id, finished[:half]), *await self.finish(id, finished[half:])
+        ]  # fmt: skip
+
+    async def _finish(self, id: UUID, finished: Sequence[Finished]) -> list[Answer]:
         store = self.store
         jobs = list(dict.fromkeys(one.job for one in finished))
         async with store.database.transaction("finish_remote") as connection:

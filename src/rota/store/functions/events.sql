@@ -16,7 +16,7 @@ begin
     where e.task <> 'rota' || '.webhook';
     if jobs is not null then
         begin
-            perform rota.submit_jobs(jobs);
+            perform rota.submit_jobs(jobs, false);
         exception when others then
             -- What is told must not be undone by the telling.
             raise warning 'rota: events could not be handed over to webhooks: %', sqlerrm;

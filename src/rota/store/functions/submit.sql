@@ -221,11 +221,16 @@ begin
     end if;
 end $$;
 
-create or replace function rota.submit_jobs(jobs json, repeated boolean default false)
+-- Stores jobs. `repeated` false: the caller vouches that the ids are new, as one who has just made them can.
+-- Otherwise a job with an id of the caller's is stored only if there is none of that id anywhere.
+create or replace function rota.submit_jobs(jobs json, repeated boolean default null)
     returns table (job_id uuid, existed boolean, conflict boolean)
     language plpgsql volatile
 as $$
 begin
+    if repeated is null then
+        repeated := exists (select from json_to_recordset(jobs) as j(id uuid) where j.id is not null);
+    end if;
     if not repeated and json_typeof(jobs) = 'array' and json_array_length(jobs) = 1
        and json_typeof(jobs -> 0) = 'object' and jobs -> 0 ->> 'key' is null
     then

@@ -30,9 +30,11 @@ from rota.node where id = $1 and namespace = $2 and remote;
 -- what it says but what it holds.
 update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_interval(secs => $3),
     state = case when $4 then 'draining' else state end,
-    running = (select count(*) from rota.batch as b
-               join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
-               where b.node = $1 and p.token = b.token and p.node = $1 and p.state = 4)
+    running = (select coalesce(sum(held.count), 0) from rota.batch as b cross join lateral (
+                   select count(*) from rota.present as p
+                   where p.lane = b.lane and p.rank between b.low and b.high
+                     and p.token = b.token and p.node = $1 and p.state = 4) as held
+               where b.node = $1)
 where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
 returning state, queues, capabilities;
 
@@ -52,44 +54,64 @@ select pg_advisory_unlock(rota.ear($1));
 
 -- name: count_suspects
 -- Jobs it holds that went down with their process this often, other than those of one token.
-select count(*) from rota.batch as b
-join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
-where b.node = $1 and b.token <> $2 and p.token = b.token and p.node = $1 and p.state = 4 and p.crashes >= $3;
+select coalesce(sum(held.count), 0)::bigint from rota.batch as b cross join lateral (
+    select count(*) from rota.present as p
+    where p.lane = b.lane and p.rank between b.low and b.high
+      and p.token = b.token and p.node = $1 and p.state = 4 and p.crashes >= $3) as held
+where b.node = $1 and b.token <> $2;
 
 -- name: cancels_of
 -- What the worker was asked to stop and still holds.
 select s.job_id, s.token from rota.signal as s
-join rota.present as p on p.id = s.job_id and p.token = s.token and p.node = s.node and p.state = 4
+cross join lateral (
+    select from rota.present as p where p.id = s.job_id and p.token = s.token and p.node = s.node and p.state = 4
+    offset 0
+) as p
 where s.node = $1;
 
 -- name: moved_on
 -- Which of these are the worker's no more: ended, given to another, or given back.
 select a.id, a.token from unnest($2::uuid[], $3::bigint[]) as a(id, token)
 where not exists (select from rota.present as p
-                  where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4);
+                  where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4 offset 0);
 
 -- name: held_of_worker
 -- All that it holds; or, of what it holds since longer than $2 seconds, what it doesn't know of ($3, $4).
-select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes, p.cancel_at is not null as cancelled,
-       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
-from rota.batch as b
-join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
-where b.node = $1 and p.token = b.token and p.node = $1 and p.state = 4
-  and ($2::float8 is null or (p.claimed_at < rota.now() - make_interval(secs => $2)
-       and not exists (select from unnest($3::uuid[], $4::bigint[]) as k(id, token)
-                       where k.id = p.id and k.token = p.token)))
-order by p.id
-for update of p;
+-- Locked in the order of their ids, as by held_for_finish.
+select p.* from (
+    select p.id, p.token from rota.batch as b
+    cross join lateral (
+        select p.id, p.token from rota.present as p
+        where p.lane = b.lane and p.rank between b.low and b.high and p.token = b.token and p.node = $1
+          and p.state = 4 and ($2::float8 is null or (p.claimed_at < rota.now() - make_interval(secs => $2)
+               and not exists (select from unnest($3::uuid[], $4::bigint[]) as k(id, token)
+                               where k.id = p.id and k.token = p.token)))
+        offset 0
+    ) as p
+    where b.node = $1
+    order by p.id
+) as a
+cross join lateral (
+    select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+           p.cancel_at is not null as cancelled,
+           extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+    from rota.present as p
+    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4
+    for update
+) as p;
 
 -- name: held_for_finish
-select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes, p.cancel_at is not null as cancelled,
-       rota.is_sealed(p.payload) as sealed,
-       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
-from unnest($2::uuid[], $3::bigint[]) as a(id, token)
-join rota.present as p on p.id = a.id
-where p.token = a.token and p.node = $1 and p.state = 4
-order by p.id
-for update of p;
+select p.* from (
+    select a.id, a.token from unnest($2::uuid[], $3::bigint[]) as a(id, token) order by a.id, a.token
+) as a
+cross join lateral (
+    select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+           p.cancel_at is not null as cancelled, rota.is_sealed(p.payload) as sealed,
+           extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+    from rota.present as p
+    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4
+    for update
+) as p;
 
 -- name: were_finished
 select a.id, a.token from unnest($2::uuid[], $3::bigint[]) as a(id, token)
@@ -101,15 +123,16 @@ delete from rota.batch as b
 where b.node = $1 and b.token = any($2::bigint[])
   and not exists (select from rota.present as p
                   where p.lane = b.lane and p.rank between b.low and b.high
-                    and p.token = b.token and p.node = $1 and p.state = 4);
+                    and p.token = b.token and p.node = $1 and p.state = 4 offset 0);
 
 -- name: sealed_of
 select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and rota.is_sealed(p.payload);
 
 -- name: report_progress
-update rota.present as p set progress = s.progress
-from unnest($2::uuid[], $3::bigint[], $4::json[]) as s(id, token, progress)
-where p.id = s.id and p.token = s.token and p.node = $1 and p.state = 4
+-- $2 are ids in order, as for save_progress.
+update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])]
+where p.id = any($2::uuid[])
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
 returning p.id, p.token;
 
 -- name: log_so_far
@@ -128,9 +151,13 @@ select name, retry from rota.task where namespace = $1 and name = any($2::text[]
 -- $1: seconds beyond a timeout that are left to the worker to end it by itself.
 select exists (
     select from rota.node as n join rota.batch as b on b.node = n.id
-    join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
-    where n.remote and n.ended_at is null and p.token = b.token and p.node = n.id and p.state = 4
-      and coalesce(p.started_at, p.claimed_at) < rota.now() - make_interval(secs => p.timeout + $1));
+    cross join lateral (
+        select from rota.present as p
+        where p.lane = b.lane and p.rank between b.low and b.high and p.token = b.token and p.node = n.id
+          and p.state = 4 and coalesce(p.started_at, p.claimed_at) < rota.now() - make_interval(secs => p.timeout + $1)
+        offset 0
+    ) as p
+    where n.remote and n.ended_at is null);
 
 -- name: take_overruns
 select p.id, p.token, p.node, p.namespace, p.task, p.timeout, p.attempt, p.max_attempts, p.guarantee, p.crashes,

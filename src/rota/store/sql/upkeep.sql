@@ -54,9 +54,11 @@ where n.id in (
 returning n.id, n.name, n.host, n.pid, extract(epoch from rota.now() - n.heartbeat_at)::float8 as silent;
 
 -- name: take_abandoned
--- Batches whose node is dead, stopped or unknown. Locked until the reaper's transaction ends.
+-- Batches whose node is dead, stopped or unknown. Locked until the reaper's transaction ends. $2: batches that
+-- could not be written a moment ago, and must not be in the way of others.
 select b.token, b.lane, b.node from rota.batch as b
 where not exists (select from rota.node as n where n.id = b.node and n.state in ('live', 'draining'))
+  and b.token <> all($2::bigint[])
 order by b.node
 limit $1
 for update skip locked;
@@ -64,14 +66,18 @@ for update skip locked;
 -- name: held_jobs
 -- What a node still holds of these batches. A row that its last commit has locked is passed over;
 -- its batch then stays for the next look.
-select p.id, p.token, p.attempt, p.max_attempts, p.guarantee, p.crashes,
-       p.started_at is not null as started, p.cancel_at is not null as cancelled,
-       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
-from unnest($2::bigint[], $3::text[]) as t(token, lane)
-join rota.batch as b on b.token = t.token and b.lane = t.lane
-join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
-where p.token = b.token and p.node = $1 and b.node = $1 and p.state = 4
-for update of p skip locked;
+select p.* from unnest($2::bigint[], $3::text[]) as t(token, lane)
+cross join lateral (
+    select b.low, b.high from rota.batch as b where b.token = t.token and b.lane = t.lane and b.node = $1 offset 0
+) as b
+cross join lateral (
+    select p.id, p.token, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+           p.started_at is not null as started, p.cancel_at is not null as cancelled,
+           extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+    from rota.present as p
+    where p.lane = t.lane and p.rank between b.low and b.high and p.token = t.token and p.node = $1 and p.state = 4
+    for update skip locked
+) as p;
 
 -- name: close_reaped
 delete from rota.batch as b

@@ -102,6 +102,15 @@ with gone as (
         schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
         key, step, share, payload, headers, progress, attempts, result, error)
     select * from row where state = 6
+    -- A job of the same id that failed before must not keep this one running for ever.
+    on conflict (id) do update set (token, due_at, created_at, started_at, finished_at, node, workflow_id,
+        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
+        key, step, share, payload, headers, progress, attempts, result, error)
+        = (excluded.token, excluded.due_at, excluded.created_at, excluded.started_at, excluded.finished_at,
+        excluded.node, excluded.workflow_id, excluded.schedule_id, excluded.timeout, excluded.state,
+        excluded.priority, excluded.guarantee, excluded.attempt, excluded.max_attempts, excluded.crashes,
+        excluded.namespace, excluded.lane, excluded.task, excluded.key, excluded.step, excluded.share,
+        excluded.payload, excluded.headers, excluded.progress, excluded.attempts, excluded.result, excluded.error)
     returning 1
 ), kept as (
     insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
@@ -205,9 +214,15 @@ delete from rota.batch where node = $1 and token = any($2::bigint[]);
 select distinct token from rota.batch where node = $1;
 
 -- name: jobs_of_batches
+-- From each batch to its rows, never the other way: `offset 0` keeps a planner who takes the table for empty
+-- from beginning with it. So in all that look for what a node holds.
 select p.id, p.token from rota.batch as b
-join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
-where b.node = $1 and b.token = any($2::bigint[]) and p.token = b.token and p.node = $1 and p.state = 4;
+cross join lateral (
+    select p.id, p.token from rota.present as p
+    where p.lane = b.lane and p.rank between b.low and b.high and p.token = b.token and p.node = $1 and p.state = 4
+    offset 0
+) as p
+where b.node = $1 and b.token = any($2::bigint[]);
 
 -- name: save_progress
 update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])]
