@@ -99,6 +99,7 @@ class App(Door):
         runner: RunnerName | None = None,
         expected: float | None = None,
         deadline: float | None = None,
+        heartbeat_timeout: float | None = None,
     ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
@@ -116,6 +117,7 @@ class App(Door):
         runner: RunnerName | None = None,
         expected: float | None = None,
         deadline: float | None = None,
+        heartbeat_timeout: float | None = None,
     ) -> Any:
         """Register a function or coroutine function as a task.
 
@@ -126,10 +128,13 @@ class App(Door):
             priority: higher goes first; each point is worth a minute of waiting.
             guarantee: ``at_least_once``, ``at_most_once`` or ``exactly_once``.
             retry: when and how often a failed attempt is repeated.
-            timeout: seconds that an attempt may take before it is stopped.
+            timeout: seconds that an attempt may take before it is stopped. None: the maximum run time of
+                the queue or of the installation (24 hours); ``math.inf``: no limit.
             runner: ``loop`` for coroutines, ``process`` (the default) or ``thread`` for functions.
             expected: seconds that a run should take; a longer one is an event. Learned if not given.
             deadline: seconds after its due time by which a job should have ended; else an event.
+            heartbeat_timeout: seconds that the handler may go without a sign of life (`ctx.heartbeat()`,
+                `ctx.progress()`, `ctx.once()`) before it is stopped.
         """
         options = TaskOptions(
             queue=queue,
@@ -141,6 +146,7 @@ class App(Door):
             runner=runner,
             expected=expected,
             deadline=deadline,
+            heartbeat_timeout=heartbeat_timeout,
         )
         if function is not None:
             return self._register(function, name, options)

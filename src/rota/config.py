@@ -62,7 +62,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     prefetch: int = 2000  # claimed ahead of a free slot, at the very most
     grace: float = 30.0  # what a shutdown leaves running jobs to end by themselves
     kill_grace: float = 5.0  # between asking a handler to stop and making it stop
+    # Of an attempt whose job has no timeout, in a queue that has no maximum of its own; 0: no limit.
+    max_run_time: float = 86_400.0
     late_after: float = 60.0  # an occurrence that starts later than this is an event
+    lag_after: float = 300.0  # a queue whose oldest ready job has been due for longer is an event
     max_crashes: int = 3  # a job that took its process down this often is quarantined
 
     allow_commands: bool = False  # run programs: the jobs of the task rota.command
@@ -141,7 +144,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                       "log_lines_per_second"):  # fmt: skip
             if not getattr(self, field) > 0:
                 raise ConfigError(f"{field} must be above 0, not {getattr(self, field)!r}")
-        for field in ("grace", "kill_grace", "log_bytes"):
+        for field in ("grace", "kill_grace", "log_bytes", "max_run_time", "lag_after"):
             if getattr(self, field) < 0:
                 raise ConfigError(f"{field} must be 0 or more")
         for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",

@@ -83,13 +83,14 @@ class Desk(Protocol):
 class Context:
     """Given to coroutine tasks that have a parameter annotated `Context`, or named ``ctx``."""
 
-    __slots__ = ("_connection", "_desk", "_stopping", "job")
+    __slots__ = ("_connection", "_desk", "_pulse", "_stopping", "job")
 
     def __init__(self, job: JobInfo, desk: Desk, connection: Any = None) -> None:
         self.job = job
         self._desk = desk
         self._connection = connection
         self._stopping: Callable[[], bool] | None = None
+        self._pulse: Callable[[], None] | None = None  # only where a heartbeat_timeout waits for it
 
     @property
     def attempt(self) -> int:
@@ -129,11 +130,19 @@ class Context:
         return self._stopping is not None and self._stopping()
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell people how far it is. Cheap; only the latest is kept."""
+        """Tell people how far it is. Cheap; only the latest is kept. It is also a sign of life."""
+        self.heartbeat()
         self._desk.report_progress(self.job, encode_progress(done, total, message))
 
     def heartbeat(self) -> None:
-        """Nothing to do: the node's heartbeat covers its jobs. Kept for those who look for it."""
+        """Give a sign of life, for a task with a `heartbeat_timeout`. Cheap; don't await it.
+
+        The node itself is watched anyway. This tells that the handler makes progress: one that stays
+        silent for longer than the task's `heartbeat_timeout` is stopped, and its attempt has failed
+        with the outcome ``heartbeat_timeout``. Without one it does nothing.
+        """
+        if self._pulse is not None:
+            self._pulse()
 
     @overload
     async def once(
@@ -168,6 +177,7 @@ class Context:
         ``on_unknown="run"`` because the other side recognises a repetition. If its result isn't
         JSON, the effect stays done, and `OnceNotKept` is raised.
         """
+        self.heartbeat()
         return await self._desk.run_once(self.job, key, effect, on_unknown == "run")
 
 
@@ -200,7 +210,6 @@ class SyncContext:
     token = Context.token
     occurrence = Context.occurrence
     connection = Context.connection
-    heartbeat = Context.heartbeat
 
     @property
     def cancelled(self) -> bool:
@@ -208,8 +217,12 @@ class SyncContext:
         return bool(self._channel.cancelled)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell people how far it is. Cheap; only the latest is kept."""
+        """Tell people how far it is. Cheap; only the latest is kept. It is also a sign of life."""
         self._channel.tell("progress", encode_progress(done, total, message))
+
+    def heartbeat(self) -> None:
+        """Give a sign of life, for a task with a `heartbeat_timeout`. See `Context.heartbeat`."""
+        self._channel.heartbeat()
 
     def once(
         self,

@@ -71,11 +71,12 @@ class OutcomeKind(IntEnum):
 
     SUCCEEDED = 1
     RAISED = 2  # the handler raised
-    TIMED_OUT = 3  # over its timeout, and stopped
+    TIMED_OUT = 3  # over its timeout or the maximum run time, and stopped
     CRASHED = 4  # its process died under it
     LOST = 5  # its node was declared dead
     CANCELLED = 6  # stopped because somebody cancelled the job
     RETURNED = 7  # given back unharmed: never started, or interrupted by a shutdown
+    HEARTBEAT_TIMEOUT = 8  # gave no sign of life for longer than its task allows, and was stopped
 
     @property
     def label(self) -> str:

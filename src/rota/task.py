@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from math import inf
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import msgspec
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+UNLIMITED = 900_000_000.0  # seconds, as a job's timeout: it may run for ever
 PRIORITIES = range(-1000, 1001)
 _CALLER = 5  # frames up from the check: where the decorator stands
 
@@ -40,6 +42,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     runner: RunnerName | None = None
     expected: float | None = None
     deadline: float | None = None
+    heartbeat_timeout: float | None = None
 
     def __post_init__(self) -> None:
         check_name("queue", self.queue)
@@ -47,7 +50,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             check_name("a capability in needs", need)
         _check_priority(self.priority)
         _check_timeout(self.timeout)
-        for field in ("expected", "deadline"):
+        _store_unlimited(self)
+        for field in ("expected", "deadline", "heartbeat_timeout"):
             value = getattr(self, field)
             if value is not None and not value > 0:
                 raise ConfigError(f"{field} must be above 0 seconds, not {value!r}")
@@ -97,6 +101,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
         if self.max_attempts is not None and not _is_whole(self.max_attempts, range(1, 32_001)):
             raise InvalidArguments(f"max_attempts must be 1 to 32000, not {self.max_attempts!r}")
         _check_timeout(self.timeout)
+        _store_unlimited(self)
 
     def _check_time(self) -> None:
         if self.at is not None and self.delay is not None:
@@ -123,9 +128,17 @@ def _check_priority(priority: object) -> None:
         raise ConfigError(f"priority must be a whole number from -1000 to 1000, not {priority!r}")
 
 
+def _store_unlimited(options: TaskOptions | SubmitOptions) -> None:
+    """JSON and other languages know no infinity: no limit is stored as one that nobody lives to see."""
+    if options.timeout == inf:
+        msgspec.structs.force_setattr(options, "timeout", UNLIMITED)
+
+
 def _check_timeout(timeout: float | None) -> None:
+    if timeout == inf:
+        return
     if timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
-        raise ConfigError(f"timeout must be above 0 seconds, not {timeout!r}")
+        raise ConfigError(f"timeout must be above 0 seconds (math.inf: no limit), not {timeout!r}")
 
 
 def _check_text(field: str, value: object) -> None:
@@ -236,7 +249,7 @@ class Task(Generic[P, R]):
             queue: the queue to put it into.
             needs: capabilities that a worker must have.
             max_attempts: how often it may be tried in all.
-            timeout: seconds an attempt may take.
+            timeout: seconds an attempt may take; ``math.inf``: no limit.
             tags: names to find it by.
             headers: a JSON object that travels along (trace context and the like).
             connection: your own open transaction; the job exists if and only if it commits.
@@ -303,6 +316,12 @@ class BoundTask(Generic[P, R]):
     async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
         """Store many jobs at once, all or none."""
         return await self._task.app._submit_calls(self._task, self._options, calls)
+
+
+def heartbeat_timeouts(tasks: Mapping[str, Task[..., Any]]) -> dict[str, float]:
+    """The tasks whose handlers must give signs of life, and how often, in seconds."""
+    timeouts = {name: task.options_.heartbeat_timeout for name, task in tasks.items()}
+    return {name: timeout for name, timeout in timeouts.items() if timeout is not None}
 
 
 Handler = Callable[..., Awaitable[Any] | Any]

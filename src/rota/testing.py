@@ -264,6 +264,7 @@ class _Inline:
 
     async def _run(self, row: Any) -> None:
         work = _to_work(row)
+        work.heartbeat_timeout = self._tasks[work.task].options_.heartbeat_timeout
         ended = asyncio.Event()
         self._outcomes.ended = lambda _: ended.set()
         self._outcomes.open_batch(work.token, 1)

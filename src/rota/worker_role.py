@@ -30,6 +30,7 @@ from rota.services.listener import Listener
 from rota.services.log_writer import LogWriter
 from rota.services.outcomes import Outcomes
 from rota.services.overseer import Overseer
+from rota.services.run_limits import RunLimits
 from rota.services.ticker import Ticker
 from rota.services.watchdog import watch_overdue
 from rota.services.worker import Serves, Worker
@@ -78,6 +79,9 @@ class WorkerRole:
         )  # fmt: skip
         self.outcomes.observers.append(self._overseer.ended)
         self.outcomes.observers.append(FailureLog(app.error_hooks).ended)
+        self._run_limits = RunLimits(
+            self._store, settings, self.worker.slots, self.worker.stop_work
+        )
         self._endpoints: EndpointWatch | None = None
         if settings.serve_endpoints:
             self._endpoints = EndpointWatch(
@@ -114,6 +118,7 @@ class WorkerRole:
         watch_overdue(loop.overdue_code)
         loop.book = self._logs if settings.log_bytes else None
         loop.error_hooks = self._app.error_hooks
+        loop.running, loop.over_maximum = self.worker.slots.running_works, self._run_limits.is_over
         self._add("loop", loop)
         if "thread" in needed:
             threads = ThreadRunner(tasks, settings.threads, settings, done)
@@ -152,7 +157,8 @@ class WorkerRole:
         self._keeper.on_dozed = self._dozed
         logs = Ticker(self._logs)
         self._logs.wake = logs.wake
-        self._tickers = [finisher, logs, worker, listener, Ticker(self._overseer)]
+        self._tickers = [finisher, logs, worker, listener]
+        self._tickers += [Ticker(self._overseer), Ticker(self._run_limits)]
         if self._endpoints is not None:
             self._endpoints.registered()
             endpoints = Ticker(self._endpoints)

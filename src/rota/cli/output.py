@@ -21,7 +21,8 @@ STYLES = {
     "succeeded": "green", "failed": "bold red", "cancelled": "magenta", "skipped": "dim",
     "live": "green", "draining": "yellow", "silent": "bold red", "dead": "red", "stopped": "dim",
     "paused": "yellow",
-    "raised": "red", "timed_out": "red", "crashed": "red", "lost": "red", "returned": "dim",
+    "raised": "red", "timed_out": "red", "heartbeat_timeout": "red",
+    "crashed": "red", "lost": "red", "returned": "dim",
 }  # fmt: skip
 
 # All that could move a terminal's cursor, change its colours or its title.

@@ -96,4 +96,5 @@ def _board(child: ChildProcess, work: Work, estimate: float) -> Run:
         work.due_at,
         work.key,
         headers,
+        work.heartbeat_timeout,
     )

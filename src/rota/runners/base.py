@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime
+from time import monotonic
 from typing import Any, Literal, Protocol, TypeAlias
 from uuid import UUID
 
@@ -14,7 +15,8 @@ from rota.core.rank import due_of
 from rota.model import Guarantee, Outcome
 from rota.sealing import Seal
 
-StopReason: TypeAlias = Literal["timeout", "cancel", "shutdown", "lease"]
+# timeout: the job's own; maximum: that of its queue or of the installation; heartbeat: no sign of life.
+StopReason: TypeAlias = Literal["timeout", "maximum", "heartbeat", "cancel", "shutdown", "lease"]
 
 
 class LogBook(Protocol):
@@ -54,10 +56,28 @@ class Work(msgspec.Struct, eq=False):
     span: Any = None  # of its run, when it is traced
     book: LogBook | None = None  # where its log is kept; None: nowhere
     recorder: Recorder | None = None  # of what it says; None: nothing so far
+    heartbeat_timeout: float | None = None  # how long it may go without a sign of life
+    alive: float = 0.0  # monotonic seconds of its last sign of life; 0.0: none since its start
+    maximum: str = ""  # the maximum run time that it exceeded, in words
 
     @property
     def due_at(self) -> datetime:
         return due_of(self.rank, self.priority)
+
+    def due_stop(self, now: float) -> StopReason | None:
+        """Why it must be stopped now; None: it need not."""
+        if not self.started:
+            return None
+        if self.timeout is not None and now - self.started >= self.timeout:
+            return "timeout"
+        silent_for = self.heartbeat_timeout
+        if silent_for is not None and now - max(self.started, self.alive) >= silent_for:
+            return "heartbeat"
+        return None
+
+    def note_life(self) -> None:
+        """Its handler gave a sign of life. May be called from any thread."""
+        self.alive = monotonic()
 
     def said(self, stream: str, text: str) -> None:
         """Its handler printed or logged something."""

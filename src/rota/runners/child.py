@@ -51,6 +51,7 @@ from rota.runners.child_voice import Voice
 from rota.runners.failures import failure_outcome
 from rota.runners.frames import (
     FRAME_SLACK,
+    HEARTBEAT,
     Answer,
     Call,
     ControlOrder,
@@ -251,6 +252,11 @@ class Child:
     def tell(self, seq: int, name: str, body: bytes) -> None:
         self._check_size(name, body)
         self.send(Tell(seq, name, body))
+
+    def beat(self, seq: int) -> None:
+        """A sign of life. A node that doesn't keep up reading has enough of them."""
+        with self.undisturbed():
+            self.send_if_there_is_room(Tell(seq, HEARTBEAT, b""))
 
     def call(self, seq: int, name: str, body: bytes) -> bytes:
         self._check_size(name, body)

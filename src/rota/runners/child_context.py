@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from time import monotonic
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -13,15 +14,20 @@ from rota.runners.frames import Run
 if TYPE_CHECKING:
     from rota.runners.child import Child
 
+_BEAT_SHARE = (
+    0.1  # of the time allowed between two signs of life: not more often are they passed on
+)
+
 
 class ChildContext:
     """One per work. Its methods may be called from any thread of the handler."""
 
-    __slots__ = ("_child", "_run", "connection")
+    __slots__ = ("_beat_again_at", "_child", "_run", "connection")
 
     def __init__(self, child: Child, run: Run) -> None:
         self._child = child
         self._run = run
+        self._beat_again_at = 0.0  # monotonic
         self.connection: Any = None  # exactly_once: the open transaction, as psycopg's connection
 
     @property
@@ -69,6 +75,13 @@ class ChildContext:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Tell the node how far it is. Doesn't wait; of several in a row the last one counts."""
         self.tell("progress", encode_progress(done, total, message))
+
+    def heartbeat(self) -> None:
+        """Give the node a sign of life. It costs next to nothing, however often it is called."""
+        allowed = self._run.heartbeat_timeout
+        if allowed is not None and (now := monotonic()) >= self._beat_again_at:
+            self._beat_again_at = now + allowed * _BEAT_SHARE
+            self._child.beat(self._run.seq)
 
     def tell(self, name: str, body: bytes) -> None:
         """Let the node know something, and don't wait."""

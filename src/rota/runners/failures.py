@@ -6,10 +6,11 @@ import importlib
 import traceback
 from pathlib import Path
 
+from rota.core.durations import format_duration
 from rota.core.retry import bounded_delay
 from rota.errors import Fatal, RetryAfter
 from rota.model import Failure, Outcome, OutcomeKind
-from rota.runners.base import StopReason
+from rota.runners.base import StopReason, Work
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
@@ -19,9 +20,18 @@ CHILD_MAIN = "__rota_child__"
 
 STOP_KINDS: dict[StopReason, OutcomeKind] = {
     "timeout": OutcomeKind.TIMED_OUT,
+    "maximum": OutcomeKind.TIMED_OUT,
+    "heartbeat": OutcomeKind.HEARTBEAT_TIMEOUT,
     "cancel": OutcomeKind.CANCELLED,
     "shutdown": OutcomeKind.RETURNED,
     "lease": OutcomeKind.RETURNED,
+}
+
+# What a retry's `only_on` and `never_on` can name, as for exceptions.
+STOP_LINEAGES: dict[StopReason, tuple[str, ...]] = {
+    "timeout": ("rota.errors.TimedOut",),
+    "maximum": ("rota.errors.TimedOut",),
+    "heartbeat": ("rota.errors.HeartbeatTimeout", "rota.errors.TimedOut"),
 }
 
 _TRACEBACK_HEAD = 4_000
@@ -52,9 +62,25 @@ def _asked_delay(error: BaseException) -> float | None:
 
 
 def stopped_outcome(reason: StopReason, message: str = "", traceback: str = "") -> Outcome:
-    """How an attempt that was stopped for this reason ended. Only a timeout is a failure."""
-    failure = Failure("TimedOut", message, traceback) if reason == "timeout" else None
+    """How an attempt that was stopped for this reason ended. Only timeouts are failures."""
+    lineage = STOP_LINEAGES.get(reason)
+    failure = None
+    if lineage is not None:
+        failure = Failure(lineage[0].rpartition(".")[2], message, traceback, lineage)
     return Outcome(STOP_KINDS[reason], failure=failure)
+
+
+def stop_message(work: Work) -> str:
+    """Why this attempt was stopped, in words."""
+    match work.stopping:
+        case "timeout" if work.timeout is not None:
+            return f"ran longer than its timeout of {format_duration(work.timeout)}"
+        case "heartbeat" if work.heartbeat_timeout is not None:
+            allowed = format_duration(work.heartbeat_timeout)
+            return f"gave no sign of life for longer than its heartbeat_timeout of {allowed}"
+        case "maximum":
+            return f"ran longer than {work.maximum}"
+    return "stopped"
 
 
 def _dotted_name(kind: type) -> str:

@@ -31,6 +31,7 @@ from rota.runners.failures import CHILD_MAIN
 _LENGTH_BYTES = 4
 # Room in a frame for everything that is not a payload or a result.
 FRAME_SLACK = 256 * 1024
+HEARTBEAT = "heartbeat"  # the name of a `Tell` that is only a sign of life
 
 
 class AppReference(msgspec.Struct, frozen=True):
@@ -81,6 +82,7 @@ class Run(msgspec.Struct, array_like=True, tag=2, gc=False):
     due_at: datetime | None
     key: str | None
     headers: str | None
+    heartbeat_timeout: float | None = None
 
 
 class Stop(msgspec.Struct, array_like=True, tag=3):

@@ -19,7 +19,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
 from time import monotonic
 from types import CodeType
 from typing import Any
@@ -30,7 +30,7 @@ from rota.context import Context, Desk, ErrorHook, JobInfo
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
 from rota.runners.base import Done, LogBook, StopReason, Work
-from rota.runners.failures import failure_outcome, stopped_outcome
+from rota.runners.failures import failure_outcome, stop_message, stopped_outcome
 from rota.runners.hooks import call_hooks
 from rota.runners.results import encode_result
 from rota.task import Task
@@ -55,6 +55,9 @@ class LoopRunner:
         self.transact: Transact | None = None
         self.book: LogBook | None = None
         self.error_hooks: Sequence[ErrorHook] = ()
+        # For a handler that blocks the loop, and so the service that looks for such works.
+        self.running: Callable[[], Iterable[Work]] = lambda: ()
+        self.over_maximum: Callable[[Work, float], bool] = lambda work, now: False
         self._watched: dict[Work, None] = {}  # what has a timeout, or was asked to stop
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
@@ -70,7 +73,7 @@ class LoopRunner:
 
     def run(self, work: Work) -> None:
         self._ready.append(work)
-        if work.timeout is not None:
+        if work.timeout is not None or work.heartbeat_timeout is not None:
             self._watch(work)
         if self._hand is None:
             self._reach_out()
@@ -146,14 +149,16 @@ class LoopRunner:
         assert self.desk is not None
         context = Context(job_info(work), self.desk, connection)
         context._stopping = lambda: work.stopping is not None
+        if work.heartbeat_timeout is not None:
+            context._pulse = work.note_life
         return encode_result(await task.call(work.payload, context), self._max_result_bytes)
 
     def _judge(self, work: Work, error: BaseException) -> Outcome:
         if work.stopping is not None and isinstance(error, asyncio.CancelledError | JobStopped):
             return _stopped(work, error)
         if isinstance(error, JobStopped):
-            # The watchdog ended it for blocking the loop beyond its timeout.
-            work.stopping = "timeout"
+            # The watchdog ended it for blocking the loop beyond its time.
+            work.stopping = work.due_stop(monotonic()) or ("maximum" if work.maximum else "timeout")
             return _stopped(work, error)
         if self.error_hooks:
             call_hooks(self.error_hooks, job_info(work), error)
@@ -195,17 +200,19 @@ class LoopRunner:
         for work in list(self._watched):
             if work.stopping is not None:
                 self._cancel(work)
-            elif is_overdue(work, now):
-                work.stopping = "timeout"
+            elif (reason := work.due_stop(now)) is not None:
+                work.stopping = reason
                 self._cancel(work)
         if self._watched:
             self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
 
     def overdue_code(self, current: asyncio.Task[Any] | None) -> CodeType | None:
-        """The code of the running task's function, if its job is over its timeout. For the watchdog."""
+        """The code of the running task's function, if its job is over its time. For the watchdog."""
         now = monotonic()
-        for work in self._watched:
-            if work.handle is current and (work.stopping is not None or is_overdue(work, now)):
+        for work in (*self._watched, *self.running()):
+            if work.handle is current and (
+                work.stopping is not None or work.due_stop(now) or self.over_maximum(work, now)
+            ):
                 return getattr(self._tasks[work.task].function, "__code__", None)
         return None
 
@@ -241,10 +248,6 @@ class _GoOn:
             return outcome
 
 
-def is_overdue(work: Work, now: float) -> bool:
-    return work.timeout is not None and work.started > 0 and now - work.started >= work.timeout
-
-
 def job_info(work: Work) -> JobInfo:
     return JobInfo(
         id=work.id,
@@ -260,6 +263,5 @@ def job_info(work: Work) -> JobInfo:
 
 def _stopped(work: Work, error: BaseException) -> Outcome:
     assert work.stopping is not None
-    message = f"over its timeout of {work.timeout:g} s" if work.timeout else "stopped"
     seen = failure_outcome(error).failure
-    return stopped_outcome(work.stopping, message, seen.traceback if seen else "")
+    return stopped_outcome(work.stopping, stop_message(work), seen.traceback if seen else "")

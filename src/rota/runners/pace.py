@@ -37,7 +37,7 @@ class Pace:
         """
         if work.crashes or work.guarantee is not Guarantee.AT_LEAST_ONCE:
             return inf
-        if work.timeout is not None and work.timeout < _SHORTEST_TIMEOUT:
+        if min(work.timeout or inf, work.heartbeat_timeout or inf) < _SHORTEST_TIMEOUT:
             return inf
         seconds = self._seconds.get(work.task, inf)
         return seconds if seconds < AHEAD_SECONDS else inf

@@ -35,9 +35,10 @@ from rota.model import Failure, Outcome, OutcomeKind
 from rota.runners.backlog import Backlog
 from rota.runners.base import Done, LogBook, NodeCall, StopReason, Work
 from rota.runners.calls import Calls, refuse_calls
-from rota.runners.failures import stopped_outcome
+from rota.runners.failures import stop_message, stopped_outcome
 from rota.runners.frames import (
     FRAME_SLACK,
+    HEARTBEAT,
     AppReference,
     Call,
     Ended,
@@ -181,10 +182,14 @@ class ProcessRunner:
             work = self._work_of(child, report.seq)
             if work is not None and self.book is not None:
                 self.book.take(work, report.lines)
-        elif isinstance(report, Tell):
-            self._calls.tell(self._work_of(child, report.seq), report)
-        elif isinstance(report, Call):
-            self._calls.call(child, self._work_of(child, report.seq), report)
+        elif isinstance(report, Tell | Call):
+            work = self._work_of(child, report.seq)
+            if work is not None:
+                work.note_life()
+            if isinstance(report, Call):
+                self._calls.call(child, work, report)
+            elif report.name != HEARTBEAT:
+                self._calls.tell(work, report)
         elif isinstance(report, ImportFailed):
             child.import_error = report.traceback
         elif isinstance(report, Ready):
@@ -236,7 +241,7 @@ class ProcessRunner:
 
     def _stopped(self, work: Work, failure: Failure | None, note: str = "") -> Outcome:
         assert work.stopping is not None
-        message = f"ran longer than its timeout of {work.timeout} s{note}"
+        message = f"{stop_message(work)}{note}"
         return stopped_outcome(work.stopping, message, failure.traceback if failure else "")
 
     # Watching
@@ -267,8 +272,8 @@ class ProcessRunner:
                 )
                 child.killed_for = work
                 child.kill()
-        elif work.timeout is not None and now - work.started >= work.timeout:
-            self.stop_work(work, "timeout")
+        elif (reason := work.due_stop(now)) is not None:
+            self.stop_work(work, reason)
         is_long = now - work.started > _SCAN_SECONDS
         if is_long and len(child.flights) > 1 and child.recalled_behind != first.seq:
             child.recalled_behind = first.seq

@@ -25,9 +25,9 @@ from rota.context import ErrorHook, SyncContext
 from rota.errors import JobStopped
 from rota.model import Guarantee, Outcome
 from rota.runners.base import Done, LogBook, NodeCall, StopReason, Work
-from rota.runners.failures import failure_outcome, stopped_outcome
+from rota.runners.failures import failure_outcome, stop_message, stopped_outcome
 from rota.runners.hooks import call_hooks
-from rota.runners.loop import is_overdue, job_info
+from rota.runners.loop import job_info
 from rota.runners.results import encode_result
 from rota.store.sync_effects import SyncEffects, TransactionTerms
 from rota.task import Task
@@ -57,10 +57,15 @@ class ThreadChannel:
     def cancelled(self) -> bool:
         return self._work.stopping is not None
 
+    def heartbeat(self) -> None:
+        self._work.note_life()
+
     def tell(self, name: str, body: bytes) -> None:
+        self._work.note_life()
         asyncio.run_coroutine_threadsafe(self._node_call(self._work, name, body), self._loop)
 
     def call(self, name: str, body: bytes) -> bytes:
+        self._work.note_life()
         answer = self._node_call(self._work, name, body)
         return asyncio.run_coroutine_threadsafe(answer, self._loop).result()
 
@@ -118,7 +123,7 @@ class ThreadRunner:
             else:
                 outcome = self._call(work, channel, None)
         except JobStopped:
-            outcome = stopped_outcome(work.stopping or "cancel", _stop_message(work))
+            outcome = stopped_outcome(work.stopping or "cancel", stop_message(work))
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
             outcome = failure_outcome(error)
             if self.error_hooks:
@@ -174,10 +179,10 @@ class ThreadRunner:
         now = time.monotonic()
         for attempt in list(self._attempts.values()):
             work = attempt.work
-            if work.stopping is None and is_overdue(work, now):
-                self.stop_work(work, "timeout")
+            if work.stopping is None and (reason := work.due_stop(now)) is not None:
+                self.stop_work(work, reason)
             elif work.stopping and now - attempt.asked_at >= self._settings.kill_grace:
-                message = f"{_stop_message(work)}; its thread could not be stopped and goes on"
+                message = f"{stop_message(work)}; its thread could not be stopped and goes on"
                 self._report(attempt, stopped_outcome(work.stopping, message))
         self._looking = self._loop.call_later(_LOOK_EVERY, self._look) if self._attempts else None
 
@@ -191,7 +196,3 @@ def _raise_in(thread: threading.Thread | None) -> None:
         ctypes.pythonapi.PyThreadState_SetAsyncExc(
             ctypes.c_ulong(thread.ident), ctypes.py_object(JobStopped)
         )
-
-
-def _stop_message(work: Work) -> str:
-    return f"over its timeout of {work.timeout:g} s" if work.timeout else "stopped"

@@ -39,7 +39,7 @@ from rota.services.serves import Serves as Serves
 from rota.services.slots import Slots
 from rota.store.rows import split_lane
 from rota.store.work import LaneClaim, Returned, WorkStore
-from rota.task import Task
+from rota.task import Task, heartbeat_timeouts
 
 log = logging.getLogger("rota.worker")
 
@@ -83,6 +83,7 @@ class Worker:
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we look more often
         self._task_names = sorted(tasks)
+        self._heartbeat_timeouts = heartbeat_timeouts(tasks)
         self._lanes: list[str] = []
         self._lanes_at = -_LANES_EVERY
         self._found: dict[str, int] = {}
@@ -239,6 +240,8 @@ class Worker:
         )  # fmt: skip
         if payload.startswith(ENVELOPE) and not self._unseal(work, payload):
             return
+        if self._heartbeat_timeouts:
+            work.heartbeat_timeout = self._heartbeat_timeouts.get(task)
         if self._serves.limits:
             work.queue = split_lane(lane)[0]
             self._held[work.queue] += 1
@@ -378,10 +381,10 @@ class Worker:
         work = self.slots.find(id)
         if work is None or work.token != token:
             return False
-        self._stop(work, reason)
+        self.stop_work(work, reason)
         return True
 
-    def _stop(self, work: Work, reason: StopReason) -> None:
+    def stop_work(self, work: Work, reason: StopReason) -> None:
         if self.slots.is_running(work) and work not in self._unmarked:
             work.place.runner.stop_work(work, reason)
         else:
@@ -432,7 +435,7 @@ class Worker:
 
     def stop_running(self, reason: StopReason) -> None:
         for work in self.slots.running_works():
-            self._stop(work, reason)
+            self.stop_work(work, reason)
 
     def abandon(self) -> None:
         """This node was declared dead: nothing here is ours any more."""

@@ -259,6 +259,11 @@ class WorkStore:
     async def lanes(self, namespace: str) -> list[Any]:
         return await self.database.fetch("lanes", namespace)
 
+    async def queue_maxima(self, namespace: str) -> dict[str, float]:
+        """The maximum run times of queues that have one, in seconds."""
+        rows = await self.database.fetch("queue_maxima", namespace)
+        return {row["name"]: row["max_run_time"] for row in rows}
+
     async def register_tasks(self, namespace: str, columns: Sequence[Sequence[Any]]) -> None:
         await self.database.fetch("register_tasks", namespace, *columns)
 

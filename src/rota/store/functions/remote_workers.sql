@@ -93,7 +93,7 @@ begin
     select e into entry from jsonb_array_elements(held.attempts) as e
     where (e ->> 'token')::bigint = its_token and e ->> 'node' = me::text limit 1;
     if found then
-        return entry ->> 'outcome' not in ('timed_out', 'lost');
+        return entry ->> 'outcome' not in ('timed_out', 'heartbeat_timeout', 'lost');
     end if;
     -- Given back and still nobody's; or ended without an entry, as successes are.
     return held.token = its_token and ((held.state = 3 and held.node is null) or (held.state > 4 and held.node = me));

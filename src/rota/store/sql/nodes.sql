@@ -82,5 +82,11 @@ where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout, t.e
     is distinct from (excluded.queue, excluded.needs, excluded.priority, excluded.guarantee,
                       excluded.max_attempts, excluded.timeout, excluded.expected, excluded.deadline);
 
+-- name: note_heartbeat_timeouts
+update rota.node set heartbeat_timeouts = $2 where id = $1;
+
+-- name: queue_maxima
+select name, max_run_time from rota.queue where namespace = $1 and max_run_time is not null;
+
 -- name: lanes
 select lane, queue, needs from rota.lane where namespace = $1;

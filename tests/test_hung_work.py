@@ -1,0 +1,147 @@
+"""Hung work is noticed: handlers that give no sign of life are stopped, and every run has a maximum."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+import rota.testing
+from rota import App, ConfigError, Context, Retry
+from rota.node import Node
+from tests import hung_tasks
+
+PLACES = ["on_the_loop", "in_a_thread", "in_a_child"]
+
+
+@pytest.fixture
+async def app(make_app: Callable[..., App]) -> AsyncIterator[App]:
+    settings = make_app(heartbeat=0.5, kill_grace=1, processes=1).settings
+    async with hung_tasks.app.using(settings) as app:
+        yield app
+
+
+async def run(app: App, task: str, **arguments: Any) -> Any:
+    async with Node(app).running():
+        return await (await app.submit(task, arguments)).wait(60)
+
+
+# -- signs of life
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_handler_without_a_sign_of_life_is_stopped_and_recorded_as_such(
+    app: App, place: str
+) -> None:
+    job = await run(app, f"silent_{place}")
+    assert (job.state, job.error.type) == ("failed", "HeartbeatTimeout")
+    assert job.error.message.startswith("gave no sign of life for longer than")
+    assert "heartbeat_timeout of 300 ms" in job.error.message
+    [attempt] = job.attempts
+    assert attempt.outcome == "heartbeat_timeout"
+
+
+async def test_a_coroutine_that_blocks_the_loop_gives_no_sign_of_life_either(app: App) -> None:
+    job = await run(app, "blocking_on_the_loop")
+    assert (job.state, job.attempts[0].outcome) == ("failed", "heartbeat_timeout")
+
+
+@pytest.mark.parametrize("how", ["heartbeat", "progress"])
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_handler_that_gives_signs_of_life_may_run_for_longer(
+    app: App, place: str, how: str
+) -> None:
+    job = await run(app, f"lively_{place}", how=how)
+    assert (job.state, job.error) == ("succeeded", None)
+
+
+async def test_signs_of_life_of_a_local_handler_cost_no_statement(
+    sandbox: rota.testing.Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @sandbox.app.task(heartbeat_timeout=60)
+    async def lively(ctx: Context) -> None:
+        ctx.heartbeat()
+        before = statements.copy()
+        for _ in range(1000):
+            ctx.heartbeat()
+            await asyncio.sleep(0)
+        assert statements == before
+
+    statements: list[str] = []
+    database = sandbox._database
+    fetch = type(database).fetch
+
+    async def counted(self: Any, name: str, *arguments: Any) -> Any:
+        statements.append(name)
+        return await fetch(self, name, *arguments)
+
+    monkeypatch.setattr(type(database), "fetch", counted)
+    await lively.submit()
+    [job] = await sandbox.run_due(raise_errors=True)
+    assert job.state == "succeeded"
+    assert statements
+
+
+async def test_a_missing_sign_of_life_is_tried_again_as_any_failure_unless_the_retry_rules_it_out(
+    sandbox: rota.testing.Sandbox,
+) -> None:
+    @sandbox.app.task(heartbeat_timeout=0.01, retry=Retry(max_attempts=2, base=0, jitter=0))
+    async def again() -> None:
+        await asyncio.Event().wait()
+
+    @sandbox.app.task(
+        heartbeat_timeout=0.01,
+        retry=Retry(max_attempts=2, base=0, never_on=("rota.errors.TimedOut",)),
+    )
+    async def never() -> None:
+        await asyncio.Event().wait()
+
+    for task, attempts in ((again, 2), (never, 1)):
+        await task.submit()
+        [job] = await sandbox.run_due()
+        assert [each.outcome for each in job.attempts] == ["heartbeat_timeout"] * attempts
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("nan")])
+def test_a_heartbeat_timeout_must_be_above_nothing(bad: float) -> None:
+    with pytest.raises(ConfigError, match="heartbeat_timeout must be above 0 seconds"):
+        App().task(heartbeat_timeout=bad)
+
+
+# -- the maximum
+
+
+@pytest.mark.parametrize("place", PLACES)
+async def test_a_run_without_a_timeout_ends_at_the_maximum_of_the_installation(
+    app: App, place: str
+) -> None:
+    async with app.using(app.settings.replace(max_run_time=1.5)):
+        job = await run(app, f"endless_{place}")
+    assert (job.state, job.timeout, job.attempts[0].outcome) == ("failed", None, "timed_out")
+    assert "the maximum run time of the installation, 1.5 s" in job.error.message
+
+
+async def test_the_maximum_of_a_queue_goes_before_that_of_the_installation(app: App) -> None:
+    await app.queues.set_max_run_time("short", 1.5)
+    async with Node(app).running():
+        long, short = [
+            await app.submit("endless_on_the_loop", queue=queue) for queue in ("default", "short")
+        ]
+        job = await short.wait(60)
+        assert "the maximum run time of queue 'short', 1.5 s" in job.error.message
+        assert (await app.jobs.get(long.id)).state == "running"
+        await app.queues.set_max_run_time("default", 1.5)
+        job = await long.wait(60)
+        assert "the maximum run time of queue 'default'" in job.error.message
+
+
+async def test_an_explicit_timeout_may_be_longer_than_the_maximum_or_unlimited(app: App) -> None:
+    async with app.using(app.settings.replace(max_run_time=0.5)):
+        job = await run(app, "unlimited", seconds=2.5)
+        assert job.state == "succeeded"
+
+
+def test_by_default_nothing_runs_for_longer_than_a_day() -> None:
+    assert App().settings.max_run_time == 86_400
