@@ -175,10 +175,27 @@ async def test_running_on_a_node(app, sandbox, why, make_node):
     await sandbox.advance(seconds=5)
     await node.heartbeat(running=1)
     assert await why(handle, "running") == (
-        "It is running on node w1 since 2027-01-05 09:00:00 UTC (5 s), attempt 1 of 5."
+        "It is running on node w1 since 2027-01-05 09:00:00 UTC (5 s), attempt 1 of 5. It is stopped "
+        "after 24 h (the maximum run time of the installation)."
+    )
+    await app.queues.set_max_run_time("default", 5400)
+    assert (await why(handle, "running")).endswith(
+        "It is stopped after 1 h 30 min (the maximum run time of queue 'default')."
     )
     await app.jobs.cancel(handle.id)
     assert (await why(handle, "stopping")).startswith("It is being stopped: it runs on node w1")
+
+
+async def test_a_timeout_and_a_heartbeat_timeout_are_told_of_what_runs(
+    app, sandbox, why, make_node, hot
+):
+    handle = await app.submit("greet", timeout=90)
+    node = await make_node("w1")
+    await node.claim_one()
+    await hot.fetch("note_heartbeat_timeouts", node.id, '{"greet": 30}')
+    assert (await why(handle, "running")).endswith(
+        "It is stopped after 1 min 30 s (its timeout), or when it gives no sign of life for 30 s."
+    )
 
 
 async def test_its_node_is_lost(app, sandbox, why, make_node):

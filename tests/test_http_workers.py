@@ -527,6 +527,63 @@ async def test_what_overruns_its_timeout_is_ended_whatever_the_worker_says(still
     assert await worker.finish(other) == "accepted"
 
 
+async def test_an_attempt_that_gives_no_sign_of_life_is_ended_whatever_its_worker_says(
+    still: StillServer,
+):
+    task = {"name": "work", "heartbeat_timeout": 20, "retry": {"max_attempts": 2, "base": 60}}
+    worker = await RemoteWorker.register(still.live, task)
+    ids = [await submit(still) for _ in range(3)]
+    jobs = {job["job"]: job for job in await worker.claim()}
+    silent, beating, progressing = (jobs[str(id)] for id in ids)
+    for _ in range(4):
+        await still.sandbox.advance(seconds=7)
+        await worker.heartbeat(*jobs.values(), alive=[ticket(beating)])
+        await worker.say("progress", progressing, done=1)
+        await still.end_overruns()
+    outcomes = [(await still.app.jobs.get(id)).state for id in ids]
+    assert outcomes == ["scheduled", "running", "running"]
+    job = await still.app.jobs.get(ids[0])
+    assert job.attempts[0].outcome == "heartbeat_timeout"
+    assert (
+        "no sign of life for longer than its heartbeat_timeout of 20 s"
+        in job.attempts[0].error.message
+    )
+    assert (await worker.heartbeat(*jobs.values()))["lost"] == [ticket(silent)]
+    assert await worker.finish(silent) == "stale"
+    sentence = (await still.app.jobs.explain(ids[1])).sentence
+    assert "when it gives no sign of life for 20 s. Its last sign of life was" in sentence
+    [event] = await still.app.events.list(kind="timed_out")
+    assert (event.job_id, event.detail["reason"]) == (ids[0], "heartbeat")
+
+
+async def test_a_worker_that_knows_nothing_of_signs_of_life_goes_on_as_before(still: StillServer):
+    new = {"name": "work", "heartbeat_timeout": 20}
+    await RemoteWorker.register(still.live, new)
+    old = await RemoteWorker.register(still.live, "work")
+    id = await submit(still)
+    job = await old.claim_one()
+    for _ in range(6):
+        await still.sandbox.advance(seconds=7)
+        await old.heartbeat(job)
+        await still.end_overruns()
+    assert (await still.app.jobs.get(id)).state == "running"
+    assert await old.finish(job) == "accepted"
+
+
+async def test_an_attempt_at_a_worker_over_http_ends_at_the_maximum_run_time(still: StillServer):
+    await still.app.queues.set_max_run_time("default", 30)
+    worker = await RemoteWorker.register(still.live)
+    id = await submit(still)
+    job = await worker.claim_one()
+    for seconds in (14, 14, 14):
+        await still.sandbox.advance(seconds=seconds)
+        await worker.heartbeat(job)
+        await still.end_overruns()
+    stored = await still.app.jobs.get(id)
+    assert stored.attempts[0].outcome == "timed_out"
+    assert "the maximum run time of queue 'default', 30 s" in stored.attempts[0].error.message
+
+
 async def test_who_leaves_gives_back_what_it_holds(server: LiveServer):
     worker = await RemoteWorker.register(server)
     id = await submit(server)

@@ -46,7 +46,8 @@ ARGUMENTS = {
     "close_finished": f"'{NODE}', array[1::bigint]",
     "renew_worker": f"'{NODE}', 'default', 15.0, false",
     "count_suspects": f"'{NODE}', 1, 2",
-    "has_overruns": "1.0",
+    "has_overruns": "1.0, 86400.0",
+    "note_alive": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "held_of_worker": f"'{NODE}', null, array['{NIL}'::uuid], array[1::bigint]",
     "held_for_finish": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "cancels_of": f"'{NODE}'",
@@ -61,7 +62,7 @@ ARGUMENTS = {
 }
 WRITES = {
     "finish_succeeded", "finish_ended", "finish_retried", "give_back", "mark_started", "save_progress",
-    "report_progress",
+    "report_progress", "note_alive",
 }  # fmt: skip
 # What looks for the rows of batches, by lane and rank, and for single rows, by id.
 BY_BATCH = {

@@ -177,7 +177,7 @@ class Jobs:
         if facts is None:
             await self.get(id)  # raises NotFound with its advice
             raise NotFound(f"job {id} has just been removed")
-        return explain(facts)
+        return explain(facts, self._app.settings.max_run_time)
 
 
 class Queues:
@@ -203,6 +203,17 @@ class Queues:
         async with changing(store.database, "resume", f"queue {name}"):
             if not await store.resume_queue(self._app.settings.namespace, name):
                 raise NotFound(f"there is no queue {name!r}; `rota queues` lists them")
+
+    async def set_max_run_time(self, name: str, seconds: float | None) -> None:
+        """Set how long an attempt of this queue's jobs may run when the job has no timeout.
+
+        What runs longer is stopped as after a timeout. None: the installation's `max_run_time` counts.
+        """
+        check_name("queue", name)
+        if seconds is not None and not 1 <= seconds < 1e9:
+            raise ConfigError(f"max_run_time must be 1 second or more, or None, not {seconds!r}")
+        store = await self._app.store()
+        await store.set_max_run_time(self._app.settings.namespace, name, seconds)
 
 
 class Nodes:
@@ -234,7 +245,7 @@ class Events:
     async def list(
         self, *, kind: str | None = None, since: datetime | None = None, limit: int = 100
     ) -> list[Event]:
-        """The newest first. Kinds: ``failed``, ``dead_lettered``, ``slow``, ``late``,
-        ``deadline_missed``, ``missed``, ``overran``, ``node_dead``."""
+        """The newest first. Kinds: ``failed``, ``dead_lettered``, ``timed_out``, ``slow``, ``slower``,
+        ``late``, ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``node_dead``."""
         store = EventStore((await self._app.store()).database)
         return await store.list(self._app.settings.namespace, kind, since, limit)

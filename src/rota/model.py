@@ -244,3 +244,6 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     scheduled: int
     lag: float | None  # seconds that the oldest ready job has been due
+    max_run_time: float | None = (
+        None  # seconds, of jobs without a timeout; None: the installation's
+    )

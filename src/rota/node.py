@@ -35,6 +35,7 @@ from rota.services.worker import Serves
 from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
+from rota.task import heartbeat_timeouts
 from rota.webhooks import enable_webhooks
 from rota.worker_role import WorkerRole
 
@@ -193,6 +194,7 @@ class Node:
             capabilities=tuple(sorted(self._serves.capabilities)),
             tasks=tuple(role.task_names) if role else (),
             slots=role.worker.slots.capacity() if role else 0,
+            heartbeat_timeouts=heartbeat_timeouts(self.app.tasks) if role else {},
         )
 
     # -- what the keeper asks and tells

@@ -13,6 +13,7 @@ from rota.core.time.reasons import REASONS
 from rota.model import Guarantee, State
 
 _COMMANDS = "rota.command"
+_FOR_EVER = 900_000_000  # seconds: a timeout that means none
 _ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
 
 
@@ -26,15 +27,18 @@ class Explanation(msgspec.Struct, frozen=True):
         return self.sentence
 
 
-def explain(facts: Mapping[str, Any]) -> Explanation:
-    """`facts` is what the query explain_job reads, all in one snapshot."""
+def explain(facts: Mapping[str, Any], max_run_time: float = 0) -> Explanation:
+    """`facts` is what the query explain_job reads, all in one snapshot.
+
+    `max_run_time`: the installation's, in seconds; 0: none.
+    """
     match State(facts["state"]):
         case State.SCHEDULED:
             return _scheduled(facts)
         case State.READY:
             return _ready(facts)
         case State.RUNNING:
-            return _running(facts)
+            return _running(facts, max_run_time)
         case State.WAITING:
             return _waiting(facts)
         case ended:
@@ -148,7 +152,7 @@ def _no_key(facts: Mapping[str, Any], servers: list[dict[str, Any]]) -> Explanat
     )
 
 
-def _running(facts: Mapping[str, Any]) -> Explanation:
+def _running(facts: Mapping[str, Any], max_run_time: float) -> Explanation:
     holder = _decoded(facts["holder"]) or {"name": str(facts["node"]), "silent": 0, "expires_in": 0}
     since = f"since {_moment(facts['started_at'])} ({_span(facts['now'] - facts['started_at'])})"
     attempt = f"attempt {facts['attempt']} of {facts['max_attempts']}"
@@ -162,7 +166,27 @@ def _running(facts: Mapping[str, Any]) -> Explanation:
         )
     if facts["cancel_at"] is not None:
         return Explanation("stopping", f"It is being stopped: it runs {where}, and was cancelled.")
-    return Explanation("running", f"It is running {where}.")
+    return Explanation("running", f"It is running {where}.{_limits(facts, holder, max_run_time)}")
+
+
+def _limits(facts: Mapping[str, Any], holder: Mapping[str, Any], max_run_time: float) -> str:
+    """Until when it may run, and how often it must give a sign of life."""
+    told = []
+    most, whose = facts["timeout"], "its timeout"
+    if most is None:
+        most, whose = facts["max_run_time"], f"the maximum run time of queue {_queue(facts)!r}"
+    if most is None:
+        most, whose = max_run_time, "the maximum run time of the installation"
+    if most and most < _FOR_EVER:
+        told.append(f"after {format_duration(most)} ({whose})")
+    if silent := holder.get("heartbeat_timeout"):
+        told.append(f"when it gives no sign of life for {format_duration(silent)}")
+    if not told:
+        return ""
+    last = ""
+    if facts["alive_at"] is not None:
+        last = f" Its last sign of life was {_until(facts['alive_at'], facts['now'])}."
+    return f" It is stopped {', or '.join(told)}.{last}"
 
 
 def _waiting(facts: Mapping[str, Any]) -> Explanation:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from time import monotonic
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
@@ -48,6 +48,7 @@ class NodeProfile(msgspec.Struct, frozen=True):
     capabilities: tuple[str, ...]
     tasks: tuple[str, ...]
     slots: int
+    heartbeat_timeouts: Mapping[str, float] = {}
 
 
 class KeptNode(Protocol):
@@ -165,6 +166,11 @@ class Keeper:
             profile.version, profile.roles, self._settings.lease_seconds, profile.queues,
             profile.capabilities, profile.tasks, profile.slots,
         )  # fmt: skip
+        if profile.heartbeat_timeouts:
+            timeouts = msgspec.json.encode(profile.heartbeat_timeouts).decode()
+            await self._database.fetch_on(
+                connection, "note_heartbeat_timeouts", self.node_id, timeouts
+            )
         ring = self._database.sealing.ring
         if ring is not None:
             await self._database.fetch_on(connection, "note_keys", self.node_id, ring.names)

@@ -19,12 +19,14 @@ from rota.core.durations import Usual
 from rota.core.lifecycle import TryAgain
 from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
+from rota.runners.failures import stop_message
 from rota.services.clock import DatabaseClock
 from rota.services.slots import Slots
-from rota.store.events import EventStore, Noticed
+from rota.store.events import EventStore, Noticed, timed_out
 from rota.task import Task
 
 _INTERVAL = 1.0
+_STOPPED = (OutcomeKind.TIMED_OUT, OutcomeKind.HEARTBEAT_TIMEOUT)
 _KINDS = ("slow", "late", "deadline_missed")
 _MOST_FAILURES = 100  # that are told of in a second: a flood of them is one piece of news
 
@@ -65,6 +67,8 @@ class Overseer:
         """An observer of outcomes: has a last look, and learns from every sixteenth."""
         if isinstance(verdict, TryAgain):
             self._notice_failure(work, outcome)
+        if outcome.kind in _STOPPED:
+            self._notice_stop(work)
         self._count += 1
         if self._count & 15 and work.schedule is None and work.task not in self._declared:
             return
@@ -99,6 +103,12 @@ class Overseer:
             message = storable(failure.message[:300]) if work.seal is None else "(encrypted)"
             detail = {"attempt": work.attempt, "error": failure.type, "message": message}
             self._noticed.append(Noticed("failed", work.task, work.id, detail))
+
+    def _notice_stop(self, work: Work) -> None:
+        if self._failures < _MOST_FAILURES:
+            self._failures += 1
+            reason, message = work.stopping or "timeout", stop_message(work)
+            self._noticed.append(timed_out(work.task, work.id, work.attempt, reason, message))
 
     def expected(self, task: str) -> float | None:
         """What its author said, or what its runs here have usually taken."""

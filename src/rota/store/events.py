@@ -32,6 +32,12 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     detail: dict[str, Any]
 
 
+def timed_out(task: str, job_id: UUID, attempt: int, reason: str, message: str) -> Noticed:
+    """An attempt was stopped: `reason` is timeout, maximum or heartbeat."""
+    detail = {"attempt": attempt, "reason": reason, "message": message}
+    return Noticed("timed_out", task, job_id, detail)
+
+
 class EventStore:
     def __init__(self, database: Database) -> None:
         self._database = database

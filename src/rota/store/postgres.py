@@ -267,6 +267,9 @@ class JobStore:
         paused_at: datetime = await self.database.fetchval("pause_queue", namespace, name)
         return paused_at
 
+    async def set_max_run_time(self, namespace: str, name: str, seconds: float | None) -> None:
+        await self.database.fetch("set_queue_max_run_time", namespace, name, seconds)
+
     async def resume_queue(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("resume_queue", namespace, name))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -39,6 +39,7 @@ class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
     capabilities: tuple[str, ...]
     tasks: tuple[str, ...]
     slots: int
+    heartbeat_timeouts: Mapping[str, float] = {}  # of the tasks whose signs of life it passes on
 
 
 class WorkerState(msgspec.Struct, frozen=True):
@@ -75,6 +76,9 @@ class RemoteStore:
             "register_worker", worker.id, self.namespace, worker.name, worker.host,
             worker.version, lease, worker.queues, worker.capabilities, worker.tasks, worker.slots,
         )  # fmt: skip
+        if worker.heartbeat_timeouts:
+            timeouts = msgspec.json.encode(worker.heartbeat_timeouts).decode()
+            await self.database.fetch("note_heartbeat_timeouts", worker.id, timeouts)
 
     async def register_tasks(self, tasks: Sequence[RemoteTask]) -> None:
         if not tasks:
@@ -177,6 +181,9 @@ class RemoteStore:
         """Which of these jobs are encrypted."""
         ids = [job for job, _ in jobs]
         return {row[0] for row in await self.database.fetch("sealed_of", id, ids)}
+
+    async def note_alive(self, id: UUID, jobs: Iterable[JobToken]) -> None:
+        await self.database.fetch("note_alive", id, *columns_in_order(*_columns(jobs)))
 
     async def report_progress(
         self, id: UUID, jobs: Sequence[JobToken], progress: Sequence[str]

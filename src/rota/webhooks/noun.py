@@ -21,8 +21,8 @@ from rota.webhooks.delivery import WEBHOOK_QUEUE, WEBHOOK_TASK
 if TYPE_CHECKING:
     from rota.app import App
 
-KINDS = ("failed", "dead_lettered", "slow", "late", "deadline_missed", "missed", "overran",
-         "node_dead")  # fmt: skip
+KINDS = ("failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed",
+         "queue_lag", "missed", "overran", "node_dead")  # fmt: skip
 Format: TypeAlias = Literal["json", "slack"]
 Names: TypeAlias = list[str]  # inside Webhooks, `list` is its method
 

@@ -9,34 +9,11 @@ from rota.core.durations import format_duration
 
 
 def sentence(event: Mapping[str, Any]) -> str:
-    """``report: dead_lettered: ValueError: no luck (attempt 5)``, and the like."""
+    """``report has failed for good at attempt 5: ValueError: no luck``, and the like."""
     detail: Mapping[str, Any] = event.get("detail") or {}
-    task = event.get("task") or "a task"
-    attempt, schedule = detail.get("attempt"), detail.get("schedule")
-    match event.get("kind"):
-        case "dead_lettered":
-            return f"{task} has failed for good at attempt {attempt}: {_error(detail)}"
-        case "failed":
-            return f"{task} failed at attempt {attempt}, and is tried again: {_error(detail)}"
-        case "slow":
-            return f"{task} ran {_time(detail, 'ran')}, expected {_time(detail, 'expected')}"
-        case "late":
-            return f"{task} started {_time(detail, 'late')} late"
-        case "deadline_missed":
-            was = f"; it was {state}" if (state := detail.get("state")) else ""
-            return f"{task} was not done {_time(detail, 'deadline')} after it was due{was}"
-        case "missed":
-            return f"{_times(detail)} of schedule {schedule} missed, and not made up for"
-        case "overran":
-            return f"{_times(detail)} of schedule {schedule} left out: the run before was not over"
-        case "node_dead":
-            return (
-                f"node {detail.get('name')} on {detail.get('host')} is dead: its jobs go to others"
-            )
-        case "test":
-            return "This is a test: webhooks of Rota arrive here."
-        case other:
-            return f"{task}: {other}"
+    task, kind = event.get("task") or "a task", event.get("kind")
+    told = _SENTENCES.get(str(kind))
+    return told(task, detail) if told else f"{task}: {kind}"
 
 
 def slack(event: Mapping[str, Any]) -> dict[str, str]:
@@ -61,3 +38,66 @@ def _error(detail: Mapping[str, Any]) -> str:
 def _times(detail: Mapping[str, Any]) -> str:
     count = detail.get("occurrences", 1)
     return "An occurrence" if count == 1 else f"{count} occurrences"
+
+
+def _dead_lettered(task: str, detail: Mapping[str, Any]) -> str:
+    return f"{task} has failed for good at attempt {detail.get('attempt')}: {_error(detail)}"
+
+
+def _failed(task: str, detail: Mapping[str, Any]) -> str:
+    attempt = detail.get("attempt")
+    return f"{task} failed at attempt {attempt}, and is tried again: {_error(detail)}"
+
+
+def _timed_out(task: str, detail: Mapping[str, Any]) -> str:
+    why = detail.get("message") or detail.get("reason")
+    return f"{task} was stopped at attempt {detail.get('attempt')}: it {why}"
+
+
+def _slow(task: str, detail: Mapping[str, Any]) -> str:
+    return f"{task} ran {_time(detail, 'ran')}, expected {_time(detail, 'expected')}"
+
+
+def _slower(task: str, detail: Mapping[str, Any]) -> str:
+    recent, expected = _time(detail, "recent"), _time(detail, "expected")
+    return f"{task} has become slower: its runs take {recent}, expected {expected}"
+
+
+def _late(task: str, detail: Mapping[str, Any]) -> str:
+    return f"{task} started {_time(detail, 'late')} late"
+
+
+def _deadline_missed(task: str, detail: Mapping[str, Any]) -> str:
+    was = f"; it was {state}" if (state := detail.get("state")) else ""
+    return f"{task} was not done {_time(detail, 'deadline')} after it was due{was}"
+
+
+def _queue_lag(_task: str, detail: Mapping[str, Any]) -> str:
+    paused = "; it is paused" if detail.get("paused") else ""
+    lag = _time(detail, "lag")
+    return f"queue {detail.get('queue')}: its oldest ready job has been due for {lag}{paused}"
+
+
+def _missed(_task: str, detail: Mapping[str, Any]) -> str:
+    schedule = detail.get("schedule")
+    return f"{_times(detail)} of schedule {schedule} missed, and not made up for"
+
+
+def _overran(_task: str, detail: Mapping[str, Any]) -> str:
+    schedule = detail.get("schedule")
+    return f"{_times(detail)} of schedule {schedule} left out: the run before was not over"
+
+
+def _node_dead(_task: str, detail: Mapping[str, Any]) -> str:
+    return f"node {detail.get('name')} on {detail.get('host')} is dead: its jobs go to others"
+
+
+def _test(_task: str, _detail: Mapping[str, Any]) -> str:
+    return "This is a test: webhooks of Rota arrive here."
+
+
+_SENTENCES = {
+    "dead_lettered": _dead_lettered, "failed": _failed, "timed_out": _timed_out, "slow": _slow,
+    "slower": _slower, "late": _late, "deadline_missed": _deadline_missed, "queue_lag": _queue_lag,
+    "missed": _missed, "overran": _overran, "node_dead": _node_dead, "test": _test,
+}  # fmt: skip

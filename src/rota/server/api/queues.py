@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
-from litestar import get, post
-from litestar.params import PathParameter
+from litestar import get, post, put
+from litestar.params import JSONBody, PathParameter
+from msgspec import Meta
 
 from rota.app import App
 from rota.errors import NotFound
@@ -55,6 +56,27 @@ async def resume_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
     return await _find(tenant, name)
 
 
+class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`max_run_time`: seconds that an attempt may take when its job has no timeout; null: the
+    installation's maximum."""
+
+    max_run_time: Annotated[float, Meta(ge=1, lt=1e9)] | None
+
+
+@put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's maximum run time")
+async def set_queue(
+    tenant: GivenTenant, request: RotaRequest, name: QueueName, data: JSONBody[QueueSettings]
+) -> QueueStatus:
+    """What runs longer is stopped, as after a timeout."""
+    before = await _find(tenant, name)
+    await tenant.queues.set_max_run_time(name, data.max_run_time)
+    request.audit(
+        "set", f"queue {name}",
+        before={"max_run_time": before.max_run_time}, after={"max_run_time": data.max_run_time},
+    )  # fmt: skip
+    return await _find(tenant, name)
+
+
 async def _find(tenant: App, name: str) -> QueueStatus:
     for queue in await tenant.queues.list():
         if queue.name == name:
@@ -62,4 +84,4 @@ async def _find(tenant: App, name: str) -> QueueStatus:
     raise NotFound(f"there is no queue {name!r} in namespace {tenant.settings.namespace!r}")
 
 
-ROUTES = [list_queues, get_queue, pause_queue, resume_queue]
+ROUTES = [list_queues, get_queue, set_queue, pause_queue, resume_queue]

@@ -20,8 +20,9 @@ from rota.server.problems import Problem
 from rota.store.webhooks import Webhook
 
 Kind = Literal[
-    "failed", "dead_lettered", "slow", "late", "deadline_missed", "missed", "overran", "node_dead"
-]
+    "failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed", "queue_lag",
+    "missed", "overran", "node_dead",
+]  # fmt: skip
 
 
 class WebhookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):

@@ -55,6 +55,10 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     priority: Annotated[int, Meta(ge=-1000, le=1000)] = 0
     guarantee: GuaranteeName = "at_least_once"
     timeout: Annotated[float, Meta(gt=0, lt=1e9, description="Seconds.")] | None = None
+    heartbeat_timeout: (
+        Annotated[float, Meta(gt=0, lt=1e9, description="Seconds; see `alive` of a heartbeat.")]
+        | None
+    ) = None
     retry: RetryRequest = msgspec.field(default_factory=RetryRequest)
 
     def to_task(self) -> RemoteTask:
@@ -96,6 +100,11 @@ class WorkerRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             queues=tuple(sorted(map(known_name, self.queues))),
             capabilities=tuple(sorted(map(known_name, self.capabilities))),
             tasks=tuple(sorted(set(names))), slots=self.slots,
+            heartbeat_timeouts={
+                task.name: task.heartbeat_timeout
+                for task in self.tasks
+                if isinstance(task, TaskRequest) and task.heartbeat_timeout is not None
+            },
         )  # fmt: skip
 
     def to_tasks(self) -> list[RemoteTask]:
@@ -118,9 +127,11 @@ class HeldJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class HeartbeatRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`jobs`: all that you know of: what runs, and what you have had no answer to your finish for."""
+    """`jobs`: all that you know of: what runs, and what you have had no answer to your finish for.
+    `alive`: those whose handlers have given a sign of life since your last heartbeat."""
 
     jobs: Annotated[list[HeldJob], Meta(max_length=10_000)] | None = None
+    alive: Annotated[list[HeldJob], Meta(max_length=10_000)] = []
     draining: bool = False
 
 

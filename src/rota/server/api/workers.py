@@ -72,6 +72,8 @@ async def send_heartbeat(
     workers = context.remote.workers(principal.namespace)
     await workers.renew(worker_id, draining=data.draining)
     lost: Sequence[JobToken] = ()
+    if data.alive:
+        await workers.store.note_alive(worker_id, [(held.job, held.token) for held in data.alive])
     if data.jobs is not None:
         known = [(held.job, held.token) for held in data.jobs]
         await workers.give_back_unknown(worker_id, known)

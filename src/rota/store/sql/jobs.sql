@@ -140,6 +140,9 @@ select rota.now();
 -- name: explain_job
 -- The facts behind a job's "why isn't it running": judged in core, all read in one snapshot.
 select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_attempts, j.started_at, j.finished_at, j.cancel_at,
+       j.timeout, (select p.alive_at from rota.present as p where p.id = j.id) as alive_at,
+       (select q.max_run_time from rota.queue as q
+        where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as max_run_time,
        j.node, j.error ->> 'type' as error_type, j.error ->> 'message' as error_message, j.attempts -> -1 as last_attempt,
        rota.now() as now,
        substring(j.payload::text from '^{"[$]rota-sealed":"1[.]([A-Za-z0-9_-]+)[.]') as sealed_with,
@@ -147,6 +150,7 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
        (select o.reason from rota.occurrence as o where o.job_id = j.id) as reason,
        (select paused_at from rota.queue as q where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as paused_at,
        (select jsonb_build_object('name', n.name, 'state', n.state,
+               'heartbeat_timeout', (n.heartbeat_timeouts ->> j.task)::float8,
                'silent', extract(epoch from rota.now() - n.heartbeat_at),
                'expires_in', extract(epoch from n.expires_at - rota.now()))
         from rota.node as n where n.id = j.node) as holder,
@@ -171,7 +175,7 @@ from rota.job as j
 where j.namespace = $1 and j.id = $2;
 
 -- name: list_queues
-select q.namespace, q.name, q.paused_at,
+select q.namespace, q.name, q.paused_at, q.max_run_time,
        coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
        p.lag
 from rota.queue as q
@@ -190,6 +194,10 @@ order by q.name;
 insert into rota.queue as q (namespace, name, paused_at) values ($1, $2, rota.now())
 on conflict (namespace, name) do update set paused_at = coalesce(q.paused_at, rota.now())
 returning paused_at;
+
+-- name: set_queue_max_run_time
+insert into rota.queue as q (namespace, name, max_run_time) values ($1, $2, $3)
+on conflict (namespace, name) do update set max_run_time = excluded.max_run_time;
 
 -- name: resume_queue
 with resumed as (

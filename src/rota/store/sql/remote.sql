@@ -130,7 +130,7 @@ select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 
 
 -- name: report_progress
 -- $2 are ids in order, as for save_progress.
-update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])]
+update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])], alive_at = rota.now()
 where p.id = any($2::uuid[])
   and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
 returning p.id, p.token;
@@ -147,26 +147,46 @@ group by p.attempt;
 -- name: retries_of
 select name, retry from rota.task where namespace = $1 and name = any($2::text[]) and retry is not null;
 
+-- name: note_alive
+-- Signs of life of attempts, as their worker passed them on. $2 are ids in order, as for save_progress.
+update rota.present as p set alive_at = rota.now()
+where p.id = any($2::uuid[])
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4;
+
 -- name: has_overruns
--- $1: seconds beyond a timeout that are left to the worker to end it by itself.
+-- $1: seconds beyond its time that are left to the worker to end an attempt by itself. $2: the maximum run time of
+-- the installation, if it has one. A worker says for which of its tasks it passes signs of life on.
 select exists (
     select from rota.node as n join rota.batch as b on b.node = n.id
+    left join rota.queue as q on q.namespace = split_part(b.lane, '/', 1) and q.name = rota.queue_of(b.lane)
     cross join lateral (
         select from rota.present as p
         where p.lane = b.lane and p.rank between b.low and b.high and p.token = b.token and p.node = n.id
-          and p.state = 4 and coalesce(p.started_at, p.claimed_at) < rota.now() - make_interval(secs => p.timeout + $1)
+          and p.state = 4
+          and (coalesce(p.started_at, p.claimed_at)
+                   < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $2::float8) + $1)
+               or greatest(p.alive_at, p.started_at, p.claimed_at)
+                   < rota.now() - make_interval(secs => (n.heartbeat_timeouts ->> p.task)::float8 + $1))
         offset 0
     ) as p
     where n.remote and n.ended_at is null);
 
 -- name: take_overruns
 select p.id, p.token, p.node, p.namespace, p.task, p.timeout, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+       q.max_run_time, rota.queue_of(p.lane) as queue,
+       (n.heartbeat_timeouts ->> p.task)::float8 as heartbeat_timeout,
+       coalesce(p.started_at, p.claimed_at)
+           < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1) as is_over,
        p.cancel_at is not null as cancelled,
        extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran,
        (select t.retry from rota.task as t where t.namespace = p.namespace and t.name = p.task) as retry
 from rota.node as n join rota.batch as b on b.node = n.id
+left join rota.queue as q on q.namespace = split_part(b.lane, '/', 1) and q.name = rota.queue_of(b.lane)
 join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
 where n.remote and n.ended_at is null and p.token = b.token and p.node = n.id and p.state = 4
-  and coalesce(p.started_at, p.claimed_at) < rota.now() - make_interval(secs => p.timeout + $1)
+  and (coalesce(p.started_at, p.claimed_at)
+           < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1)
+       or greatest(p.alive_at, p.started_at, p.claimed_at)
+           < rota.now() - make_interval(secs => (n.heartbeat_timeouts ->> p.task)::float8 + $1))
 limit $2
 for update of p skip locked;
