@@ -65,6 +65,9 @@ SETTINGS = {
     "metrics_host": "The address of that port. It has no passwords.",
     "retention_days": "Days that succeeded and cancelled jobs are kept.",
     "ledger_days": "Days that the occurrences of schedules are remembered.",
+    "max_run_time": "Seconds that an attempt may take whose job has no timeout, in a queue without a "
+    "maximum; 0: no limit. The same on all nodes.",
+    "lag_after": "Seconds from which the lag of a queue's oldest ready job is an event; 0: never.",
     "late_after": "Seconds after its moment from which the start of an occurrence is an event.",
     "dead_letter_days": "Days that failed jobs are kept.",
     "host": "The address the server listens on. Off the loopback it needs TLS, see "

@@ -213,7 +213,9 @@ class Queues:
         if seconds is not None and not 1 <= seconds < 1e9:
             raise ConfigError(f"max_run_time must be 1 second or more, or None, not {seconds!r}")
         store = await self._app.store()
-        await store.set_max_run_time(self._app.settings.namespace, name, seconds)
+        async with changing(store.database, "set", f"queue {name}") as change:
+            await store.set_max_run_time(self._app.settings.namespace, name, seconds)
+            change.after = {"max_run_time": seconds}
 
 
 class Nodes:

@@ -65,15 +65,14 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's maximum run time")
 async def set_queue(
-    tenant: GivenTenant, request: RotaRequest, name: QueueName, data: JSONBody[QueueSettings]
+    tenant: GivenTenant, name: QueueName, data: JSONBody[QueueSettings]
 ) -> QueueStatus:
     """What runs longer is stopped, as after a timeout."""
-    before = await _find(tenant, name)
-    await tenant.queues.set_max_run_time(name, data.max_run_time)
-    request.audit(
-        "set", f"queue {name}",
-        before={"max_run_time": before.max_run_time}, after={"max_run_time": data.max_run_time},
-    )  # fmt: skip
+    database = (await tenant.store()).database
+    async with changing(database, "set", f"queue {name}") as change:
+        change.before = {"max_run_time": (await _find(tenant, name)).max_run_time}
+        await tenant.queues.set_max_run_time(name, data.max_run_time)
+        change.after = {"max_run_time": data.max_run_time}
     return await _find(tenant, name)
 
 
