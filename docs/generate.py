@@ -81,6 +81,7 @@ SETTINGS = {
     "`X-Forwarded-Proto` the server believes.",
     "max_body_bytes": "The largest body of a request, but for bulk submits.",
     "max_connections": "Connections that the server has at a time.",
+    "max_connections_per_address": "Of those, from one address that isn't a trusted proxy's.",
     "request_timeout": "Seconds for the whole of a request to arrive, and for a piece of an answer "
     "to be taken.",
     "session_hours": "Hours after which a person has to log in again.",

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
+import msgspec
 import pytest
 
+from rota.core.time.schedule import Calendar, Cron, RRule
+from rota.server import calculation
 from tests.server_fixtures import LiveServer
 from tests.test_api_jobs import fail_jobs, submit
 
@@ -269,3 +274,70 @@ async def test_dead_letters_are_grouped_retried_and_discarded(server: LiveServer
     assert (await client.post(f"{path}/discard")).status_code == 404
     states = sorted(job.state for job in await server.app.jobs.list(task="shaky"))
     assert states == ["cancelled"] * 3 + ["failed"] + ["ready"] * 2
+
+
+# -- what a request may cost
+
+
+LONG = {
+    "cron": ",".join(["1"] * 50_000) + " * * * *",
+    "calendar": "every " + ",".join(["monday"] * 5_000) + " at 10:00",
+    "rrule": "FREQ=DAILY;BYHOUR=" + ",".join(["1"] * 50_000),
+}
+RULES = {"cron": Cron, "calendar": Calendar, "rrule": RRule}
+
+
+@pytest.mark.parametrize("kind", LONG)
+async def test_a_rule_is_limited_in_length_however_it_is_said(server: LiveServer, kind: str):
+    viewer, operator = await server.client("viewer"), await server.client("operator")
+    as_rule = msgspec.to_builtins(RULES[kind](LONG[kind]))
+    for said in ({kind: LONG[kind]}, {"rule": as_rule}):
+        previewed = await viewer.post("/v1/schedules:preview", json=said)
+        assert previewed.status_code in (400, 422), previewed.text
+        assert len(previewed.text) < 2_000
+        stored = await operator.post("/v1/schedules", json={"name": "x", "task": "t", **said})
+        assert stored.status_code in (400, 422), stored.text
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"cron": "*/" + "9" * 400 + " * * * *"},
+        {"cron": "1-" + "9" * 480 + " * * * *"},
+        {"rrule": "FREQ=YEARLY;INTERVAL=100000;BYWEEKNO=53"},
+        {"rule": {"type": "cron", "expression": "*/" + "9" * 5_000 + " * * * *"}},
+        {"every": 1e300},
+        {"cron": "* * * * *", "after": "9998-12-31T23:59:59Z"},
+    ],
+)
+async def test_absurd_numbers_in_a_rule_are_an_answer_and_no_failure(server: LiveServer, said):
+    viewer = await server.client("viewer")
+    answer = await viewer.post("/v1/schedules:preview", json=said)
+    assert answer.status_code in (200, 400, 422), answer.text
+
+
+async def test_a_preview_that_takes_long_is_computed_beside_the_loop_with_a_budget(
+    server: LiveServer, monkeypatch: pytest.MonkeyPatch
+):
+    """While one is computed, held in its thread, everybody else is answered."""
+    begun, go_on = threading.Event(), threading.Event()
+    compile_ = calculation.compile_schedule
+
+    def held(*given: Any) -> Any:
+        begun.set()
+        assert go_on.wait(60)
+        return compile_(*given)
+
+    monkeypatch.setattr(calculation, "compile_schedule", held)
+    monkeypatch.setattr(calculation, "BUDGET", -1.0)
+    viewer = await server.client("viewer")
+    rare = {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO", "count": 1000}
+    asked = asyncio.create_task(viewer.post("/v1/schedules:preview", json=rare))
+    try:
+        await asyncio.to_thread(begun.wait, 60)
+        assert (await viewer.get("/healthz")).status_code == 200
+        assert not asked.done()
+    finally:
+        go_on.set()
+    answer = await asked
+    assert (answer.status_code, answer.json()["code"]) == (422, "too-much")

@@ -12,6 +12,8 @@ import asyncpg
 import httpx
 import pytest
 
+from rota.entropy import new_id
+from rota.server.identity.links import create_link
 from rota.store.event_stream import EventStream, Position
 from tests.server_fixtures import LiveServer, serving
 from tests.test_api_jobs import submit
@@ -198,3 +200,50 @@ async def test_logs_are_paged_and_followed_until_the_job_has_ended(server: LiveS
         assert (await heard.next())[1]["text"] == "late words of the first"
         await client.post(f"/v1/jobs/{id}/cancel")
         assert (await heard.next())[0] == "end"
+
+
+# -- who may no longer read
+
+
+async def ended(answer: httpx.Response) -> str:
+    async with asyncio.timeout(60):
+        return (await answer.aread()).decode()
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/events/stream", "/v1/jobs/{job}/logs/stream", "/live/stream"]
+)
+async def test_a_stream_ends_when_its_token_is_revoked(server: LiveServer, path: str):
+    job = await submit(await server.client("operator"))
+    client, admin = await server.client("viewer"), await server.client("admin")
+    prefix = client.headers["authorization"].split("_")[1]
+    async with client.stream("GET", path.format(job=job)) as answer:
+        assert answer.status_code == 200
+        await admin.delete(f"/v1/tokens/{prefix}")
+        assert "no longer good" in await ended(answer)
+
+
+@pytest.mark.parametrize("change", ["update {}.membership set namespace = 'acme'",
+                                    "update {}.person set disabled_at = now()",
+                                    "update {}.session set expires_at = now()"])  # fmt: skip
+async def test_a_stream_ends_when_its_person_may_no_longer_look(server: LiveServer, change: str):
+    store = server.context.identity
+    person = await store.put_person(new_id(), "ada", None)
+    await store.put_membership(person, "default", "viewer")
+    browser = await server.client(None)
+    link = await create_link(store, person="ada", seconds=600)
+    await browser.post("/login/link", json={"link": link})
+    async with browser.stream("GET", "/v1/events/stream") as answer:
+        assert answer.status_code == 200
+        async with (await server.app.store()).database.connection() as connection:
+            await connection.execute(change.format(server.app.settings.schema))
+        assert "no longer good" in await ended(answer)
+
+
+async def test_a_stream_whose_token_is_good_goes_on(server: LiveServer):
+    async with listening(await server.client("viewer")) as heard:
+        for number in range(3):
+            server.context.tokens.memory.forget_all()
+            await asyncio.sleep(0.6)  # longer than it is believed without a look
+            await tell(server, f"task{number}")
+        assert await heard.tasks(3) == ["task0", "task1", "task2"]

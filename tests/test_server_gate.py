@@ -12,6 +12,7 @@ from litestar import get
 
 from rota import App, ConfigError
 from rota.server.application import make_server
+from rota.server.identity.links import create_link
 from rota.server.policy import PUBLIC, Policy, Role, RouteInfo, route_table, scope_of
 from tests.server_fixtures import LiveServer, serving
 from tests.test_server_identity import query
@@ -126,7 +127,7 @@ async def test_what_needs_a_role_everywhere_is_refused_to_the_admin_of_one(serve
 
 
 async def test_a_token_with_scopes_is_for_nothing_else(server: LiveServer):
-    client = await server.client("admin", scopes=["nothing:read"])
+    client = await server.client("admin", scopes=["audit:write"])  # of which there is no route
     for route in GATED:
         if route.policy.role is Role.WORKER or route.policy.everywhere:
             continue
@@ -171,6 +172,8 @@ async def fill(server: LiveServer, namespace: str) -> None:
     await tenant.schedule("nightly", "greet", cron="0 3 * * *")
     await tenant.endpoints.add("pushed", "https://example.com/pushed")
     await tenant.webhooks.add("https://example.com/told")
+    link = await create_link(server.context.identity, seconds=60, namespace=namespace)
+    await server.context.sessions.begin_by_link(link)
     await query(
         server,
         "insert into {}.dead (id, due_at, created_at, finished_at, state, priority, guarantee, "
@@ -210,6 +213,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("namespaces", "name"): namespace,
         ("tokens", "prefix"): token.split("_")[1],
         ("endpoints", "name"): "pushed",
+        ("sessions", "session_id"): await one("select id from {}.session where namespace = $1"),
         ("webhooks", "webhook_id"): await one("select id from {}.webhook where namespace = $1"),
     }
 
@@ -223,7 +227,7 @@ def never_was(parameter: str) -> str:
 async def everything(server: LiveServer) -> dict[str, list[str]]:
     """All rows of all tables of tenants, as text."""
     tables = ("future", "present", "past", "dead", "queue", "schedule", "api_token", "namespace",
-              "node", "signal", "audit", "endpoint", "webhook")  # fmt: skip
+              "node", "signal", "audit", "endpoint", "webhook", "session")  # fmt: skip
     return {
         table: sorted(row[0] for row in await query(
             server, f"select (to_jsonb(t) - 'last_used_at')::text from {{}}.{table} as t"

@@ -413,3 +413,64 @@ async def test_a_client_that_does_not_take_its_answer_is_dropped(impatient: Live
         writer.write(b"GET /v1/large HTTP/1.1\r\nHost: x\r\n\r\n")
         await eventually(lambda: impatient.server.connections, what="the connection")
         await eventually(lambda: not impatient.server.connections, what="its end")
+
+
+# -- many clients
+
+
+@contextlib.asynccontextmanager
+async def crowd_of(
+    server: LiveServer, number: int, source: str = "127.0.0.1"
+) -> AsyncIterator[list[asyncio.StreamReader]]:
+    """Connections that say nothing, from an address of this machine."""
+    opened = [
+        await asyncio.open_connection("127.0.0.1", server.server.port, local_addr=(source, 0))
+        for _ in range(number)
+    ]
+    try:
+        yield [reader for reader, _ in opened]
+    finally:
+        for _, writer in opened:
+            writer.transport.abort()
+
+
+async def ask(server: LiveServer, path: str, source: str = "127.0.0.1") -> int:
+    transport = httpx.AsyncHTTPTransport(local_address=source)
+    async with httpx.AsyncClient(base_url=server.url, transport=transport, timeout=60) as client:
+        return (await client.get(path)).status_code
+
+
+async def test_idle_connections_of_one_address_leave_room_for_others(make_app):
+    async with serving(
+        make_app(port=0, max_connections=40, max_connections_per_address=10)
+    ) as live:
+        async with crowd_of(live, 60, "127.0.0.66") as readers:
+            # The one that was too many is told so, and closed.
+            assert (await asyncio.wait_for(readers[-1].read(), 60)).startswith(b"HTTP/1.1 503")
+            with contextlib.suppress(httpx.TransportError):  # cut off before it could ask
+                assert await ask(live, "/healthz", "127.0.0.66") == 503
+            assert await ask(live, "/healthz") == 200
+            assert await ask(live, "/v1/session") == 401
+        await eventually(lambda: not live.server.connections)
+        assert await ask(live, "/healthz", "127.0.0.66") == 200
+
+
+async def test_an_idle_connection_makes_room_for_one_that_asks(make_app):
+    app = make_app(port=0, max_connections=20, trusted_proxies="127.0.0.1")
+    async with serving(app) as live, crowd_of(live, 100) as readers:
+        with contextlib.suppress(ConnectionError):
+            assert await asyncio.wait_for(readers[0].read(), 60) == b""  # it waited for longest
+        assert await ask(live, "/v1/session") == 401
+        assert len(live.server.connections) <= 20
+
+
+async def test_a_full_server_says_that_it_is_there(make_app):
+    """All connections are busy with answers that go on."""
+    app = make_app(port=0, max_connections=5)
+    async with serving(app, ROUTES) as live, contextlib.AsyncExitStack() as stack:
+        client = await live.client(None)
+        for _ in range(5):
+            answer = await stack.enter_async_context(client.stream("GET", "/v1/endless"))
+            assert answer.status_code in (200, 503)
+        assert await ask(live, "/v1/session") == 503
+        assert await ask(live, "/healthz") == 200

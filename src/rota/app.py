@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, overload
 import msgspec
 
 from rota import tracing
-from rota.config import Settings
+from rota.config import Settings, check_open_task
 from rota.context import ErrorHook
 from rota.control import Events, Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
@@ -272,15 +272,22 @@ class App(Door):
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
     ) -> JobHandle[Any]:
         """Submit by name. The task may live elsewhere: then its registered defaults apply."""
-        job, chosen = self._named_job(task, payload or {}, options)
+        job, chosen = self._named_job(check_open_task(task), payload or {}, options)
         return await self._submit_one(job, chosen)
 
     def submit_sync(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
     ) -> JobHandle[Any]:
         """The same from synchronous code."""
-        job, chosen = self._named_job(task, payload or {}, options)
+        job, chosen = self._named_job(check_open_task(task), payload or {}, options)
         return self._submit_one_sync(job, chosen)
+
+    async def submit_own(
+        self, task: str, payload: Mapping[str, Any], **options: Any
+    ) -> JobHandle[Any]:
+        """Submit a job of a task that is Rota's own. For Rota alone."""
+        job, chosen = self._named_job(task, payload, options)
+        return await self._submit_one(job, chosen)
 
     def _named_job(
         self, name: str, payload: Mapping[str, Any], options: dict[str, Any]

@@ -29,6 +29,19 @@ def check_name(field: str, value: object) -> str:
     return value
 
 
+OWN_PREFIX = "rota."  # of tasks that come with Rota
+_FOR_EVERYBODY = frozenset({"rota.command"})
+
+
+def check_open_task(name: str) -> str:
+    """Refuse a task that Rota alone submits: what its jobs say, others take for the truth."""
+    if isinstance(name, str) and name.startswith(OWN_PREFIX) and name not in _FOR_EVERYBODY:
+        raise ConfigError(
+            f"task {name!r} is internal: Rota submits its jobs itself. Choose a task of your own"
+        )
+    return name
+
+
 def default_data_dir() -> Path:
     base = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     return Path(base) / "rota"
@@ -102,6 +115,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     trusted_proxies: str = ""  # whose X-Forwarded-For and -Proto are believed
     max_body_bytes: int = 2_000_000
     max_connections: int = 1_000
+    max_connections_per_address: int = 250  # from one address that isn't a trusted proxy's
     request_timeout: float = 30.0  # for the whole of a request to arrive, or a piece of an answer
     session_hours: float = 12.0
     link_minutes: float = 10.0  # how long the one-time link of `rota login` is good for
@@ -150,7 +164,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",
                       "max_payload_bytes", "max_payload_depth", "max_result_bytes",
                       "retention_days", "log_days", "ledger_days", "dead_letter_days",
-                      "max_body_bytes", "max_connections", "audit_days"):  # fmt: skip
+                      "max_body_bytes", "max_connections", "max_connections_per_address",
+                      "audit_days"):  # fmt: skip
             if getattr(self, field) < 1:
                 raise ConfigError(f"{field} must be at least 1, not {getattr(self, field)!r}")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
@@ -189,9 +190,23 @@ class Queues:
     async def list(self) -> list[QueueStatus]:
         return await (await self._app.store()).list_queues(self._app.settings.namespace)
 
-    async def pause(self, name: str) -> None:
-        """No job of this queue is started until it is resumed. What runs goes on."""
+    async def check_known(self, name: str) -> None:
+        """Refuse a name that no queue has, with the one that may be meant."""
+        store = await self._app.store()
+        known = await store.known_queues(self._app.settings.namespace)
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
+            raise NotFound(f"there is no queue {name!r}{meant}")
+
+    async def pause(self, name: str, *, must_exist: bool = False) -> None:
+        """No job of this queue is started until it is resumed. What runs goes on.
+
+        With `must_exist`, a queue that has had no job and that no task declares is refused.
+        """
         check_name("queue", name)
+        if must_exist:
+            await self.check_known(name)
         store = await self._app.store()
         async with changing(store.database, "pause", f"queue {name}") as change:
             paused_at = await store.pause_queue(self._app.settings.namespace, name)

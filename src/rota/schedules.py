@@ -11,6 +11,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.config import check_open_task
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.interval import seconds_of
 from rota.core.time.plan import LedgerEntry
@@ -82,6 +83,8 @@ class Schedules:
 
         `expect` is shown each schedule that is there (its row, locked; or None), and may raise.
         """
+        for spec in specs:
+            check_open_task(spec.task)
         store = await self._store()
         prepared = [
             (spec, await self._compile(store, spec), await self._job_options(store, spec))

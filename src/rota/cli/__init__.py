@@ -29,6 +29,7 @@ from rota.cli import (
     schedule_create,
     schedule_files,
     schedule_lint,
+    sessions,
     shards,
     submit,
     tokens,
@@ -93,6 +94,7 @@ for part in (schedule_create, schedule_files, ledger, preview, schedule_lint, fo
     part.add_to(schedules_app)
 nodes.add_to(cli)
 cli.add_typer(tokens.group, name="tokens")
+cli.add_typer(sessions.group, name="sessions")
 cli.add_typer(namespaces.group, name="namespaces")
 encrypt.add_to(cli, namespaces.group)
 login.add_to(cli)

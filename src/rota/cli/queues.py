@@ -39,9 +39,15 @@ def list_queues(session: Session) -> None:
 
 
 @command(group, "pause")
-def pause(session: Session, name: Name) -> None:
+def pause(
+    session: Session,
+    name: Name,
+    new: Annotated[
+        bool, typer.Option("--new", help="Also a queue that no job and no task has named yet.")
+    ] = False,
+) -> None:
     """Start no more jobs of a queue. What runs goes on."""
-    session.run(session.app.queues.pause(name))
+    session.run(session.app.queues.pause(name, must_exist=not new))
     _tell(session, name, paused=True)
 
 

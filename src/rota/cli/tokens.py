@@ -47,7 +47,7 @@ def list_tokens(
     for token in tokens:
         rows.add_row(
             f"rota_{token.prefix}_...", plain(token.name), token.namespace, token.role,
-            ", ".join(token.scopes) or "all", _moment(token.expires_at, "never"),
+            ", ".join(token.tasks or token.scopes) or "all", _moment(token.expires_at, "never"),
             _moment(token.last_used_at, "-"), "revoked" if token.revoked_at else "",
         )  # fmt: skip
     screen.show(rows)
@@ -74,6 +74,10 @@ def create(
         list[str] | None,
         typer.Option(help="Only for this: jobs, jobs:read, schedules:write. Repeatable."),
     ] = None,
+    task: Annotated[
+        list[str] | None,
+        typer.Option(help="Only to submit jobs of this task; mail.* for several. Repeatable."),
+    ] = None,
     expires: Annotated[
         str | None, typer.Option(metavar="DURATION", help="For so long: 90d, 12h. Else for ever.")
     ] = None,
@@ -82,7 +86,9 @@ def create(
     """Make a token, and show it once."""
     lifetime = parse_duration(expires) if expires is not None else None
     namespace = ANYWHERE if everywhere else session.app.settings.namespace
-    token, info = session.run(_create(session.app, name, namespace, role, scope or [], lifetime))
+    token, info = session.run(
+        _create(session.app, name, namespace, role, scope or [], task or [], lifetime)
+    )
     if session.screen.as_json:
         session.screen.json({"token": token, "info": info})
         return
@@ -91,13 +97,19 @@ def create(
 
 
 async def _create(
-    app: App, name: str, namespace: str, role: str, scopes: list[str], lifetime: float | None
+    app: App,
+    name: str,
+    namespace: str,
+    role: str,
+    scopes: list[str],
+    tasks: list[str],
+    lifetime: float | None,
 ) -> tuple[str, TokenInfo]:
     now = await (await app.store()).now()
     async with change_of(app, "create", "token", namespace=namespace) as change:
         token, info = await create_token(
             await identity_store(app), name=name, namespace=namespace, role=role, scopes=scopes,
-            created_by="rota tokens",
+            tasks=tasks, created_by="rota tokens",
             expires_at=now + timedelta(seconds=lifetime) if lifetime else None,
         )  # fmt: skip
         change.subject, change.after = f"token {info.prefix}", info
@@ -110,12 +122,16 @@ def revoke(
     prefix: Annotated[
         str, typer.Argument(metavar="TOKEN", help="Its prefix, as `rota tokens` lists it.")
     ],
+    made: Annotated[
+        bool, typer.Option("--made", help="Also the tokens that were made with it.")
+    ] = False,
 ) -> None:
     """Make a token useless, within five seconds on every server."""
-    info = session.run(_revoke(session.app, _only_prefix(prefix)))
+    revoked = session.run(_revoke(session.app, _only_prefix(prefix), made))
     if session.screen.as_json:
-        session.screen.json(info)
-    else:
+        session.screen.json(revoked[0] if not made else revoked)
+        return
+    for info in revoked:
         session.screen.say(f"revoked rota_{info.prefix}_... ({info.name})")
 
 
@@ -124,12 +140,13 @@ def _only_prefix(given: str) -> str:
     return given.split("_")[1] if given.startswith("rota_") else given
 
 
-async def _revoke(app: App, prefix: str) -> TokenInfo:
+async def _revoke(app: App, prefix: str, made: bool) -> list[TokenInfo]:
     store = await identity_store(app)
     async with change_of(app, "revoke", f"token {prefix}") as change:
         change.before = await store.get_token(prefix, None)
-        info = await store.revoke_token(prefix, None)
-        if info is None:
+        revoked = await store.revoke_token(prefix, None, made=made)
+        if not revoked:
             raise NotFound(f"there is no token {prefix!r}; `rota tokens --everywhere` lists them")
-        change.after, change.namespace = info, info.namespace
-    return info
+        change.after = revoked if made else revoked[0]
+        change.namespace = revoked[0].namespace
+    return revoked

@@ -22,6 +22,7 @@ from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
 from rota.server.given import GivenContext, GivenTenant
 from rota.server.policy import VIEWER
+from rota.server.requests import RotaRequest
 
 _LOOK = 0.5
 _TICK = 2.0
@@ -32,11 +33,12 @@ _TICK = 2.0
     opt={"uncompressed": True},
 )  # fmt: skip
 async def live(
+    request: RotaRequest,
     tenant: GivenTenant,
     context: GivenContext,
     job: Annotated[UUID | None, QueryParameter()] = None,
 ) -> Stream:
-    return stream_of(context, _ticks(context) if job is None else _changes(tenant, context, job))
+    return stream_of(request, _ticks(context) if job is None else _changes(tenant, context, job))
 
 
 async def _ticks(context: ServerContext) -> AsyncIterator[bytes]:

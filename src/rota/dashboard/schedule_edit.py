@@ -6,7 +6,6 @@ from typing import Any
 
 from rota.app import App
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec
-from rota.core.time.words import describe
 from rota.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.dashboard.pages import Back, Html, action, back, page, show
 from rota.dashboard.schedules import coming_marks, path_of
@@ -20,6 +19,7 @@ from rota.server.api.schedule_requests import (
     to_spec,
 )
 from rota.server.api.schedules import ScheduleName, schedule_tag
+from rota.server.calculation import preview as compute_preview
 from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
@@ -84,8 +84,8 @@ async def _look(tenant: App, fields: Fields) -> tuple[str, list[Any], str | None
         with telling_why():
             said = convert(_rule_said(fields), PreviewRequest)
             spec = to_spec(said, fields.text("name") or "preview", "preview")
-            found = await tenant.schedules.preview(spec, _NEXT)
-            return describe(spec), coming_marks(found), None
+            coming = await compute_preview(tenant, spec, _NEXT)
+            return coming.in_words, coming_marks(coming.occurrences), None
     except Wrong as wrong:
         return "", [], str(wrong)
 

@@ -18,6 +18,7 @@ from rota.ledger import ScheduleStatus, to_status
 from rota.server.api import schedules as api
 from rota.server.api.pages import make_page, read_cursor
 from rota.server.api.schedules import BackfillRequest, PauseRequest, ScheduleName, schedule_tag
+from rota.server.calculation import preview
 from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
@@ -90,9 +91,8 @@ async def show_schedule(request: RotaRequest, tenant: GivenTenant, name: Schedul
     now = await store.now()
     known = DashboardStore(store.database, tenant.settings.namespace)
     strip = to_cells((await known.strips([status.id], _LONG_STRIP))[status.id])
-    coming = await tenant.schedules.preview(
-        status.spec, _NEXT, after=max(now, _cursor(status, now))
-    )
+    after = max(now, _cursor(status, now))
+    coming = (await preview(tenant, status.spec, _NEXT, after=after)).occurrences
     return await show(
         request, "schedule.html", now=now, schedule=status, strip=strip,
         coming=[(one, mark_of(one)) for one in coming], path_of=path_of,

@@ -15,6 +15,7 @@ from rota.dashboard.words import pretty
 from rota.entropy import new_id
 from rota.errors import ConfigError
 from rota.model import Guarantee
+from rota.server.api.declared import check_declared
 from rota.server.api.job_requests import JobRequest, to_new_job
 from rota.server.api.jobs import store_job
 from rota.server.given import GivenQuotas, GivenTenant
@@ -66,6 +67,7 @@ async def submit_job(request: RotaRequest, tenant: GivenTenant, quotas: GivenQuo
             said = convert(_said(fields), JobRequest)
             namespace = tenant.settings.namespace
             job = to_new_job(said, new_id(), namespace, tenant.tasks, tenant.limits)
+            await check_declared(tenant, job.task, said.guarantee)
             await quotas.admit(namespace, 1, len(bytes(job.payload)))
             stored = (await store_job(tenant, job)).content
     except Wrong as wrong:

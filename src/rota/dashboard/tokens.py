@@ -74,7 +74,7 @@ async def make_token(
 async def revoke_token(
     request: RotaRequest, context: GivenContext, principal: GivenPrincipal, prefix: FromPath[str]
 ) -> Back:
-    await api.revoke_token.fn(request, context, principal, prefix)
+    await api.revoke_token.fn(request, context, principal, prefix, False)
     return back(
         request, "/tokens", f"Token {prefix} is revoked: refused here at once, elsewhere soon."
     )

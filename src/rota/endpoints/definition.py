@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import msgspec
 
-from rota.config import check_name
+from rota.config import OWN_PREFIX, check_name
 from rota.errors import ConfigError
 from rota.model import Guarantee
 from rota.net.guard import ForbiddenAddress, parse_url
 from rota.store.endpoints import StoredEndpoint
 from rota.task import TaskOptions
 
-_OWN = "rota."  # names of built-in tasks: what a node lets them do is its operator's decision
 _LONGEST = 30 * 86_400.0
 
 
@@ -30,8 +29,8 @@ class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         check_name("endpoint", self.name)
-        if self.name.startswith(_OWN):
-            raise ConfigError(f"endpoint {self.name!r}: names with {_OWN!r} are Rota's own")
+        if self.name.startswith(OWN_PREFIX):
+            raise ConfigError(f"endpoint {self.name!r}: names with {OWN_PREFIX!r} are Rota's own")
         try:
             parse_url(self.url)
         except ForbiddenAddress as error:

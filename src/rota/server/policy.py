@@ -81,8 +81,20 @@ def policy_of(handler: Any) -> Policy | None:
     return policy if isinstance(policy, Policy) else None
 
 
+# What tokens can be limited to: the nouns of all routes, `jobs` or `jobs:read`.
+SCOPE_NOUNS = frozenset({
+    "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "live", "metrics",
+    "namespaces", "nodes", "people", "queues", "root", "schedules", "session", "sessions", "settings",
+    "tokens", "webhooks", "workers",
+})  # fmt: skip
+SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
+_SUBMITS = frozenset({"/v1/jobs", "/v1/jobs:bulk"})
+
+
 def scope_of(method: str, path: str) -> str:
     """What a token that is limited to scopes needs for a route: ``jobs:read``, ``tokens:write``."""
+    if method == "POST" and path in _SUBMITS:
+        return SUBMIT_SCOPE
     parts = [part for part in path.split("/") if part]
     noun = parts[1] if len(parts) > 1 and parts[0] == "v1" else (parts[0] if parts else "root")
     noun = noun.partition(":")[0]  # /v1/jobs:bulk

@@ -3,36 +3,114 @@
 uvicorn bounds what a body may occupy, and ends idle connections. It waits for ever for the headers of a
 request, for the rest of a body that nobody reads any more, and for a client that doesn't take its
 answer; and it reads headers of any size. None of that here.
+
+Nor can somebody who says nothing keep others out: one address gets a part of the connections and no
+more, a new connection takes the place of the one that has been idle for longest when there are too many,
+and whether the server is there is answered even when it is full.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
+from collections import Counter
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 _MOST_HEADER_BYTES = 65_536
+_HEADER_SECONDS = 10.0  # for the first request's headers; fewer with a shorter request_timeout
+_SHORT_LINGER = 0.2  # for one too many
+_PROBES = (b"/healthz", b"/readyz")
 _LINGER = 5.0  # seconds for a client to notice that it has been answered in the middle of its body
+
+
+class Crowd:
+    """The connections of one server, by address, and those that no request is on."""
+
+    def __init__(self, most: int, most_per_address: int, trusted_proxies: str) -> None:
+        self._most = most
+        self._most_per_address = most_per_address
+        self._trusts_all = "*" in trusted_proxies
+        self._trusted = _networks(trusted_proxies)
+        self._by_address: Counter[str] = Counter()
+        self._all = 0
+        self._idle: dict[GuardedProtocol, None] = {}  # in the order in which they became it
+
+    def enter(self, address: str) -> bool:
+        """Whether it may stay; then it counts until it leaves."""
+        if self._by_address[address] >= self._most_per_address and not self._is_trusted(address):
+            return False
+        self._by_address[address] += 1
+        self._all += 1
+        if self._all >= self._most and self._idle:
+            oldest = next(iter(self._idle))
+            self.is_busy(oldest)
+            oldest.transport.abort()
+        return True
+
+    def leave(self, protocol: GuardedProtocol, address: str) -> None:
+        self.is_busy(protocol)
+        self._all -= 1
+        self._by_address[address] -= 1
+        if not self._by_address[address]:
+            del self._by_address[address]
+
+    def is_idle(self, protocol: GuardedProtocol) -> None:
+        self._idle.pop(protocol, None)
+        self._idle[protocol] = None
+
+    def is_busy(self, protocol: GuardedProtocol) -> None:
+        self._idle.pop(protocol, None)
+
+    def _is_trusted(self, address: str) -> bool:
+        if self._trusts_all:
+            return True
+        try:
+            judged = ip_address(address)
+        except ValueError:  # a socket of this machine has none
+            return not address
+        return any(judged in network for network in self._trusted)
+
+
+def _networks(entries: str) -> list[IPv4Network | IPv6Network]:
+    found = []
+    for entry in entries.split(","):
+        with contextlib.suppress(ValueError):  # a name
+            found.append(ip_network(entry.strip(), strict=False))
+    return found
 
 
 class GuardedProtocol(HttpToolsProtocol):
     request_timeout: ClassVar[float] = 30.0
+    crowd: ClassVar[Crowd] = Crowd(1_000, 250, "")
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._reading_headers = True
         self._header_bytes = 0
         self._refused = False  # what still comes belongs to no request
+        self._address: str | None = None  # while it counts as one of the crowd
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._end_in(self.request_timeout)
+        address = self.client[0] if self.client else ""
+        if self.crowd.enter(address):
+            self._address = address
+            self.crowd.is_idle(self)
+            self._end_in(min(self.request_timeout, _HEADER_SECONDS))
+        else:
+            self.connections.discard(self)
+            self._refuse(503)
+            self._end_in(_SHORT_LINGER)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
+        if self._address is not None:
+            self.crowd.leave(self, self._address)
         super().connection_lost(exc)
 
     # -- reading
@@ -58,11 +136,18 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.url) + sum(len(n) + len(v) for n, v in self.headers) > _MOST_HEADER_BYTES:
             self._refuse(431)
             return
+        self.crowd.is_busy(self)
+        limit = self.limit_concurrency
+        if self.url.partition(b"?")[0] in _PROBES:
+            self.limit_concurrency = None  # answered also when there is no room for anything else
         super().on_headers_complete()
+        self.limit_concurrency = limit
 
     def on_response_complete(self) -> None:
         unread = self.cycle.response_complete and self.cycle.more_body
         super().on_response_complete()
+        if not self.pipeline:
+            self.crowd.is_idle(self)
         if unread:
             self._end_in(_LINGER)
 

@@ -34,6 +34,7 @@ NOUNS = (
     "queues",
     "schedules",
     "session",
+    "sessions",
     "tokens",
     "webhooks",
     "workers",

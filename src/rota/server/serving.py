@@ -24,7 +24,7 @@ from rota.config import Settings
 from rota.errors import ConfigError
 from rota.server.application import make_server
 from rota.server.context import context_of
-from rota.server.protocol import GuardedProtocol
+from rota.server.protocol import Crowd, GuardedProtocol
 
 log = logging.getLogger("rota.server")
 
@@ -121,6 +121,9 @@ class _Uvicorn(uvicorn.Server):
 def _configuration(asgi: Litestar, settings: Settings) -> uvicorn.Config:
     class Protocol(GuardedProtocol):
         request_timeout = settings.request_timeout
+        crowd = Crowd(
+            settings.max_connections, settings.max_connections_per_address, settings.trusted_proxies
+        )
 
     return uvicorn.Config(
         asgi,

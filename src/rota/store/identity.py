@@ -21,6 +21,7 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
     namespace: str
     role: str
     scopes: list[str]
+    tasks: list[str]  # empty: all
     created_at: datetime
     created_by: str
     expires_at: datetime | None
@@ -38,11 +39,24 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     scopes: list[str]
     created_by: str
     expires_at: datetime | None
+    tasks: list[str] = []
+    made_with: UUID | None = None  # the token that it was made with
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     id: UUID
     name: str
+    expires_at: datetime
+    memberships: dict[str, str]  # roles by namespace
+
+
+class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as admins see it: without its secret. `by_link`: nobody's in particular."""
+
+    id: UUID
+    name: str
+    by_link: bool
+    created_at: datetime
     expires_at: datetime
     memberships: dict[str, str]  # roles by namespace
 
@@ -67,7 +81,8 @@ class IdentityStore:
     async def create_token(self, token: NewToken) -> TokenInfo:
         rows = await self._database.fetch(
             "create_token", token.id, token.prefix, token.hash, token.name, token.namespace,
-            token.role, token.scopes, token.created_by, token.expires_at,
+            token.role, token.scopes, token.created_by, token.expires_at, token.tasks,
+            token.made_with,
         )  # fmt: skip
         return TokenInfo(**rows[0])
 
@@ -92,9 +107,12 @@ class IdentityStore:
         rows = await self._database.fetch("get_token", prefix, namespace)
         return TokenInfo(**rows[0]) if rows else None
 
-    async def revoke_token(self, prefix: str, namespace: str | None) -> TokenInfo | None:
-        rows = await self._database.fetch("revoke_token", prefix, namespace)
-        return TokenInfo(**rows[0]) if rows else None
+    async def revoke_token(
+        self, prefix: str, namespace: str | None, *, made: bool = False
+    ) -> list[TokenInfo]:
+        """It first; with `made`, also those that were made with it. None of them: there is no such."""
+        rows = await self._database.fetch("revoke_token", prefix, namespace, made)
+        return sorted((TokenInfo(**row) for row in rows), key=lambda info: info.prefix != prefix)
 
     async def mark_tokens_used(self, seconds_ago: Mapping[UUID, float]) -> None:
         await self._database.fetch("mark_tokens_used", list(seconds_ago), [*seconds_ago.values()])
@@ -157,7 +175,27 @@ class IdentityStore:
     async def end_session(self, digest: bytes) -> bool:
         return bool(await self._database.fetch("end_session", digest))
 
+    async def list_sessions(
+        self, namespace: str | None, *, before: tuple[datetime, UUID] | None = None,
+        limit: int = 1000,
+    ) -> list[OpenSession]:  # fmt: skip
+        at, id = before or (None, None)
+        rows = await self._database.fetch("list_sessions", namespace, at, id, limit)
+        return [_with_memberships(OpenSession, row) for row in rows]
+
+    async def end_sessions(self, ids: list[UUID], namespace: str | None) -> list[UUID]:
+        """Those that it ended."""
+        rows = await self._database.fetch("end_sessions", ids, namespace)
+        return [row["id"] for row in rows]
+
     # -- logging in
+
+    async def is_known_place(self, place: bytes) -> bool:
+        """Whether somebody has logged in from there before."""
+        return bool(await self._database.fetchval("is_known_place", place))
+
+    async def remember_place(self, place: bytes) -> None:
+        await self._database.fetch("remember_place", place)
 
     async def count_attempt(self, subject: bytes, free: int) -> float:
         """Counts a log-in as failed, until it is known better; the seconds to wait, or 0."""

@@ -263,6 +263,9 @@ class JobStore:
     async def list_queues(self, namespace: str) -> list[QueueStatus]:
         return [to_queue(row) for row in await self.database.fetch("list_queues", namespace)]
 
+    async def known_queues(self, namespace: str) -> list[str]:
+        return [row["name"] for row in await self.database.fetch("known_queues", namespace)]
+
     async def pause_queue(self, namespace: str, name: str) -> datetime:
         paused_at: datetime = await self.database.fetchval("pause_queue", namespace, name)
         return paused_at

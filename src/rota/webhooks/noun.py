@@ -108,7 +108,7 @@ class Webhooks:
         event = {"kind": "test", "namespace": self._namespace, "task": "", "detail": {}}
         store = await self._store()
         async with changing(store.database, "test", f"webhook {id}") as change:
-            handle = await self._app.submit(
+            handle = await self._app.submit_own(
                 WEBHOOK_TASK, {"webhook": id, "event": event}, queue=WEBHOOK_QUEUE, max_attempts=1,
                 connection=change.connection,
             )  # fmt: skip

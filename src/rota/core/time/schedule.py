@@ -23,6 +23,8 @@ from rota.errors import ConfigError
 Overlap = Literal["skip", "queue", "allow", "kill"]
 _TICK = timedelta(microseconds=1)
 _MAX_COUNTED = 10_000
+_MOST_CHARACTERS = 500
+_MOST_RRULE_CHARACTERS = 2_000
 _OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 
@@ -132,7 +134,36 @@ def compile_schedule(
     return Recurrence(spec.name, rule, tz, policies, msgspec.structs.replace(limits, ends=ends))
 
 
+def check_length(rule: Rule) -> None:
+    """Refuse a text that nobody wrote by hand: reading it would take longer than running its jobs."""
+    for field, text, most in _texts_of(rule):
+        if len(text) > most:
+            raise ConfigError(f"{field}: has {len(text):,} characters, the limit is {most:,}")
+
+
+def _texts_of(rule: Rule) -> list[tuple[str, str, int]]:
+    match rule:
+        case Cron(expression):
+            return [("cron", expression, _MOST_CHARACTERS)]
+        case Calendar(phrase):
+            return [("calendar", phrase, _MOST_CHARACTERS)]
+        case RRule(text):
+            return [("rrule", text, _MOST_RRULE_CHARACTERS)]
+        case _:
+            return []
+
+
 def _rule(spec: ScheduleSpec, tz: ZoneInfo, known: dict[str, NamedCalendar]) -> LocalRule | Ticks:
+    check_length(spec.rule)
+    try:
+        return _parsed(spec, tz, known)
+    except (ValueError, OverflowError) as error:
+        raise ConfigError(
+            f"schedule {spec.name!r}: a number in its rule is too large: {error}"
+        ) from None
+
+
+def _parsed(spec: ScheduleSpec, tz: ZoneInfo, known: dict[str, NamedCalendar]) -> LocalRule | Ticks:
     start = wall_time(spec.starts, tz) if spec.starts is not None else None
     match spec.rule:
         case Cron(expression):

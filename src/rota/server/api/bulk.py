@@ -29,8 +29,11 @@ from rota.app import App
 from rota.entropy import new_ids
 from rota.errors import KeyConflict, RotaError
 from rota.server.api.bodies import NDJSON, BulkOperation
-from rota.server.api.job_requests import JobRequest, to_new_job
+from rota.server.api.declared import declared_guarantees
+from rota.server.api.job_requests import JobRequest, check_guarantee, to_new_job
+from rota.server.api.jobs import check_task_of_token
 from rota.server.given import GivenQuotas, GivenTenant
+from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem
 from rota.server.quotas import Quotas
@@ -77,27 +80,45 @@ class Lines:
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._rest = b""
+        self._begun: list[
+            bytes
+        ] = []  # pieces of the line that hasn't ended: joined once, when it does
+        self._size = 0
         self._skipping = False
 
     def feed(self, piece: bytes) -> Iterator[bytes | None]:
-        *whole, self._rest = (self._rest + piece).split(b"\n")
-        for line in whole:
-            yield None if self._skipping or len(line) > self._longest else line
-            self._skipping = False
-        if len(self._rest) > self._longest:
-            self._rest, self._skipping = b"", True
+        first, *others = piece.split(b"\n")
+        self._add(first)
+        for rest in others:
+            yield self._take()
+            self._add(rest)
+
+    def _add(self, piece: bytes) -> None:
+        self._begun.append(piece)
+        self._size += len(piece)
+        if self._size > self._longest:
+            self._skipping = True
+            self._begun.clear()
+
+    def _take(self) -> bytes | None:
+        line = None if self._skipping else b"".join(self._begun)
+        self._begun.clear()
+        self._size, self._skipping = 0, False
+        return line
 
     def end(self) -> Iterator[bytes | None]:
-        if self._rest or self._skipping:
-            yield None if self._skipping else self._rest
+        if self._size:
+            yield self._take()
 
 
 class Bulk:
     """One request's stream on its way into the store."""
 
-    def __init__(self, tenant: App, quotas: Quotas, store: BulkStore, *, stop: bool) -> None:
+    def __init__(
+        self, tenant: App, principal: Principal, quotas: Quotas, store: BulkStore, *, stop: bool
+    ) -> None:
         self._tenant = tenant
+        self._principal = principal
         self._quotas = quotas
         self._store = store
         self._stop = stop
@@ -151,20 +172,43 @@ class Bulk:
             )
         try:
             # Its id is given when it is written, with those of the whole chunk.
-            return to_new_job(
+            job = to_new_job(
                 _decode(line), _NO_ID, self._tenant.settings.namespace, self._tenant.tasks,
                 self._tenant.limits,
             )  # fmt: skip
+            check_task_of_token(self._principal, job.task)
+            return job
         except RecursionError:
             return LineError(number, "too-deep", "it is nested too deeply")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return LineError(number, "invalid", str(error))
-        except RotaError as error:
+        except (RotaError, Problem) as error:
             return _refused(number, error)
+
+    async def _with_declared(
+        self, chunk: list[tuple[int, NewJob | LineError]]
+    ) -> list[tuple[int, NewJob | LineError]]:
+        """Those that ask for another guarantee than their task declares, wherever it does, refused."""
+        asking = {
+            job.task for _, job in chunk
+            if isinstance(job, NewJob) and job.guarantee and job.task not in self._tenant.tasks
+        }  # fmt: skip
+        declared = await declared_guarantees(self._tenant, asking) if asking else {}
+
+        def judged(number: int, read: NewJob | LineError) -> NewJob | LineError:
+            if isinstance(read, NewJob) and read.task in declared:
+                try:
+                    check_guarantee(read.task, read.guarantee, declared[read.task])
+                except RotaError as error:
+                    return _refused(number, error)
+            return read
+
+        return [(number, judged(number, read)) for number, read in chunk] if declared else chunk
 
     async def _write(
         self, chunk: list[tuple[int, NewJob | LineError]]
     ) -> list[LineStored | LineError]:
+        chunk = await self._with_declared(chunk)
         jobs = [read for _, read in chunk if isinstance(read, NewJob)]
         for job, id in zip(jobs, new_ids(len(jobs)) if jobs else [], strict=True):
             job.id = id
@@ -226,7 +270,7 @@ def _told(number: int, job: NewJob, answer: Submitted) -> LineStored | LineError
     return LineStored(number, answer.id, answer.existed)
 
 
-def _refused(number: int, error: RotaError) -> LineError:
+def _refused(number: int, error: RotaError | Problem) -> LineError:
     problem = to_problem(error)
     code, detail = (problem.code, problem.detail) if problem else ("invalid", str(error))
     return LineError(number, code, detail)
@@ -250,7 +294,7 @@ async def submit_bulk(
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported-media-type", "send the lines as they are, not encoded")
     store = BulkStore((await tenant.store()).database)
-    bulk = Bulk(tenant, quotas, store, stop=on_error == "stop")
+    bulk = Bulk(tenant, request.principal, quotas, store, stop=on_error == "stop")
     told = bulk.run(request.stream())
     if answer == "lines":
         return Stream(_read_back(await _spooled(told, bulk)), media_type=NDJSON)  # type: ignore[return-value]

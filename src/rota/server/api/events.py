@@ -18,6 +18,7 @@ from rota.server.context import ServerContext
 from rota.server.given import GivenContext, GivenTenant
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
+from rota.server.requests import RotaRequest
 from rota.store.event_stream import EventStream, Position
 from rota.store.events import Event
 
@@ -48,6 +49,7 @@ async def list_events(
     "(or `after`): nothing is missed, and nothing is told twice. `after=0.0` begins at the beginning.",
 )  # fmt: skip
 async def stream_events(
+    request: RotaRequest,
     tenant: GivenTenant,
     context: GivenContext,
     kind: Filter = None,
@@ -65,7 +67,7 @@ async def stream_events(
             400, "bad-position", str(error), fields={"Last-Event-ID": "not one of ours"}
         ) from None
     events = _follow(stream, context, tenant.settings.namespace, position, kind)
-    return stream_of(context, events)
+    return stream_of(request, events)
 
 
 async def _follow(

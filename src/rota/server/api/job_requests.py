@@ -14,7 +14,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
-from rota.config import check_name
+from rota.config import check_name, check_open_task
 from rota.core.arguments import Limits, check_payload
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName
@@ -69,7 +69,7 @@ def to_new_job(
     name = _one_of("task", said.task, "job_type", said.job_type)
     if name is None:
         raise InvalidArguments("task: say which task is to run (`task`, or `job_type`)")
-    known_name(name)
+    check_open_task(known_name(name))
     payload = _checked_payload(said.payload, name, limits)
     at = _one_of("at", said.at, "schedule_time", said.schedule_time)
     retried = None if said.retries is None else said.retries + 1
@@ -91,8 +91,18 @@ def to_new_job(
     _check_rest(said, job)
     if (task := tasks.get(name)) is not None:
         task.arguments.decode(payload)
+        check_guarantee(name, job.guarantee, task.options_.guarantee)
         _fill_in(job, task)
     return job
+
+
+def check_guarantee(task: str, asked: int | None, declared: int | None) -> None:
+    """A task is written for the guarantee that it declares: who submits can't choose another."""
+    if asked is not None and declared is not None and asked != declared:
+        label = Guarantee(declared).label
+        raise InvalidArguments(
+            f"guarantee: task {task!r} is declared {label}, which a submit can't change; leave it out"
+        )
 
 
 def _check_rest(said: JobRequest, job: NewJob) -> None:

@@ -21,10 +21,12 @@ from rota.errors import KeyConflict
 from rota.model import Attempt, Failure, Job, State
 from rota.server.api.bodies import SubmitOperation, decode_body
 from rota.server.api.conditions import matches, tag_of
+from rota.server.api.declared import check_declared
 from rota.server.api.encoded import Encoded
 from rota.server.api.job_requests import JobRequest, StateName, Text, to_new_job
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
 from rota.server.given import GivenTenant
+from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -124,8 +126,17 @@ async def submit_job(request: RotaRequest) -> Response[JobAccepted]:
         # What the job's own headers say goes first.
         data.headers = {**tracing.incoming(headers), **(data.headers or {})} or None
     job = to_new_job(data, new_id(), namespace, tenant.tasks, tenant.limits)
+    check_task_of_token(request.principal, job.task)
+    if data.guarantee is not None:
+        await check_declared(tenant, job.task, data.guarantee)
     await context.quotas.admit(namespace, 1, len(bytes(job.payload)))
     return await store_job(tenant, job)
+
+
+def check_task_of_token(principal: Principal, task: str) -> None:
+    if not principal.may_submit(task):
+        only = ", ".join(principal.identity.tasks)
+        raise Problem(403, "forbidden", f"this token submits only jobs of {only}, not of {task}")
 
 
 def _checked_key(said: str | None, header: str) -> str:

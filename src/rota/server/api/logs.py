@@ -24,6 +24,7 @@ from rota.server.context import ServerContext
 from rota.server.given import GivenContext, GivenTenant
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
+from rota.server.requests import RotaRequest
 from rota.store.logs import LogLine, LogStore
 
 _PAGE = 1_000
@@ -76,6 +77,7 @@ async def get_logs(
     "`Last-Event-ID`. When the job has ended, and all is told, an event `end` closes it.",
 )  # fmt: skip
 async def stream_logs(
+    request: RotaRequest,
     tenant: GivenTenant,
     context: GivenContext,
     job_id: FromPath[UUID],
@@ -86,7 +88,7 @@ async def stream_logs(
 ) -> Stream:
     await _has_ended(tenant, job_id)  # or there is no such job
     read = parse_position(last_event_id or "")
-    return stream_of(context, _follow(tenant, context, job_id, attempt, read))
+    return stream_of(request, _follow(tenant, context, job_id, attempt, read))
 
 
 async def _follow(

@@ -11,7 +11,6 @@ from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
 from rota.app import App
-from rota.errors import NotFound
 from rota.model import QueueStatus
 from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
@@ -80,7 +79,12 @@ async def _find(tenant: App, name: str) -> QueueStatus:
     for queue in await tenant.queues.list():
         if queue.name == name:
             return queue
-    raise NotFound(f"there is no queue {name!r} in namespace {tenant.settings.namespace!r}")
+    await tenant.queues.check_known(name)
+    # A task declares it, and it has had no job yet.
+    return QueueStatus(
+        namespace=tenant.settings.namespace, name=name, paused_at=None, ready=0, running=0,
+        scheduled=0, lag=None,
+    )  # fmt: skip
 
 
 ROUTES = [list_queues, get_queue, set_queue, pause_queue, resume_queue]

@@ -8,7 +8,16 @@ from typing import Annotated, Any, Literal
 import msgspec
 from msgspec import UNSET, Meta, UnsetType
 
-from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, Overlap, RRule, ScheduleSpec
+from rota.core.time.schedule import (
+    Calendar,
+    CatchUp,
+    Cron,
+    Every,
+    Overlap,
+    RRule,
+    ScheduleSpec,
+    check_length,
+)
 from rota.core.time.zones import Fold, Gap
 from rota.errors import ConfigError
 from rota.schedules import make_spec
@@ -16,6 +25,8 @@ from rota.server.api.job_requests import Moment, Name
 
 _YEARS = range(1970, 9999)
 Duration = Annotated[str, Meta(max_length=50, description="Such as 15m, 1h30m.")] | float
+
+CalendarNames = Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=50)]
 
 
 class RuleRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -35,8 +46,8 @@ class RuleRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_occurrences: int | UnsetType | None = UNSET
     jitter: Duration | UnsetType = UNSET
     spread: Duration | UnsetType = UNSET
-    exclude: list[str] | UnsetType = UNSET
-    include: list[str] | UnsetType = UNSET
+    exclude: CalendarNames | UnsetType = UNSET
+    include: CalendarNames | UnsetType = UNSET
 
 
 class ScheduleRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
@@ -51,7 +62,7 @@ class ScheduleRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
     max_running: int | UnsetType | None = UNSET
     catch_up: CatchUp | UnsetType = UNSET
     description: Annotated[str, Meta(max_length=2000)] | UnsetType = UNSET
-    tags: list[Name] | UnsetType = UNSET
+    tags: Annotated[list[Name], Meta(max_length=50)] | UnsetType = UNSET
     paused: bool | UnsetType = UNSET
 
 
@@ -84,6 +95,7 @@ def to_spec(said: RuleRequest, name: str, task: str) -> ScheduleSpec:
         return make_spec(name, task, **given)
     if others := [rule for rule in ("cron", "every", "calendar", "rrule") if rule in given]:
         raise ConfigError(f"{others[0]}: there is a rule already; give one of them")
+    check_length(said.rule)
     _check_year("anchor", getattr(said.rule, "anchor", None))
     spec = make_spec(name, task, cron="@daily", **given)  # its rule is a stand-in
     return msgspec.structs.replace(spec, rule=said.rule)

@@ -19,7 +19,6 @@ from rota.app import App
 from rota.core.time.lint import Warned, Watched, lint
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
-from rota.core.time.words import describe
 from rota.errors import NotFound
 from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus, to_status
 from rota.server.api.conditions import check_unchanged, matches
@@ -32,6 +31,7 @@ from rota.server.api.schedule_requests import (
     ScheduleRequest,
     to_spec,
 )
+from rota.server.calculation import Budget, off_loop, preview
 from rota.server.given import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
@@ -140,7 +140,9 @@ async def create_schedule(
                 fields={"name": "is taken"},
             )  # fmt: skip
 
-    await tenant.schedules.put(to_spec(data, data.name, data.task), expect=must_be_new)
+    spec = to_spec(data, data.name, data.task)
+    await preview(tenant, spec, 1)  # what takes long to compile is refused off the loop
+    await tenant.schedules.put(spec, expect=must_be_new)
     status = await tenant.schedules.get(data.name)
     return _answer(status, 201)
 
@@ -161,7 +163,9 @@ async def put_schedule(
     def as_expected(row: Any) -> None:
         _check_conditions(row, name, if_match, if_none_match)
 
-    change = await tenant.schedules.put(to_spec(data, name, data.task), expect=as_expected)
+    spec = to_spec(data, name, data.task)
+    await preview(tenant, spec, 1)
+    change = await tenant.schedules.put(spec, expect=as_expected)
     status = await tenant.schedules.get(name)
     return _answer(status, 201 if change == "created" else 200)
 
@@ -305,7 +309,8 @@ async def preview_rule(tenant: GivenTenant, data: JSONBody[PreviewRequest]) -> P
 
 async def _preview(tenant: App, spec: ScheduleSpec, count: int, after: datetime | None) -> Preview:
     _check_years(after)
-    return Preview(describe(spec), await tenant.schedules.preview(spec, count, after=after))
+    coming = await preview(tenant, spec, count, after=after)
+    return Preview(coming.in_words, coming.occurrences)
 
 
 @get("/v1/schedules:lint", policy=VIEWER, summary="What will go badly, before it does")
@@ -322,8 +327,13 @@ async def lint_schedules(
         usual = durations.get(spec.task)
         return Watched(spec, compile_schedule(spec, calendars), usual.p50 if usual else None)
 
-    watched = [watch(status.spec) for status in await tenant.schedules.list()]
-    return Lint(lint(watched, await (await tenant.store()).now(), herd))
+    stored = await tenant.schedules.list()
+    now = await (await tenant.store()).now()
+
+    def compute(budget: Budget) -> Lint:
+        return Lint(lint([watch(status.spec) for status in budget.spent_on(stored)], now, herd))
+
+    return await off_loop(compute)
 
 
 async def _stretch(
@@ -340,7 +350,7 @@ async def _check_stretch(tenant: App, name: str, first: datetime, end: datetime)
     """One request may not make us compute for minutes."""
     _check_years(first, end)
     spec = (await tenant.schedules.get(name)).spec
-    found = await tenant.schedules.preview(spec, _MOST_MOMENTS, after=first - _TICK)
+    found = (await preview(tenant, spec, _MOST_MOMENTS, after=first - _TICK)).occurrences
     if len(found) == _MOST_MOMENTS and found[-1].nominal < end:
         raise Problem(
             422, "too-much",

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 from litestar import Response, delete, get, post
-from litestar.params import FromPath, FromQuery, JSONBody
+from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from rota.errors import ConfigError, NotFound
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
@@ -29,6 +29,9 @@ class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     name: Text
     role: Annotated[str, msgspec.Meta(pattern="^(viewer|operator|admin|worker)$")]
     scopes: Annotated[list[str], msgspec.Meta(max_length=50)] = []
+    tasks: Annotated[
+        list[str], msgspec.Meta(max_length=100, description="Only to submit jobs of these.")
+    ] = []
     expires_at: datetime | None = None
     everywhere: bool = False  # in all namespaces, not only in that of the request
 
@@ -58,16 +61,19 @@ async def add_token(
     request: RotaRequest, context: GivenContext, principal: GivenPrincipal,
     data: JSONBody[TokenRequest],
 ) -> NewTokenAnswer:  # fmt: skip
-    """It can do no more than who makes it."""
+    """It can do no more than who makes it, and ends no later than the token that makes it."""
     namespace = ANYWHERE if data.everywhere else principal.namespace
     scopes = check_scopes(data.scopes)
     _check_reach(principal, data.everywhere, scopes)
     if data.expires_at is not None and data.expires_at.tzinfo is None:
         raise ConfigError("expires_at needs a UTC offset, 2026-12-31T23:59:59Z")
+    by_token = principal.identity.prefix is not None
+    ends = _end(principal, data.expires_at)
     async with request.changing("create", "token") as change:
         token, info = await create_token(
             context.identity, name=data.name, namespace=namespace, role=data.role, scopes=scopes,
-            created_by=principal.name, expires_at=data.expires_at,
+            tasks=data.tasks, created_by=principal.name, expires_at=ends,
+            made_with=principal.identity.id if by_token else None,
         )  # fmt: skip
         change.subject, change.after = f"token {info.prefix}", info
     return NewTokenAnswer(token, info)
@@ -83,22 +89,40 @@ def _check_reach(principal: Principal, everywhere: bool, scopes: list[str]) -> N
         )
 
 
+def _end(principal: Principal, asked: datetime | None) -> datetime | None:
+    """A session is short by nature, and a person's: it limits nothing. A token's own end does."""
+    identity = principal.identity
+    last = identity.expires_at if identity.prefix is not None else None
+    if last is None or (asked is not None and asked <= last):
+        return asked
+    if asked is None:
+        return last
+    raise Problem(
+        403, "forbidden", "expires_at: a token can't make one that is good for longer than itself: "
+        f"until {last.isoformat()} at most",
+    )  # fmt: skip
+
+
 @delete("/v1/tokens/{prefix:str}", policy=ADMIN, summary="Revoke a token", status_code=200)
 async def revoke_token(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal, prefix: FromPath[str]
-) -> Response[TokenInfo]:
+    request: RotaRequest, context: GivenContext, principal: GivenPrincipal, prefix: FromPath[str],
+    made: Annotated[
+        bool, QueryParameter(description="Also the tokens that were made with it.")
+    ] = False,
+) -> Response[TokenInfo]:  # fmt: skip
     """Every server refuses it within five seconds."""
     spaces = [principal.namespace, *([ANYWHERE] if principal.everywhere else [])]
+    found: list[TokenInfo] = []
     async with request.changing("revoke", f"token {prefix}") as change:
         for space in spaces:
             change.before = await context.identity.get_token(prefix, space)
-            change.after = found = await context.identity.revoke_token(prefix, space)
-            if found is not None:
+            if found := await context.identity.revoke_token(prefix, space, made=made):
                 break
-        if found is None:
+        if not found:
             raise NotFound(f"there is no token {prefix!r} in namespace {principal.namespace!r}")
+        change.after = found if made else found[0]
     context.tokens.memory.forget_all()
-    return Response(found)
+    return Response(found[0])
 
 
 ROUTES = (list_tokens, add_token, revoke_token)

@@ -10,6 +10,7 @@ from uuid import UUID
 import msgspec
 from msgspec import Meta
 
+from rota.config import OWN_PREFIX
 from rota.errors import InvalidArguments
 from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
 from rota.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT
@@ -20,7 +21,6 @@ from rota.server.remote.workers import Answer, Finished, Said
 from rota.store.remote import JobToken, NewWorker, RemoteTask
 
 _DEFAULT = Retry()
-_OWN = "rota."  # tasks of Rota itself
 
 Seconds = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 Shown = Annotated[str, Meta(min_length=1, max_length=200)]
@@ -90,7 +90,7 @@ class WorkerRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     def to_worker(self, id: UUID, host: str) -> NewWorker:
         names = [task if isinstance(task, str) else task.name for task in self.tasks]
         for name in names:
-            if name.startswith(_OWN):
+            if name.startswith(OWN_PREFIX):
                 raise InvalidArguments(f"tasks: {name!r} is Rota's own; choose another name")
             known_name(name)
         if "\0" in self.name + self.version:

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.server.policy import Policy, Role
+from rota.server.policy import SUBMIT_SCOPE, Policy, Role
 
 ANYWHERE = "*"
 
@@ -21,6 +21,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     kind: str  # token, session
     memberships: Mapping[str, Role]
     scopes: tuple[str, ...] = ()  # empty: no limit but the role's
+    tasks: tuple[str, ...] = ()  # whose jobs it may submit; empty: all
     prefix: str | None = None  # of a token
     expires_at: datetime | None = None
 
@@ -77,4 +78,11 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     def has_scope(self, scope: str) -> bool:
         """``jobs`` covers ``jobs:read`` and ``jobs:write``."""
         noun = scope.partition(":")[0]
-        return not self.scopes or scope in self.scopes or noun in self.scopes
+        wider = {scope, noun} | ({"jobs:write"} if scope == SUBMIT_SCOPE else set())
+        return not self.scopes or not wider.isdisjoint(self.scopes)
+
+    def may_submit(self, task: str) -> bool:
+        tasks = self.identity.tasks
+        return not tasks or any(
+            task.startswith(entry[:-1]) if entry.endswith("*") else task == entry for entry in tasks
+        )

@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from difflib import get_close_matches
 from uuid import UUID
 
 from rota.config import check_name
@@ -18,12 +19,13 @@ from rota.entropy import new_id, new_prefix, new_secret
 from rota.errors import ConfigError
 from rota.server.identity.memory import Looked, Memory
 from rota.server.identity.principal import ANYWHERE, Identity
-from rota.server.policy import Role
+from rota.server.policy import SCOPE_NOUNS, SUBMIT_SCOPE, Role
 from rota.store.identity import IdentityStore, NewToken, TokenInfo
 
 _SCOPE = re.compile(r"[a-z]{1,30}(:(read|write))?")
 _TOKEN = re.compile(r"rota_[a-z2-7]{8}_[A-Za-z0-9_-]{43}")
 _MOST_SCOPES = 50
+_MOST_TASKS = 100
 
 
 def hash_secret(secret: str) -> bytes:
@@ -32,31 +34,61 @@ def hash_secret(secret: str) -> bytes:
 
 def check_scopes(scopes: Sequence[str]) -> list[str]:
     for scope in scopes:
-        if not _SCOPE.fullmatch(scope):
+        noun, _, what = scope.partition(":")
+        if noun not in SCOPE_NOUNS or (scope != SUBMIT_SCOPE and not _SCOPE.fullmatch(scope)):
+            near = get_close_matches(noun, sorted(SCOPE_NOUNS), 1, 0.5)
+            meant = near[0] + (f":{what}" if what in ("read", "write") else "") if near else ""
             raise ConfigError(
-                f"scope {scope!r} is not usable: it looks like jobs, jobs:read or schedules:write"
+                f"scopes: there is no scope {scope[:50]!r}"
+                + (f"; do you mean {meant!r}? " if meant and meant != scope else ". ")
+                + f"A scope is one of {', '.join(sorted(SCOPE_NOUNS))}, alone or with :read or "
+                f":write; or {SUBMIT_SCOPE}"
             )
     if len(scopes) > _MOST_SCOPES:
         raise ConfigError(f"a token can have {_MOST_SCOPES} scopes at most")
     return sorted(set(scopes))
 
 
+def check_tasks(tasks: Sequence[str], scopes: Sequence[str], role: str) -> list[str]:
+    """What a token's limit to tasks may be. Such a token submits, and does nothing else."""
+    if not tasks:
+        return []
+    if len(tasks) > _MOST_TASKS:
+        raise ConfigError(f"tasks: a token can have {_MOST_TASKS} at most")
+    for entry in tasks:
+        name = entry.removesuffix("*")
+        if name:
+            check_name("tasks:", name)
+    if not Role.parse(role).includes(Role.OPERATOR):
+        raise ConfigError(
+            f"role: a token for tasks submits jobs, which takes an operator, not {role}"
+        )
+    if set(scopes) - {SUBMIT_SCOPE}:
+        raise ConfigError(
+            f"scopes: a token for tasks can only submit ({SUBMIT_SCOPE}): make another for the rest"
+        )
+    return sorted(set(tasks))
+
+
 async def create_token(
     store: IdentityStore, *, name: str, namespace: str, role: str, created_by: str,
-    scopes: Sequence[str] = (), expires_at: datetime | None = None,
+    scopes: Sequence[str] = (), expires_at: datetime | None = None, tasks: Sequence[str] = (),
+    made_with: UUID | None = None,
 ) -> tuple[str, TokenInfo]:  # fmt: skip
     """The token, which nobody will see again, and what is known of it."""
     if namespace != ANYWHERE:
         check_name("namespace", namespace)
     if not 1 <= len(name) <= 200 or not name.isprintable():
         raise ConfigError("a token's name is 1 to 200 printable characters long")
+    only = check_tasks(tasks, scopes, role)
     prefix = new_prefix()
     token = f"rota_{prefix}_{new_secret()}"
     info = await store.create_token(
         NewToken(
             id=new_id(), prefix=prefix, hash=hash_secret(token), name=name, namespace=namespace,
-            role=Role.parse(role).label, scopes=check_scopes(scopes), created_by=created_by,
-            expires_at=expires_at,
+            role=Role.parse(role).label, created_by=created_by, expires_at=expires_at,
+            scopes=[SUBMIT_SCOPE] if only else check_scopes(scopes), tasks=only,
+            made_with=made_with,
         )
     )  # fmt: skip
     return token, info
@@ -87,7 +119,7 @@ class Tokens:
         identity = Identity(
             id=info.id, name=info.name, kind="token", prefix=info.prefix,
             memberships={info.namespace: Role.parse(info.role)}, scopes=tuple(info.scopes),
-            expires_at=info.expires_at,
+            tasks=tuple(info.tasks), expires_at=info.expires_at,
         )  # fmt: skip
         return identity, seconds_left
 

@@ -7,18 +7,18 @@ select exists (select from pg_policies as p join pg_class as c on c.oid = 'rota.
                 and pg_has_role(current_user, oid, 'member'));
 
 -- name: create_token
-insert into rota.api_token (id, prefix, hash, name, namespace, role, scopes, created_by, expires_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz)
-returning id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at;
+insert into rota.api_token (id, prefix, hash, name, namespace, role, scopes, created_by, expires_at, tasks, made_with)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz, $10, $11::uuid)
+returning id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at;
 
 -- name: find_token
-select id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at,
+select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
        case when isfinite(expires_at) then extract(epoch from expires_at - rota.now())::float8 end as seconds_left
 from rota.api_token
 where hash = $1 and revoked_at is null and (expires_at is null or expires_at > rota.now());
 
 -- name: list_tokens
-select id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at
+select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at
 from rota.api_token
 where ($1::text is null or namespace = $1) and ($2::boolean or revoked_at is null)
   and ($3::timestamptz is null or (created_at, id) < ($3, $4::uuid))
@@ -26,23 +26,39 @@ order by created_at desc, id desc
 limit $5;
 
 -- name: get_token
-select id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at
+select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at
 from rota.api_token where prefix = $1 and ($2::text is null or namespace = $2);
 
 -- name: revoke_token
-update rota.api_token set revoked_at = coalesce(revoked_at, rota.now())
-where prefix = $1 and ($2::text is null or namespace = $2)
-returning id, prefix, name, namespace, role, scopes, created_at, created_by, expires_at, revoked_at, last_used_at;
+-- With $3, also those that were made with it, and with those.
+with recursive found as (
+    select t.id from rota.api_token as t where t.prefix = $1 and ($2::text is null or t.namespace = $2)
+    union
+    select t.id from rota.api_token as t join found as f on t.made_with = f.id where $3::boolean
+)
+update rota.api_token as t set revoked_at = coalesce(t.revoked_at, rota.now())
+from found as f where t.id = f.id
+returning t.id, t.prefix, t.name, t.namespace, t.role, t.scopes, t.tasks, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.last_used_at;
 
 -- name: mark_tokens_used
 update rota.api_token as t set last_used_at = rota.now() - make_interval(secs => u.ago)
 from unnest($1::uuid[], $2::float8[]) as u(id, ago) where t.id = u.id;
 
 -- name: put_person
-insert into rota.person as p (id, name, password_hash) values ($1, $2, $3)
-on conflict (lower(name)) do update
-set password_hash = coalesce(excluded.password_hash, p.password_hash), disabled_at = null
-returning p.id;
+-- A new password ends what was begun with the old one: sessions, and links that nobody has used yet.
+with put as (
+    insert into rota.person as p (id, name, password_hash) values ($1, $2, $3)
+    on conflict (lower(name)) do update
+    set password_hash = coalesce(excluded.password_hash, p.password_hash), disabled_at = null
+    returning p.id
+), ended as (
+    update rota.session as s set ended_at = rota.now() from put
+    where $3::text is not null and s.person_id = put.id and s.ended_at is null
+), used as (
+    update rota.login_link as l set used_at = rota.now() from put
+    where $3::text is not null and l.person_id = put.id and l.used_at is null
+)
+select id from put;
 
 -- name: put_membership
 insert into rota.membership (person_id, namespace, role) values ($1, $2, $3)
@@ -105,6 +121,36 @@ where s.hash = $1 and s.ended_at is null and s.expires_at > rota.now() and p.dis
 -- name: end_session
 update rota.session set ended_at = rota.now() where hash = $1 and ended_at is null returning id;
 
+-- name: list_sessions
+-- Those that are good now. $1: of links of this namespace, and of people with a role in it; null: all.
+select s.id, coalesce(p.name, 'link') as name, s.person_id is null as by_link, s.created_at, s.expires_at,
+       case when s.person_id is null then json_build_object(s.namespace, s.role)
+            else coalesce((select json_object_agg(m.namespace, m.role) from rota.membership as m
+                           where m.person_id = s.person_id and ($1::text is null or m.namespace in ($1, '*'))),
+                          '{}') end::text as memberships
+from rota.session as s left join rota.person as p on p.id = s.person_id
+where s.ended_at is null and s.expires_at > rota.now() and p.disabled_at is null
+  and ($1::text is null or s.namespace = $1 or exists (
+       select from rota.membership as m where m.person_id = s.person_id and m.namespace in ($1, '*')))
+  and ($2::timestamptz is null or (s.created_at, s.id) < ($2, $3::uuid))
+order by s.created_at desc, s.id desc
+limit $4;
+
+-- name: end_sessions
+-- By their public ids. $2 as in list_sessions, but for people only those who have no role elsewhere.
+update rota.session as s set ended_at = rota.now()
+where s.id = any($1::uuid[]) and s.ended_at is null
+  and ($2::text is null or s.namespace = $2 or (s.person_id is not null and not exists (
+       select from rota.membership as m where m.person_id = s.person_id and m.namespace <> $2)))
+returning s.id;
+
+-- name: is_known_place
+select exists (select from rota.login_place where place = $1);
+
+-- name: remember_place
+insert into rota.login_place (place, seen_at) values ($1, rota.now())
+on conflict (place) do update set seen_at = excluded.seen_at;
+
 -- name: count_attempt
 -- Counted before the password is looked at: any number of guesses at once are still counted one by one.
 -- Seconds to wait, or 0. From the `free`th failure on each one doubles the wait, up to a quarter of an hour.
@@ -141,5 +187,6 @@ delete from rota.oidc_login where state = $1 and expires_at > rota.now() returni
 with links as (delete from rota.login_link where expires_at < rota.now() - interval '1 day'),
      sessions as (delete from rota.session where least(expires_at, ended_at) < rota.now() - interval '1 day'),
      failures as (delete from rota.login_failure where greatest(failed_at, blocked_until) < rota.now() - interval '1 day'),
+     places as (delete from rota.login_place where seen_at < rota.now() - interval '90 days'),
      logins as (delete from rota.oidc_login where expires_at < rota.now())
 select rota.trim_audit(rota.now() - make_interval(days => $1));

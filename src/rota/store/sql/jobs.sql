@@ -190,6 +190,12 @@ left join (
 where q.namespace = $1
 order by q.name;
 
+-- name: known_queues
+-- Those that have had a job, and those that a task declares.
+select name from rota.queue where namespace = $1
+union
+select queue from rota.task where namespace = $1;
+
 -- name: pause_queue
 insert into rota.queue as q (namespace, name, paused_at) values ($1, $2, rota.now())
 on conflict (namespace, name) do update set paused_at = coalesce(q.paused_at, rota.now())
