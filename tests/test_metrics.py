@@ -247,12 +247,18 @@ def test_the_alerts_fire_when_they_should(promtool: str, tmp_path: Path) -> None
         ("RotaDatabaseDown", "rota_database_up", "1x5 0x30", "0"),
     ]
     names = re.findall(r"alert: (\w+)", RULES.read_text())
+    kinds = ("SlowRuns", "slow"), ("Slower", "slower"), ("TimedOut", "timed_out")
+    for alert, kind in (*kinds, ("DeadlineMissed", "deadline_missed")):
+        name = f'rota_events_total{{namespace="a", kind="{kind}"}}'
+        series.append((f"Rota{alert}", name, "0x5 1+1x30", ""))
+    late = 'rota_start_lag_seconds_bucket{namespace="a", task="t", le="300.0"}'
+    series.append(("RotaStartLag", late, "0x5 0+60x60", ""))
     apart = {"RotaNoWorker", "RotaFailing", "RotaMissedOccurrences", "RotaNotScraped"}
     assert {name for name, *_ in series} | apart == set(names)
     tests = [
         {
             "interval": "1m",
-            "input_series": [{"series": name, "values": values}],
+            "input_series": _input(name, values),
             "promql_expr_test": [],
             "alert_rule_test": [
                 {"eval_time": "4m", "alertname": alert, "exp_alerts": []},
@@ -267,11 +273,20 @@ def test_the_alerts_fire_when_they_should(promtool: str, tmp_path: Path) -> None
     assert ran.returncode == 0, ran.stdout + ran.stderr
 
 
+def _input(name: str, values: str) -> list[dict[str, str]]:
+    """The series; and if it is a bucket, those around it: nothing is as quick, nothing is slower."""
+    series = [{"series": name, "values": values}]
+    if 'le="300.0"' in name:
+        series.append({"series": name.replace("300.0", "60.0"), "values": "0x60"})
+        series.append({"series": name.replace("300.0", "+Inf"), "values": values})
+    return series
+
+
 def _fires(alert: str, name: str, values: str, figure: str) -> dict[str, Any]:
     expression = f'count(ALERTS{{alertname="{alert}", alertstate="firing"}})'
     return {
         "interval": "1m",
-        "input_series": [{"series": name, "values": values}],
+        "input_series": _input(name, values),
         "promql_expr_test": [
             {
                 "expr": expression,
@@ -477,3 +492,33 @@ async def test_metrics_are_told_on_the_address_that_was_asked_for(
     bad = make_app(metrics_port=0, metrics_host="203.0.113.7")
     with pytest.raises(ConfigError, match=r"metrics_host 203\.0\.113\.7 can't be listened on"):
         await Node(bad, roles=["scheduler"]).start()
+
+
+# -- lag and stops
+
+
+async def test_how_late_jobs_started_and_why_attempts_were_stopped_is_counted(app: App) -> None:
+    @app.task(timeout=0.05, retry=Retry(max_attempts=1))
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    @app.task(heartbeat_timeout=0.05, retry=Retry(max_attempts=1))
+    async def silent() -> None:
+        await asyncio.Event().wait()
+
+    await app.submit("fine")
+    await asyncio.sleep(0.3)  # the lag itself
+    async with Node(app).running() as node:
+        assert node.metrics_port is not None
+        for task in ("stuck", "silent", "fine"):
+            await (await app.submit(task)).wait(60)
+        _, text = await asyncio.to_thread(fetch, node.metrics_port.port)
+    labels = {"namespace": "default", "task": "fine"}
+    assert value(text, "rota_start_lag_seconds_count", **labels) == 2
+    assert value(text, "rota_start_lag_seconds_bucket", le="0.25", **labels) in (0, 1)
+    lag = value(text, "rota_start_lag_seconds_sum", **labels)
+    assert lag is not None
+    assert lag >= 0.3
+    for task, reason in (("stuck", "timeout"), ("silent", "heartbeat")):
+        stopped = {"namespace": "default", "task": task, "reason": reason}
+        assert value(text, "rota_attempts_stopped_total", **stopped) == 1

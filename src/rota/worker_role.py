@@ -21,6 +21,7 @@ from rota.runners.loop import LoopRunner
 from rota.runners.process import ProcessRunner
 from rota.runners.reference import reference_to
 from rota.runners.thread import ThreadRunner
+from rota.services.clock import DatabaseClock
 from rota.services.effects import Effects
 from rota.services.endpoint_watch import EndpointWatch
 from rota.services.failure_log import FailureLog
@@ -214,6 +215,10 @@ class WorkerRole:
         self.worker.abandon()
         self._finisher.node = self._keeper.node_id
         self._listener.wake()  # it has another name now
+
+    @property
+    def clock(self) -> DatabaseClock:
+        return self._keeper.clock
 
     @property
     def claims(self) -> bool:

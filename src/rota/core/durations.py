@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import fmean, median
+from typing import Literal, TypeAlias
+
 import msgspec
 
-_ENOUGH = 20  # runs, before anything is expected
-_WEIGHT = 0.1
+ENOUGH = 20  # runs, before anything is expected or judged
 _DEVIATIONS = 4.0
-_AT_LEAST = 1.0  # seconds: nobody wants to hear that 2 ms became 9
+_AT_LEAST = 1.0  # seconds that a single run may take before it is called slow
+_SLOWER = 1.5  # times the usual
+_AS_USUAL = 1.2
+_QUICKER = 0.5
+_NOTICEABLE = 0.05  # seconds: nobody wants to hear that 2 ms became 9
 
 
 _ENDLESS = 1e11  # seconds; more than three thousand years, or not a number at all
@@ -52,22 +59,37 @@ def format_distance(seconds: float) -> str:
     return f"in {told}" if seconds > 0 else f"{told} ago"
 
 
-class Usual(msgspec.Struct):
-    """A moving mean and mean deviation of durations."""
+class Baseline(msgspec.Struct, frozen=True):
+    """What the runs of a task take: `usual` in the middle, and what none of them should exceed."""
 
-    count: int = 0
-    mean: float = 0.0
-    deviation: float = 0.0
+    usual: float
+    most: float
 
-    def add(self, seconds: float) -> None:
-        self.count += 1
-        weight = max(_WEIGHT, 1 / self.count)
-        error = seconds - self.mean
-        self.mean += weight * error
-        self.deviation += weight * (abs(error) - self.deviation)
 
-    def limit(self) -> float | None:
-        """What a run should not exceed; None while too little is known."""
-        if self.count < _ENOUGH:
-            return None
-        return max(self.mean + _DEVIATIONS * self.deviation, 2 * self.mean, _AT_LEAST)
+Trend: TypeAlias = Literal["slower", "as usual", "quicker", "unclear"]
+
+
+def learn_baseline(runs: Sequence[float]) -> Baseline:
+    """Learn from these durations, which are enough of them."""
+    usual = median(runs)
+    deviation = fmean(abs(seconds - usual) for seconds in runs)
+    return Baseline(usual, max(usual + _DEVIATIONS * deviation, 2 * usual, _AT_LEAST))
+
+
+def declared_baseline(expected: float) -> Baseline:
+    """As a task's author said. Runs that usually take that long are as expected."""
+    return Baseline(expected, expected)
+
+
+def judge_trend(runs: Sequence[float], baseline: Baseline, *, declared: bool) -> Trend:
+    """How the last runs compare with the baseline, which stays as it is: a slow drift is seen too."""
+    if len(runs) < ENOUGH:
+        return "unclear"
+    recent = median(runs)
+    if declared:
+        return "slower" if recent > baseline.usual else "as usual"
+    if recent >= _SLOWER * baseline.usual and recent - baseline.usual >= _NOTICEABLE:
+        return "slower"
+    if recent <= _QUICKER * baseline.usual:
+        return "quicker"
+    return "as usual" if recent <= _AS_USUAL * baseline.usual else "unclear"

@@ -17,7 +17,7 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from rota.metrics.figures import Figures
-from rota.metrics.tally import BUCKETS, Tally
+from rota.metrics.tally import BUCKETS, LAG_BUCKETS, Tally
 from rota.store.database import Database
 from rota.store.figures import FigureStore
 from rota.worker_role import WorkerRole
@@ -34,7 +34,7 @@ class Metrics:
         self.worker = worker
         self.tally: Tally | None = None
         if worker is not None:
-            self.tally = Tally(worker.task_names)
+            self.tally = Tally(worker.task_names, worker.clock)
             worker.outcomes.observers.append(self.tally.ended)
 
     async def render(self, accept: str = "", namespace: str | None = None) -> tuple[bytes, str]:
@@ -91,14 +91,24 @@ class _Families(Collector):
         seconds = HistogramMetricFamily(
             "rota_attempt_seconds", "How long attempts ran.", labels=["namespace", "task"]
         )
-        bounds = [*map(str, BUCKETS), "+Inf"]
+        lags = HistogramMetricFamily(
+            "rota_start_lag_seconds", "How long after they were due jobs started.",
+            labels=["namespace", "task"],
+        )  # fmt: skip
+        stopped = CounterMetricFamily(
+            "rota_attempts_stopped", "Attempts that were stopped here for taking too long.",
+            labels=["namespace", "task", "reason"],
+        )  # fmt: skip
         for task, counts in tally.tasks.items():
             for outcome, count in counts.outcomes.items():
                 attempts.add_metric([namespace, task, outcome], count)
-            buckets = list(zip(bounds, accumulate(counts.buckets), strict=True))
+            for reason, count in counts.stopped.items():
+                stopped.add_metric([namespace, task, reason], count)
+            buckets = _cumulative(BUCKETS, counts.buckets)
             seconds.add_metric([namespace, task], buckets, counts.seconds)
-        yield attempts
-        yield seconds
+            buckets = _cumulative(LAG_BUCKETS, counts.lag_buckets)
+            lags.add_metric([namespace, task], buckets, counts.lag_seconds)
+        yield from (attempts, seconds, lags, stopped)
 
     def _worker(self) -> Iterator[Metric]:
         role = self._metrics.worker
@@ -169,6 +179,10 @@ class _Families(Collector):
         for key, value in own.items():
             family.add_metric(key, value)
         return family
+
+
+def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    return list(zip([*map(str, bounds), "+Inf"], accumulate(counts), strict=True))
 
 
 def _gauge(name: str, what: str, value: float) -> Metric:

@@ -35,6 +35,10 @@ class DatabaseClock:
             return None
         return _EPOCH + timedelta(seconds=monotonic + self._offset)
 
+    def seconds(self, monotonic: float) -> float | None:
+        """The same in seconds since 1970."""
+        return None if self._offset is None else monotonic + self._offset
+
     def local(self, database_seconds: float) -> float:
         """The monotonic moment at which the database's clock surely shows this."""
         assert self._offset is not None

@@ -22,6 +22,7 @@ _DAYS_AHEAD = 7
 _STEP = 10_000
 _DEAD_ROWS = 50_000
 _DEADLINES_EVERY = 2.0
+_LAGS_EVERY = 5.0
 
 
 class Janitor:
@@ -38,6 +39,7 @@ class Janitor:
         self._cleaned_at = -interval
         self._vacuum_from = _DEAD_ROWS
         self._deadlines_at = 0.0
+        self._lags_at = 0.0
 
     async def tick(self) -> float:
         if not any(grant.shard == 0 for grant in self._ownership.held()):
@@ -46,6 +48,7 @@ class Janitor:
             await self.clean()
             self._cleaned_at = monotonic()
         await self._note_missed_deadlines()
+        await self._note_queue_lag()
         await self._vacuum_if_needed()
         return 1.0
 
@@ -56,6 +59,12 @@ class Janitor:
             await self._events.note_missed_deadlines()
             spent = monotonic() - began
             self._deadlines_at = began + max(_DEADLINES_EVERY, 20 * spent)
+
+    async def _note_queue_lag(self) -> None:
+        if self._settings.lag_after and monotonic() >= self._lags_at:
+            began = monotonic()
+            await self._events.note_queue_lag(self._settings.lag_after)
+            self._lags_at = began + max(_LAGS_EVERY, 20 * (monotonic() - began))
 
     async def clean(self) -> None:
         """Make days, drop days, forget what is over. Also for tests and impatient people."""

@@ -15,12 +15,12 @@ from typing import Any
 from uuid import UUID
 
 from rota.capture.lines import storable
-from rota.core.durations import Usual
 from rota.core.lifecycle import TryAgain
 from rota.model import Outcome, OutcomeKind
 from rota.runners.base import Work
 from rota.runners.failures import stop_message
 from rota.services.clock import DatabaseClock
+from rota.services.paces import Paces
 from rota.services.slots import Slots
 from rota.store.events import EventStore, Noticed, timed_out
 from rota.task import Task
@@ -28,6 +28,7 @@ from rota.task import Task
 _INTERVAL = 1.0
 _STOPPED = (OutcomeKind.TIMED_OUT, OutcomeKind.HEARTBEAT_TIMEOUT)
 _KINDS = ("slow", "late", "deadline_missed")
+_LOOKS = 50  # ends of attempts that are looked at each second, and then every sixteenth
 _MOST_FAILURES = 100  # that are told of in a second: a flood of them is one piece of news
 
 
@@ -44,10 +45,11 @@ class Overseer:
         self._slots = slots
         self._clock = clock
         self._late_after = timedelta(seconds=late_after)
-        self._usual: dict[str, Usual] = {}
+        self.paces = Paces(store, namespace, tasks)
         self._said: set[tuple[UUID, str]] = set()
         self._noticed: list[Noticed] = []
         self._count = 0
+        self._looked = 0  # ends in this second that were looked at
         self._failures = 0
         self._declared = {
             name for name, task in tasks.items() if task.options_.expected or task.options_.deadline
@@ -59,30 +61,34 @@ class Overseer:
                 self._look_at(work, monotonic())
         noticed, self._noticed = self._noticed, []
         self._failures = 0
+        self._looked = 0
         if noticed:
             await self._store.add(self._namespace, noticed)
+        await self.paces.look()
         return _INTERVAL
 
     def ended(self, work: Work, outcome: Outcome, verdict: object) -> None:
-        """An observer of outcomes: has a last look, and learns from every sixteenth."""
+        """An observer of outcomes: has a last look, and learns from some of them each second."""
         if isinstance(verdict, TryAgain):
             self._notice_failure(work, outcome)
         if outcome.kind in _STOPPED:
             self._notice_stop(work)
         self._count += 1
-        if self._count & 15 and work.schedule is None and work.task not in self._declared:
+        many = self._looked >= _LOOKS and self._count & 15
+        if many and work.schedule is None and work.task not in self._declared:
             return
+        self._looked += 1
         now = monotonic()
         if work.started:
             self._look_at(work, now)
             if outcome.kind is OutcomeKind.SUCCEEDED:
-                self._usual.setdefault(work.task, Usual()).add(now - work.started)
+                self.paces.add(work.task, now - work.started)
         if self._said:
             self._said.difference_update([(work.id, kind) for kind in _KINDS])
 
     def _look_at(self, work: Work, now: float) -> None:
         ran = now - work.started
-        expected = self.expected(work.task)
+        expected = self.paces.expected(work.task)
         if expected is not None and ran > expected:
             self._notice(work, "slow", {"ran": round(ran, 6), "expected": round(expected, 6)})
         started, due = self._clock.database(work.started), work.due_at
@@ -109,14 +115,6 @@ class Overseer:
             self._failures += 1
             reason, message = work.stopping or "timeout", stop_message(work)
             self._noticed.append(timed_out(work.task, work.id, work.attempt, reason, message))
-
-    def expected(self, task: str) -> float | None:
-        """What its author said, or what its runs here have usually taken."""
-        given = self._tasks[task].options_.expected
-        if given is not None:
-            return given
-        usual = self._usual.get(task)
-        return usual.limit() if usual else None
 
     def _notice(self, work: Work, kind: str, detail: dict[str, Any]) -> None:
         if (work.id, kind) not in self._said:
