@@ -28,7 +28,8 @@ hypothesis.settings.load_profile("rota")
 
 _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",
-    "task", "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move",
+    "task", "task_signature", "unknown_task",
+    "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move",
     "job_log", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "person", "login_failure", "oidc_login", "namespace",
 )  # fmt: skip

@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from rota import App
 from rota.config import Settings
 from rota.context import JobInfo
 from rota.entropy import new_id
@@ -17,6 +18,17 @@ from rota.store.database import Database
 from rota.store.work import Ended, LaneClaim, Retried, Returned, Succeeded, WorkStore
 
 LANE = "default/default"
+
+
+async def register_tasks(app: App, *names: str) -> None:
+    """As if a node that has them had been there once, and had said nothing of their arguments."""
+    async with (await app.store()).database.connection() as connection:
+        await connection.execute(
+            f"insert into {app.settings.schema}.task (namespace, name, queue, needs, priority,"
+            " guarantee, max_attempts) select $1, name, 'default', '{}', 0, 1, 5"
+            " from unnest($2::text[]) as name",
+            app.settings.namespace, names,
+        )  # fmt: skip
 
 
 class FakeNode:

@@ -104,6 +104,9 @@ def submit(*arguments: str) -> str:
     return job_id
 
 
+class CardDeclined(Exception): ...
+
+
 def fail(*messages: str, task: str = "explode") -> list[str]:
     """Jobs on the dead-letter list of this test's namespace."""
 
@@ -112,6 +115,8 @@ def fail(*messages: str, task: str = "explode") -> list[str]:
 
         @app.task(name=task, retry=Retry(max_attempts=1))
         async def explode(message: str) -> None:
+            if message == "declined":
+                raise CardDeclined(message)
             raise ValueError(message) if message != "missing" else KeyError(message)
 
         async with Node(app, queues=["default"]).running():
@@ -128,7 +133,7 @@ def fail(*messages: str, task: str = "explode") -> list[str]:
 
 def test_a_submit_says_the_id_and_show_knows_the_job(environ: dict[str, str]) -> None:
     answer = run("jobs", "submit", "greet", '{"name": "Ada"}', "--priority", "5", "--queue", "q",
-                 "--need", "gpu", "--tag", "red", "--tag", "new", "--retries", "2",
+                 "--need", "gpu", "--tag", "red", "--tag", "new", "--max-attempts", "3",
                  "--timeout", "1m")  # fmt: skip
     assert answer.code == 0
     word, job_id = answer.out.split()
@@ -198,7 +203,7 @@ def test_with_an_app_the_arguments_are_checked(environ: dict[str, str]) -> None:
         (["x", "--delay", "soon"], "not a duration"),
         (["x", "--at", "tomorrow"], "not a time"),
         (["x", "--at", "2099-01-01T00:00"], "no time zone"),
-        (["x", "--retries", "-1"], "--retries"),
+        (["x", "--max-attempts", "0"], "--max-attempts"),
         ([], "TASK"),
         (["x", "--nosuch"], "--nosuch"),
     ],
@@ -342,6 +347,34 @@ def test_retry_and_discard_by_filter_ask_first(environ: dict[str, str]) -> None:
     discarded = run("jobs", "discard", "--failed", "--yes", "--json").json["discarded"]
     assert sorted(discarded) == sorted([key, other])
     assert run("jobs", "retry", "--failed", "--yes", "--json").json == {"retried": []}
+
+
+@pytest.mark.parametrize(
+    "name", ["CardDeclined", "test_cli.CardDeclined", f"{__name__}.CardDeclined"]
+)
+def test_failed_jobs_are_found_by_the_short_and_by_the_dotted_name_of_their_error(
+    environ: dict[str, str], name: str
+) -> None:
+    [declined] = fail("declined")
+    fail("missing", task="other")
+
+    answer = run("jobs", "retry", "--error", name, "--yes", "--json")
+
+    assert (answer.code, answer.json) == (0, {"retried": [declined]})
+
+
+@pytest.mark.parametrize("verb", ["retry", "discard"])
+def test_a_filter_that_matches_no_failed_job_says_so_and_fails(
+    environ: dict[str, str], verb: str
+) -> None:
+    fail("declined")
+
+    answer = run("jobs", verb, "--error", "Declined", "--yes")
+
+    assert answer.code == 1
+    assert "No failed job has error 'Declined'. There are: explode: " in answer.err
+    assert "CardDeclined" in answer.err
+    assert len(run("jobs", "dead", "--json").json) == 1
 
 
 @pytest.mark.parametrize("verb", ["retry", "discard"])

@@ -25,6 +25,7 @@ from rota.cli.jumps import previewed
 from rota.cli.moments import parse_when
 from rota.core.time.schedule import compile_schedule
 from rota.schedules import Schedules, make_spec
+from tests.fake_node import register_tasks
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -108,6 +109,7 @@ def standing(app: App, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
         settings = sandbox.app.settings
         for name in ("database_url", "schema", "namespace"):
             monkeypatch.setenv(f"ROTA_{name.upper()}", str(getattr(settings, name)))
+        runner.run(register_tasks(sandbox.app, *sandbox.app.tasks))
         try:
             yield Clock(runner, sandbox)
         finally:
@@ -159,6 +161,7 @@ def test_create_says_whether_it_created_updated_or_changed_nothing(clock: Clock)
     changed = done(*daily, "--gap", "skip", "--json").json
     assert changed == {
         "schedule": "daily", "change": "updated", "next_due": "2026-03-02T01:30:00Z",
+        "warnings": [],
     }  # fmt: skip
 
 
@@ -167,7 +170,7 @@ def test_create_takes_every_part_of_a_schedule(clock: Clock) -> None:
          "--tz", "Asia/Kathmandu", "--gap", "shift", "--fold", "both", "--overlap", "queue",
          "--catch-up", "latest:1h", "--spread", "5m", "--jitter", "30s", "--starts", "+1h",
          "--ends", "2026-04-01", "--queue", "q", "--priority", "7", "--timeout", "1m",
-         "--retries", "2", "--tag", "red", "--tag", "new", "--about", "All of it")  # fmt: skip
+         "--max-attempts", "3", "--tag", "red", "--tag", "new", "--about", "All of it")  # fmt: skip
     spec = done("show", "full", "--json").json["spec"]
     assert spec["rule"] == {"type": "every", "seconds": 900.0, "anchor": None}
     assert spec["payload"] == {"note": "x"}

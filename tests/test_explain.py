@@ -8,7 +8,7 @@ import pytest
 
 import rota.testing
 from rota import App, NotFound, Retry
-from tests.fake_node import FakeNode
+from tests.fake_node import FakeNode, register_tasks
 
 BEGIN = datetime(2027, 1, 5, 9, 0, tzinfo=UTC)
 
@@ -17,6 +17,7 @@ BEGIN = datetime(2027, 1, 5, 9, 0, tzinfo=UTC)
 async def sandbox(database_url):
     app = App(database_url=database_url)
     async with rota.testing.isolated(app, now=BEGIN) as sandbox:
+        await register_tasks(app, "greet")
         yield sandbox
 
 

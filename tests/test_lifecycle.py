@@ -132,6 +132,31 @@ def judged(outcome, retry=None, max_crashes=3, **fields):
     return judge(tried(**fields), outcome, policy, max_crashes, 0.5)
 
 
+def test_a_traceback_has_a_line_for_each_frame_also_where_the_compiler_added_the_code():
+    def without_lines() -> None:
+        raise ValueError("no")
+
+    def caller() -> None:
+        try:
+            without_lines()
+        except ValueError as error:
+            raise ExceptionGroup("several", [error]) from error
+
+    code = without_lines.__code__
+    units = len(code.co_code) // 2
+    # As the compiler writes "no line": an entry for up to eight instructions.
+    table = bytes(0xF8 | (min(8, units - start) - 1) for start in range(0, units, 8))
+    without_lines.__code__ = code.replace(co_linetable=table)
+    with pytest.raises(ExceptionGroup) as raised:
+        caller()
+
+    failure = failure_outcome(raised.value).failure
+
+    assert failure is not None
+    assert "in without_lines" in failure.traceback
+    assert "line None" not in failure.traceback
+
+
 RAISED = failure_outcome(ValueError("no"))
 TIMED_OUT = stopped_outcome("timeout", "over its timeout")
 CRASHED = Outcome(OutcomeKind.CRASHED, failure=Failure("Crashed", "exit code 139"))

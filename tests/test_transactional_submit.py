@@ -13,8 +13,13 @@ import psycopg
 import pytest
 import sqlalchemy
 from django.conf import settings as django_settings
-from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, create_async_engine
-from sqlalchemy.orm import Session
+from sqlalchemy.ext.asyncio import (
+    AsyncConnection,
+    AsyncSession,
+    async_sessionmaker,
+    create_async_engine,
+)
+from sqlalchemy.orm import Session, sessionmaker
 
 from rota import App, ConfigError, KeyConflict, SchemaMismatch, SubmitError
 
@@ -344,6 +349,64 @@ async def test_an_unknown_kind_of_connection_is_refused_with_the_known_ones_name
         greet.options(connection=Stranger()).submit_sync("Ada")
 
 
+async def test_a_connection_that_commits_by_itself_is_refused_as_a_transaction(
+    app, greet, database_url
+):
+    refused = pytest.raises(
+        ConfigError, match="in no transaction: what it executes is committed at once"
+    )
+    connection = await asyncpg.connect(database_url)
+    with refused:
+        await greet.options(connection=connection).submit("Ada")
+    await connection.close()
+    async with await psycopg.AsyncConnection.connect(database_url, autocommit=True) as connection:
+        with refused:
+            await greet.options(connection=connection).submit("Ada")
+        async with connection.transaction():
+            await greet.options(connection=connection).submit("in a transaction")
+    for driver in ("asyncpg", "psycopg"):
+        engine = create_async_engine(
+            sqlalchemy_url(database_url, driver), isolation_level="AUTOCOMMIT"
+        )
+        async with engine.connect() as connection, AsyncSession(engine) as session:
+            with refused:
+                await greet.options(connection=connection).submit("Ada")
+            with refused:
+                await greet.options(connection=session).submit("Ada")
+        await engine.dispose()
+
+    def plain_code() -> None:
+        with psycopg.connect(database_url, autocommit=True) as connection, refused:
+            greet.options(connection=connection).submit_sync("Ada")
+        engine = sqlalchemy.create_engine(sqlalchemy_url(database_url, "psycopg"))
+        autocommit = engine.execution_options(isolation_level="AUTOCOMMIT")
+        with autocommit.connect() as connection, refused:
+            greet.options(connection=connection).submit_sync("Ada")
+        with Session(autocommit) as session, refused:
+            greet.options(connection=session).submit_sync("Ada")
+        engine.dispose()
+
+    await asyncio.to_thread(plain_code)
+    assert [job.payload for job in await app.jobs.list()] == [{"name": "in a transaction"}]
+
+
+async def test_an_engine_or_a_pool_is_refused_with_what_to_pass_instead(greet, database_url):
+    refused = pytest.raises(ConfigError, match="hands out connections and is none itself: pass the")
+    async with asyncpg.create_pool(database_url, min_size=1) as pool:
+        with refused:
+            await greet.options(connection=pool).submit("Ada")
+    engine = create_async_engine(sqlalchemy_url(database_url, "asyncpg"))
+    for given in (engine, async_sessionmaker(engine)):
+        with refused:
+            await greet.options(connection=given).submit("Ada")
+    plain = sqlalchemy.create_engine(sqlalchemy_url(database_url, "psycopg"))
+    for given in (plain, sessionmaker(plain)):
+        with refused:
+            greet.options(connection=given).submit_sync("Ada")
+    await engine.dispose()
+    plain.dispose()
+
+
 async def test_a_key_that_an_open_transaction_uses_makes_the_second_submit_wait_for_its_end(
     app, greet, database_url
 ):
@@ -354,9 +417,12 @@ async def test_a_key_that_an_open_transaction_uses_makes_the_second_submit_wait_
             mine = await greet.options(key=end, connection=connection).submit("Ada")
             other = await asyncpg.connect(database_url)
             try:
-                waiting = asyncio.create_task(
-                    greet.options(key=end, connection=other).submit("Ada")
-                )
+
+                async def submit() -> Any:
+                    async with other.transaction():
+                        return await greet.options(key=end, connection=other).submit("Ada")
+
+                waiting = asyncio.create_task(submit())
                 await wait_until_blocked(connection, other)
                 await connection.execute(end)
                 return mine, await waiting

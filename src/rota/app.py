@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Concatenate, overload
 
@@ -35,6 +36,8 @@ from rota.webhooks import Webhooks
 
 if TYPE_CHECKING:
     from rota.declared import AnyContext, DeclaredTask, ScheduleDecorator, TaskDecorator, Untyped
+
+log = logging.getLogger("rota.submit")
 
 _COPY_FROM = 200  # so many jobs at once are worth a COPY
 _COPY_CHUNK = 10_000
@@ -271,16 +274,37 @@ class App(Door):
     async def submit(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
     ) -> JobHandle[Any]:
-        """Submit by name. The task may live elsewhere: then its registered defaults apply."""
+        """Submit by name. The task may live elsewhere: then what its nodes registered applies.
+
+        A task that nobody has registered is accepted, because a deploy may be on its way: the handle's
+        `warnings` and the log say so.
+        """
         job, chosen = self._named_job(check_open_task(task), payload or {}, options)
-        return await self._submit_one(job, chosen)
+        return await self._submit_named(job, chosen)
 
     def submit_sync(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
     ) -> JobHandle[Any]:
         """The same from synchronous code."""
         job, chosen = self._named_job(check_open_task(task), payload or {}, options)
-        return self._submit_one_sync(job, chosen)
+        if chosen.connection is not None:
+            return self._submit_one_sync(job, chosen)
+        return portal.call(lambda: self._submit_named(job, chosen), "submit")
+
+    async def _submit_named(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
+        """Checked by what was registered, if the code isn't here. Not in callers' own transactions: they
+        may not be allowed to read it."""
+        if job.task in self.tasks or options.connection is not None:
+            return await self._submit_one(job, options)
+        signatures = await self.signatures()
+        namespace = self.settings.namespace
+        warnings = await signatures.check(namespace, job.task, bytes(job.payload))
+        handle = await self._submit_one(job, options)
+        if warnings:
+            handle.warnings = warnings
+            log.warning("job %s was accepted, but %s", handle.id, "; ".join(warnings))
+            await signatures.note_unknown(namespace, job.task, handle.id)
+        return handle
 
     async def submit_own(
         self, task: str, payload: Mapping[str, Any], **options: Any

@@ -16,6 +16,7 @@ from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.migrate import check_schema, migrate
 from rota.store.postgres import JobStore
 from rota.store.sealed import Sealing
+from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
 
 
@@ -26,6 +27,7 @@ class Opened:
         self.database = database
         self.store = JobStore(database)
         self.submitter = Submitter(self.store)
+        self.signatures = Signatures(database)
 
 
 class Door:
@@ -85,6 +87,10 @@ class Door:
     async def submitter(self) -> Submitter:
         """For jobs that are made already: those that come at the same time are committed together."""
         return (await self._open()).submitter
+
+    async def signatures(self) -> Signatures:
+        """What nodes registered of their tasks' arguments."""
+        return (await self._open()).signatures
 
     async def migrate(self, *, include_post: bool = False) -> list[str]:
         """Bring the database's schema up to this code; the files that were applied."""

@@ -35,6 +35,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     source: str
     created_at: datetime
     updated_at: datetime
+    warnings: tuple[str, ...] = ()  # in the answer to who made it: e.g. that its task is unknown
 
 
 class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):

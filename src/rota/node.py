@@ -195,6 +195,7 @@ class Node:
             tasks=tuple(role.task_names) if role else (),
             slots=role.worker.slots.capacity() if role else 0,
             heartbeat_timeouts=heartbeat_timeouts(self.app.tasks) if role else {},
+            release=role.release if role else None,
         )
 
     # -- what the keeper asks and tells

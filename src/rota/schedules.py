@@ -33,6 +33,7 @@ from rota.ledger import (
     to_status,
     unsettled_stretches,
 )
+from rota.schedule_checks import task_warnings
 from rota.settling import Stretch, settle, settle_deleted, stretches_of
 from rota.store.changes import Change as Recorded
 from rota.store.changes import changing, record
@@ -205,10 +206,10 @@ class Schedules:
             ) from None
 
     async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> JobOptions:
+        for told in await task_warnings(self._app, spec):  # refuses what wouldn't run
+            log.warning("schedule %r: %s", spec.name, told)
         task = self._app.tasks.get(spec.task)
         if task is not None:
-            payload = dict(spec.payload or {})
-            task.arguments.encode((), payload, self._app.limits)  # refuses what wouldn't run
             own = task.options_
             defaults = JobOptions(own.queue, own.needs, own.priority, int(own.guarantee),
                                   own.retry.max_attempts, own.timeout)  # fmt: skip

@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 import logging
 from time import monotonic
 from uuid import UUID
+
+import msgspec
 
 from rota import capture, tracing
 from rota.app import App
@@ -146,6 +149,21 @@ class WorkerRole:
         if rows:
             columns = list(zip(*rows, strict=True))
             await self._store.register_tasks(self._settings.namespace, columns)
+            await self._store.register_signatures(
+                self._settings.namespace, self.release, self._signatures()
+            )
+
+    def _signatures(self) -> dict[str, str]:
+        """Of each task, as JSON."""
+        return {
+            name: msgspec.json.encode(task.arguments.describe()).decode()
+            for name, task in sorted(self._app.tasks.items())
+        }
+
+    @property
+    def release(self) -> str:
+        """The same on all nodes whose tasks have the same signatures."""
+        return hashlib.sha256(msgspec.json.encode(self._signatures())).hexdigest()[:32]
 
     def start(self) -> None:
         worker, finisher, listener = (

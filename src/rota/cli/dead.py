@@ -15,10 +15,16 @@ from rota.cli.times import relative
 from rota.errors import ConfigError
 
 Failed = Annotated[bool, typer.Option("--failed", help="All failed jobs, or those that match:")]
-ErrorOption = Annotated[str | None, typer.Option("--error", help="Only with this type of error.")]
+ErrorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--error", help="Only with this type of error, e.g. CardDeclined or shop.CardDeclined."
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 _MOST = 10_000
+_SHOWN = 10
 
 
 def add_to(group: typer.Typer) -> None:
@@ -88,7 +94,7 @@ def retry(
     elif chosen := _choose(session, "retry", yes, limit, task=task, queue=queue, error=error):
         report(session, {"retried": session.run(many(chosen))})
     else:
-        report(session, {"retried": []})
+        _nothing(session, "retried", task=task, queue=queue, error=error)
 
 
 def discard(
@@ -115,7 +121,7 @@ def discard(
     elif chosen := _choose(session, "discard", yes, limit, task=task, queue=queue, error=error):
         report(session, {"discarded": session.run(session.app.jobs.discard(chosen))})
     else:
-        report(session, {"discarded": []})
+        _nothing(session, "discarded", task=task, queue=queue, error=error)
 
 
 def _by_id(ids: list[UUID] | None, failed: bool, *filters: str | None) -> bool:
@@ -127,6 +133,20 @@ def _by_id(ids: list[UUID] | None, failed: bool, *filters: str | None) -> bool:
     return bool(ids)
 
 
+def _nothing(session: Session, answer: str, **filters: str | None) -> None:
+    """Say that no failed job matches; it is an error if a filter was given, which may be mistaken."""
+    report(session, {answer: []})
+    said = " and ".join(f"{name} {value!r}" for name, value in filters.items() if value)
+    if not said:
+        session.screen.note("No failed jobs.")
+        return
+    counts = session.run(_count(session, None, None))
+    known = sorted({f"{row['task']}: {row['error']}" for row in counts})[:_SHOWN]
+    advice = f" There are: {'; '.join(known)}" if known else " The dead-letter list is empty."
+    session.screen.note(f"No failed job has {said}.{advice}")
+    raise typer.Exit(1)
+
+
 def _choose(
     session: Session, verb: str, yes: bool, limit: int, **filters: str | None
 ) -> list[UUID]:
@@ -135,7 +155,6 @@ def _choose(
         raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
     found = session.run(session.app.jobs.dead_letters(**filters, limit=limit))
     if not found:
-        session.screen.note("No failed jobs match.")
         return []
     if not yes:
         jobs = "1 failed job" if len(found) == 1 else f"{len(found):,} failed jobs"

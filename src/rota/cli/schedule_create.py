@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Annotated, Any
 
 import typer
@@ -21,6 +22,7 @@ from rota.cli.session import Session, command
 from rota.cli.submit import read_payload
 from rota.cli.times import parse_duration, relative
 from rota.core.time.schedule import CatchUp
+from rota.schedule_checks import task_warnings
 from rota.schedules import make_spec
 
 _LIMITS = "Limits"
@@ -96,9 +98,9 @@ def create(
         typer.Option(metavar="DURATION", rich_help_panel=_JOBS,
                      help="How long an attempt may take."),
     ] = None,
-    retries: Annotated[
+    max_attempts: Annotated[
         int | None,
-        typer.Option(min=0, rich_help_panel=_JOBS, help="Tries after the first one failed."),
+        typer.Option(min=1, rich_help_panel=_JOBS, help="How often a job may be tried in all."),
     ] = None,
     tag: Annotated[
         list[str] | None,
@@ -114,7 +116,7 @@ def create(
     chosen: dict[str, Any] = {
         "queue": queue, "priority": priority,
         "timeout": None if timeout is None else parse_duration(timeout),
-        "max_attempts": None if retries is None else retries + 1,
+        "max_attempts": max_attempts,
     }  # fmt: skip
     rota = session.load(app) if app else session.app
     if app:
@@ -129,13 +131,19 @@ def create(
         "options": _given(chosen),
     }  # fmt: skip
     spec = make_spec(name, task, **_given(settings))
+    logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown below
+    warnings = session.run(task_warnings(rota, spec))
     change = session.run(rota.schedules.put(spec, source="cli"))
     status = session.run(rota.schedules.get(name))
     if session.screen.as_json:
-        session.screen.json({"schedule": name, "change": change, "next_due": status.next_due})
+        session.screen.json(
+            {"schedule": name, "change": change, "next_due": status.next_due, "warnings": warnings}
+        )
         return
     coming = relative(status.next_due, database_time(session)) if status.next_due else "never"
     session.screen.say(f"{change} {name}: {status.in_words}; next {coming}")
+    for told in warnings:
+        session.screen.note(f"Warning: {told}")
 
 
 def _moment(session: Session, when: When | None) -> Any:

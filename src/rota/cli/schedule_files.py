@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -15,11 +16,12 @@ from rich.text import Text
 from rota.cli.dead import Yes
 from rota.cli.output import Screen, plain
 from rota.cli.session import Session, command
-from rota.errors import ConfigError
+from rota.errors import ConfigError, InvalidArguments
 from rota.files import changes as changing
 from rota.files.changes import Action, Change, FieldChange, Present, difference
 from rota.files.crontab import MAX_BYTES, Crontab, read_crontab
 from rota.files.yaml_schedules import Source, Wanted, read_schedules
+from rota.schedule_checks import lint_tasks
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
@@ -62,6 +64,7 @@ def apply(
     wanted = read_schedules(sources, present.calendars, session.app.limits)
     _check_owners(present, wanted)
     found = difference(present, wanted.schedules, wanted.calendars, prune="file" if prune else None)
+    _check_tasks(session, wanted)
     apply_it = not dry_run and _is_something(found)
     if apply_it and not yes and (session.screen.as_json or "-" in files):
         reason = "with --json" if session.screen.as_json else "with a file from standard input"
@@ -84,6 +87,21 @@ def _source(name: str) -> Source:
 
 def _stdin() -> bytes:
     return sys.stdin.buffer.read(MAX_BYTES + 1)
+
+
+def _check_tasks(session: Session, wanted: Wanted) -> None:
+    """Refuse arguments that a task doesn't take, and warn of tasks that nobody has registered."""
+    logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown here
+    warned = session.run(lint_tasks(session.app, wanted.schedules.values()))
+    refused = [
+        f"{wanted.places[told.schedule or '']}: {told.message}"
+        for told in warned
+        if told.code == "wrong_arguments"
+    ]
+    if refused:
+        raise InvalidArguments("\n".join(refused))
+    for told in warned:
+        session.screen.note(f"Warning: {told.message}")
 
 
 def _check_owners(present: Present, wanted: Wanted) -> None:

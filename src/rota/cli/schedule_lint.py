@@ -12,6 +12,7 @@ from rota.cli.session import Session, command
 from rota.core.time.lint import Watched, lint
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.ledger import ScheduleStatus
+from rota.schedule_checks import lint_tasks
 from rota.store.schedules import ScheduleStore, TaskDuration
 
 
@@ -50,10 +51,13 @@ def lint_schedules(
     ] = 100,
     strict: Annotated[bool, typer.Option("--strict", help="End with 1 on any warning.")] = False,
 ) -> None:
-    """Warn of what will go badly: DST, too many at once, too often for its duration, an end soon."""
+    """Warn of what will go badly: DST, too many at once, too often for its duration, an end soon, a
+    task that nobody has registered, or arguments that it doesn't take."""
     measured = session.run(measure(session))
     now = database_time(session)
     warnings = lint([watched for _, watched in measured.watched], now, herd)
+    specs = [status.spec for status, _ in measured.watched]
+    warnings += session.run(lint_tasks(session.app, specs))
     if session.screen.as_json:
         session.screen.json(warnings)
     elif not warnings:

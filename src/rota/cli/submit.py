@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -62,8 +63,8 @@ def submit(
         list[str] | None, typer.Option(help="A capability the worker must have. Repeatable.")
     ] = None,
     tag: Annotated[list[str] | None, typer.Option(help="A name to find it by. Repeatable.")] = None,
-    retries: Annotated[
-        int | None, typer.Option(min=0, help="How often it is tried again after a failure.")
+    max_attempts: Annotated[
+        int | None, typer.Option(min=1, help="How often it may be tried in all.")
     ] = None,
     timeout: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How long an attempt may take.")
@@ -84,10 +85,11 @@ def submit(
         "priority": priority,
         "queue": queue,
         "needs": need or None,
-        "max_attempts": None if retries is None else retries + 1,
+        "max_attempts": max_attempts,
         "timeout": parse_duration(timeout) if timeout else None,
         "tags": tag or (),
     }
+    logging.getLogger("rota.submit").setLevel(logging.ERROR)  # its warnings are shown below
     arguments = read_payload(payload)
     rota = session.load(app) if app else session.app
     if app:
@@ -96,10 +98,14 @@ def submit(
     if wait:
         _follow(session, handle)
     elif session.screen.as_json:
-        session.screen.json({"id": handle.id, "existed": handle.existed})
+        session.screen.json(
+            {"id": handle.id, "existed": handle.existed, "warnings": handle.warnings}
+        )
     else:
         session.screen.say(f"{'already there:' if handle.existed else 'submitted'} {handle.id}")
         explanation = session.run(rota.jobs.explain(handle.id))
+        for told in handle.warnings:
+            session.screen.note(f"Warning: {told}")
         if explanation.code in _BLOCKED:
             session.screen.note(f"It won't start yet. {explanation}")
 
@@ -131,6 +137,8 @@ def _follow(session: Session, handle: JobHandle[Any]) -> None:
     screen = session.screen
     if not screen.as_json:
         screen.note(f"submitted {handle.id}")
+    for told in handle.warnings:
+        screen.note(f"Warning: {told}")
     try:
         job = session.run(_wait(session.app, handle.id, screen))
     except KeyboardInterrupt:

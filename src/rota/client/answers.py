@@ -21,11 +21,13 @@ from rota.store.search import Count, DeadGroup, JobSummary
 
 
 class Accepted(msgspec.Struct, frozen=True):
-    """A job that is stored. `existed`: its key had named it before, nothing new was stored."""
+    """A job that is stored. `existed`: its key had named it before, nothing new was stored.
+    `warnings`: e.g. that no node has registered its task so far."""
 
     id: UUID
     task: str
     existed: bool = False
+    warnings: tuple[str, ...] = ()
 
 
 class NewJobDict(TypedDict, total=False):
@@ -61,6 +63,7 @@ class ManySubmitted(msgspec.Struct, kw_only=True):
     stored: int = 0
     existed: int = 0
     errors: list[LineRefused] = []
+    warnings: list[str] = []
 
 
 class JobPage(msgspec.Struct, frozen=True):

@@ -54,9 +54,9 @@ class Arguments:
     """How to encode, check and decode the arguments of one function."""
 
     def __init__(
-        self, function: Callable[..., Any], context_types: Sequence[type], task: str
+        self, function: Callable[..., Any], context_types: Sequence[type], task: str | None = None
     ) -> None:
-        self._name = task
+        self._name: str = task or str(getattr(function, "__name__", function))
         self._signature = inspect.signature(function)
         self._hints = hints = self._resolve_hints(function)
         self.context_parameter = self._find_context(hints, tuple(context_types))

@@ -14,6 +14,7 @@ from rota.model import Guarantee, State
 
 _COMMANDS = "rota.command"
 _FOR_EVER = 900_000_000  # seconds: a timeout that means none
+_BEFORE = {State.WAITING, State.SCHEDULED, State.READY}
 _ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
 
 
@@ -32,6 +33,24 @@ def explain(facts: Mapping[str, Any], max_run_time: float = 0) -> Explanation:
 
     `max_run_time`: the installation's, in seconds; 0: none.
     """
+    explanation = _explain(facts, max_run_time)
+    if _is_known(facts) or State(facts["state"]) not in _BEFORE:
+        return explanation
+    return Explanation(
+        explanation.code,
+        f"{explanation.sentence} No node has registered a task named {facts['task']!r} so far: is the "
+        "name right?",
+    )
+
+
+def _is_known(facts: Mapping[str, Any]) -> bool:
+    """Whether anybody has registered its task, or has run the job already."""
+    if facts.get("registered", True) or facts["attempt"] > 0:
+        return True
+    return any(server["knows_task"] for server in _servers(facts))
+
+
+def _explain(facts: Mapping[str, Any], max_run_time: float) -> Explanation:
     match State(facts["state"]):
         case State.SCHEDULED:
             return _scheduled(facts)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import importlib
 import traceback
+from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 
 from rota.core.durations import format_duration
 from rota.core.retry import bounded_delay
@@ -99,10 +101,38 @@ def _traceback(error: BaseException) -> str:
     """Formatted as Python does, without Rota's own frames."""
     try:
         report = traceback.TracebackException.from_exception(error, compact=True)
+        _fill_in_lines(report, error)
         _drop_own_frames(report)
         return _storable("".join(report.format()))
     except BaseException as broken:  # noqa: BLE001 - formatting runs the handler's code too
         return f"<its traceback could not be formatted: {type(broken).__name__}>"
+
+
+def _fill_in_lines(
+    report: traceback.TracebackException | None, error: BaseException | None
+) -> None:
+    """Instructions that the compiler added have no line: the last one before them is shown instead."""
+    seen: set[int] = set()
+    pending = [(report, error)]
+    while pending:
+        report, error = pending.pop()
+        if report is None or error is None or id(report) in seen:
+            continue
+        seen.add(id(report))
+        for frame, line in zip(report.stack, _lines(error.__traceback__), strict=False):
+            if frame.lineno is None:
+                frame.lineno = line
+        pending += [(report.__cause__, error.__cause__), (report.__context__, error.__context__)]
+        if isinstance(error, BaseExceptionGroup):
+            pending += zip(report.exceptions or (), error.exceptions, strict=False)
+
+
+def _lines(trace: TracebackType | None) -> Iterator[int]:
+    while trace is not None:
+        code, at = trace.tb_frame.f_code, trace.tb_lasti
+        known = [line for start, _, line in code.co_lines() if line is not None and start <= at]
+        yield known[-1] if known else code.co_firstlineno
+        trace = trace.tb_next
 
 
 def _drop_own_frames(report: traceback.TracebackException) -> None:

@@ -49,6 +49,7 @@ class NodeProfile(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
     slots: int
     heartbeat_timeouts: Mapping[str, float] = {}
+    release: str | None = None  # what its tasks' signatures are known by; None: it has no tasks
 
 
 class KeptNode(Protocol):
@@ -171,6 +172,8 @@ class Keeper:
             await self._database.fetch_on(
                 connection, "note_heartbeat_timeouts", self.node_id, timeouts
             )
+        if profile.release is not None:
+            await self._database.fetch_on(connection, "note_release", self.node_id, profile.release)
         ring = self._database.sealing.ring
         if ring is not None:
             await self._database.fetch_on(connection, "note_keys", self.node_id, ring.names)

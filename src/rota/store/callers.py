@@ -66,6 +66,7 @@ async def _fetch(
 ) -> Sequence[Any]:
     """`statement` takes the driver's placeholder for the one value."""
     kind = driver_of(connection)
+    await _check_transaction(kind, connection)
     rows: Sequence[Any]
     try:
         if kind == "asyncpg":
@@ -91,6 +92,7 @@ def _fetch_sync(
     connection: Any, statement: Callable[[str], str], value: str, schema: str
 ) -> Sequence[Any]:
     kind = driver_of(connection)
+    _check_transaction_sync(kind, connection)
     rows: Sequence[Any]
     try:
         if kind == "psycopg":
@@ -111,6 +113,68 @@ def _fetch_sync(
     return rows
 
 
+async def _check_transaction(kind: str, connection: Any) -> None:
+    """Refuses a connection whose statements commit by themselves: it is no transaction of anybody's."""
+    if kind == "asyncpg":
+        commits = not connection.is_in_transaction()
+    elif kind == "psycopg-async":
+        commits = _psycopg_commits(connection)
+    elif kind == "sqlalchemy-async":
+        found = connection
+        if not _is_of(connection, "sqlalchemy.ext.asyncio.engine."):
+            found = await connection.connection()
+        commits = _sqlalchemy_commits(found.sync_connection)
+    else:
+        return  # a synchronous one: refused with advice
+    if commits:
+        raise _no_transaction(kind, connection)
+
+
+def _check_transaction_sync(kind: str, connection: Any) -> None:
+    if kind == "psycopg":
+        commits = _psycopg_commits(connection)
+    elif kind == "sqlalchemy":
+        found = connection.connection() if _is_of(connection, "sqlalchemy.orm.") else connection
+        commits = _sqlalchemy_commits(found)
+    elif kind == "django":
+        commits = connection.get_autocommit() and not connection.in_atomic_block
+    else:
+        return  # an asynchronous one: refused with advice
+    if commits:
+        raise _no_transaction(kind, connection)
+
+
+def _psycopg_commits(connection: Any) -> bool:
+    # 0 is IDLE. With autocommit on, `with connection.transaction()` opens a real one all the same.
+    return bool(connection.autocommit) and connection.info.transaction_status == 0
+
+
+def _sqlalchemy_commits(connection: Any) -> bool:
+    return bool(getattr(connection.connection.dbapi_connection, "autocommit", False))
+
+
+def _is_of(connection: Any, module: str) -> bool:
+    return any(f"{kind.__module__}.".startswith(module) for kind in type(connection).__mro__)
+
+
+_BEGIN = {
+    "asyncpg": "`async with connection.transaction():`",
+    "psycopg-async": "`async with connection.transaction():`, or autocommit=False",
+    "psycopg": "`with connection.transaction():`, or autocommit=False",
+    "sqlalchemy-async": "another isolation level than AUTOCOMMIT",
+    "sqlalchemy": "another isolation level than AUTOCOMMIT",
+    "django": "`with transaction.atomic():`",
+}
+
+
+def _no_transaction(kind: str, connection: Any) -> ConfigError:
+    return ConfigError(
+        f"{_describe(connection)} is in no transaction: what it executes is committed at once, and the "
+        f"job would not depend on what you do next. Begin one first ({_BEGIN[kind]}), or leave "
+        "`connection` out"
+    )
+
+
 def driver_of(connection: Any) -> str:
     """Which driver a connection belongs to; a clear error when it's none we know."""
     modules = {
@@ -118,6 +182,11 @@ def driver_of(connection: Any) -> str:
         for kind in type(connection).__mro__
         if kind is not object
     }
+    if _POOLS & modules:
+        raise ConfigError(
+            f"{_describe(connection)} hands out connections and is none itself: pass the connection or "
+            "session that your transaction is open on"
+        )
     for driver, known in _DRIVERS:
         if known(modules):
             return driver
@@ -128,6 +197,11 @@ def _starts(*prefixes: str) -> Callable[[set[str]], bool]:
     return lambda modules: any(module.startswith(prefixes) for module in modules)
 
 
+_POOLS = frozenset([
+    "asyncpg.pool.Pool", "psycopg_pool.base.BasePool", "sqlalchemy.engine.base.Engine",
+    "sqlalchemy.orm.session.sessionmaker", "sqlalchemy.ext.asyncio.engine.AsyncEngine",
+    "sqlalchemy.ext.asyncio.session.async_sessionmaker", "sqlalchemy.pool.base.Pool",
+])  # fmt: skip
 _DRIVERS: list[tuple[str, Callable[[set[str]], bool]]] = [
     ("asyncpg", _starts("asyncpg.")),
     ("psycopg-async", _starts("psycopg.connection_async.", "psycopg.AsyncConnection")),

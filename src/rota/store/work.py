@@ -7,7 +7,7 @@ many rows still agreed; the others had moved on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
@@ -263,6 +263,13 @@ class WorkStore:
         """The maximum run times of queues that have one, in seconds."""
         rows = await self.database.fetch("queue_maxima", namespace)
         return {row["name"]: row["max_run_time"] for row in rows}
+
+    async def register_signatures(
+        self, namespace: str, release: str, signatures: Mapping[str, str]
+    ) -> None:
+        await self.database.fetch(
+            "register_signatures", namespace, release, list(signatures), list(signatures.values())
+        )
 
     async def register_tasks(self, namespace: str, columns: Sequence[Sequence[Any]]) -> None:
         await self.database.fetch("register_tasks", namespace, *columns)

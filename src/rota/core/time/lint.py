@@ -22,7 +22,8 @@ _LOOK = 2 * 366 * _DAY
 _SOON = 30 * _DAY
 _SAMPLE = 50
 
-Code = Literal["gap", "fold", "herd", "too_often", "ends_soon", "never_again", "jitter"]
+Code = Literal["gap", "fold", "herd", "too_often", "ends_soon", "never_again", "jitter", "unknown_task",
+               "wrong_arguments"]  # fmt: skip
 
 
 class Warned(msgspec.Struct, frozen=True):

@@ -27,7 +27,7 @@ from litestar.response import Stream
 
 from rota.app import App
 from rota.entropy import new_ids
-from rota.errors import KeyConflict, RotaError
+from rota.errors import InvalidArguments, KeyConflict, RotaError
 from rota.server.api.bodies import NDJSON, BulkOperation
 from rota.server.api.declared import declared_guarantees
 from rota.server.api.job_requests import JobRequest, check_guarantee, to_new_job
@@ -40,10 +40,12 @@ from rota.server.quotas import Quotas
 from rota.server.requests import RotaRequest
 from rota.store.bulk import BulkStore
 from rota.store.rows import NewJob, Submitted
+from rota.store.signatures import Signatures
 
 _CHUNK_LINES = 2_000
 _CHUNK_BYTES = 4_000_000
 _SPOOL_BYTES = 1_000_000  # in memory; the rest is on disk
+_MOST_WARNINGS = 20
 _MOST_ERRORS = 1_000  # that are told one by one; the rest is counted
 _ROOM_AROUND_A_PAYLOAD = 65_536
 
@@ -73,6 +75,7 @@ class BulkSummary(msgspec.Struct, kw_only=True):
     existed: int = 0
     refused: int = 0
     errors: list[LineError] = []
+    warnings: list[str] = []
 
 
 class Lines:
@@ -115,12 +118,21 @@ class Bulk:
     """One request's stream on its way into the store."""
 
     def __init__(
-        self, tenant: App, principal: Principal, quotas: Quotas, store: BulkStore, *, stop: bool
+        self,
+        tenant: App,
+        principal: Principal,
+        quotas: Quotas,
+        store: BulkStore,
+        signatures: Signatures,
+        *,
+        stop: bool,
     ) -> None:
         self._tenant = tenant
         self._principal = principal
         self._quotas = quotas
         self._store = store
+        self._signatures = signatures
+        self._unknown: set[str] = set()  # tasks that nobody has registered, to be told of
         self._stop = stop
         self._longest = tenant.settings.max_payload_bytes + _ROOM_AROUND_A_PAYLOAD
         self.summary = BulkSummary()
@@ -153,7 +165,7 @@ class Bulk:
                 self.summary.lines += 1
                 if line is not None and not line.strip():
                     continue  # an empty line is nothing
-                read = self._read(self.summary.lines, line)
+                read = await self._checked(self._read(self.summary.lines, line))
                 chunk.append((self.summary.lines, read))
                 size += len(line or b"")
                 if self._stop and isinstance(read, LineError):
@@ -205,6 +217,20 @@ class Bulk:
 
         return [(number, judged(number, read)) for number, read in chunk] if declared else chunk
 
+    async def _checked(self, read: NewJob | LineError) -> NewJob | LineError:
+        """By what nodes registered, if the task's code isn't here."""
+        if isinstance(read, LineError) or read.task in self._tenant.tasks:
+            return read
+        try:
+            warnings = await self._signatures.check(read.namespace, read.task, bytes(read.payload))
+        except InvalidArguments as error:
+            return _refused(self.summary.lines, error)
+        known = self.summary.warnings
+        if warnings and warnings[0] not in known and len(known) < _MOST_WARNINGS:
+            known.extend(warnings)
+            self._unknown.add(read.task)
+        return read
+
     async def _write(
         self, chunk: list[tuple[int, NewJob | LineError]]
     ) -> list[LineStored | LineError]:
@@ -217,6 +243,10 @@ class Bulk:
             read if isinstance(read, LineError) else _told(number, read, next(answers))
             for number, read in chunk
         ]
+        for job in jobs:
+            if job.task in self._unknown:
+                self._unknown.remove(job.task)
+                await self._signatures.note_unknown(job.namespace, job.task, job.id)
         self._count(told)
         return told
 
@@ -294,7 +324,8 @@ async def submit_bulk(
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported-media-type", "send the lines as they are, not encoded")
     store = BulkStore((await tenant.store()).database)
-    bulk = Bulk(tenant, request.principal, quotas, store, stop=on_error == "stop")
+    signatures = await tenant.signatures()
+    bulk = Bulk(tenant, request.principal, quotas, store, signatures, stop=on_error == "stop")
     told = bulk.run(request.stream())
     if answer == "lines":
         return Stream(_read_back(await _spooled(told, bulk)), media_type=NDJSON)  # type: ignore[return-value]

@@ -50,6 +50,7 @@ class JobAccepted(msgspec.Struct, frozen=True):
 
     id: UUID
     task: str
+    warnings: Sequence[str] = ()  # e.g. that nobody has registered its task so far
 
 
 class JobPage(msgspec.Struct, frozen=True):
@@ -152,13 +153,19 @@ def _checked_key(said: str | None, header: str) -> str:
 
 async def store_job(tenant: App, job: NewJob) -> Response[JobAccepted]:
     """Together with whatever else is submitted at the same time."""
+    warnings: Sequence[str] = ()
+    signatures = await tenant.signatures()
+    if job.task not in tenant.tasks:
+        warnings = await signatures.check(job.namespace, job.task, bytes(job.payload))
     answer = (await (await tenant.submitter()).submit([job]))[0]
     if answer.conflict:
         raise KeyConflict(job.key or "", str(answer.id))
+    if warnings:
+        await signatures.note_unknown(job.namespace, job.task, answer.id)
     headers = [(b"location", f"/v1/jobs/{answer.id}".encode())]
     if answer.existed:
         headers.append((b"idempotent-replayed", b"true"))
-    return Encoded(JobAccepted(answer.id, job.task), 201, headers)
+    return Encoded(JobAccepted(answer.id, job.task, warnings), 201, headers)
 
 
 @get("/v1/jobs", policy=VIEWER, summary="Jobs, the newest first")

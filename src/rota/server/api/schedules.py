@@ -21,6 +21,7 @@ from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.errors import NotFound
 from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus, to_status
+from rota.schedule_checks import lint_tasks, task_warnings
 from rota.server.api.conditions import check_unchanged, matches
 from rota.server.api.job_requests import Moment
 from rota.server.api.jobs import Filter, zoned
@@ -143,8 +144,7 @@ async def create_schedule(
     spec = to_spec(data, data.name, data.task)
     await preview(tenant, spec, 1)  # what takes long to compile is refused off the loop
     await tenant.schedules.put(spec, expect=must_be_new)
-    status = await tenant.schedules.get(data.name)
-    return _answer(status, 201)
+    return _answer(await _made(tenant, spec), 201)
 
 
 @put("/v1/schedules/{name:str}", policy=OPERATOR, summary="Change a schedule, or create it")
@@ -166,8 +166,12 @@ async def put_schedule(
     spec = to_spec(data, name, data.task)
     await preview(tenant, spec, 1)
     change = await tenant.schedules.put(spec, expect=as_expected)
-    status = await tenant.schedules.get(name)
-    return _answer(status, 201 if change == "created" else 200)
+    return _answer(await _made(tenant, spec), 201 if change == "created" else 200)
+
+
+async def _made(tenant: App, spec: ScheduleSpec) -> ScheduleStatus:
+    status = await tenant.schedules.get(spec.name)
+    return msgspec.structs.replace(status, warnings=await task_warnings(tenant, spec))
 
 
 async def _name_or_new(tenant: App, name: str) -> str:
@@ -317,7 +321,8 @@ async def _preview(tenant: App, spec: ScheduleSpec, count: int, after: datetime 
 async def lint_schedules(
     tenant: GivenTenant, herd: Annotated[int, QueryParameter(ge=2, le=100_000)] = 100
 ) -> Lint:
-    """DST, too many at once (`herd`), too often for its duration, an end soon."""
+    """DST, too many at once (`herd`), too often for its duration, an end soon, an unknown task or
+    arguments that its task doesn't take."""
     store = ScheduleStore((await tenant.store()).database)
     namespace = tenant.settings.namespace
     calendars = (await store.calendars()).get(namespace, {})
@@ -330,10 +335,11 @@ async def lint_schedules(
     stored = await tenant.schedules.list()
     now = await (await tenant.store()).now()
 
-    def compute(budget: Budget) -> Lint:
-        return Lint(lint([watch(status.spec) for status in budget.spent_on(stored)], now, herd))
+    def compute(budget: Budget) -> list[Warned]:
+        return lint([watch(status.spec) for status in budget.spent_on(stored)], now, herd)
 
-    return await off_loop(compute)
+    found = await off_loop(compute)
+    return Lint(found + await lint_tasks(tenant, [status.spec for status in stored]))
 
 
 async def _stretch(

@@ -249,7 +249,12 @@ create or replace function rota.submit(
 ) returns uuid language plpgsql volatile as $$
 declare
     answer record;
+    signatures json := case when task like 'rota.%' then '[]' else rota.signatures_of(namespace, task) end;
+    problem text := rota.problem_with(signatures, task, payload);
 begin
+    if problem is not null then
+        raise exception using errcode = 'RT001', message = 'rota: ' || problem, hint = 'Nothing was submitted.';
+    end if;
     if at is not null and delay is not null then
         raise exception using errcode = 'RT001', message = 'rota: give at or delay, not both';
     end if;
@@ -273,6 +278,11 @@ begin
         raise exception using errcode = 'RT002',
             message = format('rota: key %L already names job %s, whose task or payload differs', key, answer.job_id),
             hint = 'Submit the same content to get that job back, or use another key.';
+    end if;
+    if signatures is null and not answer.existed then
+        raise warning using message = format('rota: no node has registered a task named %L', task),
+            hint = 'Its jobs wait until a worker does. Is the name right?';
+        perform rota.note_unknown_task(namespace, task, answer.job_id);
     end if;
     return answer.job_id;
 end $$;

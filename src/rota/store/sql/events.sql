@@ -89,6 +89,9 @@ order by id desc
 limit $4;
 
 -- name: forget_events
+with forgotten as (
+    delete from rota.unknown_task where noted_at < rota.now() - make_interval(days => $1::int)
+)
 delete from rota.event where at < rota.now() - make_interval(days => $1::int);
 
 -- name: events_after

@@ -121,7 +121,8 @@ select id from rota.dead
 where namespace = $1
   and ($2::text is null or task = $2)
   and ($3::text is null or rota.queue_of(lane) = $3)
-  and ($4::text is null or error ->> 'type' = $4)
+  -- By its whole name, or by the last parts of it: CardDeclined, or payments.CardDeclined.
+  and ($4::text is null or error ->> 'type' = $4 or right(error ->> 'type', length($4) + 1) = '.' || $4)
 order by finished_at
 limit $5;
 
@@ -145,6 +146,8 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
         where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as max_run_time,
        j.node, j.error ->> 'type' as error_type, j.error ->> 'message' as error_message, j.attempts -> -1 as last_attempt,
        rota.now() as now,
+       j.task like 'rota.%' or exists (
+           select from rota.task as t where t.namespace = j.namespace and t.name = j.task) as registered,
        substring(j.payload::text from '^{"[$]rota-sealed":"1[.]([A-Za-z0-9_-]+)[.]') as sealed_with,
        (select s.name from rota.schedule as s where s.id = j.schedule_id) as schedule,
        (select o.reason from rota.occurrence as o where o.job_id = j.id) as reason,

@@ -1,0 +1,22 @@
+-- name: register_signatures
+-- By a node of a release at its start. Those of releases that have long gone are forgotten.
+with gone as (
+    delete from rota.task_signature as s
+    where s.namespace = $1 and s.release <> $2 and s.registered_at < rota.now() - interval '1 day'
+      and not exists (select from rota.node as n
+                      where n.namespace = $1 and n.release = s.release and n.state in ('live', 'draining'))
+), known as (
+    delete from rota.unknown_task as u where u.namespace = $1 and u.name = any($3::text[])
+)
+insert into rota.task_signature (namespace, name, release, signature)
+select $1, name, $2, signature from unnest($3::text[], $4::json[]) as s(name, signature)
+on conflict do nothing;
+
+-- name: note_release
+update rota.node set release = $2 where id = $1;
+
+-- name: signatures_of
+select rota.signatures_of($1, $2);
+
+-- name: note_unknown_task
+select rota.note_unknown_task($1, $2, $3);
