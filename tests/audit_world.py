@@ -65,6 +65,13 @@ class World:
                 store, name=name, namespace=space, role="viewer", created_by="test"
             )
             self.names[name] = info.prefix
+        for session in ("session_a", "session_b"):
+            self.names[session] = str(new_id())
+            await self.query(
+                "insert into {0}.session (hash, id, namespace, role, expires_at)"
+                " values ($1, $2, $3, 'viewer', 'infinity')",
+                session.encode(), UUID(self.names[session]), space,
+            )  # fmt: skip
         await self.query("insert into {0}.namespace (name, max_jobs) values ('acme', 5)")
 
     async def query(self, sql: str, *arguments: Any) -> list[Any]:

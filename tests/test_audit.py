@@ -64,6 +64,7 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/schedules/{name}/trigger", "/v1/schedules/nightly/trigger", None),
     ("POST /v1/schedules/{name}/backfill", "/v1/schedules/nightly/backfill",
      {"first": "{first}", "end": "{end}"}),
+    ("DELETE /v1/sessions/{session_id}", "/v1/sessions/{session_a}", None),
     ("POST /v1/tokens", "/v1/tokens", {"name": "x", "role": "viewer"}),
     ("DELETE /v1/tokens/{prefix}", "/v1/tokens/{ci}", None),
     ("POST /v1/webhooks", "/v1/webhooks", {"url": "https://example.org/new"}),
@@ -249,7 +250,7 @@ VERBS: list[tuple[str, Verb]] = [
 
 READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain"},
-    "queues": {"list"},
+    "queues": {"check_known", "list"},
     "schedules": {"list", "get", "preview", "occurrences", "audit"},
     "webhooks": {"list", "allowed"},
     "endpoints": {"list", "get"},
@@ -382,6 +383,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("schedules delete", ["new", "--yes"]),
     ("schedules apply", ["{file}", "--yes"]),
     ("schedules import", ["{crontab}"]),
+    ("sessions end", ["{session_b}"]),
     ("tokens create", ["x"]),
     ("tokens revoke", ["{ci}"]),
     ("people add", ["eve"]),
@@ -408,7 +410,8 @@ LOOKS = {
     "audit", "dev", "encrypt", "endpoints list", "endpoints show", "events", "jobs dead",
     "jobs explain", "jobs list", "jobs logs", "jobs show", "jobs submit", "migrate",
     "namespaces list", "nodes", "schedules audit", "schedules forecast", "schedules lint",
-    "schedules list", "schedules occurrences", "schedules preview", "schedules show", "shards",
+    "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
+    "shards",
     "start", "tokens list", "version", "webhooks list",
     "webhooks test",
 }  # fmt: skip
@@ -463,7 +466,7 @@ async def _refused(world: World, words: list[str]) -> tuple[list[Any], bool]:
 
 
 def test_the_log_is_listed_and_filtered_on_the_command_line(environ: dict[str, str]):
-    assert run("queues", "pause", "mail").code == 0
+    assert run("queues", "pause", "mail", "--new").code == 0
     assert run("queues", "resume", "mail").code == 0
     listed = run("audit", "--json").json
     assert [entry["action"] for entry in listed] == ["resume", "pause"]
