@@ -162,6 +162,37 @@ async def test_a_keys_race_between_two_contents_has_one_winner(server: LiveServe
 # -- lists
 
 
+async def end_as(server: LiveServer, id: str, outcome: str) -> None:
+    """As if its only attempt had ended so."""
+    await fail_jobs(server.app, [id])
+    entry = {"number": 1, "outcome": outcome, "token": 1, "node": "-"}
+    query = f"update {server.app.settings.schema}.dead set attempts = $2 where id = $1"
+    async with (await server.app.store()).database.connection() as connection:
+        await connection.execute(query, UUID(id), json.dumps([entry]))
+
+
+async def test_jobs_are_found_by_how_their_last_attempt_ended(server: LiveServer):
+    client = await server.client("operator")
+    timed_out, silent, ready = [await submit(client) for _ in range(3)]
+    await end_as(server, timed_out, "timed_out")
+    await end_as(server, silent, "heartbeat_timeout")
+
+    async def found(outcome: str) -> list[str]:
+        answer = await client.get("/v1/jobs", params={"outcome": outcome})
+        assert answer.status_code == 200, answer.text
+        return [job["id"] for job in answer.json()["items"]]
+
+    assert await found("timed_out") == [timed_out]
+    assert await found("heartbeat_timeout") == [silent]
+    assert await found("succeeded") == []
+    assert (await client.get("/v1/jobs", params={"outcome": "bored"})).status_code == 400
+    retried = await client.post("/v1/jobs:retry", json={"outcome": "timed_out"})
+    assert retried.json()["changed"] == 1
+    assert (await server.app.jobs.get(timed_out)).state == "ready"
+    assert (await server.app.jobs.get(silent)).state == "failed"
+    assert (await server.app.jobs.get(ready)).state == "ready"
+
+
 async def test_filters_choose(server: LiveServer):
     client = await server.client("operator")
     ids = {

@@ -22,7 +22,7 @@ from rota.store import dashboard as store_module
 from rota.store.dashboard import DashboardStore
 from rota.store.search import Count
 from tests.server_fixtures import LiveServer
-from tests.test_api_jobs import fail_jobs
+from tests.test_api_jobs import end_as, fail_jobs
 from tests.test_server_identity import query
 
 HTML = {"Accept": "text/html"}
@@ -274,6 +274,17 @@ async def test_an_error_that_looks_like_a_script_is_text_in_the_sentence_that_ex
         assert "<script>alert" not in page.text
         assert "&lt;script&gt;alert(1)" in page.text, path
         assert "<b>x</b>" not in page.text
+
+
+async def test_jobs_are_filtered_by_the_outcome_of_their_last_attempt(server: LiveServer):
+    tenant = server.context.tenants.get("default")
+    timed_out, other = [str((await tenant.submit("greet", {"name": "x"})).id) for _ in range(2)]
+    await end_as(server, timed_out, "timed_out")
+    browser = await enter(server)
+    page = await browser.get("/jobs?outcome=timed_out")
+    assert timed_out in page.text
+    assert other not in page.text
+    assert "rota jobs list --outcome timed_out" in page.text
 
 
 # -- questions that must stay quick

@@ -145,3 +145,37 @@ async def test_an_explicit_timeout_may_be_longer_than_the_maximum_or_unlimited(a
 
 def test_by_default_nothing_runs_for_longer_than_a_day() -> None:
     assert App().settings.max_run_time == 86_400
+
+
+# -- finding them
+
+
+async def test_jobs_that_timed_out_are_found_by_their_outcome(
+    sandbox: rota.testing.Sandbox,
+) -> None:
+    app = sandbox.app
+
+    @app.task(timeout=0.01, retry=Retry(max_attempts=1))
+    async def stuck() -> None:
+        await asyncio.Event().wait()
+
+    @app.task(heartbeat_timeout=0.01, retry=Retry(max_attempts=1))
+    async def silent() -> None:
+        await asyncio.Event().wait()
+
+    @app.task(timeout=0.5, retry=Retry(max_attempts=2, base=0, jitter=0))
+    async def once(ctx: Context) -> None:
+        if ctx.attempt == 1:
+            await asyncio.Event().wait()
+
+    handles = {task.name: await task.submit() for task in (stuck, silent, once)}
+    await sandbox.run_due()
+
+    async def found(outcome: str) -> list[Any]:
+        return [job.id for job in await app.jobs.list(outcome=outcome)]
+
+    assert await found("timed_out") == [handles["stuck"].id]
+    assert await found("heartbeat_timeout") == [handles["silent"].id]
+    assert await found("succeeded") == [handles["once"].id]  # its last attempt did
+    with pytest.raises(ConfigError, match="outcome 'bored' is not one of: succeeded, raised"):
+        await found("bored")

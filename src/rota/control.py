@@ -12,7 +12,7 @@ from rota.config import check_name
 from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, NotFound
 from rota.job_logs import read_logs
-from rota.model import Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
+from rota.model import Job, NodeStatus, OutcomeKind, QueueStatus, ShardStatus, State, Takeover
 from rota.store.changes import changing
 from rota.store.events import Event, EventStore
 from rota.store.logs import LogLine
@@ -75,16 +75,22 @@ class Jobs:
         task: str | None = None,
         queue: str | None = None,
         tag: str | None = None,
+        outcome: str | None = None,
         before: UUID | str | None = None,
         limit: int = 50,
     ) -> list[Job]:
-        """The newest first. For the next page pass the last id as `before`."""
+        """The newest first. For the next page pass the last id as `before`.
+
+        `outcome` is how the last attempt ended: ``timed_out``, ``heartbeat_timeout``, ``raised``,
+        ``crashed``, ``lost``, ``cancelled``, ``succeeded``.
+        """
         if not 1 <= limit <= _MANY:
             raise ConfigError(f"limit must be from 1 to {_MANY}, not {limit}")
         return await (await self._app.store()).list_jobs(
             self._namespace,
             state=State.parse(state) if state else None,
             task=task, queue=queue, tag=tag, before=_as_id(before) if before else None, limit=limit,
+            outcome=OutcomeKind.parse(outcome) if outcome else None,
         )  # fmt: skip
 
     async def count(

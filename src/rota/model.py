@@ -82,6 +82,14 @@ class OutcomeKind(IntEnum):
     def label(self) -> str:
         return self.name.lower()
 
+    @classmethod
+    def parse(cls, label: str) -> OutcomeKind:
+        try:
+            return cls[label.upper()]
+        except KeyError:
+            known = ", ".join(kind.label for kind in cls)
+            raise ConfigError(f"outcome {label!r} is not one of: {known}") from None
+
 
 # The type of the error of a job that succeeded, and whose result could not be kept.
 RESULT_DROPPED = "ResultDropped"

@@ -18,7 +18,7 @@ from rota.cli.times import relative
 from rota.core.durations import format_duration
 from rota.core.explain import Explanation
 from rota.errors import RotaError
-from rota.model import Attempt, Failure, Job, State
+from rota.model import Attempt, Failure, Job, OutcomeKind, State
 
 
 def parse_id(text: str) -> UUID:
@@ -35,6 +35,13 @@ def parse_state(text: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
+def parse_outcome(text: str) -> str:
+    try:
+        return OutcomeKind.parse(text).label
+    except RotaError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
 Id = Annotated[UUID, typer.Argument(metavar="ID", parser=parse_id, show_default=False)]
 Ids = Annotated[
     list[UUID] | None, typer.Argument(metavar="ID", parser=parse_id, show_default=False)
@@ -46,6 +53,13 @@ StateOption = Annotated[
     typer.Option(
         "--state", metavar="STATE", parser=parse_state,
         help=f"Only in this state: {', '.join(known.label for known in State)}.",
+    ),
+]  # fmt: skip
+OutcomeOption = Annotated[
+    str | None,
+    typer.Option(
+        "--outcome", metavar="OUTCOME", parser=parse_outcome,
+        help=f"Only whose last attempt ended so: {', '.join(kind.label for kind in OutcomeKind)}.",
     ),
 ]  # fmt: skip
 Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000)]
@@ -64,6 +78,7 @@ def list_jobs(
     task: TaskOption = None,
     queue: QueueOption = None,
     tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    outcome: OutcomeOption = None,
     limit: Limit = 50,
     before: Annotated[
         UUID | None,
@@ -73,7 +88,15 @@ def list_jobs(
     """The jobs, newest first."""
     jobs = session.app.jobs
     found = session.run(
-        jobs.list(state=state, task=task, queue=queue, tag=tag, before=before, limit=limit)
+        jobs.list(
+            state=state,
+            task=task,
+            queue=queue,
+            tag=tag,
+            outcome=outcome,
+            before=before,
+            limit=limit,
+        )
     )
     show_list(session, found)
     if len(found) == limit:

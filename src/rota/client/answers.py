@@ -118,6 +118,7 @@ class JobFilterDict(TypedDict, total=False):
     until: datetime
     text: str
     schedule: str
+    outcome: str
 
 
 class Discarded(msgspec.Struct, frozen=True):

@@ -21,8 +21,8 @@ from rota.dashboard.forms import Fields
 from rota.dashboard.pages import Back, Here, Html, action, back, page, show
 from rota.dashboard.words import plural
 from rota.errors import ConfigError
-from rota.model import State
-from rota.server.api.jobs import parse_states
+from rota.model import OutcomeKind, State
+from rota.server.api.jobs import parse_outcome, parse_states
 from rota.server.api.login import safe_target
 from rota.server.api.pages import make_page, read_cursor
 from rota.server.given import GivenTenant
@@ -59,6 +59,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     tag: str | None = None
     text: str | None = None
     schedule: str | None = None
+    outcome: str | None = None
     within: str | None = None
 
     @classmethod
@@ -67,6 +68,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         kept = {name: value for name, value in given.items() if value not in (None, "", [])}
         asked = cls(**kept)
         parse_states(asked.state)
+        parse_outcome(asked.outcome)
         if asked.within is not None and asked.within not in _WITHIN:
             raise ConfigError(f"within: is one of {', '.join(_WITHIN)}")
         return asked
@@ -76,6 +78,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         return JobFilter(
             states=parse_states(self.state), task=self.task, queue=self.queue, tag=self.tag,
             text=self.text, schedule=self.schedule, since=since,
+            outcome=parse_outcome(self.outcome),
         )  # fmt: skip
 
     @property
@@ -94,11 +97,19 @@ async def list_jobs(
     tag: Text = None,
     text: Text = None,
     schedule: Text = None,
+    outcome: Text = None,
     within: Text = None,
     cursor: Annotated[str | None, QueryParameter(max_length=500)] = None,
 ) -> Html:
     asked = Asked.made(
-        state=states, task=task, queue=queue, tag=tag, text=text, schedule=schedule, within=within
+        state=states,
+        task=task,
+        queue=queue,
+        tag=tag,
+        text=text,
+        schedule=schedule,
+        outcome=outcome,
+        within=within,
     )
     store = await tenant.store()
     now = await store.now()
@@ -124,6 +135,7 @@ async def list_jobs(
         request, "jobs.html", now=now, asked=asked, jobs=items, count=count, too_much=too_much,
         next=here.url("/jobs", **asked.given, cursor=following) if following else None,
         cursor=cursor, states=[state.label for state in State], withins=_WITHIN,
+        outcomes=[kind.label for kind in OutcomeKind],
         tasks=await known.tasks(), queues=await store.database.fetch("queue_names", namespace),
         how=_how(asked),
     )  # fmt: skip
@@ -139,14 +151,12 @@ async def _count(
 
 def _how(asked: Asked) -> Copyable:
     words: list[str] = ["jobs", "list"]
-    for name in ("task", "queue"):
+    for name in ("task", "queue", "tag", "outcome"):
         if value := getattr(asked, name):
             words += [f"--{name}", value]
     words += [word for state in asked.state[:1] for word in ("--state", state)]
-    # The shell asks for one state, and knows neither tags nor text.
-    exact = len(asked.state) <= 1 and not (
-        asked.tag or asked.text or asked.schedule or asked.within
-    )
+    # The shell asks for one state, and knows no text, schedule or time.
+    exact = len(asked.state) <= 1 and not (asked.text or asked.schedule or asked.within)
     query = [
         (name, value) for name, value in asked.given.items() if name not in ("within", "state")
     ]

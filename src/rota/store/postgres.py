@@ -15,7 +15,16 @@ import msgspec
 from rota.core.rank import rank_of
 from rota.entropy import unit
 from rota.errors import StoreUnavailable
-from rota.model import Attempt, Job, NodeStatus, QueueStatus, ShardStatus, State, Takeover
+from rota.model import (
+    Attempt,
+    Job,
+    NodeStatus,
+    OutcomeKind,
+    QueueStatus,
+    ShardStatus,
+    State,
+    Takeover,
+)
 from rota.sealing import TEXT
 from rota.store.database import Database
 from rota.store.rows import Bulk, NewJob, Submitted, lane_name, to_job, to_node, to_queue
@@ -169,11 +178,12 @@ class JobStore:
 
     async def list_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None,
-        tag: str | None, before: UUID | None, limit: int,
+        tag: str | None, before: UUID | None, limit: int, outcome: OutcomeKind | None = None,
     ) -> list[Job]:  # fmt: skip
         rows = await self.database.fetch(
-            "list_jobs", namespace, state, task, queue, tag, before, limit
-        )
+            "list_jobs", namespace, state, task, queue, tag, before, limit,
+            outcome.label if outcome is not None else None,
+        )  # fmt: skip
         return [to_job(row, self.database.sealing) for row in rows]
 
     async def count_jobs(

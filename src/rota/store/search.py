@@ -20,7 +20,7 @@ import asyncpg
 import msgspec
 
 from rota.errors import StoreUnavailable
-from rota.model import State
+from rota.model import OutcomeKind, State
 from rota.store.database import Connection, Database
 from rota.store.rows import split_lane
 
@@ -47,6 +47,7 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     until: datetime | None = None  # created before
     text: str | None = None
     schedule: str | None = None
+    outcome: OutcomeKind | None = None  # how its last attempt ended
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,11 +100,11 @@ class JobSearch:
         found = database.queries["found_jobs"]
         self._page = (
             f"select {_SUMMARY} from ({found}) as f"  # noqa: S608
-            " where ($10::uuid is null or f.id < $10) order by f.id desc limit $11"
+            " where ($11::uuid is null or f.id < $11) order by f.id desc limit $12"
         )
         self._count = f"select count(*) from ({found}) as f"  # noqa: S608
         self._estimate = f"explain (format json) select from ({found}) as f"
-        self._ids = f"select f.id from ({found}) as f order by f.id limit $10"  # noqa: S608
+        self._ids = f"select f.id from ({found}) as f order by f.id limit $11"  # noqa: S608
 
     async def page(
         self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int, *,
@@ -179,7 +180,8 @@ class TooMuchToRead(StoreUnavailable):
 def _arguments(namespace: str, wanted: JobFilter) -> Sequence[Any]:
     states = [int(state) for state in wanted.states] or None
     return (namespace, states, wanted.task, wanted.queue, wanted.tag, wanted.since, wanted.until,
-            wanted.text, wanted.schedule)  # fmt: skip
+            wanted.text, wanted.schedule,
+            wanted.outcome.label if wanted.outcome is not None else None)  # fmt: skip
 
 
 def _to_summary(row: Any, opened: Callable[[str | None, UUID], str | None]) -> JobSummary:

@@ -18,7 +18,7 @@ from rota.app import App
 from rota.core.explain import Explanation
 from rota.entropy import new_id
 from rota.errors import KeyConflict
-from rota.model import Attempt, Failure, Job, State
+from rota.model import Attempt, Failure, Job, OutcomeKind, State
 from rota.server.api.bodies import SubmitOperation, decode_body
 from rota.server.api.conditions import matches, tag_of
 from rota.server.api.declared import check_declared
@@ -42,6 +42,19 @@ StateFilter = Annotated[
     QueryParameter(name="state", description="One or several (repeat it).", max_items=8),
 ]
 Moment = Annotated[datetime | None, QueryParameter(description="With a time zone.")]
+OutcomeName = Literal[
+    "succeeded",
+    "raised",
+    "timed_out",
+    "heartbeat_timeout",
+    "crashed",
+    "lost",
+    "cancelled",
+    "returned",
+]
+OutcomeFilter = Annotated[
+    OutcomeName | None, QueryParameter(description="How the last attempt ended.")
+]
 Filter = Annotated[str | None, QueryParameter(max_length=200)]
 
 
@@ -96,6 +109,7 @@ class BulkAction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     until: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
     text: Text | None = None
     schedule: Text | None = None
+    outcome: OutcomeName | None = None
     dry_run: bool = False
     limit: Annotated[int, msgspec.Meta(ge=1, le=_MANY)] = _MANY
 
@@ -179,6 +193,7 @@ async def list_jobs(
     until: Moment = None,
     text: Filter = None,
     schedule: Filter = None,
+    outcome: OutcomeFilter = None,
     cursor: Cursor = None,
     limit: Limit = 50,
     count: Annotated[
@@ -188,6 +203,7 @@ async def list_jobs(
     wanted = JobFilter(
         states=parse_states(states), task=task, queue=queue, tag=tag, since=zoned("since", since),
         until=zoned("until", until), text=text or None, schedule=schedule,
+        outcome=parse_outcome(outcome),
     )  # fmt: skip
     namespace = tenant.settings.namespace
     search = JobSearch((await tenant.store()).database)
@@ -286,6 +302,7 @@ async def _matching(tenant: App, data: BulkAction, usual: tuple[State, ...]) -> 
     wanted = JobFilter(
         states=parse_states(data.state) or usual, task=data.task, queue=data.queue, tag=data.tag,
         since=data.since, until=data.until, text=data.text, schedule=data.schedule,
+        outcome=parse_outcome(data.outcome),
     )  # fmt: skip
     if not data.state and wanted == JobFilter(states=usual):
         raise Problem(422, "invalid", "say which jobs are meant: give at least one filter")
@@ -320,6 +337,10 @@ async def _act(
 
 def parse_states(names: Sequence[str] | None) -> tuple[State, ...]:
     return tuple(sorted({State.parse(name) for name in names or ()}))
+
+
+def parse_outcome(name: str | None) -> OutcomeKind | None:
+    return None if name is None else OutcomeKind.parse(name)
 
 
 def zoned(field: str, moment: datetime | None) -> datetime | None:

@@ -34,6 +34,7 @@ where namespace = $1
   and ($4::text is null or rota.queue_of(lane) = $4)
   and ($5::text is null or (headers::jsonb -> 'tags') ? $5)
   and ($6::uuid is null or id < $6)
+  and ($8::text is null or case state when 5 then 'succeeded' when 7 then 'cancelled' else attempts -> -1 ->> 'outcome' end = $8)
 order by id desc
 limit $7;
 
