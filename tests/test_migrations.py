@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 import re
+import subprocess
+import sys
 from importlib import resources
+from pathlib import Path
 from uuid import uuid4
 
 import asyncpg
@@ -14,6 +19,8 @@ from rota import App, SchemaMismatch
 from rota.store import functions, migrate
 from rota.store.functions import FUNCTIONS, function_statements
 from rota.store.migrate import CODE_VERSION, known_migrations
+
+ROTA = Path(sys.executable).with_name("rota")
 
 
 @pytest.fixture
@@ -36,6 +43,17 @@ async def app(database_url, schema):
     app = App(database_url=database_url, schema=schema)
     yield app
     await app.close()
+
+
+async def execute(url, statement):
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+def reading(added, text):
+    """The files as they are, and one more."""
+    return lambda asked: text if asked == added else _migration_text(asked.name)
 
 
 FILES = [migration.name for migration in known_migrations() if migration.phase == "pre"]
@@ -82,7 +100,7 @@ async def test_of_five_that_race_one_migrates(database_url, schema):
 
 async def test_a_migration_that_fails_leaves_nothing(app, schema, connection):
     await connection.execute(f"create schema {schema}; create table {schema}.present (id int)")
-    with pytest.raises(asyncpg.PostgresError, match="already exists"):
+    with pytest.raises(SchemaMismatch, match=r"0001_engine.pre.sql .* already exists"):
         await app.migrate()
     tables = await connection.fetch("select tablename from pg_tables where schemaname = $1", schema)
     assert [row[0] for row in tables] == ["present"]
@@ -97,7 +115,7 @@ async def test_who_works_meanwhile_is_let_through(app, schema, connection, monke
     # Slow in between, so that he waits for it before it waits for him: the server would end him.
     text = f"""alter table {schema}.node add column a int; select pg_sleep(0.5);
         alter table {schema}.batch add column a int"""
-    monkeypatch.setattr(migrate, "_text", lambda *_: text)
+    monkeypatch.setattr(migrate, "_source", reading(added, text))
     async with connection.transaction():
         await connection.execute(f"lock table {schema}.batch in row exclusive mode")
         migrating = asyncio.create_task(app.migrate())
@@ -169,12 +187,83 @@ async def test_a_migration_may_use_a_function_that_is_new_with_it(
     files = [*known_migrations(), added]
     monkeypatch.setattr(migrate, "known_migrations", lambda: files)
     text = f"alter table {schema}.node add column luck int default {schema}.luck()"
-    monkeypatch.setattr(migrate, "_text", lambda *_: text)
+    monkeypatch.setattr(migrate, "_source", reading(added, text))
     new = f"create or replace function {schema}.luck() returns int language sql as 'select 7';"
     statements = [*function_statements(schema), new]
     monkeypatch.setattr(migrate, "function_statements", lambda _: statements)
     monkeypatch.setattr(migrate, "checksum_of_functions", lambda: "another")
     assert await app.migrate() == [added.name, FUNCTIONS]
+
+
+async def test_a_file_that_was_changed_after_its_use_is_named(app, schema, connection):
+    await app.migrate()
+    name = known_migrations()[2].name
+    change = f"update {schema}.migration set checksum = 'of other contents' where name = $1"
+    await connection.execute(change, name)
+    with pytest.raises(SchemaMismatch, match=f"migration {name}: the file differs"):
+        await app.migrate()
+    with pytest.raises(SchemaMismatch, match=f"migration {name}: the file differs"):
+        await app.submit("greet")
+
+
+async def test_a_file_that_was_renamed_after_its_use_is_named(app, schema, connection):
+    await app.migrate()
+    rename = f"update {schema}.migration set name = '0004_slices.pre.sql' where name like '0004%'"
+    await connection.execute(rename)
+    with pytest.raises(SchemaMismatch, match=r"0004_slices.pre.sql was applied .* renamed"):
+        await app.migrate()
+    with pytest.raises(SchemaMismatch, match=r"0004_slices.pre.sql was applied .* renamed"):
+        await app.submit("greet")
+
+
+async def test_a_schema_of_before_the_checksums_is_accepted(app, schema, connection):
+    await app.migrate()
+    await connection.execute(f"update {schema}.migration set checksum = null where phase = 'pre'")
+    assert await app.migrate() == []
+    assert await app.submit("greet")
+
+
+async def test_what_a_newer_release_applied_is_no_concern_of_this_one(app, schema, connection):
+    await app.migrate()
+    newer = "insert into {}.migration values ('9999_new.pre.sql', 9999, 'pre', 1, now(), 'x')"
+    await connection.execute(newer.format(schema))
+    assert await app.migrate() == []
+    assert await app.submit("greet")
+
+
+def test_the_command_line_names_such_a_file_without_a_traceback(schema, database_url):
+    environ = {**os.environ, "ROTA_DATABASE_URL": database_url, "ROTA_SCHEMA": schema}
+    subprocess.run([ROTA, "migrate"], env=environ, check=True, capture_output=True)
+    rename = f"update {schema}.migration set name = '0004_slices.pre.sql' where name like '0004%'"
+    asyncio.run(execute(database_url, rename))
+    done = subprocess.run([ROTA, "migrate"], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "0004_slices.pre.sql" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_what_is_mended_and_applied_is_in_the_audit_log(app, schema, connection, monkeypatch):
+    await app.migrate()
+    assert await connection.fetch(f"select from {schema}.audit") == []  # nothing was changed yet
+    await connection.execute(f"drop trigger audit_is_kept on {schema}.audit")
+    done = await app.migrate()
+    assert (done, done.mended) == ([], ["trigger audit_is_kept on audit"])
+    [row] = await connection.fetch(f"select * from {schema}.audit")
+    assert (row["action"], row["interface"]) == ("migrate", "python")
+    assert json.loads(row["after"]) == {"applied": [], "mended": done.mended}
+
+
+async def test_what_a_migration_drops_is_not_missed(app, schema, connection, monkeypatch):
+    await app.migrate()
+    added = migrate.Migration(9999, "post", "9999_dropped.post.sql")
+    files = [*known_migrations(), added]
+    monkeypatch.setattr(migrate, "known_migrations", lambda: files)
+    monkeypatch.setattr(migrate, "CODE_VERSION", 9999)
+    text = "drop trigger audit_is_kept on rota.audit"
+    monkeypatch.setattr(migrate, "_source", reading(added, text))
+    assert await app.migrate(include_post=True) == [added.name]
+    assert (await app.migrate()).mended == []
+    assert await app.submit("greet")
 
 
 def test_every_function_is_defined_once():

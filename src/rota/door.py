@@ -13,7 +13,7 @@ from rota.config import Settings
 from rota.portal import portal
 from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
-from rota.store.migrate import check_schema, migrate
+from rota.store.migrate import Migrated, check_schema, migrate
 from rota.store.postgres import JobStore
 from rota.store.sealed import Sealing
 from rota.store.signatures import Signatures
@@ -92,7 +92,7 @@ class Door:
         """What nodes registered of their tasks' arguments."""
         return (await self._open()).signatures
 
-    async def migrate(self, *, include_post: bool = False) -> list[str]:
+    async def migrate(self, *, include_post: bool = False) -> Migrated:
         """Bring the database's schema up to this code; the files that were applied."""
         database = Database(await self.database_url(), self.settings)
         await database.open()
@@ -109,11 +109,12 @@ class Door:
         finally:
             await database.close()
 
-    async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> list[str]:
+    async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> Migrated:
         settings = self.settings
         return await migrate(
-            connection, settings.schema, include_post=include_post, shards=settings.shards
-        )
+            connection, settings.schema, include_post=include_post, shards=settings.shards,
+            namespace=settings.namespace,
+        )  # fmt: skip
 
     async def close(self) -> None:
         """Close this event loop's connections and those of synchronous callers, and leave the

@@ -198,11 +198,17 @@ def migrate(
         return
     applied = session.run(session.app.migrate(include_post=post))
     if session.screen.as_json:
-        session.screen.json({"applied": applied})
-    else:
-        for name in applied:
-            session.screen.say(f"applied {name}")
-        session.screen.say("the schema is up to date")
+        session.screen.json(
+            {"applied": list(applied), "mended": applied.mended, "advice": applied.advice}
+        )
+        return
+    for name in applied:
+        session.screen.say(f"applied {name}")
+    for thing in applied.mended:
+        session.screen.say(f"mended {thing}")
+    session.screen.say("the schema is up to date")
+    if applied.advice:
+        session.screen.note(f"Warning: {applied.advice}.")
 
 
 def _tell_pending(screen: Screen, pending: list[str]) -> None:

@@ -9,12 +9,16 @@ SQL functions aren't part of these files: each is written once, in functions/, a
 again whenever their text has changed. Functions that are new come before the files, which may use them;
 the others are replaced after the files, whose columns they may use.
 
+Each file is recorded with a checksum. One that was changed or renamed after it was applied is named, and
+nothing is done. What the schema had and has no more, as after a restore, is mended (`schema_objects`).
+
 Dying in the middle leaves nothing half done: each file is one transaction with its own record.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 import time
 from importlib import resources
@@ -25,8 +29,19 @@ import msgspec
 
 from rota.entropy import unit
 from rota.errors import ConfigError, SchemaMismatch, StoreUnavailable
+from rota.store.changes import Change, record_on
 from rota.store.functions import FUNCTIONS, checksum_of_functions, function_statements
-from rota.store.queries import in_schema
+from rota.store.queries import in_schema, load_queries
+from rota.store.schema_objects import (
+    SchemaObject,
+    check_mendable,
+    concerns_walls,
+    described,
+    find_missing,
+    forget_dropped,
+    mend_definitions,
+    record_objects,
+)
 
 Phase = Literal["pre", "post"]
 
@@ -36,6 +51,9 @@ _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _LOCK = 7_264_911
 _LOCK_MS = 200  # well below deadlock_timeout: it is we who give way
 _PATIENCE = 60.0
+# Applied by databases of before the first release; what they did is in functions/ now.
+_RETIRED = frozenset({"0002_submit.pre.sql"})
+_OURS_TO_TELL = ("22", "23", "2B", "42", "P0")  # classes of SQLSTATE that trying again won't mend
 
 
 class Migration(msgspec.Struct, frozen=True, order=True):
@@ -56,18 +74,74 @@ def known_migrations() -> list[Migration]:
 CODE_VERSION = max(migration.version for migration in known_migrations())
 
 
-def _text(migration: Migration, schema: str) -> str:
-    folder = resources.files("rota.store") / "migrations"
-    return in_schema((folder / migration.name).read_text("utf-8"), schema)
+class Applied(msgspec.Struct, frozen=True, kw_only=True):
+    """A file as `rota.migration` records it."""
+
+    version: int
+    phase: str
+    oldest_code: int  # that can live with it
+    checksum: str | None  # null: applied before checksums were recorded
 
 
-async def applied_migrations(connection: Any, schema: str) -> dict[str, int]:
-    """The files that were applied, each with the oldest code version that can live with it."""
+class Migrated(list[str]):
+    """The names of the files that were applied; beside them what was mended, and what is left to do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mended: list[str] = []
+        self.advice: str | None = None
+
+
+def _source(migration: Migration) -> str:
+    return (resources.files("rota.store") / "migrations" / migration.name).read_text("utf-8")
+
+
+def checksum_of(migration: Migration) -> str:
+    return hashlib.sha256(_source(migration).encode()).hexdigest()
+
+
+async def applied_migrations(connection: Any, schema: str) -> dict[str, Applied]:
+    """The files that were applied, by name."""
     try:
-        rows = await connection.fetch(f"select name, oldest_code from {schema}.migration")  # noqa: S608
+        # As JSON: the column of the checksum may not be there yet.
+        rows = await connection.fetch(f"select to_json(m)::text from {schema}.migration as m")  # noqa: S608
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
         return {}
-    return {row["name"]: row["oldest_code"] for row in rows}
+    found = [msgspec.json.decode(row[0]) for row in rows]
+    return {
+        each["name"]: Applied(
+            version=each["version"], phase=each["phase"], oldest_code=each["oldest_code"],
+            checksum=each.get("checksum"),
+        )
+        for each in found
+    }  # fmt: skip
+
+
+def check_history(schema: str, applied: dict[str, Applied]) -> None:
+    """Refuses a schema whose files aren't those of this release, and names them."""
+    known = {migration.name: migration for migration in known_migrations()}
+    changed = [
+        name for name, migration in known.items()
+        if name in applied and applied[name].checksum not in (None, checksum_of(migration))
+    ]  # fmt: skip
+    if changed:
+        raise SchemaMismatch(
+            f"migration {', '.join(changed)}: the file differs from the one that was applied to the "
+            f"schema {schema!r}. A migration is never changed once it was used. Install the release of "
+            "Rota that applied it, or put the file back as it was and its change into a new one"
+        )
+    unknown = sorted(
+        name for name, each in applied.items()
+        if each.phase in ("pre", "post") and each.version <= CODE_VERSION
+        and name not in known and name not in _RETIRED
+    )  # fmt: skip
+    if unknown:
+        raise SchemaMismatch(
+            f"migration {', '.join(unknown)} was applied to the schema {schema!r}, and this release of "
+            "Rota has no such file: it was renamed or removed, or belongs to another branch. Install "
+            "the release that applied it, or correct the name in the table "
+            f"{schema}.migration if the file was only renamed"
+        )
 
 
 async def pending_migrations(
@@ -82,8 +156,9 @@ async def pending_migrations(
 
 
 async def migrate(
-    connection: Any, schema: str, *, include_post: bool = False, shards: int = DEFAULT_SHARDS
-) -> list[str]:
+    connection: Any, schema: str, *, include_post: bool = False, shards: int = DEFAULT_SHARDS,
+    namespace: str = "default",
+) -> Migrated:  # fmt: skip
     """Brings the schema up to this code. Gives back the names of the files it applied.
 
     A new schema is made in one transaction. One that is in use is changed file by file: nodes go on
@@ -95,11 +170,11 @@ async def migrate(
     Safe to call from any number of processes at once: the lock is held by a transaction, so that it
     also works behind a transaction pooler and is gone with its holder.
     """
-    done: list[str] = []
+    done = Migrated()
     end = time.monotonic() + _PATIENCE
     while True:
         try:
-            applied, made = await _step(connection, schema, include_post, shards)
+            step = await _step(connection, schema, include_post, shards, namespace)
         except (asyncpg.LockNotAvailableError, asyncpg.DeadlockDetectedError):
             if time.monotonic() > end:
                 raise StoreUnavailable(
@@ -108,24 +183,46 @@ async def migrate(
                 ) from None
             await asyncio.sleep(0.1 + 0.4 * unit())
             continue
-        done += applied
-        if made or not applied:
+        done += step.applied
+        done.mended += step.mended
+        if step.fresh or not step.applied:
             break
     if done:
         # Without statistics the first plans are guesses.
         await connection.execute(
             f"analyze {schema}.future, {schema}.present, {schema}.setting, {schema}.task"
         )
+    done.advice = await _advice(connection, schema)
     return done
 
 
-async def _step(
-    connection: Any, schema: str, include_post: bool, shards: int
-) -> tuple[list[str], bool]:
-    """Apply all files to a schema that is new, else the next one, or the functions when no file is left.
+async def _advice(connection: Any, schema: str) -> str | None:
+    """The SQL that somebody with more rights has to run, so that there is row security."""
+    if await connection.fetchval(load_queries(schema)["wall_stands"]):
+        return None
+    role, exists = await connection.fetchrow(
+        "select quote_ident(current_user), exists (select from pg_roles where rolname = 'rota_tenant')"
+    )
+    create = "" if exists else "create role rota_tenant nologin; "
+    return (
+        "there is no row security between namespaces, because the role rota_tenant could not be "
+        f"{'granted to' if exists else 'created by'} {role}. Let a superuser run `{create}grant "
+        f"rota_tenant to {role};`, and run `rota migrate` again"
+    )
 
-    Gives back what was applied, and whether the schema was new.
-    """
+
+class _Step(msgspec.Struct):
+    """What was applied and mended, and whether the schema was new."""
+
+    applied: list[str]
+    mended: list[str]
+    fresh: bool
+
+
+async def _step(
+    connection: Any, schema: str, include_post: bool, shards: int, namespace: str
+) -> _Step:
+    """Apply all files to a new schema; to others the next one, or the functions when no file is left."""
     async with connection.transaction():
         await connection.execute("select pg_advisory_xact_lock($1)", _LOCK)
         # create schema, create table if not exists: these are not safe against racing themselves.
@@ -136,21 +233,22 @@ async def _step(
             " applied_at timestamptz not null default now());"
             f"alter table {schema}.migration add column if not exists checksum text"
         )
-        fresh = not await applied_migrations(connection, schema)
+        applied = await applied_migrations(connection, schema)
+        fresh = not applied
+        check_history(schema, applied)
         pending = await pending_migrations(connection, schema, include_post=include_post)
+        mended: list[str] = []
+        lost: list[SchemaObject] = []
         if not fresh:
             await connection.execute(f"set local lock_timeout = {_LOCK_MS}")
             pending = pending[:1]
+            mended, lost = await _mend(connection, schema)
         if pending:
             await _add_functions(connection, schema)
         for migration in pending:
-            await connection.execute(_text(migration, schema))
-            oldest = migration.version if migration.phase == "post" else 1
-            await connection.execute(
-                f"insert into {schema}.migration (name, version, phase, oldest_code)"  # noqa: S608
-                " values ($1, $2, $3, $4)",
-                migration.name, migration.version, migration.phase, oldest,
-            )  # fmt: skip
+            await _apply(connection, schema, migration)
+        if pending and not fresh:
+            await forget_dropped(connection, schema, lost)
         done = [migration.name for migration in pending]
         if fresh or not pending:
             if await _functions_are_pending(connection, schema):
@@ -159,7 +257,56 @@ async def _step(
             await connection.execute(f"select {schema}.raise_walls()")
             if shards != DEFAULT_SHARDS:
                 await _settle_shards(connection, schema, shards, fresh=fresh)
-        return done, fresh
+            await record_objects(connection, schema)
+        if (done or mended) and not fresh:
+            await _record(connection, schema, namespace, done, mended)
+        return _Step(done, mended, fresh)
+
+
+async def _apply(connection: Any, schema: str, migration: Migration) -> None:
+    try:
+        await connection.execute(in_schema(_source(migration), schema))
+    except asyncpg.PostgresError as error:
+        if not (error.sqlstate or "").startswith(_OURS_TO_TELL):
+            raise
+        raise SchemaMismatch(
+            f"migration {migration.name} could not be applied to the schema {schema!r}, and nothing of "
+            f"it was: {error}"
+        ) from error
+    oldest = migration.version if migration.phase == "post" else 1
+    await connection.execute(
+        f"insert into {schema}.migration (name, version, phase, oldest_code, checksum)"  # noqa: S608
+        " values ($1, $2, $3, $4, $5)",
+        migration.name, migration.version, migration.phase, oldest, checksum_of(migration),
+    )  # fmt: skip
+
+
+async def _mend(connection: Any, schema: str) -> tuple[list[str], list[SchemaObject]]:
+    """Bring back what the schema had: what was brought back, and what couldn't be."""
+    missing = await find_missing(connection, schema)
+    if not missing:
+        return [], []
+    check_mendable(schema, missing)
+    await _add_functions(connection, schema)
+    await mend_definitions(connection, missing)
+    if concerns_walls(missing):
+        await connection.execute(f"select {schema}.raise_walls()")
+    left = await find_missing(connection, schema)
+    return [str(each) for each in missing if each not in left], left
+
+
+async def _record(
+    connection: Any, schema: str, namespace: str, applied: list[str], mended: list[str]
+) -> None:
+    """In the audit log, from the file on that knows who and from where."""
+    if not await connection.fetchval(
+        "select exists (select from pg_attribute where attrelid = to_regclass($1)"
+        " and attname = 'interface')", f"{schema}.audit",
+    ):  # fmt: skip
+        return
+    change = Change("migrate", f"schema {schema}", namespace=namespace,
+                    after={"applied": applied, "mended": mended})  # fmt: skip
+    await record_on(connection, load_queries(schema)["record_change"], change)
 
 
 async def _add_functions(connection: Any, schema: str) -> None:
@@ -219,6 +366,7 @@ async def check_schema(connection: Any, schema: str) -> None:
             f"the database has no Rota schema {schema!r}. Run `rota migrate` once, "
             "with the same ROTA_DATABASE_URL"
         )
+    check_history(schema, applied)
     needed = [m.name for m in known_migrations() if m.phase == "pre"] + [FUNCTIONS]
     missing = [name for name in needed if name not in applied]
     if missing:
@@ -226,8 +374,13 @@ async def check_schema(connection: Any, schema: str) -> None:
             f"the schema {schema!r} is older than this code: {', '.join(missing)} not applied. "
             "Run `rota migrate`; nodes of the release before can keep running meanwhile"
         )
-    if max(applied.values()) > CODE_VERSION:
+    if (oldest := max(each.oldest_code for each in applied.values())) > CODE_VERSION:
         raise SchemaMismatch(
-            f"the schema {schema!r} needs code of schema version {max(applied.values())} or newer, "
+            f"the schema {schema!r} needs code of schema version {oldest} or newer, "
             f"and this is {CODE_VERSION}. Upgrade the rota package on this node"
+        )
+    if lost := await find_missing(connection, schema):
+        raise SchemaMismatch(
+            f"the schema {schema!r} has lost {described(lost)}: was it restored on another server, or "
+            "without its roles? Run `rota migrate`, which mends it and says what it can't"
         )
