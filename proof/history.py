@@ -5,6 +5,7 @@ Written by those who were there, and by nobody in Rota's store:
     meta.json         one object, see `Meta`
     journal-*.jsonl   by the jobs themselves, one file per process: see `Beat`
     clients.jsonl     by those who submitted: see `Submission`
+    operations.jsonl  by those who steered schedules and jobs: see `Operation`
     faults.jsonl      by whoever broke things: see `Fault`
     db-<table>.jsonl  every row of a table after healing, by `dump_database` with plain SQL
 
@@ -64,7 +65,7 @@ class TaskPromise(msgspec.Struct, frozen=True):
     ends: Literal["succeeded", "failed", "any"] = "succeeded"
 
 
-class SchedulePromise(msgspec.Struct, frozen=True):
+class SchedulePromise(msgspec.Struct, frozen=True, omit_defaults=True):
     """A schedule of the workload: due at every multiple of `every` seconds since 1970."""
 
     name: str
@@ -72,6 +73,18 @@ class SchedulePromise(msgspec.Struct, frozen=True):
     every: int
     overlap: Literal["allow", "skip", "queue", "kill"] = "allow"
     catch_up: Literal["all", "latest", "none"] = "all"
+    within: float | None = None  # the window of the catch-up
+    spread: float = 0.0  # at most so much later than the multiple, always the same
+    jitter: float = 0.0  # and at most so much, each time another
+    max_running: int | None = None
+    max_queued: int = 1
+    drop: Literal["oldest", "newest"] = "newest"
+    paused: bool = False
+
+    @property
+    def places(self) -> int | None:
+        """How many of its jobs may run at a time; None: any number."""
+        return self.max_running or (None if self.overlap == "allow" else 1)
 
 
 class ClockStep(msgspec.Struct, frozen=True):
@@ -103,6 +116,8 @@ class Meta(msgspec.Struct, frozen=True):
     # By how much `database_minus_at` may be wrong.
     clock_error: float = 0.25
     clock_steps: list[ClockStep] = []  # in order
+    # So far ahead a scheduler may have decided when its schedule changes.
+    horizon: float = 2.0
     # How many handlers a worker runs at a time. 0: it isn't known, and no late start is excused by it.
     slots: int = 0
 
@@ -127,7 +142,7 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A line of a job's own journal."""
 
     at: float
-    event: Literal["start", "end", "guarded"]
+    event: Literal["start", "end", "guarded", "effect"]
     job: str
     task: str
     token: int
@@ -152,6 +167,30 @@ class Submission(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     due_in: float = 0.0
     key: str | None = None
     cancelled: bool = False  # the client asked to cancel it: how it ends is open
+
+
+class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What an operator asked for, once or until there was an answer; written when it is over.
+
+    It took effect once, at some moment between `at` and `until`, if it is "done"; and not at all if it
+    was "refused". "failed": it ended with an error that nobody should ever see.
+    """
+
+    at: float
+    until: float
+    kind: Literal[
+        "create", "update", "pause", "resume", "trigger", "backfill", "rename", "delete",
+        "spoil", "cancel", "retry", "discard",
+    ]  # fmt: skip
+    subject: str  # the name of a schedule, or the id of a job
+    answer: Literal["done", "refused", "failed"]
+    schedule: SchedulePromise | None = None  # create, update, rename: what it says from now on
+    id: str = ""  # create, rename: of the new schedule; trigger: of the job
+    # backfill: the range, in seconds since 1970.
+    first: float = 0.0
+    end: float = 0.0
+    count: int = 0  # backfill: how many it says it made
+    detail: str = ""
 
 
 class Fault(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -193,6 +232,9 @@ class History:
     def submissions(self) -> list[Submission]:
         return list(_lines(self.folder / "clients.jsonl", Submission))
 
+    def operations(self) -> list[Operation]:
+        return list(_lines(self.folder / "operations.jsonl", Operation))
+
     def faults(self) -> list[Fault]:
         return list(_lines(self.folder / "faults.jsonl", Fault))
 
@@ -231,19 +273,22 @@ _DUMPS = {
                schedule_id::text, extract(epoch from due_at)::float8 as due_at,
                extract(epoch from created_at)::float8 as created_at,
                extract(epoch from started_at)::float8 as started_at,
-               extract(epoch from finished_at)::float8 as finished_at, attempts, error::jsonb as error
+               extract(epoch from finished_at)::float8 as finished_at, attempts, error::jsonb as error,
+               nullif(concat_ws(' ', headers -> 'occurrence' ->> 'schedule',
+                                headers -> 'occurrence' ->> 'due_at'), '') as occurrence
         from {schema}.job order by id""",
     "occurrence": """
         select o.schedule_id::text, s.name as schedule, extract(epoch from o.due_at)::float8 as due_at,
-               o.state, o.reason, o.caught_up, o.job_id::text,
-               extract(epoch from o.decided_at)::float8 as decided_at
+               extract(epoch from o.run_at)::float8 as run_at, o.state, o.reason, o.caught_up,
+               o.job_id::text, extract(epoch from o.decided_at)::float8 as decided_at
         from {schema}.occurrence as o left join {schema}.schedule as s on s.id = o.schedule_id
         order by s.name, o.due_at""",
     "schedule": """
-        select id::text, name, extract(epoch from created_at)::float8 as created_at,
+        select id::text, name, source, extract(epoch from created_at)::float8 as created_at,
                extract(epoch from cursor)::float8 as cursor,
                extract(epoch from next_due)::float8 as next_due
         from {schema}.schedule order by name""",
+    "gate": "select schedule_id::text, job_id::text from {schema}.gate order by schedule_id, job_id",
     "shard": """
         select shard, owner::text, epoch, extract(epoch from expires_at)::float8 as expires_at
         from {schema}.shard order by shard""",

@@ -16,6 +16,11 @@ from proof.checker.ending import nothing_is_stuck
 from proof.checker.facts import Facts
 from proof.checker.fencing import effects_are_exactly_once, no_stale_write_is_taken
 from proof.checker.leases import nothing_begins_without_a_lease
+from proof.checker.operating import (
+    deleted_schedules_leave_nothing,
+    effects_of_once_happen_once,
+    operations_work,
+)
 from proof.checker.overlap import schedules_do_not_overlap
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
@@ -45,6 +50,12 @@ RULES = (
     Rule(11, "starts are on time", ("first starts", "jobs due in calm"), starts_are_on_time),
     Rule(12, "a shard has one owner", ("shards", "takeovers"), shards_have_one_owner),
     Rule(13, "nothing begins without a lease", ("silences",), nothing_begins_without_a_lease),
+    Rule(14, "operations work", ("operations",), operations_work),
+    Rule(
+        15, "deleted schedules leave nothing", ("waiting jobs", "places"),
+        deleted_schedules_leave_nothing,
+    ),
+    Rule(16, "effects of once happen once", ("effects of once",), effects_of_once_happen_once),
 )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def at_most_once_starts_once(facts: Facts, tally: Tally) -> Found:
         row = facts.jobs.get(job)
         if facts.guarantee(attempts[0].start.task, row) == AT_MOST_ONCE:
             tally["at_most_once jobs"] += 1
-            if len(attempts) > 1:
+            if len(attempts) > 1 and job not in facts.steered["retry"]:
                 sentence = f"is at_most_once, and was started {len(attempts)} times"
                 yield f"job {job}", sentence, evidence_of(attempts, row)
 
@@ -56,6 +56,8 @@ def attempts_are_counted(facts: Facts, tally: Tally) -> Found:
     for job, attempts in facts.attempts.items():
         tally["starts"] += len(attempts)
         row = facts.jobs.get(job)
+        if job in facts.steered["retry"]:  # counted afresh
+            continue
         problem = _too_far(facts, row, attempts)
         if problem is None and len(attempts) > 1:
             problem = _out_of_order(facts, attempts)
@@ -148,7 +150,7 @@ def no_extra_runs(facts: Facts, tally: Tally) -> Found:
                 sentence = f"succeeded under token {row.token}, and was started again after that"
                 yield f"job {job}", sentence, evidence_of(attempts, row)
                 continue
-        if facts.life_was_calm(row):
+        if facts.life_was_calm(row) and job not in facts.steered["retry"]:
             tally["jobs without a fault"] += 1
             if any(not _asked_again(attempt, row) for attempt in attempts[:-1]):
                 sentence = f"was started {len(attempts)} times, though nothing was broken"

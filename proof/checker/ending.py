@@ -76,8 +76,12 @@ def _was_cancelled(facts: Facts, row: JobRow) -> bool:
     requests = [facts.requests.get(row.id), facts.requests.get(row.key or "")]
     if any(request is not None and request.cancelled for request in requests):
         return True
-    promise = facts.promises.get(facts.schedule_names.get(row.schedule_id or "", ""))
-    return promise is not None and promise.overlap == "kill"
+    if row.id in facts.steered["cancel"]:
+        return True
+    life = facts.lives.get(row.schedule_id or "")
+    if life is not None and life.deleted is not None:
+        return True
+    return any(promise.overlap == "kill" for promise in facts.promises_of(row))
 
 
 def _unexcused_failure(facts: Facts, row: JobRow) -> str | None:

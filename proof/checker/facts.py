@@ -12,7 +12,17 @@ from pathlib import Path
 
 import msgspec
 
-from proof.history import EVERYONE, OK, Beat, Fault, History, Meta, Submission
+from proof.checker.lives import Life, lives_of, unchanged_lives
+from proof.history import (
+    EVERYONE,
+    OK,
+    Beat,
+    Fault,
+    History,
+    Meta,
+    SchedulePromise,
+    Submission,
+)
 
 WAITING, SCHEDULED, READY, RUNNING, SUCCEEDED, FAILED, CANCELLED, SKIPPED = range(1, 9)
 STATES = [
@@ -60,6 +70,7 @@ class JobRow(msgspec.Struct, gc=False, omit_defaults=True):
     schedule_id: str | None = None
     error: ErrorRow | None = None
     attempts: list[AttemptRow] | None = None
+    occurrence: str | None = None  # whose job it is, as its handler is told
 
 
 class OccurrenceRow(msgspec.Struct, gc=False, omit_defaults=True):
@@ -71,6 +82,7 @@ class OccurrenceRow(msgspec.Struct, gc=False, omit_defaults=True):
     caught_up: bool = False
     job_id: str | None = None
     decided_at: float = 0.0
+    run_at: float | None = None  # later than `due_at` by spread and jitter
 
 
 class ScheduleRow(msgspec.Struct):
@@ -78,6 +90,11 @@ class ScheduleRow(msgspec.Struct):
     name: str
     created_at: float
     cursor: float
+
+
+class GateRow(msgspec.Struct):
+    schedule_id: str
+    job_id: str
 
 
 class ShardRow(msgspec.Struct):
@@ -199,7 +216,8 @@ class Facts:
         self.occurrence_of = {row.job_id: row for row in self.occurrences if row.job_id}
         self.schedules = history.rows_as("schedule", ScheduleRow)
         self.schedule_names = {row.id: row.name for row in self.schedules}
-        self.promises = {promise.name: promise for promise in self.meta.schedules}
+        self._read_operations(history)
+        self.gates = history.rows_as("gate", GateRow)
         self.shards = history.rows_as("shard", ShardRow)
         self.moves = history.rows_as("shard_move", MoveRow)
         self.nodes = {row.id: row for row in history.rows_as("node", NodeRow)}
@@ -219,7 +237,7 @@ class Facts:
                 self.attempts.setdefault(beat.job, []).append(Attempt(beat))
             elif beat.event == "guarded":
                 self.guarded[beat.job].append(beat)
-            else:
+            elif beat.event == "end":
                 self._read_end(beat)
         for attempts in self.attempts.values():
             if len(attempts) > 1:
@@ -264,6 +282,24 @@ class Facts:
             self.jobs[row.id] = row
             if row.key is not None:
                 self.by_key.setdefault(row.key, []).append(row)
+
+    def _read_operations(self, history: History) -> None:
+        self.operations = history.operations()
+        made = {row.name: (row.id, self.at(row.created_at)) for row in self.schedules}
+        touched = {operation.subject for operation in self.operations}
+        lives = lives_of(self.operations)
+        lives += unchanged_lives(self.meta.schedules, made, touched)
+        self.lives: dict[str, Life] = {life.id: life for life in lives}
+        # Jobs that somebody asked to be cancelled, tried again or forgotten.
+        self.steered: dict[str, set[str]] = defaultdict(set)
+        for operation in self.operations:
+            if operation.answer != "refused":
+                self.steered[operation.kind].add(operation.subject)
+
+    def promises_of(self, row: JobRow) -> list[SchedulePromise]:
+        """All that the schedule that made it has ever said."""
+        life = self.lives.get(row.schedule_id or "")
+        return life.promises if life else []
 
     def records_of(self, name: str) -> list[Submission]:
         """What clients wrote about a job or a key. Indexed only when something is to be shown."""

@@ -1,4 +1,4 @@
-"""Jobs of a schedule that doesn't allow overlap never held their leases at the same time.
+"""Never more jobs of a schedule than it allows held their leases at the same time.
 
 A job has its schedule's place from its first start until it has ended, retries included. From the
 journals, an attempt counts until the first of these:
@@ -14,16 +14,15 @@ So the place is free when the last attempt of the job doesn't count any more.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import msgspec
 
 from proof.checker.attempts import evidence_of
 from proof.checker.facts import SUCCEEDED, Attempt, Facts, JobRow
+from proof.checker.lives import EVER, Life
 from proof.checker.report import Found, Tally
 from proof.history import KILL
-
-_ONE_AT_A_TIME = {"skip", "queue", "kill"}
 
 
 class Span(msgspec.Struct, gc=False):
@@ -35,24 +34,45 @@ class Span(msgspec.Struct, gc=False):
 def schedules_do_not_overlap(facts: Facts, tally: Tally) -> Found:
     spans: dict[str, list[Span]] = defaultdict(list)
     for row in facts.jobs.values():
-        name = facts.schedule_names.get(row.schedule_id or "", "")
-        promise = facts.promises.get(name)
-        if promise is not None and promise.overlap in _ONE_AT_A_TIME:
+        if any(promise.places is not None for promise in facts.promises_of(row)):
             span = _span(facts, row, facts.attempts.get(row.id, []))
             if span is not None:
-                spans[name].append(span)
-    for name, own in spans.items():
+                spans[row.schedule_id or ""].append(span)
+    for id, own in spans.items():
         tally["jobs that ran"] += len(own)
         own.sort(key=lambda span: span.start)
-        longest = own[0]
-        for span in own[1:]:
-            if span.start < longest.end:
-                sentence = (
-                    f"job {span.job} started at {span.start:.3f}, while job {longest.job} held its "
-                    f"place until {longest.end:.3f}"
-                )
-                yield f"schedule {name}", sentence, _evidence(facts, longest, span)
-            longest = max(longest, span, key=lambda span: span.end)
+        for since, until, places in _rules(facts, facts.lives[id]):
+            ruled = [span for span in own if since < span.start < until]
+            yield from _crowds(facts, facts.lives[id].name, ruled, places)
+
+
+def _rules(facts: Facts, life: Life) -> Iterator[tuple[float, float, int]]:
+    """Stretches of time, and how many jobs that start in one may run at a time.
+
+    Those that began under another rule aren't counted: that rule didn't count them either.
+    """
+    margin = facts.meta.clock_error if len(life.versions) > 1 else 0.0
+    for version in life.versions:
+        places = version.promise.places
+        if places is not None:
+            since = version.surely + margin if version is not life.versions[0] else -EVER
+            yield since, version.until - margin, places
+
+
+def _crowds(facts: Facts, name: str, spans: Sequence[Span], places: int) -> Found:
+    running: list[Span] = []
+    for span in spans:
+        running = [other for other in running if other.end > span.start]
+        running.append(span)
+        if len(running) > places:
+            first = running[0]
+            sentence = (
+                f"job {span.job} started at {span.start:.3f}, while job {first.job} held its "
+                f"place until {first.end:.3f}"
+            )
+            if places > 1:
+                sentence += f": {len(running)} run, and {places} may"
+            yield f"schedule {name}", sentence, _evidence(facts, first, span)
 
 
 def _span(facts: Facts, row: JobRow, attempts: Sequence[Attempt]) -> Span | None:

@@ -1,18 +1,19 @@
 """Every occurrence is in the ledger, once, with what became of it; and no other is.
 
 The workload's schedules are due at the multiples of a number of seconds since 1970, so that the
-expected set is arithmetic: from the schedule's creation to its cursor, which says how far the
-ledger goes.
+expected set is arithmetic: for each version from when it was surely there to when it surely still was,
+as far as the ledger goes. That is the schedule's cursor; and when it was deleted, its last row.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from proof.checker.facts import FIRED, SKIPPED, Facts, JobRow, OccurrenceRow, ScheduleRow
+from proof.checker.lives import EVER, Life, Version
 from proof.checker.report import Found, Tally, line
-from proof.history import SchedulePromise
+from proof.history import Operation, SchedulePromise
 
 # Overdue by more than this when first looked at, an occurrence is a missed one: catch-up decides.
 MISSED_AFTER = 10.0
@@ -24,85 +25,234 @@ _REASONS_OF_OVERLAP = {
     "allow": set(), "skip": {"overlap"},
     "queue": {"overlap_queue_full"}, "kill": {"overlap_queue_full"},
 }  # fmt: skip
+_BY_HAND = {"triggered", "backfilled"}
 
 
 def every_occurrence_is_in_the_ledger(facts: Facts, tally: Tally) -> Found:
     ledger: dict[str, list[OccurrenceRow]] = defaultdict(list)
     for row in facts.occurrences:
         ledger[row.schedule_id].append(row)
-    known = {row.name: row for row in facts.schedules}
+    known = {row.id: row for row in facts.schedules}
+    names = {life.name for life in facts.lives.values()}
     for promise in facts.meta.schedules:
-        tally["schedules"] += 1
-        schedule = known.get(promise.name)
-        if schedule is None:
+        if promise.name not in names:
             yield f"schedule {promise.name}", "isn't in the database", ()
-            continue
-        rows = sorted(ledger.pop(schedule.id, []), key=lambda row: row.due_at)
+    for life in facts.lives.values():
+        tally["schedules"] += 1
+        rows = sorted(ledger.pop(life.id, []), key=lambda row: row.due_at)
         tally["occurrences"] += len(rows)
-        yield from _compare(facts, promise, schedule, rows)
-        yield from _reasons(promise, rows)
+        schedule = known.get(life.id)
+        if schedule is None and life.deleted is None:
+            yield f"schedule {life.name}", "isn't in the database", ()
+        elif schedule is not None and life.deleted is not None:
+            yield f"schedule {life.name}", "was deleted, and is in the database", ()
+        else:
+            yield from _Ledger(facts, life, schedule, rows).compare()
+            yield from _reasons(facts, life, rows)
     for rows in ledger.values():
         name = rows[0].schedule or rows[0].schedule_id
         yield f"schedule {name}", "has occurrences, and nobody made it", (_line(rows[0]),)
     yield from _jobs_and_rows(facts, tally)
 
 
-def _compare(
-    facts: Facts, promise: SchedulePromise, schedule: ScheduleRow, rows: Sequence[OccurrenceRow]
-) -> Found:
-    subject, every = f"schedule {promise.name}", promise.every
-    first = (int(schedule.created_at // every) + 1) * every
-    last = int((schedule.cursor + _SAME_MOMENT) // every) * every
-    found: dict[float, list[OccurrenceRow]] = defaultdict(list)
-    for row in rows:
-        found[round(row.due_at, 5)].append(row)
-    for moment in range(first, last + 1, every):
-        own = found.pop(moment, [])
-        if len(own) != 1:
-            evidence = (line("db-schedule", schedule), *map(_line, own))
-            yield subject, f"the occurrence at {moment} has {len(own) or 'no'} rows", evidence
-    for due, extra in found.items():
-        at_creation = 0 <= schedule.created_at - due <= _CREATION_SECONDS
-        if due % every or not at_creation:
-            sentence = f"the ledger has an occurrence at {due:.6f}, which isn't due"
-            yield subject, sentence, (line("db-schedule", schedule), *map(_line, extra))
-    healed = facts.meta.database(facts.meta.healed)
-    if first <= int(healed // every) * every > last:
-        sentence = (
-            f"its ledger ends at {schedule.cursor:.3f}, before all was healed at {healed:.3f}"
+class _Ledger:
+    """The rows of one schedule, held against what its operators said."""
+
+    def __init__(
+        self, facts: Facts, life: Life, schedule: ScheduleRow | None, rows: Sequence[OccurrenceRow]
+    ) -> None:
+        self._facts = facts
+        self._life = life
+        self._schedule = schedule
+        self._rows = rows
+        self._margin = facts.meta.horizon + facts.meta.clock_error
+        self._subject = f"schedule {life.name}"
+        self._found: dict[float, list[OccurrenceRow]] = defaultdict(list)
+        for row in rows:
+            self._found[round(row.due_at, 5)].append(row)
+
+    def compare(self) -> Found:
+        for version in self._life.versions:
+            for moment in self._required(version):
+                own = self._found.get(moment, [])
+                if len(own) != 1:
+                    sentence = f"the occurrence at {moment} has {len(own) or 'no'} rows"
+                    yield self._subject, sentence, self._evidence(own)
+        for due, rows in self._found.items():
+            if not any(due % v.promise.every == 0 for v in self._allowing(due)):
+                if not all(self._by_hand(row) for row in rows):
+                    sentence = f"the ledger has an occurrence at {due:.6f}, which isn't due"
+                    yield self._subject, sentence, self._evidence(rows)
+        yield from self._triggers()
+        yield from self._backfills()
+        yield from self._end()
+
+    def _required(self, version: Version) -> Iterator[int]:
+        """Every multiple from when it surely held to when it surely still did."""
+        every = version.promise.every
+        since = self._facts.meta.database(version.surely)
+        if version is not self._life.versions[0]:
+            since += self._margin
+        elif self._schedule is not None and not self._facts.operations:
+            since = self._schedule.created_at
+        until = min(self._reach(), self._until(version))
+        if version.readable:
+            first = (int(since // every) + 1) * every
+            yield from range(first, int((until + _SAME_MOMENT) // every) * every + 1, every)
+
+    def _until(self, version: Version) -> float:
+        if version.until == EVER:
+            return EVER
+        later = self._life.versions[self._life.versions.index(version) + 1 :]
+        until = self._facts.meta.database(version.until) - self._facts.meta.clock_error
+        if later and not later[0].readable:
+            # What nobody can read can't be settled: it is complete as far as it goes.
+            over = self._facts.meta.database(version.over) + self._margin
+            until = min(until, max((r.due_at for r in self._rows if r.due_at < over), default=0.0))
+        return until
+
+    def _reach(self) -> float:
+        """How far the ledger goes, by the database's clock."""
+        paused = self._life.ends_paused
+        reach = EVER
+        if self._schedule is not None:
+            reach = self._schedule.cursor
+        elif self._rows:
+            reach = max(row.due_at for row in self._rows)
+        if paused is not None:
+            reach = min(reach, self._facts.meta.database(paused.since))
+        return reach
+
+    def _allowing(self, due: float) -> Iterator[Version]:
+        at = self._facts.at(due)
+        for version in self._life.versions:
+            first = version is self._life.versions[0]
+            early = _CREATION_SECONDS if first else self._facts.meta.clock_error
+            if version.since - early <= at <= version.over + self._margin:
+                yield version
+
+    def _by_hand(self, row: OccurrenceRow) -> bool:
+        """Triggered at that moment, or a backfill's."""
+        at, error = self._facts.at(row.due_at), self._margin
+        if any(op.at - error <= at <= op.until + error for op in self._life.triggers):
+            return True
+        return any(
+            op.first - _SAME_MOMENT <= row.due_at <= op.end
+            and any(
+                row.due_at % version.promise.every == 0
+                for version in self._life.versions
+                if version.since <= op.until and version.over >= op.at
+            )
+            for op in self._life.backfills
         )
-        yield subject, sentence, (line("db-schedule", schedule),)
+
+    def _triggers(self) -> Found:
+        jobs = {row.job_id for row in self._rows}
+        for operation in self._life.triggers:
+            if operation.id not in jobs:
+                sentence = f"was triggered, and its ledger has no row of job {operation.id}"
+                yield self._subject, sentence, (line("operations", operation),)
+
+    def _backfills(self) -> Found:
+        """After one, the range has no gap, by what the schedule said then."""
+        for operation in self._life.backfills:
+            for moment in self._filled(operation):
+                if not self._found.get(moment):
+                    sentence = f"was backfilled, and the occurrence at {moment} has no row"
+                    yield self._subject, sentence, (line("operations", operation),)
+
+    def _filled(self, operation: Operation) -> Iterator[int]:
+        surely = [
+            version
+            for version in self._life.versions
+            if version.readable
+            and version.surely <= operation.at
+            and operation.until <= version.until
+        ]
+        created = self._facts.meta.database(self._life.versions[0].since) - _CREATION_SECONDS
+        for version in surely:
+            every = version.promise.every
+            # What was due shortly before wasn't missing yet.
+            end = min(operation.end, created) - _SAME_MOMENT
+            yield from range(-int(-operation.first // every) * every, int(end) + 1, every)
+
+    def _end(self) -> Found:
+        schedule, last = self._schedule, self._life.last
+        if schedule is None or self._life.ends_paused or not last.readable:
+            return
+        every, meta = last.promise.every, self._facts.meta
+        healed = meta.database(meta.healed) - last.promise.spread - self._margin
+        due = int(healed // every) * every
+        if meta.database(last.surely) + self._margin < due and due > schedule.cursor + _SAME_MOMENT:
+            sentence = (
+                f"its ledger ends at {schedule.cursor:.3f}, before all was healed at {healed:.3f}"
+            )
+            yield self._subject, sentence, (line("db-schedule", schedule),)
+
+    def _evidence(self, rows: Sequence[OccurrenceRow]) -> tuple[str, ...]:
+        changes = [op for op in self._facts.operations if op.subject == self._life.name]
+        lines = [line("operations", op) for op in changes]
+        if self._schedule is not None:
+            lines.append(line("db-schedule", self._schedule))
+        return (*lines, *map(_line, rows))
 
 
-def _reasons(promise: SchedulePromise, rows: Sequence[OccurrenceRow]) -> Found:
+def _reasons(facts: Facts, life: Life, rows: Sequence[OccurrenceRow]) -> Found:
     """From the newest to the oldest: what comes after a row says whether it was the latest."""
     after: OccurrenceRow | None = None
     for row in reversed(rows):
-        problem = _problem(promise, row, after)
+        problem = _problem_of_row(facts, life, row, after)
         if problem:
             evidence = (_line(row), *([_line(after)] if after else []))
-            yield (
-                f"schedule {promise.name}",
-                f"the occurrence at {row.due_at:.0f} {problem}",
-                evidence,
-            )
-        if row.reason != "catch_up":
+            yield f"schedule {life.name}", f"the occurrence at {row.due_at:.0f} {problem}", evidence
+        if row.reason != "catch_up" and row.due_at % life.last.promise.every == 0:
             after = row
 
 
+def _problem_of_row(
+    facts: Facts, life: Life, row: OccurrenceRow, after: OccurrenceRow | None
+) -> str | None:
+    """By the version that decided, if it is certain which one that was."""
+    margin = facts.meta.horizon + facts.meta.clock_error
+    decided = facts.at(row.decided_at)
+    deciding = life.holding(decided, margin)
+    if row.reason in _BY_HAND or not deciding:
+        return None
+    if row.reason == "paused":
+        paused = life.may_be_paused(facts.at(row.due_at), margin)
+        return None if paused else "was skipped as paused, and nobody had paused it"
+    if len(deciding) > 1 or row.due_at % deciding[0].promise.every or not deciding[0].readable:
+        return None
+    if row.state == FIRED and not row.caught_up and life.surely_paused(decided, margin):
+        if life.surely_paused(facts.at(row.due_at), margin):
+            return "fired while the schedule was paused"
+    if after is not None and life.holding(facts.at(after.decided_at), margin) != deciding:
+        return None
+    return _problem(deciding[0].promise, row, after, certain=life.deleted is None)
+
+
 def _problem(
-    promise: SchedulePromise, row: OccurrenceRow, after: OccurrenceRow | None
+    promise: SchedulePromise, row: OccurrenceRow, after: OccurrenceRow | None, *, certain: bool
 ) -> str | None:
     """`after` is the next one that wasn't passed over by catch-up."""
-    missed = row.decided_at - row.due_at > MISSED_AFTER - _SAME_MOMENT
+    due = row.due_at if row.run_at is None else row.run_at
+    late = row.decided_at - due
+    missed = late > MISSED_AFTER - _SAME_MOMENT
     if row.caught_up and (promise.catch_up == "none" or not missed):
         why = "the schedule catches up with none" if missed else "it wasn't missed"
         return f"counts as caught up, and {why}"
     if row.state == FIRED:
         return f"fired, with a reason not to: {row.reason}" if row.reason else None
     if row.reason == "catch_up":
+        if promise.within is not None and late > promise.within - _SAME_MOMENT and missed:
+            return None
+        if after is None and not certain:
+            return None
         return _problem_of_catch_up(promise, missed, after)
-    if row.reason not in _REASONS_OF_OVERLAP[promise.overlap]:
+    reasons = _REASONS_OF_OVERLAP[promise.overlap]
+    if promise.overlap == "allow" and promise.max_running is not None:
+        reasons = {"overlap"}
+    if row.reason not in reasons:
         return (
             f"was skipped for {row.reason or 'no reason'}, which isn't one of a schedule with "
             f"overlap {promise.overlap} and catch-up {promise.catch_up}"
@@ -127,7 +277,7 @@ def _jobs_and_rows(facts: Facts, tally: Tally) -> Found:
     """A row that fired has one job, and a job of a schedule has one row."""
     for row in facts.occurrences:
         job = facts.jobs.get(row.job_id) if row.job_id else None
-        problem = _mismatch(row, job)
+        problem = _mismatch(facts, row, job)
         if problem:
             evidence: tuple[str, ...] = (_line(row), *([line("db-job", job)] if job else []))
             sentence = f"the occurrence at {row.due_at:.0f} {problem}"
@@ -137,6 +287,7 @@ def _jobs_and_rows(facts: Facts, tally: Tally) -> Found:
         if count > 1:
             evidence = tuple(_line(row) for row in facts.occurrences if row.job_id == id)
             yield f"job {id}", f"is the job of {count} occurrences", evidence
+    yield from _doubled(facts)
     for job in facts.jobs.values():
         if job.schedule_id is not None:
             tally["jobs of schedules"] += 1
@@ -145,16 +296,43 @@ def _jobs_and_rows(facts: Facts, tally: Tally) -> Found:
                 yield f"job {job.id}", sentence, (line("db-job", job),)
 
 
-def _mismatch(row: OccurrenceRow, job: JobRow | None) -> str | None:
+def _doubled(facts: Facts) -> Found:
+    """By what their handlers are told: not even after the ledger has forgotten it, nor by a backfill."""
+    jobs: dict[str, list[JobRow]] = defaultdict(list)
+    for job in facts.jobs.values():
+        if job.occurrence is not None:
+            jobs[job.occurrence].append(job)
+    for occurrence, own in jobs.items():
+        if len(own) > 1:
+            evidence = tuple(line("db-job", job) for job in own)
+            yield f"occurrence {occurrence}", f"has {len(own)} jobs", evidence
+
+
+def _mismatch(facts: Facts, row: OccurrenceRow, job: JobRow | None) -> str | None:
     if job is None:
-        return "fired, and its job isn't in the database" if row.state == FIRED else None
-    if job.schedule_id != row.schedule_id:
+        gone = row.state == FIRED and row.job_id not in facts.steered["discard"]
+        return "fired, and its job isn't in the database" if gone else None
+    if job.schedule_id != row.schedule_id and row.reason != "backfilled":
         return "has a job of another schedule"
     if (row.state == FIRED) == (job.state == SKIPPED):
         return "and its job disagree whether it was skipped"
-    # Unless it was tried again, it is still due when its occurrence is.
-    if job.attempt <= 1 and not job.attempts and abs(job.due_at - row.due_at) > _SAME_MOMENT:
+    # Unless it was tried again, or waited in a backfill's line, it is due when its occurrence is.
+    waited = row.reason == "backfilled" or job.id in facts.steered["retry"]
+    if job.attempt <= 1 and not job.attempts and not waited:
+        return _wrong_moment(facts, row, job)
+    return None
+
+
+def _wrong_moment(facts: Facts, row: OccurrenceRow, job: JobRow) -> str | None:
+    due = row.due_at if row.run_at is None else row.run_at
+    if abs(job.due_at - due) > _SAME_MOMENT:
         return "has a job that is due at another moment"
+    life = facts.lives.get(row.schedule_id)
+    later = max((p.spread + p.jitter for p in life.promises), default=0.0) if life else 0.0
+    if not -_SAME_MOMENT <= due - row.due_at <= later + _SAME_MOMENT:
+        return (
+            f"is to run {due - row.due_at:.3f} s after it is due: spread and jitter are {later:g} s"
+        )
     return None
 
 

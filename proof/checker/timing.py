@@ -52,15 +52,19 @@ def first_starts(facts: Facts) -> Iterator[tuple[JobRow, Attempt]]:
     """Jobs whose row still says when they were first due: a retry is due later."""
     for job, attempts in facts.attempts.items():
         row = facts.jobs.get(job)
-        if row is not None and row.attempt <= 1 and not row.attempts:
+        if row is not None and row.attempt <= 1 and not row.attempts and not row.crashes:
             yield row, min(attempts, key=lambda attempt: attempt.start.at)
 
 
 def is_calm(facts: Facts, row: JobRow, due: float) -> bool:
     """Whether nothing was broken for a while before and after it was due, nor is it made to wait."""
     meta = facts.meta
-    promise = facts.promises.get(facts.schedule_names.get(row.schedule_id or "", ""))
-    if promise is not None and promise.overlap in _WAITS_FOR_ITS_TURN:
+    promises = facts.promises_of(row)
+    if any(promise.overlap in _WAITS_FOR_ITS_TURN for promise in promises):
+        return False
+    if row.schedule_id is not None and not promises:  # a backfill's
+        return False
+    if row.id in facts.steered["retry"]:
         return False
     if due < meta.started + meta.calm_after or due > meta.ended - meta.calm_after:
         return False

@@ -8,6 +8,7 @@ import logging
 import sys
 from pathlib import Path
 
+from proof.simulation.moves import DEFAULT, MOVES, in_order, parse_moves
 from proof.simulation.mutant import EXAMPLES, Mutant
 from proof.simulation.run import Result
 from proof.simulation.swarm import Totals, fork_seed, parse_seeds, run_swarm
@@ -30,8 +31,9 @@ def _run_one(arguments: argparse.Namespace, mutant: Mutant | None) -> int:
         if folder is not None:
             folder.mkdir(parents=True)
         result = fork_seed(
-            server, arguments.seed, mutant=mutant, trace=arguments.trace, folder=folder
-        )
+            server, arguments.seed, mutant=mutant, trace=arguments.trace, folder=folder,
+            moves=arguments.moves,
+        )  # fmt: skip
     for line in result.trace:
         print(line)
     if result.report:
@@ -55,6 +57,8 @@ def _summary(result: Result) -> str:
 def _run_many(arguments: argparse.Namespace, mutant: Mutant | None) -> int:
     totals = Totals()
     named = f" --mutant {mutant.name}" if mutant else ""
+    if arguments.moves != DEFAULT:
+        named += f" --moves {','.join(in_order(arguments.moves)) or 'none'}"
 
     def done(result: Result) -> bool:
         totals.add(result)
@@ -65,7 +69,10 @@ def _run_many(arguments: argparse.Namespace, mutant: Mutant | None) -> int:
         return not (result.violations and arguments.first)
 
     with contextlib.suppress(KeyboardInterrupt):
-        run_swarm(parse_seeds(arguments.seeds), arguments.jobs, arguments.minutes, mutant, done)
+        run_swarm(
+            parse_seeds(arguments.seeds), arguments.jobs, arguments.minutes, mutant, done,
+            arguments.moves,
+        )  # fmt: skip
     print(totals.text())
     return 1 if totals.failing else 0
 
@@ -81,6 +88,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--trace", action="store_true", help="print every call (with --seed)")
     parser.add_argument("--history", type=Path, help="keep the history here (with --seed)")
     parser.add_argument("--log", action="store_true", help="what the nodes themselves log")
+    parser.add_argument(
+        "--moves", type=parse_moves, default=DEFAULT,
+        help=f"what seeds may do: all, none (as in old histories), or some of {', '.join(MOVES)}",
+    )  # fmt: skip
     parser.add_argument("--mutant", choices=sorted(EXAMPLES), help="with a bug put in on purpose")
     return parser
 

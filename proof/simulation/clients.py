@@ -8,8 +8,11 @@ from random import Random
 from typing import Any
 from uuid import UUID
 
+import asyncpg
+
 from proof.history import Submission
 from rota import App, KeyConflict, NotFound, RotaError, StoreUnavailable, SubmitError
+from rota.store.callers import submit_through
 from rota.store.rows import NewJob
 
 Mix = dict[str, float]
@@ -20,18 +23,26 @@ _MIX: Mix = {
 }  # fmt: skip
 
 
+_ODD: Mix = {"odd_value": 2.0, "odd_error": 1.5, "odd_delay": 1.5, "careful": 3.0}
+
+
 def choose_mix(random: Random) -> Mix:
     """Each seed has its favourites and leaves some out, as with the faults: what is everywhere a
     little is nowhere often enough to be there at the wrong moment."""
     return {task: weight * random.choice((0.2, 1, 1, 6)) for task, weight in _MIX.items()}
 
 
+def choose_odd(random: Random) -> Mix:
+    return {task: weight * random.choice((0, 1, 1, 4)) for task, weight in _ODD.items()}
+
+
 class Client:
     """One application that submits, at random moments, until told to stop."""
 
     def __init__(
-        self, app: App, random: Random, records: list[Submission], pace: float, mix: Mix
-    ) -> None:
+        self, app: App, random: Random, records: list[Submission], pace: float, mix: Mix,
+        repeats: bool = False,
+    ) -> None:  # fmt: skip
         self._app = app
         self._mix = mix
         self._random = random
@@ -39,15 +50,19 @@ class Client:
         self._pace = pace
         self._number = 0
         self._known: list[tuple[UUID, str]] = []
+        self._asked: list[NewJob] = []  # to be asked for again
+        self._repeats = repeats
         self.stopping = False
 
     async def run(self) -> None:
+        actions = {
+            self._submit_some: 10, self._submit_keyed: 4, self._cancel: 2, self._bulk: 1,
+        }  # fmt: skip
+        if self._repeats:
+            actions[self._repeat] = 3
         while not self.stopping:
             await asyncio.sleep(self._random.expovariate(1 / self._pace))
-            action = self._random.choices(
-                (self._submit_some, self._submit_keyed, self._cancel, self._bulk),
-                (10, 4, 2, 1),
-            )[0]
+            action = self._random.choices(list(actions), list(actions.values()))[0]
             with contextlib.suppress(StoreUnavailable):
                 await action()
 
@@ -73,6 +88,20 @@ class Client:
         """Many at once, all or none."""
         jobs = [self._new_job("quick", self._next(), None, None) for _ in range(12)]
         await self._ask(jobs, atomically=True)
+
+    async def _repeat(self) -> None:
+        """What was submitted before, under the same id: it may have ended long ago."""
+        if self._asked:
+            job = self._random.choice(self._asked[-60:])
+            self._note(job, "asked")
+            database = (await self._app.store()).database
+            try:
+                async with database.transaction("repeat") as connection:
+                    await submit_through(connection, [job], database.schema)
+            except (StoreUnavailable, asyncpg.PostgresError):
+                self._note(job, "unknown")
+                return
+            self._note(job, "acknowledged")
 
     async def _submit(
         self, task: str, delay: float | None = None, key: str | None = None,
@@ -104,10 +133,12 @@ class Client:
             for job in jobs:
                 self._note(job, "refused")
             return
-        except StoreUnavailable:
+        except (StoreUnavailable, asyncpg.PostgresError):
             for job in jobs:
                 self._note(job, "unknown")
             return
+        if self._repeats:
+            self._asked += [job for job in jobs if job.key is None]
         for job, answer in zip(jobs, answers, strict=True):
             self._note(job, "refused" if answer.conflict else "acknowledged", answer.id)
             self._known.append((answer.id, job.task))

@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from random import Random
 from typing import Any
 
-from proof.history import Submission
-from proof.simulation.clients import Client, Mix, choose_mix
+import asyncpg
+
+from proof.history import Operation, Submission
+from proof.operators import SPOIL, SPOIL_HEADERS, SPOILT, Operator
+from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
 from proof.simulation.gateway import Gateway
 from proof.simulation.loop import Process, SimLoop, context_of
 from proof.simulation.workload import Journal, make_app
@@ -76,7 +79,7 @@ class NodeMember(Member):
             node = Node(app, roles=self.roles)
             try:
                 await node.start()
-            except RotaError:  # as a supervisor would
+            except (RotaError, asyncpg.PostgresError):  # as a supervisor would
                 node = None
                 await asyncio.sleep(_BOOT_PAUSE)
         await stopped.wait()
@@ -104,7 +107,8 @@ class ClientMember(Member):
         assert self.process is not None
         app = make_app(self.cluster.settings, self.cluster.journal)
         random = Random(f"{self.cluster.seed} {self.process.name} client")
-        self.client = Client(app, random, self.cluster.submissions, self._pace, self._mix)
+        repeats = "jobs" in self.cluster.moves
+        self.client = Client(app, random, self.cluster.submissions, self._pace, self._mix, repeats)
         await self.client.run()
 
     async def finish(self) -> None:
@@ -116,13 +120,17 @@ class ClientMember(Member):
 
 
 class Cluster:
-    def __init__(self, loop: SimLoop, gateway: Gateway, seed: int, settings: Settings) -> None:
+    def __init__(
+        self, loop: SimLoop, gateway: Gateway, seed: int, settings: Settings, moves: frozenset[str]
+    ) -> None:
         self.loop = loop
+        self.moves = moves
         self.gateway = gateway
         self.seed = seed
         self.settings = settings
         self.journal = Journal()
         self.submissions: list[Submission] = []
+        self.operations: list[Operation] = []
         self.nodes: list[NodeMember] = []
         self.clients: list[ClientMember] = []
         self._operators = 0
@@ -137,11 +145,30 @@ class Cluster:
         names = [f"n{number}" for number in range(1, len(roles) + 1)]
         self.nodes = [NodeMember(self, n, r) for n, r in zip(names, roles, strict=True)]
         pace, mix = random.uniform(0.5, 2.0), choose_mix(random)
+        if "odd" in self.moves:
+            mix |= choose_odd(Random(f"{self.seed} odd"))
         self.clients = [ClientMember(self, f"c{number}", pace, mix) for number in (1, 2)]
 
     def boot(self) -> None:
         for member in (*self.nodes, *self.clients):
             member.boot()
+
+    def make_operator(self, tasks: Sequence[str]) -> Operator:
+        """One for schedules and jobs; it is to run `on_behalf` of a process of its own."""
+        random = Random(f"{self.seed} operator")
+        return Operator(
+            make_app(self.settings, self.journal), random, self.loop.time, self.operations.append,
+            pace=random.uniform(1.0, 4.0), tasks=tasks, moves=self.moves, spoil=self._spoil,
+        )  # fmt: skip
+
+    async def _spoil(self, name: str, way: str) -> None:
+        """By somebody who has a console of the database's own machine."""
+        schema, engine = self.settings.schema, self.gateway.engine
+        engine.set_clock(self.loop.time())
+        if way == "headers":
+            engine.ask(SPOIL_HEADERS.format(schema=schema), name)
+        else:
+            engine.ask(SPOIL.format(schema=schema, change=SPOILT[way]), name)
 
     async def steer(self, action: Callable[[App], Awaitable[object]]) -> None:
         """An operator who tries until it works."""

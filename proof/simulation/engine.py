@@ -91,6 +91,8 @@ class Engine:
         self.statements = 0
         self.parkings = 0
         self.deadlocks = 0
+        self.offset = 0.0  # by which the database's clock was set
+        self._readers: dict[Backend, None] = {}
 
     def close(self) -> None:
         for backend in self._parked:
@@ -121,7 +123,8 @@ class Engine:
 
     def set_clock(self, moment: float) -> None:
         # Always of the same length: each text replaces the one before.
-        text = (EPOCH + timedelta(seconds=moment - FIRST_MOMENT)).isoformat(" ", "microseconds")
+        since = moment - FIRST_MOMENT + self.offset
+        text = (EPOCH + timedelta(seconds=since)).isoformat(" ", "microseconds")
         os.pwrite(self._clock, text.encode(), 0)
 
     # -- connections
@@ -148,6 +151,34 @@ class Engine:
         backend.hints.clear()
         self._idle[backend.settings].append(backend)
         self._settle()
+
+    # -- readers
+
+    def open_reader(self, table: str) -> Backend:
+        """Somebody reads a table, in a transaction that stays open."""
+        backend = self.borrow({})
+        self._run(backend.connection.execute(f"begin; lock table {table} in access share mode"))
+        self._readers[backend] = None
+        return backend
+
+    def close_reader(self, backend: Backend) -> None:
+        del self._readers[backend]
+        self.give_back(backend, unlock=False)
+
+    def waits_for_reader(self, backend: Backend) -> bool:
+        """Directly, or behind somebody who does."""
+        readers = {reader.pid for reader in self._readers}
+        parked = {other.pid: other for other in self._parked}
+        seen: set[int] = set()
+        ahead = [backend.pid]
+        while ahead and readers:
+            pid = ahead.pop()
+            if pid in readers:
+                return True
+            if pid in parked and pid not in seen:
+                seen.add(pid)
+                ahead += self._blockers(parked[pid])
+        return False
 
     # -- statements
 
@@ -207,12 +238,7 @@ class Engine:
         self._parked.append(backend)
         if self._waits_for_itself(backend):
             self.deadlocks += 1
-            done = backend.done
-            assert done is not None
-            backend.done = lambda _result, _error: done(
-                None, asyncpg.DeadlockDetectedError("deadlock detected")
-            )
-            self.cancel(backend)
+            self.cancel(backend, asyncpg.DeadlockDetectedError("deadlock detected"))
 
     def _waits_for_itself(self, backend: Backend) -> bool:
         waits = {parked.pid: self._blockers(parked) for parked in self._parked}
@@ -227,9 +253,13 @@ class Engine:
                 ahead += waits.get(pid, [])
         return False
 
-    def cancel(self, backend: Backend) -> None:
-        """As a cancel request: the parked statement ends with an error."""
+    def cancel(self, backend: Backend, error: BaseException | None = None) -> None:
+        """As a cancel request: the parked statement ends with an error, its own or this one."""
         assert backend.task is not None
+        if error is not None:
+            done = backend.done
+            assert done is not None
+            backend.done = lambda _result, _error: done(None, error)
         self._parked.remove(backend)
         self.ask("select pg_cancel_backend($1)", backend.pid)
         os.kill(backend.pid, signal.SIGCONT)

@@ -13,7 +13,8 @@ from collections.abc import Callable, Coroutine
 from random import Random
 from typing import Any
 
-from proof.history import EVERYONE, KILL, PAUSE, SHUTDOWN, Fault
+from proof.history import EVERYONE, KILL, PAUSE, SHUTDOWN, ClockStep, Fault
+from proof.simulation import trouble
 from proof.simulation.cluster import Cluster, Member, NodeMember
 
 _HOUR = 3600.0
@@ -24,7 +25,11 @@ _AMBUSHED = {
     "finish_ended": 1, "give_back": 2, "due_schedules": 1, "fire": 1, "release": 1,
     "take_abandoned": 1,
 }  # fmt: skip
-_ONE_AT_A_TIME = ("restart", "queue")
+_ONE_AT_A_TIME = ("restart", "queue", "sqlstate")
+_READ = (
+    "past", "present", "future", "dead", "occurrence", "schedule", "batch", "node", "shard", "gate",
+    "effect", "submit_key",
+)  # fmt: skip
 
 
 class Nemesis:
@@ -46,6 +51,8 @@ class Nemesis:
             self._rates["ambush"] /= 3
         self._kinds = kinds
         self._choose_weather()
+        self.clock_steps: list[ClockStep] = []
+        self._add_moves(Random(f"{cluster.seed} more faults"))
 
     @property
     def now(self) -> float:
@@ -58,6 +65,30 @@ class Nemesis:
         for name, most in rates.items():
             if random.random() < 0.5:
                 setattr(weather, name, random.uniform(0, most))
+
+    def _add_moves(self, random: Random) -> None:
+        """With a randomness of their own: without them a seed is what it was before there were any."""
+        self._more = random
+        moves, weather = self._cluster.moves, self._cluster.gateway.network.weather
+        if "errors" in moves and random.random() < 0.7:
+            self._add("sqlstate", self._fail_statements, random.uniform(5, 25))
+            weather.error_before = random.choice((0.0, 0.002, 0.01))
+            weather.error_after = random.choice((0.0, 0.002, 0.01))
+            count = random.randint(1, len(trouble.SQLSTATES))
+            weather.sqlstates = tuple(random.sample(trouble.SQLSTATES, count))
+        if "commits" in moves and random.random() < 0.6:
+            weather.slow_commit = random.choice((0.01, 0.05, 0.2))
+        if "narrow" in moves and random.random() < 0.3:
+            weather.bytes_a_second = random.choice((60_000.0, 300_000.0))
+        if "readers" in moves and random.random() < 0.7:
+            self._add("reader", self._read_long, random.uniform(3, 20))
+        if "clock" in moves and random.random() < 0.4:
+            self._add("clock back", self._set_clock_back, random.uniform(15, 40))
+
+    def _add(
+        self, kind: str, action: Callable[[], Coroutine[Any, Any, None]], pause: float
+    ) -> None:
+        self._kinds[kind], self._rates[kind] = action, pause
 
     async def rage(self, seconds: float) -> None:
         """Break things for so long, then mend everything."""
@@ -204,6 +235,37 @@ class Nemesis:
         await asyncio.sleep(self._random.uniform(0.5, 10))
         await self._cluster.steer(lambda app: app.queues.resume("other"))
         self._note("queue", EVERYONE, begun)
+
+    # -- and those of the moves
+
+    async def _fail_statements(self) -> None:
+        """A disk is full, say, for a while: nearly everything fails, or everything."""
+        weather, random, begun = self._cluster.gateway.network.weather, self._more, self.now
+        before = vars(weather).copy()
+        sqlstate = random.choice(trouble.SQLSTATES)
+        weather.sqlstates = (sqlstate,)
+        rate = random.choice((0.2, 0.7, 1.0))
+        weather.error_before, weather.error_after = random.choice(((rate, 0.0), (0.0, rate)))
+        await asyncio.sleep(random.uniform(0.3, 2) * random.choice((1, 1, 5)))
+        for name in ("sqlstates", "error_before", "error_after"):
+            setattr(weather, name, before[name])
+        self._note("sqlstate", EVERYONE, begun, sqlstate)
+
+    async def _read_long(self) -> None:
+        engine, table, begun = self._cluster.gateway.engine, self._more.choice(_READ), self.now
+        reader = engine.open_reader(f"{self._cluster.settings.schema}.{table}")
+        await asyncio.sleep(self._more.uniform(2, 90))
+        engine.close_reader(reader)
+        self.counts["reader"] += 1
+        self._cluster.gateway.trace.add("nemesis", f"reader of {table}", f"since {begun:.6f}")
+
+    async def _set_clock_back(self) -> None:
+        by = self._more.choice((0.3, 2.0, 12.0)) * self._more.random()
+        self._cluster.gateway.engine.offset -= by
+        self.clock_steps.append(ClockStep(self.now, -by))
+        begun = self.now
+        await asyncio.sleep(by + self._lease)  # until what was before has come again
+        self._note("clock back", EVERYONE, begun, f"{by:.3f} s")
 
     async def _restart_database(self) -> None:
         begun = self.now

@@ -5,7 +5,7 @@ network's. It is executed when its request arrives, never when it doesn't, and i
 of it. The end of a session rolls back what was open, at once; the server hears of a dead client late.
 A transaction that is idle for longer than its session allows is ended by virtual time, and so is a
 statement that waits too long for a lock. Hints go to those who listen when their transaction commits:
-late, twice or not at all.
+late, twice or not at all. What else a server may do to a statement is in `trouble`.
 """
 
 from __future__ import annotations
@@ -17,10 +17,20 @@ from typing import Any, Protocol
 
 import asyncpg
 
+from proof.simulation import trouble
 from proof.simulation.engine import Backend, Engine
 from proof.simulation.loop import Process, SimLoop
 from proof.simulation.network import Line, Network
 from proof.simulation.trace import Trace
+
+Done = Callable[[Any, BaseException | None], None]
+
+_AT_ONCE = 0.01
+_LONG = 1.0  # for a statement that everything waits for
+_NEVER_HELD_UP = {
+    "claim", "mark_started", "begin_scheduled", "finish_succeeded", "finish_ended", "finish_retried",
+    "give_back", "submit_jobs", "heartbeat", "fire", "release",
+}  # fmt: skip
 
 
 class Call:
@@ -31,7 +41,13 @@ class Call:
         self.arguments = arguments
         self.options = options
         self.cancelled = False  # its caller has stopped waiting for it
-        self.executing = False
+        self.committing = False  # it can't be cancelled any more
+        self.waiting_since: float | None = None  # for a lock
+        self.behind_reader = False
+
+    @property
+    def text(self) -> str:
+        return str(self.arguments[0])
 
 
 class Client(Protocol):
@@ -63,6 +79,8 @@ class Session:
         self.timer: Any = None
         self.idle_limit = _seconds(settings.get("idle_in_transaction_session_timeout"))
         self.statement_limit = _seconds(settings.get("statement_timeout"))
+        self.lock_limit = _seconds(settings.get("lock_timeout"))
+        self.patience: float | None = None  # with locks, until its transaction ends
 
 
 def _seconds(milliseconds: str | None) -> float | None:
@@ -81,6 +99,9 @@ class Gateway:
         self._up = True
         self._pids = 0
         self._ambushes: dict[Line, tuple[str, Callable[[], None]]] = {}
+        self.defaults: dict[str, str] = {}  # of sessions that don't say otherwise
+        self.chances = Random(0)  # of what `trouble` does
+        self.held_up: list[str] = []  # statements that waited long for somebody who only reads
         engine.committed = self._tell
 
     def line(self, process: Process) -> Line:
@@ -101,7 +122,7 @@ class Gateway:
                 self.network.send(line, "down", lambda: _fail(answer, error("not up")))
                 return
             self._pids += 1
-            session = Session(line, client, settings, self._pids)
+            session = Session(line, client, {**self.defaults, **settings}, self._pids)
             self._sessions[session] = None
             self.network.send(line, "down", lambda: welcome(session))
 
@@ -177,11 +198,33 @@ class Gateway:
         call.cancelled = True
         self.network.send(session.line, "up", lambda: self._stop(session, call))
 
-    def _stop(self, session: Session, call: Call) -> None:
-        if session.alive and session.call is call and session.backend is not None:
-            self.engine.cancel(session.backend)
+    def _stop(self, session: Session, call: Call, error: BaseException | None = None) -> None:
+        waits = session.alive and session.call is call and not call.committing
+        if waits and session.backend is not None and session.backend.task is not None:
+            self.engine.cancel(session.backend, error)
 
     def _arrive(self, session: Session, call: Call) -> None:
+        """It takes a while to be read if it is long, and a commit may take a while as well."""
+        weather, wait = self.network.weather, 0.0
+        if weather.bytes_a_second:
+            wait = trouble.size_of(call.arguments[1:]) / weather.bytes_a_second
+        if weather.slow_commit and trouble.is_commit(call.text):
+            wait += self._slowness()
+        if wait < _AT_ONCE:
+            self._run(session, call)
+            return
+        self._disarm(session)
+        limit = session.statement_limit
+        if limit and wait > limit:
+            self.network.after(limit, self._run, session, call, "57014")
+        else:
+            self.network.after(wait, self._run, session, call)
+
+    def _slowness(self) -> float:
+        slow = self.chances.random() < self.network.weather.slow_commit
+        return self.chances.uniform(0.02, 2.0) if slow else 0.0
+
+    def _run(self, session: Session, call: Call, sqlstate: str | None = None) -> None:
         if not session.alive:
             gone = asyncpg.ConnectionDoesNotExistError("connection was closed")
             self.network.send(session.line, "down", lambda: session.client.lost(gone))
@@ -195,17 +238,92 @@ class Gateway:
         session.call = call
         if session.backend is None:
             session.backend = self.engine.borrow(session.settings)
-        session.keeps = session.keeps or "pg_try_advisory_lock(" in call.arguments[0]
+        session.keeps = session.keeps or "pg_try_advisory_lock(" in call.text
+        if (patience := trouble.lock_timeout(call.text)) is not None:
+            session.patience = patience
+        self._start(session, call, sqlstate or self._error_before(call))
+        if session.call is call and not call.committing:
+            self._wait(session, call)
+
+    def _start(self, session: Session, call: Call, sqlstate: str | None) -> None:
+        backend = session.backend
+        assert backend is not None
 
         def done(result: Any, error: BaseException | None) -> None:
-            self._executed(session, call, result, error)
+            if error is None and not backend.in_transaction:
+                error = self._error_after(call)
+            self._executed(session, call, None if error else result, error)
 
-        self.engine.start(
-            session.backend, call.method, call.arguments, call.options, self.loop.time(), done
-        )
-        if session.call is call and session.statement_limit:
-            limit = session.statement_limit
+        if sqlstate is not None and trouble.is_commit(call.text):
+            # A commit that fails is a rollback.
+            failed = trouble.error_of(sqlstate)
+            self._do(backend, "rollback", lambda _result, _error: done(None, failed))
+        elif sqlstate is not None:
+            self._do(backend, trouble.raising(sqlstate), done)
+        elif not backend.in_transaction and self._commits_slowly(call):
+            self._start_slowly(session, call, done)
+        else:
+            self._begin(backend, call, done)
+
+    def _do(self, backend: Backend, sql: str, done: Done) -> None:
+        self.engine.start(backend, "execute", (sql,), {}, self.loop.time(), done)
+
+    def _begin(self, backend: Backend, call: Call, done: Done) -> None:
+        text = trouble.without_lock_timeout(call.text)
+        arguments = (text, *call.arguments[1:])
+        self.engine.start(backend, call.method, arguments, call.options, self.loop.time(), done)
+
+    def _commits_slowly(self, call: Call) -> bool:
+        rate = self.network.weather.slow_commit
+        named = rate and trouble.may_be_slow(self.trace.name_of(call.text))
+        return bool(named and self.chances.random() < rate)
+
+    def _start_slowly(self, session: Session, call: Call, done: Done) -> None:
+        backend = session.backend
+        assert backend is not None
+
+        def executed(result: Any, error: BaseException | None) -> None:
+            if error is not None:
+                self._do(backend, "rollback", lambda _result, _error: done(None, error))
+                return
+            call.committing = True
+            self._disarm(session)
+            self.network.after(self.chances.uniform(0.02, 2.0), commit, result)
+
+        def commit(result: Any) -> None:
+            if session.alive and session.backend is backend:
+                self._do(backend, "commit", lambda _result, error: done(result, error))
+
+        self._do(backend, "begin", lambda _result, _error: None)
+        self._begin(backend, call, executed)
+
+    def _wait(self, session: Session, call: Call) -> None:
+        """It waits for a lock: not for ever."""
+        assert session.backend is not None
+        call.waiting_since = self.loop.time()
+        call.behind_reader = self.engine.waits_for_reader(session.backend)
+        patience = session.lock_limit if session.patience is None else session.patience
+        limit = session.statement_limit
+        if patience and (not limit or patience < limit):
+            late = asyncpg.LockNotAvailableError("canceling statement due to lock timeout")
+            session.timer = self.network.after(patience, self._stop, session, call, late)
+        elif limit:
             session.timer = self.network.after(limit, self._stop, session, call)
+
+    # -- errors
+
+    def _error_before(self, call: Call) -> str | None:
+        return self._draw(self.network.weather.error_before, call)
+
+    def _error_after(self, call: Call) -> BaseException | None:
+        sqlstate = self._draw(self.network.weather.error_after, call)
+        return None if sqlstate is None else trouble.error_of(sqlstate)
+
+    def _draw(self, rate: float, call: Call) -> str | None:
+        weather = self.network.weather
+        if rate and trouble.may_fail(call.text) and self.chances.random() < rate:
+            return self.chances.choice(weather.sqlstates)
+        return None
 
     def _answers_itself(self, session: Session, call: Call) -> bool:
         """What concerns the server's processes: the real ones are not those of the sessions."""
@@ -228,12 +346,15 @@ class Gateway:
     ) -> None:
         session.call = None
         self._disarm(session)
+        self._note_wait(call)
         self.trace.note(session.line.process, call.arguments[0], result, error)
         if not session.alive:
             return
         inside = session.backend is not None and session.backend.in_transaction
-        if not inside and not session.keeps:
-            self._give_back(session)
+        if not inside:
+            session.patience = None
+            if not session.keeps:
+                self._give_back(session)
         if inside and session.idle_limit:
             idle = asyncpg.IdleInTransactionSessionTimeoutError("idle in transaction")
             session.timer = self.network.after(session.idle_limit, self.cut, session, idle)
@@ -243,6 +364,12 @@ class Gateway:
         self.network.send(
             session.line, "down", lambda: session.client.answered(call, result, error, inside)
         )
+
+    def _note_wait(self, call: Call) -> None:
+        if call.waiting_since is not None and call.behind_reader:
+            waited, name = self.loop.time() - call.waiting_since, self.trace.name_of(call.text)
+            if waited > _LONG and name in _NEVER_HELD_UP:
+                self.held_up.append(f"{name} waited {waited:.1f} s behind somebody who only reads")
 
     def _disarm(self, session: Session) -> None:
         if session.timer is not None:

@@ -28,6 +28,11 @@ class Weather:
         self.slow = 0.0
         self.hint_lost = 0.0
         self.hint_doubled = 0.0
+        self.error_before = 0.0  # chances per statement
+        self.error_after = 0.0
+        self.sqlstates: tuple[str, ...] = ()
+        self.slow_commit = 0.0
+        self.bytes_a_second = 0.0  # 0: any number
 
     def clear(self) -> None:
         self.__init__()  # type: ignore[misc]

@@ -15,17 +15,19 @@ import msgspec
 import rota.store.database
 from proof.checker import Report, check
 from proof.history import Meta, Recorder, dump_database, write_meta
-from proof.simulation import fences
+from proof.operators import Operator, create_schedules
+from proof.simulation import fences, surroundings
 from proof.simulation.cluster import Cluster
 from proof.simulation.engine import DATABASE_MINUS_AT, Engine
 from proof.simulation.faults import Nemesis
 from proof.simulation.gateway import Gateway
 from proof.simulation.loop import FIRST_MOMENT, SimLoop
+from proof.simulation.moves import DEFAULT, in_order
 from proof.simulation.mutant import Mutant
 from proof.simulation.network import Network
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA, SimServer
-from proof.simulation.workload import choose_schedules, create_schedules, make_app, task_promises
+from proof.simulation.workload import SCHEDULED, choose_schedules, make_app, task_promises
 from rota import Settings
 from rota.services.firer import Firer
 from rota.services.releaser import Releaser
@@ -37,7 +39,8 @@ _STUCK_AFTER = 60.0
 
 _UNFINISHED = f"""
 select count(*) from {SCHEMA}.job
-where state < 5 and (schedule_id is null or extract(epoch from created_at) < $1)"""
+where state < 5 and (schedule_id is null or extract(epoch from created_at) < $1)
+  and due_at < {SCHEMA}.now() + interval '1 hour' """  # some ask for absurd delays
 
 
 class Result(msgspec.Struct):
@@ -60,12 +63,13 @@ class Result(msgspec.Struct):
 
 def run_seed(
     server: SimServer, seed: int, *, mutant: Mutant | None = None, trace: bool = False,
-    folder: Path | None = None,
+    folder: Path | None = None, moves: frozenset[str] = DEFAULT,
 ) -> Result:  # fmt: skip
     """Run one seed in this process, and judge its history, which is kept if a folder is given."""
     name = f"seed_{seed}"
     begun = time.perf_counter()
-    simulation = Simulation(server.make_database(name), server.clock, seed, mutant=mutant)
+    url = server.make_database(name)
+    simulation = Simulation(url, server.clock, seed, mutant=mutant, moves=moves)
     simulation.gateway.trace.lines = [] if trace else None
     history = folder or Path(tempfile.mkdtemp(prefix="rota-sim-history-"))
     try:
@@ -84,8 +88,12 @@ def run_seed(
 class Simulation:
     """One seed, from an empty database to a history."""
 
-    def __init__(self, url: str, clock: Path, seed: int, *, mutant: Mutant | None = None) -> None:
+    def __init__(
+        self, url: str, clock: Path, seed: int, *, mutant: Mutant | None = None,
+        moves: frozenset[str] = DEFAULT,
+    ) -> None:  # fmt: skip
         self._url = url
+        self._moves = moves
         self.seed = seed
         self._mutant = mutant
         self._random = Random(seed)
@@ -99,8 +107,9 @@ class Simulation:
             random.uniform(0.5, 1.8),
         )
         self.gateway = Gateway(self.loop, self.engine, network, Random(random.random()))
+        self.gateway.chances = Random(f"{seed} trouble")
         self.settings = _choose_settings(url, random)
-        self.cluster = Cluster(self.loop, self.gateway, seed, self.settings)
+        self.cluster = Cluster(self.loop, self.gateway, seed, self.settings, moves)
         self.schedules = choose_schedules(random)
         self.problems: list[str] = []
         self.nemesis: Nemesis | None = None
@@ -113,6 +122,7 @@ class Simulation:
             fences.watch(patches)
             self.engine.ask_script(fences.INSTALL.format(schema=SCHEMA))
             _slow_down(patches, self._random.uniform(0.3, 2.0))
+            surroundings.prepare(self.engine, self.gateway, patches, self.seed, self._moves)
             if self._mutant is not None:
                 self._mutant.infect(self.engine, patches)
             self.loop.run_until_complete(self._live())
@@ -133,21 +143,36 @@ class Simulation:
         weather = self.gateway.network.weather
         rates = dict(vars(weather))
         weather.clear()
-        app = make_app(self.settings, self.cluster.journal)
-        await self.cluster.on_behalf("operator", create_schedules(app, self.schedules))
+        operator = await self._create_schedules()
         vars(weather).update(rates)
         self.started = self.loop.time()
         self.cluster.boot()
+        if operator is not None:
+            steering = self.cluster.on_behalf("operator.of.schedules", operator.run())
         await self.nemesis.rage(random.uniform(30, 100))
+        if operator is not None:
+            operator.stopping = True
+            await steering
+            await self.cluster.on_behalf("operator.who.leaves", operator.leave())
         self.healed = self.loop.time()
         for client in self.cluster.clients:
             await client.finish()
         await self._wait_until_done()
         self.ended = self.loop.time()
 
+    async def _create_schedules(self) -> Operator | None:
+        """By an operator who goes on to play with them, if there is one."""
+        if self._moves & {"schedules", "jobs", "spoil"}:
+            operator = self.cluster.make_operator(SCHEDULED)
+            await self.cluster.on_behalf("operator", operator.adopt(self.schedules))
+            return operator
+        app = make_app(self.settings, self.cluster.journal)
+        await self.cluster.on_behalf("operator", create_schedules(app, self.schedules))
+        return None
+
     async def _wait_until_done(self) -> None:
         end = self.loop.time() + _CALM_LIMIT
-        healed = self.healed + DATABASE_MINUS_AT
+        healed = self.healed + DATABASE_MINUS_AT + self.engine.offset
         await asyncio.sleep(self.healed + _CALM - self.loop.time())
         while (left := self.engine.ask(_UNFINISHED, healed)[0][0]) > 0:
             if self.loop.time() >= end:
@@ -161,6 +186,7 @@ class Simulation:
         for name, beats in self.cluster.journal.beats.items():
             _write(folder, f"journal-{name}", beats)
         _write(folder, "clients", self.cluster.submissions)
+        _write(folder, "operations", self.cluster.operations)
         assert self.nemesis is not None
         _write(folder, "faults", self.nemesis.faults)
         self.engine.set_clock(self.ended)
@@ -171,8 +197,11 @@ class Simulation:
             Meta(
                 kind="simulation", tasks=task_promises(app), schedules=self.schedules,
                 started=self.started, healed=self.healed, ended=self.ended,
-                database_minus_at=DATABASE_MINUS_AT, lease_seconds=self.settings.lease_seconds,
-                max_crashes=self.settings.max_crashes, seed=self.seed, clock_error=0.001,
+                database_minus_at=DATABASE_MINUS_AT + self.engine.offset, lease_seconds=self.settings.lease_seconds,
+                max_crashes=self.settings.max_crashes, seed=self.seed,
+                clock_error=0.001 + sum(abs(step.by) for step in self.nemesis.clock_steps),
+                clock_steps=self.nemesis.clock_steps,
+                note=",".join(in_order(self._moves)),
                 calm_after=8.0, max_lag=8.0, stuck_after=_STUCK_AFTER,
                 slots=self.settings.concurrency,
             ),
@@ -182,6 +211,7 @@ class Simulation:
         assert self.nemesis is not None
         engine, beats = self.engine, self.cluster.journal.beats
         self.problems += fences.stale_writes(engine, SCHEMA)
+        self.problems += [f"readers hold nobody up: {held}" for held in self.gateway.held_up]
         broken = [f"{v.rule}: {v.subject}: {v.sentence}" for v in report.violations]
         return Result(
             seed=self.seed, digest=self.gateway.trace.digest,

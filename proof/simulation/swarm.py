@@ -17,6 +17,7 @@ from pathlib import Path
 
 import msgspec
 
+from proof.simulation.moves import DEFAULT
 from proof.simulation.mutant import Mutant
 from proof.simulation.run import Result, run_seed
 from proof.simulation.template import SimServer
@@ -24,7 +25,7 @@ from proof.simulation.template import SimServer
 
 def fork_seed(
     server: SimServer, seed: int, *, mutant: Mutant | None = None, trace: bool = False,
-    folder: Path | None = None,
+    folder: Path | None = None, moves: frozenset[str] = DEFAULT,
 ) -> Result:  # fmt: skip
     """As `run_seed`, in a process of its own."""
     reading, writing = os.pipe()
@@ -32,7 +33,7 @@ def fork_seed(
     if child == 0:
         os.close(reading)
         try:
-            result = run_seed(server, seed, mutant=mutant, trace=trace, folder=folder)
+            result = run_seed(server, seed, mutant=mutant, trace=trace, folder=folder, moves=moves)
         except BaseException:  # noqa: BLE001 - told to the parent
             text = traceback.format_exc()
             result = Result(seed, violations=[f"the simulation itself failed: {text}"])
@@ -85,12 +86,12 @@ class Totals:
 
 def run_swarm(
     seeds: Iterable[int], jobs: int, minutes: float | None, mutant: Mutant | None,
-    done: Callable[[Result], bool],
+    done: Callable[[Result], bool], moves: frozenset[str] = DEFAULT,
 ) -> None:  # fmt: skip
     """Calls `done` for each seed, in the order in which they end; begins no more once it says False."""
     end = None if minutes is None else time.monotonic() + minutes * 60
     todo = iter(seeds)
-    workers = [_start_worker(mutant) for _ in range(jobs)]
+    workers = [_start_worker(mutant, moves) for _ in range(jobs)]
     try:
         asked = [pipe for pipe, _ in workers if _ask(pipe, todo, end)]
         while asked:
@@ -117,7 +118,7 @@ def _ask(pipe: Connection, todo: Iterator[int], end: float | None) -> bool:
 _pipes: list[Connection] = []
 
 
-def _start_worker(mutant: Mutant | None) -> tuple[Connection, int]:
+def _start_worker(mutant: Mutant | None, moves: frozenset[str]) -> tuple[Connection, int]:
     ours, theirs = Pipe()
     _pipes.append(ours)
     pid = os.fork()
@@ -132,7 +133,7 @@ def _start_worker(mutant: Mutant | None) -> tuple[Connection, int]:
                         seed = theirs.recv()
                     except EOFError:
                         break
-                    result = fork_seed(server, seed, mutant=mutant)
+                    result = fork_seed(server, seed, mutant=mutant, moves=moves)
                     theirs.send_bytes(msgspec.msgpack.encode(result))
         finally:
             os._exit(0)

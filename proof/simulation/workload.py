@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
+from proof import odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -24,11 +25,12 @@ from proof.history import (
 )
 from proof.simulation.patches import current
 from proof.simulation.template import SCHEMA
-from rota import All, App, Context, Latest, NoCatchUp, Retry, Settings
+from rota import App, Context, Retry, Settings
 from rota.model import Guarantee
 
-CATCH_UP = {"all": All(), "latest": Latest(), "none": NoCatchUp}
 OVERLAPS = ("allow", "skip", "queue", "kill")
+
+SCHEDULED = ("tick", "slow_tick", "slow_tick", "exact_tick")  # what schedules run
 
 _SOME = Retry(max_attempts=8, base=0.3)
 _FEW = Retry(max_attempts=3, base=0.2)
@@ -47,7 +49,7 @@ class Journal:
         self.beats: dict[str, list[Beat]] = {}
 
     def note(
-        self, ctx: Context, event: Literal["start", "end", "guarded"], outcome: str = "",
+        self, ctx: Context, event: Literal["start", "end", "guarded", "effect"], outcome: str = "",
         order: int = 0,
     ) -> None:  # fmt: skip
         job, occurrence, node = ctx.job, ctx.job.headers.get("occurrence"), current().name
@@ -81,6 +83,7 @@ def make_app(settings: Settings, journal: Journal) -> App:
     _add_plain_tasks(app, journal)
     _add_guaranteed_tasks(app, journal)
     _add_scheduled_tasks(app, journal)
+    _add_odd_tasks(app, journal)
     return app
 
 
@@ -164,12 +167,52 @@ def _add_scheduled_tasks(app: App, journal: Journal) -> None:
             await _nap(0.3)
 
 
+def _add_odd_tasks(app: App, journal: Journal) -> None:
+    @app.task(retry=_FEW)
+    async def odd_value(number: int, ctx: Context) -> Any:
+        with journal.attempt(ctx):
+            await _nap(0.2)
+            return odd.value(number)
+
+    @app.task(retry=_FEW)
+    async def odd_error(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await _nap(0.2)
+            odd.complain(number)
+
+    @app.task(retry=_FEW, queue="other")
+    async def odd_delay(number: int, ctx: Context) -> None:
+        with journal.attempt(ctx):
+            await _nap(0.2)
+            if ctx.attempt == 1:
+                odd.ask_for_delay(number)
+
+    @app.task(retry=_FEW)
+    async def careful(number: int, ctx: Context) -> None:
+        """An effect once for all attempts, whatever it gives back, and whatever comes after it."""
+
+        def effect() -> Any:
+            journal.note(ctx, "effect")
+            return odd.value(number // 2)
+
+        with journal.attempt(ctx):
+            await _nap(0.1)
+            await ctx.once(f"careful-{ctx.job.id}", effect)
+            await _nap(3 if number % 3 == 0 else 0.1)
+            if number % 2 == 0 and ctx.attempt == 1:
+                raise ValueError("not yet")
+
+
+# How a job of a task ends. `careful`: nobody knows whether an effect that was cut short happened.
+_ENDS = {"doomed": "failed", "odd_error": "any", "odd_delay": "any", "careful": "any"}
+
+
 def task_promises(app: App) -> dict[str, TaskPromise]:
     return {
         name: TaskPromise(
             Guarantee(task.options_.guarantee).label,  # type: ignore[arg-type]
             task.options_.retry.max_attempts,
-            "failed" if name == "doomed" else "succeeded",
+            _ENDS.get(name, "succeeded"),  # type: ignore[arg-type]
         )
         for name, task in app.tasks.items()
     }
@@ -180,18 +223,10 @@ def choose_schedules(random: Random) -> list[SchedulePromise]:
     made: list[SchedulePromise] = []
     for number in range(random.randint(4, 8)):
         every = random.choice((1, 2, 3, 5, 10))
-        task = random.choice(("tick", "slow_tick", "slow_tick", "exact_tick"))
+        task = random.choice(SCHEDULED)
         overlap: Any = OVERLAPS[number % 4]
         catch_up: Any = random.choice(("all", "latest", "none"))
         made.append(
             SchedulePromise(f"s{number}-{every}s-{overlap}", task, every, overlap, catch_up)
         )
     return made
-
-
-async def create_schedules(app: App, promises: list[SchedulePromise]) -> None:
-    for promise in promises:
-        await app.schedule(
-            promise.name, promise.task, every=promise.every, overlap=promise.overlap,
-            catch_up=CATCH_UP[promise.catch_up], payload={"number": promise.every},
-        )  # fmt: skip

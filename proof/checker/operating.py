@@ -1,0 +1,50 @@
+"""What operators ask for is done, and leaves nothing behind; what is done once isn't done twice."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+
+from proof.checker.facts import WAITING, Facts
+from proof.checker.report import Found, Tally, line
+
+
+def operations_work(facts: Facts, tally: Tally) -> Found:
+    """Done, or refused with a reason: no operator ever sees any other error."""
+    for operation in facts.operations:
+        tally["operations"] += 1
+        if operation.answer == "failed":
+            sentence = f"ended with an error that nobody should see: {operation.detail}"
+            yield (
+                f"{operation.kind} of {operation.subject}",
+                sentence,
+                (line("operations", operation),),
+            )
+
+
+def deleted_schedules_leave_nothing(facts: Facts, tally: Tally) -> Found:
+    """No job that waits for a turn that never comes, no place that nobody can give back."""
+    there = {row.id for row in facts.schedules}
+    for row in facts.jobs.values():
+        if row.state == WAITING and row.schedule_id is not None:
+            tally["waiting jobs"] += 1
+            if row.schedule_id not in there:
+                sentence = "waits for its turn in a schedule that is deleted"
+                yield f"job {row.id}", sentence, (line("db-job", row),)
+    for gate in facts.gates:
+        tally["places"] += 1
+        if gate.schedule_id not in there:
+            sentence = f"keeps a place for job {gate.job_id}, and is deleted"
+            yield f"schedule {gate.schedule_id}", sentence, (line("db-gate", gate),)
+
+
+def effects_of_once_happen_once(facts: Facts, tally: Tally) -> Found:
+    """Each job of the workload has a key of its own."""
+    effects = Counter(beat.job for beat in facts.beats if beat.event == "effect")
+    lines = defaultdict(list)
+    for beat in facts.beats:
+        if effects.get(beat.job, 0) > 1:
+            lines[beat.job].append(line("journal", beat))
+    for job, count in effects.items():
+        tally["effects of once"] += 1
+        if count > 1:
+            yield f"job {job}", f"had its effect {count} times, guarded by once", tuple(lines[job])

@@ -1,0 +1,375 @@
+"""Operators: at random they make, change, pause, resume, trigger, backfill, rename and delete schedules,
+cancel, retry and discard jobs, and write down what they asked for and what they were told.
+
+The simulation and the nemesis both have one. It asks until it has an answer: what was asked for in vain
+may have been done all the same, so that an operation counts from the first time it was asked for to its
+last answer. An answer that is an error which nobody should ever see is written down as that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+import msgspec
+
+from proof.history import Operation, SchedulePromise
+from rota import All, App, ConfigError, InvalidArguments, Latest, NoCatchUp, NotFound
+from rota.errors import StoreUnavailable
+from rota.schedules import make_spec
+
+_KINDS = {"all": All, "latest": Latest}
+_OVERLAPS = ("allow", "skip", "queue", "kill")
+_REFUSED = (ConfigError, InvalidArguments, NotFound)
+_MOST = 9  # schedules at a time
+_AGAIN = 0.5  # seconds
+# What a database may hold that no version of ours would have written.
+SPOILT = {
+    "zone": """'{"tz": "Mars/Olympus"}'""",
+    "rule": """'{"rule": {"type": "lunar", "phase": "full"}}'""",
+    "field": """'{"moon_phase": "full", "overlap": "sometimes"}'""",
+    "number": """'{"catch_up": {"kind": "all", "within": 1e11}}'""",
+}
+SPOIL = """
+update {schema}.schedule set version = version + 1, next_due = {schema}.now(),
+    spec = (spec::jsonb || {change}::jsonb)::json where name = $1"""
+SPOIL_HEADERS = r"""
+update {schema}.schedule set headers = '{{"tags": ["a\u0000b"]}}' where name = $1"""
+
+Spoiler = Callable[[str, str], Awaitable[None]]  # of the schedule of a name, in one of those ways
+
+
+class Operator:
+    """`now` is the history's clock; `note` takes each operation when it is over."""
+
+    def __init__(
+        self, app: App, random: Random, now: Callable[[], float],
+        note: Callable[[Operation], None], *, pace: float, tasks: Sequence[str],
+        moves: Collection[str] = ("schedules", "jobs"), spoil: Spoiler | None = None,
+    ) -> None:  # fmt: skip
+        self._app = app
+        self._random = random
+        self._now = now
+        self._note = note
+        self._pace = pace
+        self._tasks = tasks
+        self._moves = moves
+        self._spoil = spoil if "spoil" in moves else None
+        self._number = 0
+        self.known: dict[str, SchedulePromise] = {}
+        self._paused: set[str] = set()
+        self._spoilt: set[str] = set()
+        self.stopping = False
+
+    async def adopt(self, promises: Sequence[SchedulePromise]) -> None:
+        """Create these first, and then play with them."""
+        for promise in promises:
+            await self._create(promise)
+
+    async def run(self) -> None:
+        moves: dict[Callable[[], Awaitable[None]], float] = {}
+        if "schedules" in self._moves:
+            moves |= {
+                self._create_any: 3, self._update_any: 6, self._pause_any: 3, self._resume_any: 4,
+                self._trigger_any: 2, self._backfill_any: 2, self._rename_any: 1,
+                self._delete_any: 2, self._create_absurd: 0.5,
+            }  # fmt: skip
+        if "jobs" in self._moves:
+            moves |= {self._cancel_any: 3, self._retry_any: 1.5, self._discard_any: 0.7}
+        if self._spoil is not None:
+            moves |= {self._spoil_any: 1, self._mend_any: 1.5}
+        while not self.stopping:
+            await asyncio.sleep(self._random.expovariate(1 / self._pace))
+            if not self.stopping:
+                await self._random.choices(list(moves), list(moves.values()))[0]()
+
+    async def leave(self) -> None:
+        """Whatever is paused goes on; whatever is spoilt is put right or deleted."""
+        self.stopping = True
+        for name in sorted(self._spoilt):
+            await (self._update(name) if self._random.random() < 0.7 else self._delete(name))
+        for name in sorted(self._paused):
+            await self._resume(name)
+
+    # -- schedules
+
+    def _any(self) -> str | None:
+        sound = sorted(self.known.keys() - self._spoilt)
+        return self._random.choice(sound) if sound else None
+
+    async def _create_any(self) -> None:
+        if len(self.known) < _MOST:
+            await self._create(self._choose())
+        else:
+            await self._delete_any()
+
+    async def _create(self, promise: SchedulePromise) -> None:
+        name = promise.name
+
+        async def create() -> dict[str, Any]:
+            await self._app.schedules.put(_spec(promise))
+            return {"id": str((await self._app.schedules.get(name)).id)}
+
+        if await self._ask("create", name, create, schedule=promise):
+            self._know(promise)
+
+    def _know(self, promise: SchedulePromise) -> None:
+        self.known[promise.name] = promise
+        if promise.paused:
+            self._paused.add(promise.name)
+
+    async def _create_absurd(self) -> None:
+        """Refused; or what was accepted works, and harms nobody."""
+        promise = self._choose()
+        absurd: dict[str, Any] = self._random.choice((
+            {"catch_up": All(within=1e11)}, {"catch_up": Latest(within=1e300)},
+            {"tags": ("a\0b",)}, {"tags": ("\ud800",)}, {"description": "\0"},
+            {"payload": {"number": 1, "text": "\0"}}, {"max_queued": 10**12},
+            {"max_running": 2**31}, {"options": {"timeout": 1e300}},
+            {"options": {"priority": 10**9}},
+        ))  # fmt: skip
+
+        async def create() -> dict[str, Any]:
+            await self._app.schedules.put(_spec(promise, **absurd))
+            return {"id": str((await self._app.schedules.get(promise.name)).id)}
+
+        detail = repr(absurd)
+        if await self._ask("create", promise.name, create, schedule=promise, detail=detail):
+            self._know(promise)
+
+    async def _update_any(self) -> None:
+        name = self._any()
+        if name is not None:
+            await self._update(name)
+
+    async def _update(self, name: str) -> None:
+        before = self.known[name]
+        promise = before
+        while promise == before:
+            promise = self._choose(name)
+
+        async def update() -> dict[str, Any]:
+            await self._app.schedules.put(_spec(promise))
+            return {}
+
+        if await self._ask("update", name, update, schedule=promise):
+            self.known[name] = promise
+            self._spoilt.discard(name)
+            if before.paused:  # it said so itself, and doesn't any more: it goes on
+                self._paused.discard(name)
+
+    async def _pause_any(self) -> None:
+        name = self._any()
+        if name is not None:
+
+            async def pause() -> dict[str, Any]:
+                await self._app.schedules.pause(name)
+                return {}
+
+            if await self._ask("pause", name, pause):
+                self._paused.add(name)
+
+    async def _resume_any(self) -> None:
+        if self._paused:
+            await self._resume(self._random.choice(sorted(self._paused)))
+
+    async def _resume(self, name: str) -> None:
+        async def resume() -> dict[str, Any]:
+            await self._app.schedules.resume(name)
+            return {}
+
+        if await self._ask("resume", name, resume):
+            self._paused.discard(name)
+
+    async def _trigger_any(self) -> None:
+        name = self._any()
+        if name is not None:
+
+            async def trigger() -> dict[str, Any]:
+                return {"id": str(await self._app.schedules.trigger(name))}
+
+            await self._ask("trigger", name, trigger)
+
+    async def _backfill_any(self) -> None:
+        name = self._any()
+        if name is None:
+            return
+        every = self.known[name].every
+        back, length = self._random.uniform(0, 100), self._random.randint(1, 12) * every
+        parallel = self._random.choice((None, 1, 2))
+        until: datetime | None = None
+
+        async def backfill() -> dict[str, Any]:
+            nonlocal until
+            until = until or await (await self._app.store()).now() - timedelta(seconds=back)
+            since = until - timedelta(seconds=length)
+            count = await self._app.schedules.backfill(name, since, until, max_parallel=parallel)
+            return {"first": since.timestamp(), "end": until.timestamp(), "count": count}
+
+        await self._ask("backfill", name, backfill)
+
+    async def _rename_any(self) -> None:
+        """As people do who have their schedules in files: one is deleted as the other is made."""
+        name = self._any()
+        if name is None or name in self._paused:
+            return
+        promise = msgspec.structs.replace(self.known[name], name=self._name(self.known[name]))
+
+        async def rename() -> dict[str, Any]:
+            await self._app.schedules.put_all([_spec(promise)], delete=[name])
+            return {"id": str((await self._app.schedules.get(promise.name)).id)}
+
+        if await self._ask("rename", name, rename, schedule=promise):
+            self._forget(name)
+            self._know(promise)
+
+    async def _delete_any(self) -> None:
+        name = self._any()
+        if name is not None and len(self.known) > 2:
+            await self._delete(name)
+
+    async def _delete(self, name: str) -> None:
+        async def delete() -> dict[str, Any]:
+            await self._app.schedules.delete(name)
+            return {}
+
+        if await self._ask("delete", name, delete, gone_is_done=True):
+            self._forget(name)
+
+    def _forget(self, name: str) -> None:
+        del self.known[name]
+        self._paused.discard(name)
+        self._spoilt.discard(name)
+
+    async def _spoil_any(self) -> None:
+        """Somebody writes nonsense into its row; or a release that knows more than ours has."""
+        name, way = self._any(), self._random.choice([*SPOILT, "headers"])
+        if name is not None and name not in self._paused:
+
+            async def spoil() -> dict[str, Any]:
+                assert self._spoil is not None
+                await self._spoil(name, way)
+                return {}
+
+            if await self._ask("spoil", name, spoil, detail=way):
+                self._spoilt.add(name)
+
+    async def _mend_any(self) -> None:
+        if self._spoilt:
+            name = self._random.choice(sorted(self._spoilt))
+            await (self._update(name) if self._random.random() < 0.8 else self._delete(name))
+
+    # -- jobs
+
+    async def _cancel_any(self) -> None:
+        state = self._random.choice(("running", "running", "ready", "waiting"))
+        try:
+            jobs = await self._app.jobs.list(state=state, limit=20)
+        except StoreUnavailable:
+            return
+        if jobs:
+            job = self._random.choice(sorted(str(job.id) for job in jobs))
+
+            async def cancel() -> dict[str, Any]:
+                return {"count": len(await self._app.jobs.cancel_many([job]))}
+
+            await self._ask("cancel", job, cancel)
+
+    async def _retry_any(self) -> None:
+        job = await self._dead()
+        if job is not None:
+
+            async def retry() -> dict[str, Any]:
+                await self._app.jobs.retry(job)
+                return {}
+
+            await self._ask("retry", job, retry)
+
+    async def _discard_any(self) -> None:
+        job = await self._dead()
+        if job is not None:
+
+            async def discard() -> dict[str, Any]:
+                return {"count": len(await self._app.jobs.discard([job]))}
+
+            await self._ask("discard", job, discard)
+
+    async def _dead(self) -> str | None:
+        try:
+            dead = await self._app.jobs.dead_letters(limit=20)
+        except StoreUnavailable:
+            return None
+        return self._random.choice(sorted(map(str, dead))) if dead else None
+
+    # -- asking
+
+    async def _ask(
+        self, kind: Any, subject: str, action: Callable[[], Awaitable[dict[str, Any]]], *,
+        gone_is_done: bool = False, **told: Any,
+    ) -> bool:  # fmt: skip
+        """Whether it was done."""
+        began, times = self._now(), 0
+        answer: Any
+        while True:
+            times += 1
+            try:
+                answer, told = "done", told | await action()
+                break
+            except StoreUnavailable:
+                await asyncio.sleep(_AGAIN * (0.5 + self._random.random()))
+            except _REFUSED as error:
+                again = gone_is_done and times > 1 and isinstance(error, NotFound)
+                # A job may have moved on before it was asked of, or by an attempt that wasn't answered.
+                answer = "done" if again or (kind == "retry" and times > 1) else "refused"
+                told["detail"] = f"{told.get('detail', '')} {error}".strip()
+                break
+            except Exception as error:  # noqa: BLE001 - it is what we look for
+                answer, told["detail"] = "failed", f"{type(error).__name__}: {error}"[:500]
+                break
+        if kind == "trigger":
+            told["count"] = times
+        self._note(Operation(began, self._now(), kind, subject, answer, **told))
+        return bool(answer == "done")
+
+    # -- what schedules say
+
+    def _name(self, promise: SchedulePromise) -> str:
+        self._number += 1
+        return f"o{self._number}-{promise.every}s-{promise.overlap}"
+
+    def _choose(self, name: str | None = None) -> SchedulePromise:
+        """Any settings that go together."""
+        random = self._random
+        every = random.choice((1, 2, 3, 5, 10))
+        promise = SchedulePromise(
+            name="", task=random.choice(self._tasks), every=every,
+            overlap=random.choice(_OVERLAPS),  # type: ignore[arg-type]
+            catch_up=random.choice(("all", "latest", "none")),  # type: ignore[arg-type]
+            within=random.choice((None, None, 5.0, 30.0)),
+            spread=random.choice((0.0, 0.0, 0.5, 3.0, 15.0)),
+            jitter=random.choice((0.0, 0.0, 0.25, 0.9)) * every,
+            max_running=random.choice((None, None, 1, 2)), max_queued=random.randint(1, 3),
+            drop=random.choice(("oldest", "newest")),  # type: ignore[arg-type]
+            paused=name is None and random.random() < 0.1,
+        )  # fmt: skip
+        return msgspec.structs.replace(promise, name=name or self._name(promise))
+
+
+def _spec(promise: SchedulePromise, **more: Any) -> Any:
+    kind = _KINDS.get(promise.catch_up)
+    settings: dict[str, Any] = {
+        "every": promise.every, "overlap": promise.overlap, "jitter": promise.jitter,
+        "catch_up": kind(promise.within) if kind else NoCatchUp, "spread": promise.spread,
+        "max_running": promise.max_running, "max_queued": promise.max_queued,
+        "drop": promise.drop, "paused": promise.paused, "payload": {"number": promise.every},
+    }  # fmt: skip
+    return make_spec(promise.name, promise.task, **(settings | more))
+
+
+async def create_schedules(app: App, promises: Sequence[SchedulePromise]) -> None:
+    """Without an operator, for clusters whose schedules stay as they are."""
+    for promise in promises:
+        await app.schedules.put(_spec(promise))

@@ -1,0 +1,43 @@
+"""What a simulation may do besides submitting and breaking machines; each can be left out.
+
+A part draws from a randomness of its own, so that a seed without it is what it was before there was
+that part: `--moves none` replays the seeds of old.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+# What each adds to a seed.
+MOVES = {
+    "schedules": "an operator makes, changes, pauses, triggers, backfills, renames and deletes them",
+    "spoil": "rows of schedules that no version of ours can read",
+    "jobs": "jobs are retried, discarded and submitted again under the same id",
+    "odd": "handlers return, raise and ask for what nobody thought of; once() among them",
+    "errors": "any statement fails, with any SQLSTATE, before or after its effect",
+    "commits": "commits take long, as with a slow standby, and hold their locks meanwhile",
+    "narrow": "a line that carries little, so that much takes longer than a statement may",
+    "limits": "batches of two or three, so that what takes 100,000 rows elsewhere takes four",
+    "readers": "somebody reads a table for minutes, and a day of the past is missing",
+    "dba": "defaults that a database's owner may have chosen",
+    "clock": "the database's clock is set back",
+}
+ALL = frozenset(MOVES)
+NONE: frozenset[str] = frozenset()
+DEFAULT = NONE
+
+
+def parse_moves(text: str) -> frozenset[str]:
+    """``all``, ``none``, ``default``, or names with commas between them."""
+    named = {"all": ALL, "none": NONE, "default": DEFAULT}
+    if text in named:
+        return named[text]
+    chosen = frozenset(text.split(","))
+    unknown = sorted(chosen - ALL)
+    if unknown:
+        raise ValueError(f"{unknown[0]!r} is none of {', '.join(MOVES)}, all, none, default")
+    return chosen
+
+
+def in_order(moves: Iterable[str]) -> list[str]:
+    return [name for name in MOVES if name in set(moves)]

@@ -1,0 +1,91 @@
+"""What a seed finds when it begins: a database as its owner has set it up, a line that carries little,
+batches that are small, days that nobody has made yet."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import rota.schedules
+import rota.services.finisher
+import rota.services.firer
+import rota.store.submitter
+from proof.simulation.engine import Engine
+from proof.simulation.gateway import Gateway
+from proof.simulation.patches import Patches
+from proof.simulation.template import SCHEMA
+
+# What an owner may have set for a database, or for a role. Each seed takes some.
+DEFAULTS: dict[str, tuple[str, ...]] = {
+    "default_transaction_isolation": ("'repeatable read'", "'serializable'", "'read committed'"),
+    "default_transaction_read_only": ("on",),
+    "default_transaction_deferrable": ("on",),
+    "search_path": ("''", "'nowhere, public'", "pg_catalog"),
+    "datestyle": ("'German, DMY'", "'SQL, MDY'", "'Postgres, YMD'"),
+    "intervalstyle": ("'sql_standard'", "'iso_8601'"),
+    "timezone": ("'Asia/Kathmandu'", "'America/St_Johns'", "'Pacific/Apia'"),
+    "bytea_output": ("'escape'",),
+    "extra_float_digits": ("0", "-15"),
+    "lc_messages": ("'C'",),
+    "row_security": ("off",),
+    "enable_indexscan": ("off",),
+    "plan_cache_mode": ("'force_custom_plan'", "'force_generic_plan'"),
+    "quote_all_identifiers": ("on",),
+    "xmloption": ("'document'",),
+}
+# What the gateway does in the real server's place, by virtual time.
+_LIMITS: dict[str, tuple[str, ...]] = {
+    "lock_timeout": ("500", "2000"),
+    "statement_timeout": ("3000",),
+    "idle_in_transaction_session_timeout": ("1000",),
+}
+# Sizes that are large enough to be never reached, made small.
+SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
+    (rota.schedules, "_MANY", (2, 5)),
+    (rota.services.firer, "_SCHEDULES", (2, 5)),
+    (rota.services.firer, "_OCCURRENCES", (1, 3)),
+    (rota.services.firer, "_PROMOTIONS", (1, 2)),
+    (rota.services.finisher, "_BATCH", (1, 3)),
+    (rota.store.submitter, "_FLUSH", (2, 5)),
+)
+
+_FAR_DAYS = f"""
+select c.relname as name from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
+where i.inhparent in ('{SCHEMA}.past'::regclass, '{SCHEMA}.occurrence'::regclass)
+  and c.relname ~ '_[0-9]{{8}}$'
+  and to_date(right(c.relname, 8), 'YYYYMMDD') > ({SCHEMA}.now() at time zone 'UTC')::date + 1
+order by c.relname
+"""
+
+
+def prepare(
+    engine: Engine, gateway: Gateway, patches: Patches, seed: int, moves: frozenset[str]
+) -> None:
+    if "dba" in moves:
+        _set_defaults(engine, gateway, Random(f"{seed} dba"))
+    if "limits" in moves:
+        _shrink(patches, Random(f"{seed} limits"))
+    if "readers" in moves:
+        _forget_days(engine)
+
+
+def _set_defaults(engine: Engine, gateway: Gateway, random: Random) -> None:
+    database = engine.ask("select current_database()")[0][0]
+    for name, values in DEFAULTS.items():
+        if random.random() < 0.3:
+            engine.ask_script(f"alter database {database} set {name} = {random.choice(values)}")
+    for name, values in _LIMITS.items():
+        if random.random() < 0.3:
+            gateway.defaults[name] = random.choice(values)
+
+
+def _shrink(patches: Patches, random: Random) -> None:
+    for module, name, sizes in SMALL:
+        if random.random() < 0.5:
+            patches.set(module, name, random.choice(sizes))
+
+
+def _forget_days(engine: Engine) -> None:
+    """As after a week in which nobody looked after the tables: they are made while others work."""
+    for row in engine.ask(_FAR_DAYS):
+        engine.ask_script(f"drop table {SCHEMA}.{row['name']}")
