@@ -7,7 +7,17 @@ from typing import Any
 
 import msgspec
 
-from proof.history import ACCEPTED, FAILED, KILL, PAUSE, REFUSED, SHUTDOWN, Fault, SchedulePromise
+from proof.history import (
+    ACCEPTED,
+    FAILED,
+    KILL,
+    PAUSE,
+    REFUSED,
+    SHUTDOWN,
+    Fault,
+    Operation,
+    SchedulePromise,
+)
 from tests.checker_stories import DATABASE_MINUS_AT, Row, Story
 
 Spoil = Callable[[Story], object]
@@ -348,6 +358,72 @@ def taken_from_another(story: Story) -> None:
     with_row(story, "shard_move", {"previous": "w7"}, shard=1, epoch=2)
 
 
+def unaccounted_after_update(story: Story) -> None:
+    """The old version's last one, which the update passed over."""
+    without_row(story, "occurrence", job_id="moved-1040")
+    without_row(story, "job", id="moved-1040")
+    story.beats = [beat for beat in story.beats if beat.job != "moved-1040"]
+
+
+def old_rule_goes_on(story: Story) -> None:
+    with_row(story, "occurrence", {"due_at": db(1070)}, job_id="moved-1072")
+
+
+def fired_while_paused(story: Story) -> None:
+    for kind in ("pause", "resume"):
+        story.operations = [op for op in story.operations if op.kind != kind]
+    story.operations.insert(3, Operation(1055, 1055.1, "pause", "moved", "done"))
+    story.operations.insert(4, Operation(1072.5, 1072.6, "resume", "moved", "done"))
+
+
+def nobody_paused(story: Story) -> None:
+    changes = {"state": 2, "reason": "paused", "job_id": None}
+    with_row(story, "occurrence", changes, job_id="moved-1056")
+    without_row(story, "job", id="moved-1056")
+    story.beats = [beat for beat in story.beats if beat.job != "moved-1056"]
+
+
+def trigger_without_row(story: Story) -> None:
+    story.operate("trigger", "moved", 1065.0, id="nothing", count=1)
+    story.operations.sort(key=lambda operation: operation.at)
+
+
+def gap_after_backfill(story: Story) -> None:
+    without_row(story, "occurrence", job_id="moved-964")
+    without_row(story, "job", id="moved-964")
+    story.beats = [beat for beat in story.beats if beat.job != "moved-964"]
+
+
+def occurrence_run_again(story: Story) -> None:
+    row = story.row("again", "cron", 1066, schedule_id="line", occurrence="moved 1060")
+    story._note("schedule-moved", 980, 1066, row, "backfilled")
+    with_row(story, "occurrence", {"due_at": db(956)}, job_id="again")
+    place = next(n for n, op in enumerate(story.operations) if op.kind == "backfill")
+    wider = msgspec.structs.replace(story.operations[place], first=db(955))
+    story.operations[place] = wider
+    story.run(row, 1076)
+
+
+def too_many_at_a_time(story: Story) -> None:
+    place = next(n for n, op in enumerate(story.operations) if op.kind == "update")
+    update = story.operations[place]
+    assert update.schedule is not None
+    limited = msgspec.structs.replace(update.schedule, max_running=1)
+    story.operations[place] = msgspec.structs.replace(update, schedule=limited)
+    edit_beat(story, "moved-1052", "end", at=1056.9)
+    with_row(story, "job", {"finished_at": db(1056.9)}, id="moved-1052")
+
+
+def effect_again(story: Story) -> None:
+    row = story.has_effect()
+    last = next(b for b in reversed(story.beats) if (b.job, b.event) == (row["id"], "start"))
+    story.beats.append(msgspec.structs.replace(last, at=last.at + 0.05, event="effect"))
+
+
+def waits_for_the_deleted(story: Story) -> None:
+    with_row(story, "job", {"schedule_id": "schedule-moved"}, id="moved-waits")
+
+
 BROKEN: list[tuple[int, str, Spoil]] = [
     (0, "end without a start", end_without_start),
     (0, "goes on with its journal", lambda s: s.run(s.submit("plain", 1024), 1024.1, "w1")),
@@ -368,6 +444,23 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (3, "1700000075.000000, which isn't due",
      lambda s: with_row(s, "occurrence", {"due_at": db(1075)}, job_id="tick-1080")),
     (3, "before all was healed", ledger_behind),
+    (3, "at 1700000040 has no rows", unaccounted_after_update),
+    (3, "1700000070.000000, which isn't due", old_rule_goes_on),
+    (3, "fired while the schedule was paused", fired_while_paused),
+    (3, "nobody had paused it", nobody_paused),
+    (3, "its ledger has no row of job nothing", trigger_without_row),
+    (3, "was backfilled, and the occurrence at 1699999964 has no row", gap_after_backfill),
+    (3, "has 2 jobs", occurrence_run_again),
+    (3, "spread and jitter are 0.5 s",
+     lambda s: [with_row(s, t, {c: db(1055.5)}, **{i: "moved-1056"})
+                for t, c, i in (("job", "due_at", "id"), ("occurrence", "run_at", "job_id"))]),
+    (8, "held its place until", too_many_at_a_time),
+    (14, "nobody should see: OverflowError",
+     lambda s: s.operate("create", "x", 1050, "failed", detail="OverflowError: no")),
+    (15, "in a schedule that is deleted", waits_for_the_deleted),
+    (15, "keeps a place for job x",
+     lambda s: s.tables["gate"].append({"schedule_id": "schedule-moved", "job_id": "x"})),
+    (16, "had its effect 2 times", effect_again),
     (3, "its job isn't in the database", lambda s: without_row(s, "job", id="tick-1080")),
     (3, "isn't in the database", lambda s: s.schedules.append(SchedulePromise("x", "cron", 9))),
     (3, "has occurrences, and nobody made it", occurrence_of_nothing),

@@ -25,6 +25,7 @@ from proof.history import (
     Beat,
     Fault,
     Meta,
+    Operation,
     Recorder,
     SchedulePromise,
     Submission,
@@ -44,11 +45,12 @@ class Story:
         self.submissions: list[Submission] = []
         self.beats: list[Beat] = []
         self.schedules: list[SchedulePromise] = []
+        self.operations: list[Operation] = []
         self.tables: dict[str, list[Row]] = {
             name: []
             for name in (
                 "job", "occurrence", "schedule", "shard", "shard_move", "node", "batch",
-                "submit_key", "app_effect",
+                "submit_key", "app_effect", "gate",
             )
         }  # fmt: skip
         self.faults = [
@@ -252,6 +254,80 @@ class Story:
         row.update(state=2, reason=reason, **more)
         return row
 
+    def is_steered(self, name: str = "moved") -> None:
+        """Made at 1003, changed at 1046, triggered, paused for a while, backfilled, deleted at 1079."""
+        made = SchedulePromise(name, "cron", 10)
+        changed = SchedulePromise(name, "cron", 4, spread=0.5)
+        id = f"schedule-{name}"
+        self.operate("create", name, 1003, schedule=made, id=id)
+        self.operate("update", name, 1046, schedule=changed)
+        self.operate("trigger", name, 1061.3, id=f"{name}-1061.31", count=1)
+        self.operate("pause", name, 1063)
+        self.operate("resume", name, 1069)
+        past = {"first": 960 + DATABASE_MINUS_AT, "end": 976 + DATABASE_MINUS_AT}
+        self.operate("backfill", name, 1075, count=4, **past)
+        self.operate("delete", name, 1079)
+        for due in (1010, 1020, 1030, 1040):
+            self._happen(id, name, due, due)
+        for due in (1048, 1052, 1056, 1060, 1064, 1068, 1072, 1076):
+            self._happen(id, name, due, due + 0.3, max(due, 1069.2 if 1063 < due < 1069 else 0))
+        self._happen(id, name, 1061.31, 1061.31, reason="triggered")
+        self.tables["schedule"].append(
+            {"id": "line", "name": f"{name}:backfill", "created_at": 1075 + DATABASE_MINUS_AT,
+             "cursor": 1075 + DATABASE_MINUS_AT, "next_due": None}
+        )  # fmt: skip
+        for due in (960, 964, 968, 972):
+            job = self._happen(id, name, due, 1075.1, 1075.1, reason="backfilled")
+            job["schedule_id"] = "line"
+        waiting = self.row(f"{name}-waits", "cron", 1095.0, state=1, schedule_id="line", token=None)
+        self._note(id, 976, 1075.1, waiting, "backfilled")
+
+    def operate(
+        self, kind: Any, subject: str, at: float, answer: Any = "done", **more: Any
+    ) -> None:
+        self.operations.append(Operation(at, at + 0.1, kind, subject, answer, **more))
+
+    def _happen(
+        self, id: str, name: str, due: float, run: float, decided: float = 0.0,
+        reason: str | None = None,
+    ) -> Row:  # fmt: skip
+        job = self.row(f"{name}-{due:g}", "cron", run, schedule_id=id)
+        job["occurrence"] = f"{name} {due:g}"
+        self._note(id, due, run, job, reason, decided or due)
+        return self.run(job, max(run, decided) + 0.1)
+
+    def _note(
+        self, id: str, due: float, run: float, job: Row, reason: str | None = None,
+        decided: float = 0.0,
+    ) -> None:  # fmt: skip
+        self.tables["occurrence"].append(
+            {"schedule_id": id, "schedule": None, "due_at": due + DATABASE_MINUS_AT, "state": 1,
+             "run_at": run + DATABASE_MINUS_AT, "reason": reason, "caught_up": False,
+             "job_id": job["id"], "decided_at": (decided or run) + DATABASE_MINUS_AT}
+        )  # fmt: skip
+
+    def has_effect(self, at: float = 1005.0) -> Row:
+        """Guarded by `once`: it happens in the first attempt, and not again in the second."""
+        row = self.retries(at)
+        first = next(beat for beat in self.beats if beat.job == row["id"])
+        self.beats.append(msgspec.structs.replace(first, at=first.at + 0.05, event="effect"))
+        return row
+
+    def has_places(self) -> None:
+        self.tables["gate"].append({"schedule_id": "schedule-tick", "job_id": "tick-1090"})
+
+    def is_retried(self, at: float = 1005.0) -> Row:
+        """By an operator, after it had failed for good."""
+        row = self.fails(at)
+        self.operate("retry", row["id"], at + 4)
+        self.end(self.start(row, at + 4.2, attempt=1), at + 4.3)
+        return self.finish(row, at + 4.3, 6, "ValueError")
+
+    def is_discarded(self, at: float = 1005.0) -> None:
+        row = self.fails(at)
+        self.operate("discard", row["id"], at + 4)
+        self.tables["job"].remove(row)
+
     def shards(self) -> None:
         for shard in range(2):
             for epoch, owner, previous, at in ((1, "w1", None, 1001), (2, "w2", "w1", 1026)):
@@ -291,6 +367,7 @@ class Story:
         for node in {beat.node for beat in self.beats}:
             record(folder, f"journal-{node}", [beat for beat in self.beats if beat.node == node])
         record(folder, "clients", self.submissions)
+        record(folder, "operations", self.operations)
         record(folder, "faults", self.faults)
         for name, rows in self.tables.items():
             text = b"".join(msgspec.json.encode(row) + b"\n" for row in rows)
@@ -309,6 +386,7 @@ LIVES = (
     Story.succeeds, Story.retries, Story.fails, Story.is_lost, Story.is_lost_for_good,
     Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
+    Story.is_steered, Story.has_effect, Story.has_places, Story.is_retried, Story.is_discarded,
 )  # fmt: skip
 
 

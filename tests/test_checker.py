@@ -26,12 +26,15 @@ def test_a_full_history_passes_and_every_rule_has_seen_something(tmp_path: Path)
     report = check(full_story().write(tmp_path))
     assert report.ok, report.text()
     assert report.unseen == []
-    assert [finding.rule.number for finding in report.findings] == list(range(14))
+    assert [finding.rule.number for finding in report.findings] == list(range(17))
     assert "Every promise was kept" in report.text()
 
 
-ANY_TIME = (Story.succeeds, Story.retries, Story.fails, Story.is_cancelled, Story.keyed)
-ONCE = (Story.shards, Story.nodes, Story.schedule)
+ANY_TIME = (
+    Story.succeeds, Story.retries, Story.fails, Story.is_cancelled, Story.keyed, Story.has_effect,
+    Story.is_retried, Story.is_discarded,
+)  # fmt: skip
+ONCE = (Story.shards, Story.nodes, Story.schedule, Story.is_steered, Story.has_places)
 MOMENTS = st.floats(1001, 1085)
 
 

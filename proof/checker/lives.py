@@ -1,4 +1,4 @@
-"""The lives of schedules, as their operators wrote them down: versions, pauses, and what was done by hand.
+"""The lives of schedules, as their operators wrote them down: versions, pauses, what was done by hand.
 
 An operation took effect at some moment between its question and its answer. So a version is valid for
 sure from the answer to the operation that made it to the question of the one that ended it, and may be

@@ -2,7 +2,8 @@
 
 The workload's schedules are due at the multiples of a number of seconds since 1970, so that the
 expected set is arithmetic: for each version from when it was surely there to when it surely still was,
-as far as the ledger goes. That is the schedule's cursor; and when it was deleted, its last row.
+as far as the ledger goes: to the schedule's cursor, or to its deletion. An occurrence belongs to the
+version that held at its moment, whoever decides on it, and when.
 """
 
 from __future__ import annotations
@@ -79,10 +80,10 @@ class _Ledger:
                     sentence = f"the occurrence at {moment} has {len(own) or 'no'} rows"
                     yield self._subject, sentence, self._evidence(own)
         for due, rows in self._found.items():
-            if not any(due % v.promise.every == 0 for v in self._allowing(due)):
-                if not all(self._by_hand(row) for row in rows):
-                    sentence = f"the ledger has an occurrence at {due:.6f}, which isn't due"
-                    yield self._subject, sentence, self._evidence(rows)
+            expected = any(due % v.promise.every == 0 for v in self._allowing(due))
+            if not expected and not all(self._by_hand(row) for row in rows):
+                sentence = f"the ledger has an occurrence at {due:.6f}, which isn't due"
+                yield self._subject, sentence, self._evidence(rows)
         yield from self._triggers()
         yield from self._backfills()
         yield from self._end()
@@ -93,8 +94,6 @@ class _Ledger:
         since = self._facts.meta.database(version.surely)
         if version is not self._life.versions[0]:
             since += self._margin
-        elif self._schedule is not None and not self._facts.operations:
-            since = self._schedule.created_at
         until = min(self._reach(), self._until(version))
         if version.readable:
             first = (int(since // every) + 1) * every
@@ -117,8 +116,6 @@ class _Ledger:
         reach = EVER
         if self._schedule is not None:
             reach = self._schedule.cursor
-        elif self._rows:
-            reach = max(row.due_at for row in self._rows)
         if paused is not None:
             reach = min(reach, self._facts.meta.database(paused.since))
         return reach
@@ -181,9 +178,12 @@ class _Ledger:
         if schedule is None or self._life.ends_paused or not last.readable:
             return
         every, meta = last.promise.every, self._facts.meta
-        healed = meta.database(meta.healed) - last.promise.spread - self._margin
+        healed = meta.database(meta.healed) - last.promise.spread
         due = int(healed // every) * every
-        if meta.database(last.surely) + self._margin < due and due > schedule.cursor + _SAME_MOMENT:
+        since = meta.database(last.surely)
+        if last is not self._life.versions[0]:
+            since += self._margin
+        if since < due and due > schedule.cursor + _SAME_MOMENT:
             sentence = (
                 f"its ledger ends at {schedule.cursor:.3f}, before all was healed at {healed:.3f}"
             )
@@ -214,21 +214,42 @@ def _problem_of_row(
 ) -> str | None:
     """By the version that decided, if it is certain which one that was."""
     margin = facts.meta.horizon + facts.meta.clock_error
-    decided = facts.at(row.decided_at)
-    deciding = life.holding(decided, margin)
-    if row.reason in _BY_HAND or not deciding:
+    due, decided = facts.at(row.due_at), facts.at(row.decided_at)
+    if row.reason in _BY_HAND:
         return None
     if row.reason == "paused":
-        paused = life.may_be_paused(facts.at(row.due_at), margin)
+        paused = life.may_be_paused(due, margin)
         return None if paused else "was skipped as paused, and nobody had paused it"
-    if len(deciding) > 1 or row.due_at % deciding[0].promise.every or not deciding[0].readable:
+    if row.reason == "deleted":
+        return None if life.deleted else "was skipped as deleted, and nobody had deleted it"
+    ruling = life.holding(due, margin)
+    if len(ruling) != 1 or row.due_at % ruling[0].promise.every or not ruling[0].readable:
         return None
-    if row.state == FIRED and not row.caught_up and life.surely_paused(decided, margin):
-        if life.surely_paused(facts.at(row.due_at), margin):
-            return "fired while the schedule was paused"
-    if after is not None and life.holding(facts.at(after.decided_at), margin) != deciding:
+    fired = row.state == FIRED and not row.caught_up
+    if fired and life.surely_paused(decided, margin) and life.surely_paused(due, margin):
+        return "fired while the schedule was paused"
+    if row.state != FIRED and row.reason != "catch_up":
+        return _problem_of_overlap(life, row)
+    if after is not None and life.holding(facts.at(after.due_at), margin) != ruling:
         return None
-    return _problem(deciding[0].promise, row, after, certain=life.deleted is None)
+    certain = life.deleted is None and len(life.versions) == 1
+    return _problem(ruling[0].promise, row, after, certain=certain)
+
+
+def _problem_of_overlap(life: Life, row: OccurrenceRow) -> str | None:
+    """By what it said when the job was to start: at any time."""
+    reasons: set[str] = set()
+    for promise in life.promises:
+        reasons |= _REASONS_OF_OVERLAP[promise.overlap]
+        if promise.overlap == "allow" and promise.max_running is not None:
+            reasons.add("overlap")
+    if row.reason in reasons:
+        return None
+    said = " or ".join(sorted({promise.overlap for promise in life.promises}))
+    return (
+        f"was skipped for {row.reason or 'no reason'}, which isn't one of a schedule with "
+        f"overlap {said} and catch-up {life.last.promise.catch_up}"
+    )
 
 
 def _problem(
@@ -243,21 +264,11 @@ def _problem(
         return f"counts as caught up, and {why}"
     if row.state == FIRED:
         return f"fired, with a reason not to: {row.reason}" if row.reason else None
-    if row.reason == "catch_up":
-        if promise.within is not None and late > promise.within - _SAME_MOMENT and missed:
-            return None
-        if after is None and not certain:
-            return None
-        return _problem_of_catch_up(promise, missed, after)
-    reasons = _REASONS_OF_OVERLAP[promise.overlap]
-    if promise.overlap == "allow" and promise.max_running is not None:
-        reasons = {"overlap"}
-    if row.reason not in reasons:
-        return (
-            f"was skipped for {row.reason or 'no reason'}, which isn't one of a schedule with "
-            f"overlap {promise.overlap} and catch-up {promise.catch_up}"
-        )
-    return None
+    if promise.within is not None and late > promise.within - _SAME_MOMENT and missed:
+        return None
+    if after is None and not certain:
+        return None
+    return _problem_of_catch_up(promise, missed, after)
 
 
 def _problem_of_catch_up(

@@ -52,7 +52,9 @@ def first_starts(facts: Facts) -> Iterator[tuple[JobRow, Attempt]]:
     """Jobs whose row still says when they were first due: a retry is due later."""
     for job, attempts in facts.attempts.items():
         row = facts.jobs.get(job)
-        if row is not None and row.attempt <= 1 and not row.attempts and not row.crashes:
+        if row is None or job in facts.steered["retry"]:
+            continue
+        if row.attempt <= 1 and not row.attempts and not row.crashes:
             yield row, min(attempts, key=lambda attempt: attempt.start.at)
 
 
@@ -63,8 +65,6 @@ def is_calm(facts: Facts, row: JobRow, due: float) -> bool:
     if any(promise.overlap in _WAITS_FOR_ITS_TURN for promise in promises):
         return False
     if row.schedule_id is not None and not promises:  # a backfill's
-        return False
-    if row.id in facts.steered["retry"]:
         return False
     if due < meta.started + meta.calm_after or due > meta.ended - meta.calm_after:
         return False

@@ -22,7 +22,6 @@ from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA
 from rota.core.lifecycle import End, GiveBack, TryAgain, judge_lost, needs_mark
-from rota.firing import plan_row, to_advance, to_entries
 from rota.model import Guarantee, OutcomeKind
 from rota.services.clock import DatabaseClock
 from rota.services.cursors import Cursors
@@ -231,21 +230,15 @@ takeover_too_early = Mutant(
 # -- schedules
 
 
-async def _fire_in_two(self: Firer, shards: Any, epochs: Any) -> bool:
+async def _fire_in_two(self: Firer, shards: Any, epochs: Any, aside: Any) -> bool:
     """The cursors are committed before what they stand for."""
     store = self._store
     async with store.database.transaction("fire") as connection:
-        rows = await store.due_schedules(connection, shards, epochs, 1000)
-        entries, advances = [], []
-        for row in rows:
-            compiled = await self._compile(row)
-            planned = plan_row(row, compiled, limit=200)
-            own = to_entries(row, planned)
-            entries += own
-            advances.append(to_advance(row, planned, own))
-        await store.fire(connection, [], advances)
+        rows = await store.due_schedules(connection, shards, epochs, 1000, aside)
+        planned, _ = await self._plan_all(connection, rows)
+        await store.fire(connection, [], [each.advance for each in planned])
     async with store.database.transaction("fire") as connection:
-        await store.fire(connection, entries, [])
+        await store.fire(connection, [entry for each in planned for entry in each.entries], [])
     return False
 
 

@@ -34,10 +34,8 @@ create constraint trigger stale_write after update of cursor on {schema}.schedul
 def watch(patches: Patches) -> None:
     honest = ScheduleStore.due_schedules
 
-    async def due_schedules(
-        self: ScheduleStore, connection: Any, shards: Any, epochs: Any, limit: int
-    ) -> Any:
-        rows = await honest(self, connection, shards, epochs, limit)
+    async def due_schedules(self: ScheduleStore, connection: Any, *arguments: Any) -> Any:
+        rows = await honest(self, connection, *arguments)
         fence = {str(row["shard"]): row["epoch"] for row in rows if row["epoch"] is not None}
         if fence:
             text = msgspec.json.encode(fence).decode()

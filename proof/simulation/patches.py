@@ -20,6 +20,7 @@ from typing import Any
 
 import rota.entropy
 import rota.node
+import rota.services.firer
 import rota.services.keeper
 import rota.store.database
 import rota.store.hosts
@@ -71,7 +72,8 @@ class Patches:
             self.set(module, "asyncpg", SimDriver(self._gateway))
         self._patch_clocks()
         self._patch_entropy()
-        self.set(rota.node, "os", _Real(os, getpid=lambda: 1))
+        for module in (rota.node, rota.services.firer):
+            self.set(module, "os", _Real(os, getpid=lambda: 1))
         self.set(rota.node, "socket", _Real(socket, gethostname=lambda: current().name))
         self.set(rota.services.keeper.Keeper, "threaded", False)
         self.set(rota.worker_role, "watch_overdue", lambda overdue: None)

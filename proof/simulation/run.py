@@ -197,7 +197,8 @@ class Simulation:
             Meta(
                 kind="simulation", tasks=task_promises(app), schedules=self.schedules,
                 started=self.started, healed=self.healed, ended=self.ended,
-                database_minus_at=DATABASE_MINUS_AT + self.engine.offset, lease_seconds=self.settings.lease_seconds,
+                database_minus_at=DATABASE_MINUS_AT + self.engine.offset,
+                lease_seconds=self.settings.lease_seconds,
                 max_crashes=self.settings.max_crashes, seed=self.seed,
                 clock_error=0.001 + sum(abs(step.by) for step in self.nemesis.clock_steps),
                 clock_steps=self.nemesis.clock_steps,
@@ -240,7 +241,14 @@ def _choose_settings(url: str, random: Random) -> Settings:
 def _slow_down(patches: Patches, interval: float) -> None:
     """Schedulers look less often, so that an hour is simulated in fewer statements."""
     for service in (Firer, Releaser):
-        patches.set(service.__init__, "__defaults__", (interval,))
+        patches.set(service, "__init__", _with_interval(service.__init__, interval))
+
+
+def _with_interval(honest: Any, interval: float) -> Any:
+    def initialise(self: Any, *arguments: Any, **options: Any) -> None:
+        honest(self, *arguments, **{"interval": interval, **options})
+
+    return initialise
 
 
 def _write(folder: Path, name: str, lines: list[Any]) -> None:

@@ -6,9 +6,9 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import rota.schedules
 import rota.services.finisher
 import rota.services.firer
+import rota.settling
 import rota.store.submitter
 from proof.simulation.engine import Engine
 from proof.simulation.gateway import Gateway
@@ -41,7 +41,8 @@ _LIMITS: dict[str, tuple[str, ...]] = {
 }
 # Sizes that are large enough to be never reached, made small.
 SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
-    (rota.schedules, "_MANY", (2, 5)),
+    (rota.settling, "_MANY", (2, 5)),
+    (rota.settling, "_BATCH", (1, 2)),
     (rota.services.firer, "_SCHEDULES", (2, 5)),
     (rota.services.firer, "_OCCURRENCES", (1, 3)),
     (rota.services.firer, "_PROMOTIONS", (1, 2)),
