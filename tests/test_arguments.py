@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -284,3 +285,21 @@ async def test_waiting_in_vain_says_for_which_job_and_how_it_is(sandbox: Sandbox
     await app.jobs.cancel(job.id)
     with pytest.raises(JobFailed):
         await job.result(timeout=10)
+
+
+def test_a_missing_psycopg_shows_where_the_task_is_declared(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(
+        importlib.util, "find_spec", lambda name: None if name == "psycopg" else found(name)
+    )
+    with pytest.raises(
+        ConfigError, match=r"task 'pay': .*psycopg, which is not installed: pip install"
+    ):
+
+        @app.task(guarantee="exactly_once")
+        def pay() -> None: ...
+
+    @app.task(guarantee="exactly_once")
+    async def refund() -> None: ...

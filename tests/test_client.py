@@ -258,7 +258,8 @@ async def test_queues_nodes_events_and_oneself(voice: Voice, server: LiveServer)
     for number in range(3):
         await tell(server, str(number))
     events = await voice.say("events.list", page_size=2)
-    assert [event.task for event in events] == ["2", "1", "0"]
+    told = [event.task for event in events if event.kind != "task_unknown"]
+    assert told == ["2", "1", "0"]
     assert (await voice.say("me")).role == "operator"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
@@ -155,6 +156,15 @@ def _is_whole(value: object, allowed: range) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
+def _need_psycopg(task: str) -> None:
+    """Said where the task is declared, not when its first job runs."""
+    if importlib.util.find_spec("psycopg") is None:
+        raise ConfigError(
+            f"task {task!r}: a plain function that is exactly_once has its transaction through psycopg, "
+            "which is not installed: pip install 'rota[psycopg]', or make it a coroutine"
+        )
+
+
 class Task(Generic[P, R]):
     """Made by ``@app.task``. Calling it calls the function; submitting it makes a job."""
 
@@ -205,6 +215,8 @@ class Task(Generic[P, R]):
                 f"task {self.name!r}: exactly_once needs a coroutine, or a plain function in a "
                 'child process (runner="process")'
             )
+        if self.runner == "process" and self.options_.guarantee is Guarantee.EXACTLY_ONCE:
+            _need_psycopg(self.name)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.takes_context:

@@ -107,6 +107,8 @@ def _send(chunk: list[tuple[bytes, bool]], done: answers.ManySubmitted, stop: bo
         stopped = next((line.stopped for line in lines if line.stopped is not None), None)
         if stopped is None:
             _count(chunk, lines[:-1], done)
+            told = lines[-1].summary.get("warnings", [])
+            done.warnings += [each for each in told if each not in done.warnings]
             return
         if stopped.code not in _PASSING or not tries_left:
             raise make_error(stopped.code, stopped.detail, 429 if stopped.code == "quota" else 0)
