@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import html
 import re
+import shlex
 from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import uuid4
 from zoneinfo import ZoneInfo
 
+import click
 import httpx
 import msgspec
 import pytest
+import typer
+from typer.core import TyperGroup
 
+from rota.cli import cli
 from rota.core.time.schedule import compile_schedule
 from rota.dashboard import loads
 from rota.dashboard.words import number, span
@@ -285,6 +291,40 @@ async def test_jobs_are_filtered_by_the_outcome_of_their_last_attempt(server: Li
     assert timed_out in page.text
     assert other not in page.text
     assert "rota jobs list --outcome timed_out" in page.text
+
+
+async def test_every_command_that_a_page_offers_exists_and_takes_these_words(server: LiveServer):
+    tenant = server.context.tenants.get("default")
+    payload = {"name": "O'Hara & sons"}
+    jobs = [(await tenant.submit("greet", payload, queue="mail")).id for _ in range(3)]
+    _, failed, cancelled = jobs
+    await fail_jobs(server.app, [str(failed)])
+    await tenant.jobs.cancel(cancelled)
+    await tenant.schedule("nightly", "greet", cron="0 3 * * *")
+    browser = await enter(server)
+    paths = [
+        "/jobs", "/jobs?state=failed&outcome=raised&queue=mail&tag=x", "/jobs?task=nothing",
+        *(f"/jobs/{job}" for job in jobs), "/queues", "/schedules", "/schedules/nightly",
+        "/calendar", "/dead", "/cluster", "/audit", "/webhooks", "/tokens", "/people", "/namespaces",
+    ]  # fmt: skip
+    offered: set[str] = set()
+    for path in paths:
+        page = await browser.get(path)
+        assert page.status_code == 200, path
+        for text in re.findall(r"<(?:pre|code)[^>]*>(rota [^<]*)<", page.text):
+            offered.update(html.unescape(text).splitlines())
+    assert len(offered) > 12
+    assert f"rota jobs retry {failed}" in offered
+    root = typer.main.get_command(cli)
+    for line in sorted(offered):
+        words, command = shlex.split(line)[1:], root
+        context = click.Context(root, info_name="rota")
+        while isinstance(command, TyperGroup) and words and words[0] in command.commands:
+            command = command.commands[words.pop(0)]
+            context = click.Context(command, parent=context, info_name="rota")
+        assert not isinstance(command, TyperGroup) or not words, f"there is no {line!r}"
+        if words:
+            command.make_context(line, words, parent=context)  # raises what a terminal would show
 
 
 # -- questions that must stay quick

@@ -38,7 +38,7 @@ async def list_dead(
     )
     return await show(
         request, "dead.html", dead=dead, count=count, task=task or "",
-        how=Copyable(cli=cli("dead"), curl=curl("GET", "/v1/dead")),
+        how=Copyable(cli=cli("jobs", "dead"), curl=curl("GET", "/v1/dead")),
     )  # fmt: skip
 
 

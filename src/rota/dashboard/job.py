@@ -133,7 +133,7 @@ def _again(job: Job) -> Copyable:
         said["priority"] = job.priority
     shown = msgspec.json.encode(job.payload).decode()
     return Copyable(
-        cli=cli("submit", job.task, shown, "--queue", job.queue),
+        cli=cli("jobs", "submit", job.task, shown, "--queue", job.queue),
         curl=curl("POST", "/v1/jobs", said),
         python=python(f"await app.submit({job.task!r}, {job.payload!r}, queue={job.queue!r})"),
     )
@@ -143,7 +143,7 @@ def _how(job: Job) -> Copyable:
     ended = State.parse(job.state).is_final
     if job.state == "failed":
         return Copyable(
-            cli=cli("retry", job.id), curl=curl("POST", f"/v1/jobs/{job.id}/retry"),
+            cli=cli("jobs", "retry", job.id), curl=curl("POST", f"/v1/jobs/{job.id}/retry"),
             python=python(f"await app.jobs.retry({str(job.id)!r})"),
         )  # fmt: skip
     if not ended:
