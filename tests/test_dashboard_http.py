@@ -26,6 +26,7 @@ from rota.server.api.login import safe_target
 from rota.server.identity.links import create_link
 from rota.store import dashboard as store_module
 from rota.store.dashboard import DashboardStore
+from rota.store.events import EventStore, Slower, timed_out
 from rota.store.search import Count
 from tests.server_fixtures import LiveServer
 from tests.test_api_jobs import end_as, fail_jobs
@@ -325,6 +326,18 @@ async def test_every_command_that_a_page_offers_exists_and_takes_these_words(ser
         assert not isinstance(command, TyperGroup) or not words, f"there is no {line!r}"
         if words:
             command.make_context(line, words, parent=context)  # raises what a terminal would show
+
+
+async def test_the_overview_tells_of_stopped_attempts_and_slower_tasks(server: LiveServer):
+    store = EventStore((await server.app.store()).database)
+    job = uuid4()
+    stopped = timed_out("crawl", job, 1, "heartbeat", "gave no sign of life")
+    await store.add("default", [stopped])
+    await store.tell_slower("default", [Slower("report", 3.0, 2.0, 20)])
+    page = await (await enter(server)).get("/")
+    assert "1 job stopped for taking too long or giving no sign of life" in page.text
+    assert f"/jobs/{job}" in page.text
+    assert "1 task became consistently slower, the latest of report" in page.text
 
 
 # -- questions that must stay quick

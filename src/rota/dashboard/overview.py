@@ -31,6 +31,8 @@ _LATE = 60.0
 _KINDS = {
     "late": ("job", "started late"),
     "slow": ("job", "took unusually long"),
+    "slower": ("task", "became consistently slower"),
+    "timed_out": ("job", "stopped for taking too long or giving no sign of life"),
     "deadline_missed": ("job", "missed the deadline"),
     "missed": ("occurrence", "missed"),
     "overran": ("occurrence", "left out: the run before was not over"),
@@ -121,6 +123,8 @@ def _alerts(queues: Sequence[QueueNow], failed: int, events: Sequence[Any]) -> l
             noun, what = _KINDS[row["kind"]]
             told = f"{plural(row['count'], noun)} {what}, the latest of {row['task']}"
             path, word = "/schedules", "Schedules"
+            if row["kind"] == "slower":
+                path, word = "/jobs", "Jobs"
             if row["job_id"] is not None:
                 path, word = f"/jobs/{row['job_id']}", "The latest"
             found.append(Alert("warn", told, path, word, row["last_at"]))
