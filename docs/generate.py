@@ -64,6 +64,8 @@ SETTINGS = {
     "`/readyz`); 0: any that is free.",
     "metrics_host": "The address of that port. It has no passwords.",
     "retention_days": "Days that succeeded and cancelled jobs are kept.",
+    "app_name": "The application that declares schedules in code; by default the module of its `App`.",
+    "release": "The application's release. The newest decides which schedules code declares.",
     "ledger_days": "Days that the occurrences of schedules are remembered.",
     "max_run_time": "Seconds that an attempt may take whose job has no timeout, in a queue without a "
     "maximum; 0: no limit. The same on all nodes.",

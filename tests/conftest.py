@@ -28,7 +28,7 @@ hypothesis.settings.load_profile("rota")
 
 _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",
-    "task", "task_signature", "unknown_task",
+    "task", "task_signature", "unknown_task", "declaration",
     "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move",
     "job_log", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "person", "login_failure", "oidc_login", "namespace",
@@ -105,7 +105,8 @@ async def make_app(
     emptied = [f"delete from {schema}.{table}" for table in _TABLES]
     emptied.append(f"select {schema}.trim_audit('infinity')")
     free = f"update {schema}.shard set owner = null, expires_at = null, epoch = 0"
-    await _execute(database_url, ";".join([*emptied, free]))
+    fresh = f"update {schema}.setting set value = 0 where name = 'ledger_from'"
+    await _execute(database_url, ";".join([*emptied, free, fresh]))
     spare_schemas.append(schema)
 
 

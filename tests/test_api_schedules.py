@@ -12,6 +12,7 @@ import pytest
 
 from rota.core.time.schedule import Calendar, Cron, RRule
 from rota.server import calculation
+from tests.broken_schedules import add_broken
 from tests.server_fixtures import LiveServer
 from tests.test_api_jobs import fail_jobs, submit
 
@@ -341,3 +342,31 @@ async def test_a_preview_that_takes_long_is_computed_beside_the_loop_with_a_budg
         go_on.set()
     answer = await asked
     assert (answer.status_code, answer.json()["code"]) == (422, "too-much")
+
+
+async def test_schedules_that_cannot_be_read_are_listed_as_broken_beside_the_others(
+    server: LiveServer,
+):
+    client = await server.client("operator")
+    await create(client, "good")
+    names = await add_broken(server.app, "report")
+    for filters in ({}, {"text": "o"}):
+        listed = (await client.get("/v1/schedules", params=filters)).json()["items"]
+        assert {"good", "zone-gone", "not-an-object"} <= {one["name"] for one in listed}
+    assert (await client.get("/v1/schedules", params={"tag": "x"})).status_code == 200
+    broken = {one["name"]: one["problem"] for one in listed if one["spec"] is None}
+    assert "Mars/Olympus_Mons" in broken["zone-gone"]
+    assert "'blackout'" in broken["unknown-field"]
+    assert (await client.get("/v1/schedules/good")).status_code == 200
+    warned = (await client.get("/v1/schedules:lint")).json()["warnings"]
+    assert set(broken) <= {one["schedule"] for one in warned if one["code"] == "broken"}
+    for name in names:
+        assert (await client.get(f"/v1/schedules/{name}")).status_code == 200
+        for path in ("preview", "audit", "occurrences"):
+            answer = await client.get(f"/v1/schedules/{name}/{path}")
+            assert answer.status_code in (200, 422), answer.text
+        answer = await client.post(f"/v1/schedules/{name}/trigger")
+        assert answer.status_code in (201, 422, 400), answer.text
+        mended = await client.put(f"/v1/schedules/{name}", json=NIGHTLY)
+        assert (mended.status_code, mended.json()["problem"]) == (200, None), mended.text
+    assert (await client.delete("/v1/schedules/zone-gone")).status_code == 204

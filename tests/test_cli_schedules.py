@@ -25,6 +25,7 @@ from rota.cli.jumps import previewed
 from rota.cli.moments import parse_when
 from rota.core.time.schedule import compile_schedule
 from rota.schedules import Schedules, make_spec
+from tests.broken_schedules import add_broken
 from tests.fake_node import register_tasks
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
@@ -625,3 +626,20 @@ def test_a_picture_that_cant_be_written_is_an_error(clock: Clock, tmp_path: Path
     refused = run("forecast", "--slots", "1", "--plot", str(tmp_path / "no" / "load.svg"))
     assert refused.code == 1
     assert "can't be written" in refused.err
+
+
+def test_schedules_that_cannot_be_read_are_listed_as_broken_beside_the_others(clock: Clock) -> None:
+    clock.run(clock.app.schedule("good", "tell", every="1h"))
+    names = clock.run(add_broken(clock.app))
+    listed = {one["name"]: one for one in done("list", "--json").json}
+    assert set(listed) == {"good", *names}
+    unread = sorted(name for name in names if listed[name]["spec"] is None)
+    assert len(unread) == 8
+    shown = done("list").out
+    for name in unread:
+        assert f"{name} doesn't fire: " in " ".join(shown.split())
+        assert "It doesn't fire: " in done("show", name).out
+    assert {one["schedule"] for one in run("lint", "--json").json} >= set(unread)
+    assert done("forecast", "--slots", "2", "--json").json
+    assert {one["name"] for one in done("audit", "--json").json} == {"good", *names}
+    assert done("delete", "zone-gone", "--yes").code == 0

@@ -24,10 +24,14 @@ from rota.dashboard.words import number, span
 from rota.schedules import make_spec
 from rota.server.api.login import safe_target
 from rota.server.identity.links import create_link
+from rota.services.firer import Firer
+from rota.services.turns import AllShards
 from rota.store import dashboard as store_module
 from rota.store.dashboard import DashboardStore
 from rota.store.events import EventStore, Slower, timed_out
+from rota.store.schedules import ScheduleStore
 from rota.store.search import Count
+from tests.broken_schedules import add_broken
 from tests.server_fixtures import LiveServer
 from tests.test_api_jobs import end_as, fail_jobs
 from tests.test_server_identity import query
@@ -471,3 +475,30 @@ def test_a_frequent_schedule_is_estimated_and_a_rare_one_is_not():
     load = loads.together([often, rare], slots=1)
     assert [pile.runs for pile in load.piles] == [2]  # where both were walked through
     assert load.piles[0].names == ["often", "rare"]
+
+
+async def test_a_schedule_that_cannot_be_read_is_named_and_spoils_no_page(server: LiveServer):
+    app = server.app
+    await app.schedule("good", "tell", every="1h")
+    names = await add_broken(app)
+    firer = Firer(ScheduleStore((await app.store()).database), AllShards(128))
+    while await firer.tick() == 0.0:
+        pass
+    browser = await enter(server)
+    listed = await browser.get("/schedules")
+    assert listed.status_code == 200
+    overview = await browser.get("/")
+    for name in names:
+        row = re.search(rf">{name}</a>.*?</tr>", listed.text, re.DOTALL)
+        assert row, name
+        assert "broken" in row[0], name
+        assert name in overview.text
+        page = await browser.get(f"/schedules/{name}")
+        assert page.status_code == 200, name
+        assert "It doesn't fire." in page.text
+        assert (await browser.get(f"/schedules/{name}/edit")).status_code == 200
+    good = await browser.get("/schedules/good")
+    assert good.status_code == 200
+    assert "It doesn't fire." not in good.text
+    for path in ("/calendar", "/schedules?text=o", "/schedules?tag=a"):
+        assert (await browser.get(path)).status_code == 200, path

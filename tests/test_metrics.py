@@ -241,6 +241,7 @@ def test_the_alerts_fire_when_they_should(promtool: str, tmp_path: Path) -> None
     series = [
         ("RotaDeadLetters", 'rota_dead_letters{namespace="a", task="t"}', "0x5 2x30", "2"),
         ("RotaQueueLag", 'rota_queue_lag_seconds{namespace="a", queue="q"}', "0x5 400x30", "400"),
+        ("RotaScheduleSetAside", 'rota_schedules_set_aside{namespace="a"}', "0x5 3x30", "3"),
         ("RotaShardsWithoutOwner", 'rota_shards{state="free"}', "0x5 7x30", "7"),
         ("RotaNodeDied", 'rota_nodes{namespace="a", state="dead"}', "0x5 1x30", "1"),
         ("RotaNodeSilent", 'rota_nodes{namespace="a", state="silent"}', "0x5 1x30", "1"),

@@ -14,9 +14,10 @@ import rota.testing
 from rota import All, App, Context, Latest
 from rota.dashboard.strips import to_cells
 from rota.services.firer import Firer
+from rota.services.janitor import Janitor
 from rota.services.turns import AllShards
 from rota.store.schedules import ScheduleStore
-from rota.store.work import LaneClaim, WorkStore
+from rota.store.work import LaneClaim, UpkeepStore, WorkStore
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -269,3 +270,19 @@ async def test_the_dashboard_has_words_for_every_reason_of_the_planner(
         )
     )
     assert all("it was missed" in cell.why for cell in cells)
+
+
+async def test_a_backfill_from_before_the_ledger_is_refused(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", cron="0 0 * * *", overlap="allow")
+    long_ago, end = START - timedelta(days=12), START - timedelta(days=9)
+    assert await app.schedules.backfill("s", long_ago, end) == 3
+    assert len(await sandbox.run_due()) == 3
+    settings = app.settings.replace(ledger_days=10)
+    await Janitor(UpkeepStore(hot), settings, AllShards(1)).clean()
+    for dry_run in (True, False):
+        with pytest.raises(rota.InvalidArguments, match=r"first: .* is before 2026-02-20"):
+            await app.schedules.backfill("s", long_ago, end, dry_run=dry_run)
+    assert await app.schedules.backfill("s", datetime(2026, 2, 20, tzinfo=UTC), end) == 0
+    assert await sandbox.run_due() == []

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import logging
+import sys
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Concatenate, overload
 
 import msgspec
@@ -44,6 +46,14 @@ _COPY_CHUNK = 10_000
 _HEADER_LIMITS = Limits(16_384, 64)
 
 
+def _module_name(scope: Mapping[str, Any]) -> str:
+    name = str(scope.get("__name__") or "app")
+    if name != "__main__":
+        return name
+    # As `rota start` would import it.
+    return PurePath(str(scope.get("__file__") or "app")).stem
+
+
 class App(Door):
     """The tasks of an application, and its door to the database.
 
@@ -55,6 +65,8 @@ class App(Door):
         if settings is not None and given:
             raise ConfigError("give App either settings or single settings by name, not both")
         super().__init__(settings or Settings.read(**given))
+        # Of whoever makes it: two applications in one namespace have different ones.
+        self._module = _module_name(sys._getframe(1).f_globals)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.error_hooks: list[ErrorHook] = []
         self.jobs = Jobs(self)
@@ -64,6 +76,11 @@ class App(Door):
         self.events = Events(self)
         self.webhooks = Webhooks(self)
         self.endpoints = Endpoints(self)
+
+    @property
+    def name(self) -> str:
+        """By which its declared schedules are known: the setting `app_name`, else its module."""
+        return self.settings.app_name or self._module
 
     # -- tasks
 

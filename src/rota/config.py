@@ -127,6 +127,11 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     pool_size: int = 4
     connect_timeout: float = 10.0
     statement_timeout: float = 60.0
+    # Which application declares schedules in code: the module that makes the App, unless it is named
+    # here. Its releases are compared number by number: 1.10 is newer than 1.9.
+    app_name: str = ""
+    release: str = ""
+
     node_name: str = msgspec.field(default_factory=socket.gethostname)
 
     def __repr__(self) -> str:

@@ -269,6 +269,7 @@ class Events:
         self, *, kind: str | None = None, since: datetime | None = None, limit: int = 100
     ) -> list[Event]:
         """The newest first. Kinds: ``failed``, ``dead_lettered``, ``timed_out``, ``slow``, ``slower``,
-        ``late``, ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``node_dead``."""
+        ``late``, ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``set_aside``,
+        ``node_dead``."""
         store = EventStore((await self._app.store()).database)
         return await store.list(self._app.settings.namespace, kind, since, limit)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
 
 import msgspec
 
+from rota.core.time.calendars import NamedCalendar
+from rota.core.time.lint import Warned, Watched
 from rota.core.time.recurrence import Recurrence
-from rota.core.time.schedule import ScheduleSpec
+from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
+from rota.errors import ConfigError, RotaError
 from rota.model import State
 from rota.store.schedules import FIRED, decode_spec
 
@@ -26,7 +29,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     version: int
     task: str
-    spec: ScheduleSpec
+    spec: ScheduleSpec | None  # None: it can't be read, `problem` says why
     in_words: str
     next_due: datetime | None
     paused_at: datetime | None
@@ -36,6 +39,24 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     updated_at: datetime
     warnings: tuple[str, ...] = ()  # in the answer to who made it: e.g. that its task is unknown
+    app: str | None = None  # the application whose code declares it
+    problem: str | None = None  # why it doesn't fire: it can't be read, or a node has set it aside
+    problem_since: datetime | None = None
+
+    @property
+    def is_orphan(self) -> bool:
+        """Whether it was declared in code, and no application is known to declare it any more."""
+        return self.source == "code" and self.app is None
+
+    @property
+    def readable(self) -> ScheduleSpec:
+        """What it says; a `ConfigError` if that can't be read."""
+        if self.spec is None:
+            raise ConfigError(
+                f"schedule {self.name!r} can't be read: {self.problem}. Create it anew under its name, "
+                "or delete it"
+            )
+        return self.spec
 
 
 class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -84,12 +105,46 @@ def to_status(
     row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec] = _as_stored
 ) -> ScheduleStatus:
     """`opened` reads a payload that may be encrypted."""
-    spec = opened(row["id"], decode_spec(row["spec"]))
+    spec, problem = None, _set_aside(row)
+    try:
+        spec = opened(row["id"], decode_spec(row["spec"]))
+        in_words = describe(spec)
+    except (RotaError, OverflowError) as error:
+        problem = problem or str(error)
+        in_words = "(can't be read)"
     fields = ("id", "name", "version", "task", "next_due", "paused_at", "paused_until", "fired",
-              "source", "created_at", "updated_at")  # fmt: skip
+              "source", "app", "created_at", "updated_at")  # fmt: skip
     return ScheduleStatus(
-        spec=spec, in_words=describe(spec), **{field: row[field] for field in fields}
-    )
+        spec=spec, in_words=in_words, problem=problem, problem_since=row["trouble_since"],
+        **{field: row[field] for field in fields},
+    )  # fmt: skip
+
+
+def _set_aside(row: Any) -> str | None:
+    if row["trouble"] is None:
+        return None
+    return f"set aside on {row['trouble_node']}: {row['trouble']}"
+
+
+def watch_all(
+    found: Iterable[ScheduleStatus],
+    calendars: Mapping[str, NamedCalendar],
+    usual: Callable[[str], float | None],
+) -> tuple[list[tuple[ScheduleStatus, Watched]], list[Warned]]:
+    """The schedules ready for `lint` and forecasts, and a warning for each that can't be.
+
+    `usual` says how many seconds a task usually takes.
+    """
+    watched: list[tuple[ScheduleStatus, Watched]] = []
+    broken: list[Warned] = []
+    for status in found:
+        try:
+            spec = status.readable
+            recurrence = compile_schedule(spec, calendars)
+            watched.append((status, Watched(spec, recurrence, usual(spec.task))))
+        except (ConfigError, OverflowError) as error:
+            broken.append(Warned("broken", status.name, f"{status.name} doesn't fire: {error}"))
+    return watched, broken
 
 
 def to_occurrence(row: Any) -> OccurrenceStatus:

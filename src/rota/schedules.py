@@ -11,7 +11,10 @@ from uuid import UUID
 
 import msgspec
 
+from rota import declaring
 from rota.config import check_open_task
+from rota.core.arguments import encode_payload
+from rota.core.declarations import Verdict
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.interval import seconds_of
 from rota.core.time.plan import LedgerEntry
@@ -55,6 +58,7 @@ class Schedules:
     def __init__(self, app: App) -> None:
         self._app = app
         self.declared: dict[str, ScheduleSpec] = {}  # in code, by @app.cron
+        self.always_declare = False  # whatever was declared before: for development
 
     @property
     def _namespace(self) -> str:
@@ -65,10 +69,17 @@ class Schedules:
 
     # -- creating and changing
 
-    async def declare(self) -> None:
-        """Bring the schedules that the code declares into the database. Nodes do it at start."""
-        for spec in self.declared.values():
-            await self.put(spec, source="code")
+    async def declare(self, *, force: bool = False) -> Verdict:
+        """Bring the schedules that the code declares into the database. Schedulers do it at start.
+
+        What this application declared before and no longer does is deleted. A set that another
+        release has superseded isn't put back, unless forced: gives back ``apply``,
+        ``older_release`` or ``superseded``.
+        """
+        store, app = await self._store(), self._app
+        return await declaring.declare(
+            self, store, app.name, app.settings.release, force=force or self.always_declare
+        )
 
     async def put(
         self, spec: ScheduleSpec, *, source: str = "api", expect: Expectation | None = None
@@ -214,6 +225,7 @@ class Schedules:
             defaults = JobOptions(own.queue, own.needs, own.priority, int(own.guarantee),
                                   own.retry.max_attempts, own.timeout)  # fmt: skip
         else:
+            encode_payload(spec.payload or {}, self._app.limits, spec.task)
             defaults = await store.task_defaults(self._namespace, spec.task)
         SubmitOptions.checked(**spec.options)  # refuses what can't be
         chosen = {
@@ -370,13 +382,20 @@ class Schedules:
         """Run the occurrences of a past stretch that have no row in the ledger yet; how many.
 
         They run beside the live ones, oldest first, `max_parallel` at a time: by default one, or
-        for a schedule that allows overlap as many as it allows.
+        for a schedule that allows overlap as many as it allows. The stretch can't begin before the
+        ledger does (`ledger_days`): nobody knows what has run before.
         """
         if first.tzinfo is None or end.tzinfo is None:
             raise InvalidArguments("a backfill's range needs time zones")
         if max_parallel is not None and max_parallel < 1:
             raise InvalidArguments(f"max_parallel must be at least 1, not {max_parallel}")
         async with self._locked(name) as (store, connection, row):
+            if first < (known_from := await store.ledger_from()):
+                raise InvalidArguments(
+                    f"first: {first} is before {known_from}, from when on the ledger is kept (setting "
+                    "ledger_days). What has run before then is no longer known, and would run again: "
+                    "begin there, or submit the jobs yourself"
+                )
             spec = decode_spec(row["spec"])
             end = min(end, row["cursor"])
             recurrence = await self._compile(store, spec)

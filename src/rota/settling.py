@@ -25,6 +25,7 @@ from rota.core.time.plan import Outlook, Plan
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec
 from rota.firing import Compiled, plan_row, to_advance, to_entries
+from rota.store.database import blames_the_data
 from rota.store.schedules import SKIPPED, Advance, Entry, ScheduleStore, Unsettled, decode_spec
 
 Compile = Callable[[ScheduleSpec], Recurrence]
@@ -126,32 +127,55 @@ async def settle(
         assert stretch.ends is not None
         while stretch.compiled is not None:
             try:
-                # Also what waits for its spread: it becomes a job that is due later.
-                spread = stretch.compiled.recurrence.spread_offset.total_seconds()
-                planned = plan_stretch(
-                    at, stretch, stretches[place + 1 :], limit=min(left, _BATCH), until=spread
-                )
-                entries = to_entries(at, planned)
-                decided = is_decided(stretch, planned.cursor)
-            except Exception as error:  # noqa: BLE001 (whatever it is, others go on)
+                step = _plan_step(at, stretch, stretches[place + 1 :], min(left, _BATCH))
+                async with connection.transaction():
+                    await store.fire(connection, step.entries, [step.advance])
+            except Exception as error:
+                if not _is_to_blame(error):
+                    raise
                 stretch.compiled = None
                 stretch.problem = str(error) or type(error).__name__
                 break
-            advance = msgspec.structs.replace(
-                to_advance(at, planned, entries), behind=stretch.version
-            )
-            await store.fire(connection, entries, [advance])
-            left -= len(entries)
-            at["cursor"] = planned.cursor
-            at["previous"] = entries[-1].due_at if entries else at["previous"]
-            if decided:
+            left -= len(step.entries)
+            at["cursor"] = step.advance.cursor
+            at["previous"] = step.entries[-1].due_at if step.entries else at["previous"]
+            if step.decided:
                 break
-            if not planned.more or left <= 0:
-                return Settled(planned.cursor, stretch.version, unsettled)
+            if not step.more or left <= 0:
+                return Settled(at["cursor"], stretch.version, unsettled)
         if stretch.compiled is None and unsettled is None:
             unsettled = Unsettled(at["cursor"], stretch.problem or "it can't be read")
         at["cursor"] = max(at["cursor"], stretch.ends)
     return Settled(at["cursor"], None, unsettled)
+
+
+class _Unplanned(Exception):
+    """A rule that fails when it is asked."""
+
+
+class _Step(msgspec.Struct, frozen=True):
+    entries: list[Entry]
+    advance: Advance
+    decided: bool
+    more: bool
+
+
+def _plan_step(at: Any, stretch: Stretch, later: Sequence[Stretch], limit: int) -> _Step:
+    assert stretch.compiled is not None
+    try:
+        # Also what waits for its spread: it becomes a job that is due later.
+        spread = stretch.compiled.recurrence.spread_offset.total_seconds()
+        planned = plan_stretch(at, stretch, later, limit=limit, until=spread)
+        entries = to_entries(at, planned)
+        advance = msgspec.structs.replace(to_advance(at, planned, entries), behind=stretch.version)
+        return _Step(entries, advance, is_decided(stretch, planned.cursor), planned.more)
+    except Exception as error:
+        raise _Unplanned(str(error) or type(error).__name__) from error
+
+
+def _is_to_blame(error: Exception) -> bool:
+    """Whether the schedule is: else the database is away, and nothing may be given up."""
+    return isinstance(error, _Unplanned) or blames_the_data(error)
 
 
 async def settle_deleted(

@@ -110,6 +110,9 @@ def _show_audits(session: Session, audits: Sequence[Audit]) -> None:
         rows.add_row(plain(each.name), *(f"{count:,}" for count in counts))
     session.screen.show(rows)
     for each in audits:
+        for gap in each.unsettled:
+            told = f"{each.name} can't be compared from {gap.begin} to {gap.end}: {gap.reason}"
+            session.screen.say(plain(told), style="yellow")
         for word, moments in (("missing", each.missing), ("extra", each.extra)):
             for moment in moments[:_MOST]:
                 session.screen.say(f"{word} {each.name} {moment.isoformat()}", style="red")

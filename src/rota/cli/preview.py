@@ -86,7 +86,7 @@ def is_cron(text: str) -> bool:
 
 
 def _stored(session: Session, name: str, given: dict[str, Any]) -> tuple[ScheduleSpec, Recurrence]:
-    spec = session.run(session.app.schedules.get(name)).spec
+    spec = session.run(session.app.schedules.get(name)).readable
     spec = msgspec.structs.replace(spec, **given)
     return spec, session.run(compiled(session, spec))
 

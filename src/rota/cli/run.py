@@ -59,6 +59,7 @@ def dev(
     if port is not None:
         app.settings = app.settings.replace(port=port)
     _allow_commands(app, allow_commands)
+    app.schedules.always_declare = True  # there is one release: what was saved last
     teller = Teller(session.screen, reference, app)
     teller.starting()
     act_as(local_actor("python"))  # what handlers change, they change by Python

@@ -9,9 +9,8 @@ import typer
 from rota.cli.moments import database_time
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
-from rota.core.time.lint import Watched, lint
-from rota.core.time.schedule import ScheduleSpec, compile_schedule
-from rota.ledger import ScheduleStatus
+from rota.core.time.lint import Warned, Watched, lint
+from rota.ledger import ScheduleStatus, watch_all
 from rota.schedule_checks import lint_tasks
 from rota.store.schedules import ScheduleStore, TaskDuration
 
@@ -20,10 +19,14 @@ class Measured:
     """The stored schedules with their occurrences, and how long their tasks took."""
 
     def __init__(
-        self, watched: list[tuple[ScheduleStatus, Watched]], durations: dict[str, TaskDuration]
+        self,
+        watched: list[tuple[ScheduleStatus, Watched]],
+        durations: dict[str, TaskDuration],
+        broken: list[Warned],
     ) -> None:
         self.watched = watched
         self.durations = durations
+        self.broken = broken
 
 
 def add_to(group: typer.Typer) -> None:
@@ -36,12 +39,11 @@ async def measure(session: Session) -> Measured:
     calendars = (await store.calendars()).get(namespace, {})
     durations = await store.task_durations(namespace)
 
-    def watch(spec: ScheduleSpec) -> Watched:
-        usual = durations.get(spec.task)
-        return Watched(spec, compile_schedule(spec, calendars), usual.p50 if usual else None)
+    def usual(task: str) -> float | None:
+        return durations[task].p50 if task in durations else None
 
-    found = await session.app.schedules.list()
-    return Measured([(status, watch(status.spec)) for status in found], durations)
+    watched, broken = watch_all(await session.app.schedules.list(), calendars, usual)
+    return Measured(watched, durations, broken)
 
 
 def lint_schedules(
@@ -55,8 +57,8 @@ def lint_schedules(
     task that nobody has registered, or arguments that it doesn't take."""
     measured = session.run(measure(session))
     now = database_time(session)
-    warnings = lint([watched for _, watched in measured.watched], now, herd)
-    specs = [status.spec for status, _ in measured.watched]
+    warnings = measured.broken + lint([watched for _, watched in measured.watched], now, herd)
+    specs = [watched.spec for _, watched in measured.watched]
     warnings += session.run(lint_tasks(session.app, specs))
     if session.screen.as_json:
         session.screen.json(warnings)

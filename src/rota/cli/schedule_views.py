@@ -65,16 +65,28 @@ def show_schedules(
         )
         return
     rows = table("name", "rule", "next", "last", "paused", "task", whole=["next"])
+    broken = [status for status in found if status.problem]
     for status in found:
         rows.add_row(
             plain(status.name), plain(status.in_words), _next(status, now),
             _last(last.get(status.name)), _paused(status, now), plain(status.task),
         )  # fmt: skip
     screen.show(rows)
+    for status in found:
+        if status.is_orphan:
+            screen.say(
+                f"{plain(status.name)} is an orphan: no application declares it in code any more. "
+                f"Delete it, or declare it again",
+                style="yellow",
+            )
+    for status in broken:
+        screen.say(f"{plain(status.name)} doesn't fire: {plain(status.problem or '')}", style="red")
 
 
 def _next(status: ScheduleStatus, now: datetime) -> str:
     """While it is paused, nothing is next."""
+    if status.problem:
+        return "broken"
     if status.paused_at or status.next_due is None:
         return "-"
     # Its time has come, or it was resumed: a scheduler that lives sees to it within a moment.
@@ -110,13 +122,16 @@ def show_schedule(
         screen.say(
             Text.assemble("It is ", _paused(status, now), f", since {_utc(status.paused_at)}")
         )
+    if status.problem:
+        screen.say(f"It doesn't fire: {plain(status.problem)}", style="red")
     screen.say("")
     screen.show(_facts(status, now))
-    if status.spec.payload:
+    if status.spec and status.spec.payload:
         screen.say("\npayload", style="bold")
         screen.show(pretty(status.spec.payload))
     screen.say("\nnext", style="bold")
-    screen.show(preview_table(coming)) if coming else screen.say("it never fires again")
+    never = "unknown" if status.problem else "it never fires again"
+    screen.show(preview_table(coming)) if coming else screen.say(never)
     screen.say("\nlast", style="bold")
     screen.show(ledger_table(last)) if last else screen.say("nothing yet")
 
@@ -125,9 +140,27 @@ def _facts(status: ScheduleStatus, now: datetime) -> Table:
     facts = Table.grid(padding=(0, 2, 0, 0))
     facts.add_column(style="dim", no_wrap=True)
     facts.add_column(overflow="fold")
-    spec = status.spec
     rows: dict[str, Any] = {
         "task": status.task,
+        **(_said(status.spec) if status.spec else {}),
+        "fired": f"{status.fired:,} times",
+        "version": f"{status.version}, from {_source(status)}, {relative(status.updated_at, now)}",
+        "created": relative(status.created_at, now),
+    }
+    for name, value in rows.items():
+        if value is not None:
+            facts.add_row(name, plain(str(value)))
+    return facts
+
+
+def _source(status: ScheduleStatus) -> str:
+    if status.source != "code":
+        return status.source
+    return f"code of {status.app}" if status.app else "code that no longer declares it"
+
+
+def _said(spec: ScheduleSpec) -> dict[str, Any]:
+    return {
         "rule": raw_rule(spec.rule),
         "zone": f"{spec.tz}, gap {spec.gap}, fold {spec.fold}",
         "overlap": _overlap(spec),
@@ -142,14 +175,7 @@ def _facts(status: ScheduleStatus, now: datetime) -> Table:
         "options": ", ".join(f"{name} {value}" for name, value in spec.options.items()) or None,
         "tags": ", ".join(spec.tags) or None,
         "about": spec.description or None,
-        "fired": f"{status.fired:,} times",
-        "version": f"{status.version}, from {status.source}, {relative(status.updated_at, now)}",
-        "created": relative(status.created_at, now),
     }
-    for name, value in rows.items():
-        if value is not None:
-            facts.add_row(name, plain(str(value)))
-    return facts
 
 
 def raw_rule(rule: Rule) -> str:

@@ -15,6 +15,7 @@ from rota.cli.preview import compiled
 from rota.cli.schedule_views import LedgerRow, ledger_rows, show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration, relative
+from rota.errors import ConfigError
 from rota.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore
 
@@ -42,7 +43,8 @@ def list_schedules(
     found = [
         status
         for status in session.run(session.app.schedules.list())
-        if task in (None, status.task) and (tag is None or tag in status.spec.tags)
+        if task in (None, status.task)
+        and (tag is None or (status.spec and tag in status.spec.tags))
     ]
     last = {row.schedule: row for row in session.run(latest(session))}
     if session.screen.as_json:
@@ -73,7 +75,10 @@ def show(session: Session, name: Name) -> None:
 
 
 def _coming(session: Session, status: ScheduleStatus, now: datetime) -> list[Previewed]:
-    return previewed(session.run(compiled(session, status.spec)), now, _NEXT)
+    try:
+        return previewed(session.run(compiled(session, status.readable)), now, _NEXT)
+    except (ConfigError, OverflowError):
+        return []  # its problem is shown
 
 
 @command(schedules_app, "pause")
@@ -119,6 +124,31 @@ def trigger(session: Session, name: Name) -> None:
     """Run it once now, beside its rule. Says the job's id."""
     job_id = session.run(session.app.schedules.trigger(name))
     _tell(session, f"triggered {name}: {job_id}", {"schedule": name, "job_id": job_id})
+
+
+@command(schedules_app, "declare")
+def declare(
+    session: Session,
+    reference: Annotated[
+        str, typer.Argument(metavar="MODULE:APP", help="Whose code declares them.")
+    ],
+) -> None:
+    """Put into force what code declares with @app.cron, also after a rollback.
+
+    Schedulers do it when they start, but don't put back a set that another release has superseded.
+    This does. What the application declared before and no longer does is deleted.
+    """
+    app = session.load(reference)
+    before = {status.name: status.version for status in session.run(app.schedules.list())}
+    session.run(app.schedules.declare(force=True))
+    after = {status.name: status.version for status in session.run(app.schedules.list())}
+    changes = {
+        "created": sorted(set(after) - set(before)),
+        "updated": sorted(n for n in after if n in before and before[n] != after[n]),
+        "deleted": sorted(set(before) - set(after)),
+    }
+    told = "; ".join(f"{what} {', '.join(names)}" for what, names in changes.items() if names)
+    _tell(session, told or "nothing to change", changes)
 
 
 @command(schedules_app, "delete")

@@ -154,8 +154,8 @@ async def _asked(
                 continue
             try:
                 one = ask(compile_schedule(decode_spec(row["spec"]), calendars), begin, end, zone)
-            except ConfigError:
-                continue  # a calendar that it names was taken away
+            except (ConfigError, OverflowError):
+                continue  # it can't be planned: the list of schedules says why
             await asyncio.sleep(0)
             _memory[key] = one
             if len(_memory) > _REMEMBERED:

@@ -28,6 +28,7 @@ _MINUTES = 60
 _ROWS = 12
 _MOMENTS = 120  # of one schedule
 _LATE = 60.0
+_NAMED = 10
 _KINDS = {
     "late": ("job", "started late"),
     "slow": ("job", "took unusually long"),
@@ -83,7 +84,7 @@ async def overview(request: RotaRequest, tenant: GivenTenant) -> Html:
     finished = await store.finished(now - _HOUR, now)
     failed = await store.failed(now - _HOUR)
     shards = await tenant.nodes.shards()
-    alerts = [*_of_nodes(nodes), *_of_shards(shards)]
+    alerts = [*_of_nodes(nodes), *_of_shards(shards), *_of_schedules(await store.set_aside())]
     alerts += _alerts(queues, sum(failed.values()), await store.events(now - _HOUR))
     return await show(
         request, "overview.html", now=now, alerts=alerts, queues=queues,
@@ -129,6 +130,14 @@ def _alerts(queues: Sequence[QueueNow], failed: int, events: Sequence[Any]) -> l
                 path, word = f"/jobs/{row['job_id']}", "The latest"
             found.append(Alert("warn", told, path, word, row["last_at"]))
     return found
+
+
+def _of_schedules(names: Sequence[str]) -> list[Alert]:
+    if not names:
+        return []
+    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+    told = f"{plural(len(names), 'schedule')} can't be planned: {', '.join(names[:_NAMED])}{more}"
+    return [Alert("bad", told, "/schedules", "Schedules")]
 
 
 def _of_nodes(nodes: Sequence[NodeStatus]) -> list[Alert]:
@@ -213,14 +222,13 @@ async def _coming(tenant: App, store: DashboardStore, now: datetime, shards: int
     rows: list[Row] = []
     calendars = None
     for row in found[:_ROWS]:
-        spec = decode_spec(row["spec"])
-        if (spec.exclude or spec.include) and calendars is None:
+        if calendars is None:
             known = await ScheduleStore((await tenant.store()).database).calendars()
             calendars = known.get(tenant.settings.namespace, {})
         try:
-            recurrence = compile_schedule(spec, calendars or {})
-        except ConfigError:
-            continue  # a calendar it names was taken away
+            recurrence = compile_schedule(decode_spec(row["spec"]), calendars)
+        except (ConfigError, OverflowError):
+            continue  # it can't be planned: an alert says so
         moments = [row["next_due"]]
         for one in recurrence.after(row["next_due"], _MOMENTS):
             if one.due_at >= until:

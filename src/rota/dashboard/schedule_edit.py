@@ -11,6 +11,7 @@ from rota.dashboard.pages import Back, Html, action, back, page, show
 from rota.dashboard.schedules import coming_marks, path_of
 from rota.dashboard.words import pretty
 from rota.errors import ConfigError
+from rota.ledger import ScheduleStatus
 from rota.server.api import schedules as api
 from rota.server.api.schedule_requests import (
     NewScheduleRequest,
@@ -49,7 +50,14 @@ async def new_schedule(request: RotaRequest, tenant: GivenTenant) -> Html:
 @page("/schedules/{name:str}/edit", policy=OPERATOR)
 async def edit_schedule(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Html:
     status = (await api.get_schedule.fn(tenant, name)).content
-    return await _form(request, tenant, _values(status.spec), status)
+    return await _form(request, tenant, _values_of(status), status)
+
+
+def _values_of(status: ScheduleStatus) -> dict[str, str]:
+    """What is stored; of one that can't be read, only its name and its task."""
+    if status.spec is None:
+        return {**_BLANK, "name": status.name, "task": status.task}
+    return _values(status.spec)
 
 
 async def _form(

@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 from litestar.params import QueryParameter
 
+from rota.app import App
 from rota.core.time.recurrence import Occurrence
 from rota.dashboard.commands import Copyable, cli, curl, python
 from rota.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.dashboard.pages import Back, Here, Html, action, back, page, show
 from rota.dashboard.strips import to_cells
 from rota.dashboard.words import plural
+from rota.errors import ConfigError
 from rota.ledger import ScheduleStatus, to_status
 from rota.server.api import schedules as api
 from rota.server.api.pages import make_page, read_cursor
@@ -91,14 +93,23 @@ async def show_schedule(request: RotaRequest, tenant: GivenTenant, name: Schedul
     now = await store.now()
     known = DashboardStore(store.database, tenant.settings.namespace)
     strip = to_cells((await known.strips([status.id], _LONG_STRIP))[status.id])
-    after = max(now, _cursor(status, now))
-    coming = (await preview(tenant, status.spec, _NEXT, after=after)).occurrences
+    coming = await _coming(tenant, status, now)
     return await show(
         request, "schedule.html", now=now, schedule=status, strip=strip,
         coming=[(one, mark_of(one)) for one in coming], path_of=path_of,
         tag=schedule_tag(status.version, status.id),
         week_ago=now - timedelta(days=7), how=_how(status),
+        stored=None if status.spec else await known.stored_spec(status.id),
     )  # fmt: skip
+
+
+async def _coming(tenant: App, status: ScheduleStatus, now: datetime) -> Sequence[Occurrence]:
+    """The next occurrences; none of one that can't be planned."""
+    try:
+        after = max(now, _cursor(status, now))
+        return (await preview(tenant, status.readable, _NEXT, after=after)).occurrences
+    except ConfigError:
+        return []
 
 
 def _cursor(status: ScheduleStatus, now: datetime) -> datetime:

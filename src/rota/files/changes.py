@@ -76,7 +76,7 @@ def difference(
     ]  # fmt: skip
     for name, spec in schedules.items():
         status = present.schedules.get(name)
-        before = None if status is None else fields_of(status.spec)
+        before = None if status is None else _fields_before(status)
         changes.append(_change("schedule", name, before, fields_of(spec)))
     for name, status in present.schedules.items():
         if prune is not None and status.source == prune and name not in schedules:
@@ -103,6 +103,11 @@ async def apply(
         delete=[each.name for each in about_schedules if each.action == "delete"],
         source=source,
     )
+
+
+def _fields_before(status: ScheduleStatus) -> dict[str, Any]:
+    """One that can't be read differs from everything."""
+    return fields_of(status.spec) if status.spec is not None else {"problem": status.problem}
 
 
 def fields_of(spec: ScheduleSpec) -> dict[str, Any]:

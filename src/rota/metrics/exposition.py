@@ -131,6 +131,8 @@ class _Families(Collector):
         yield self._gauges("rota_queue_lag_seconds", what, ["namespace", "queue"], figures.lag)
         what = "Failed jobs that wait for a person."
         yield self._gauges("rota_dead_letters", what, ["namespace", "task"], figures.dead)
+        what = "Schedules that some node can't plan and has set aside."
+        yield self._gauges("rota_schedules_set_aside", what, ["namespace"], figures.set_aside)
         what = "Occurrences of schedules by outcome, as this process saw them decided."
         yield _counters(
             "rota_occurrences", what, ["namespace", "outcome"], self._seen(figures.occurrences)

@@ -41,6 +41,7 @@ class Figures:
         self.jobs: dict[tuple[str, ...], float] = {}
         self.lag: dict[tuple[str, ...], float] = {}
         self.dead: dict[tuple[str, ...], float] = {}
+        self.set_aside: dict[tuple[str, ...], float] = {}
         self.nodes: list[Any] = []
         self.shards: Any = None
         self.occurrences: Counter[tuple[str, ...]] = Counter()
@@ -75,6 +76,9 @@ class Figures:
                 lag[namespace, queue] = max(lag.get((namespace, queue), 0.0), row["lag"])
         self.jobs, self.lag = dict(jobs), lag
         self.dead = dict(_folded(await store.count_dead_by_task(), "task", "jobs"))
+        self.set_aside = {
+            (row["namespace"],): row["schedules"] for row in await store.count_set_aside()
+        }
         self.nodes = await store.count_nodes()
         self.shards = await store.count_shards()
         await self._count_on()

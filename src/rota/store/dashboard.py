@@ -192,6 +192,15 @@ class DashboardStore:
         count: int = await self._database.fetchval("schedule_count", self._namespace)
         return count
 
+    async def stored_spec(self, id: UUID) -> Any:
+        """What is stored of a schedule, whether it can be read or not."""
+        rows = await self._database.fetch("stored_spec", self._namespace, id)
+        return msgspec.json.decode(rows[0]["spec"]) if rows else None
+
+    async def set_aside(self) -> list[str]:
+        """The names of schedules that some node can't plan."""
+        return [row["name"] for row in await self._fetch("set_aside")]
+
     async def tasks(self) -> list[str]:
         return [row["name"] for row in await self._fetch("known_tasks")]
 

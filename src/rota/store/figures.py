@@ -18,6 +18,9 @@ class FigureStore:
     async def count_dead_by_task(self) -> list[Any]:
         return await self._database.fetch("count_dead_by_task")
 
+    async def count_set_aside(self) -> list[Any]:
+        return await self._database.fetch("count_set_aside")
+
     async def count_nodes(self) -> list[Any]:
         return await self._database.fetch("count_nodes")
 

@@ -9,8 +9,10 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.declarations import Declaration
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import ScheduleSpec
+from rota.errors import ConfigError
 from rota.store.database import Connection, Database
 from rota.store.rows import lane_name
 
@@ -102,7 +104,22 @@ class ScheduleWork(msgspec.Struct, frozen=True):
 
 
 def decode_spec(text: str) -> ScheduleSpec:
-    return _spec.decode(text)
+    """What is stored of a schedule; a `ConfigError` says why this release can't read it."""
+    try:
+        spec = _spec.decode(text)
+        said = msgspec.json.decode(text)
+        parts = ((said, spec), (said["rule"], spec.rule), (said.get("catch_up"), spec.catch_up))
+    except (msgspec.MsgspecError, UnicodeError) as error:
+        raise ConfigError(
+            f"what is stored can't be read by this release of Rota: {error}"
+        ) from None
+    for fields, known in parts:
+        # A newer release may say something that changes when it fires: better not at all than wrongly.
+        if unknown := sorted(set(fields or ()) - {*known.__struct_fields__, "type"}):
+            raise ConfigError(
+                f"what is stored has a field {unknown[0]!r} that this release of Rota doesn't know"
+            )
+    return spec
 
 
 class ScheduleStore:
@@ -232,6 +249,11 @@ class ScheduleStore:
         )  # fmt: skip
         return count
 
+    async def ledger_from(self) -> datetime:
+        """Since when the ledger is complete: what is older has been forgotten."""
+        moment: datetime = await self.database.fetchval("ledger_from")
+        return moment
+
     async def ledger(self, id: UUID, first: datetime, end: datetime) -> Sequence[Any]:
         return await self.database.fetch("ledger", id, first, end)
 
@@ -251,6 +273,36 @@ class ScheduleStore:
     async def put_calendar(self, namespace: str, calendar: NamedCalendar) -> None:
         days = msgspec.json.encode(calendar).decode()
         await self.database.fetch("put_calendar", namespace, calendar.name, days)
+
+    # -- what code declares, by application
+
+    async def lock_declarations(self, connection: Connection, namespace: str, app: str) -> None:
+        await connection.fetch(self.database.queries["lock_declarations"], namespace, app)
+
+    async def declarations(
+        self, connection: Connection, namespace: str, app: str
+    ) -> Sequence[Declaration]:
+        """The sets that were declared, the one in force first."""
+        query = self.database.queries["declarations"]
+        return [Declaration(*row) for row in await connection.fetch(query, namespace, app)]
+
+    async def note_declaration(
+        self, connection: Connection, namespace: str, app: str, digest: str, release: str
+    ) -> None:
+        query = self.database.queries["note_declaration"]
+        await connection.execute(query, namespace, app, digest, release)
+
+    async def declared_by(self, namespace: str, app: str) -> Sequence[str]:
+        return [row[0] for row in await self.database.fetch("declared_by", namespace, app)]
+
+    async def adopt(
+        self, namespace: str, app: str, names: Sequence[str]
+    ) -> Sequence[tuple[str, str | None]]:
+        """Make them the application's; those that were not, with whose they were."""
+        return [tuple(row) for row in await self.database.fetch("adopt", namespace, app, names)]
+
+    async def disown(self, connection: Connection, namespace: str, app: str) -> None:
+        await connection.execute(self.database.queries["disown"], namespace, app)
 
     async def latest_occurrences(
         self, namespace: str, name: str | None = None, limit: int = 1

@@ -174,6 +174,12 @@ class Sealing:
             for attempt in attempts
         ]
 
+    def fingerprint(self, spec: ScheduleSpec) -> str:
+        """Of a schedule's payload: equal for equal content, and telling nothing without a key."""
+        assert self.ring is not None
+        payload = msgspec.json.encode(spec.payload)
+        return self.ring.fingerprints(self.namespace, spec.task, payload)[0]
+
     def shown_spec(self, id: UUID, spec: ScheduleSpec) -> ScheduleSpec:
         sealed = spec.payload
         if not isinstance(sealed, dict) or list(sealed) != [RESERVED]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from rota.app import App
 
 KINDS = ("failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed",
-         "queue_lag", "missed", "overran", "node_dead")  # fmt: skip
+         "queue_lag", "missed", "overran", "set_aside", "node_dead")  # fmt: skip
 Format: TypeAlias = Literal["json", "slack"]
 Names: TypeAlias = list[str]  # inside Webhooks, `list` is its method
 

@@ -88,6 +88,11 @@ def _overran(_task: str, detail: Mapping[str, Any]) -> str:
     return f"{_times(detail)} of schedule {schedule} left out: the run before was not over"
 
 
+def _set_aside(task: str, detail: Mapping[str, Any]) -> str:
+    schedule, where, why = (detail.get(name) for name in ("schedule", "node", "reason"))
+    return f"schedule {schedule} can't be planned on {where}, and doesn't fire there: {why}"
+
+
 def _node_dead(_task: str, detail: Mapping[str, Any]) -> str:
     return f"node {detail.get('name')} on {detail.get('host')} is dead: its jobs go to others"
 
@@ -99,5 +104,6 @@ def _test(_task: str, _detail: Mapping[str, Any]) -> str:
 _SENTENCES = {
     "dead_lettered": _dead_lettered, "failed": _failed, "timed_out": _timed_out, "slow": _slow,
     "slower": _slower, "late": _late, "deadline_missed": _deadline_missed, "queue_lag": _queue_lag,
-    "missed": _missed, "overran": _overran, "node_dead": _node_dead, "test": _test,
+    "missed": _missed, "overran": _overran, "set_aside": _set_aside, "node_dead": _node_dead,
+    "test": _test,
 }  # fmt: skip

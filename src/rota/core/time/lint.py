@@ -23,7 +23,7 @@ _SOON = 30 * _DAY
 _SAMPLE = 50
 
 Code = Literal["gap", "fold", "herd", "too_often", "ends_soon", "never_again", "jitter", "unknown_task",
-               "wrong_arguments"]  # fmt: skip
+               "wrong_arguments", "broken"]  # fmt: skip
 
 
 class Warned(msgspec.Struct, frozen=True):

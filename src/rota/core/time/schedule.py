@@ -25,6 +25,8 @@ _TICK = timedelta(microseconds=1)
 _MAX_COUNTED = 10_000
 _MOST_CHARACTERS = 500
 _MOST_RRULE_CHARACTERS = 2_000
+_MAX_AT_ONCE = 1_000_000
+_CENTURY = 100 * 366 * 86400.0
 _OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 
@@ -210,9 +212,28 @@ def _check_names(spec: ScheduleSpec) -> None:
         )
     if not spec.task:
         raise ConfigError("task: must not be empty")
+    for field in ("task", "rule", "options", "exclude", "include", "description", "tags"):
+        _check_text(field, getattr(spec, field))
+    if not all(isinstance(tag, str) and tag for tag in spec.tags):
+        raise ConfigError("tags: each must be a text, and not empty")
     zone(spec.tz)
     if unknown := [key for key in spec.options if key not in _OPTIONS]:
         raise ConfigError(f"options: {unknown[0]!r} is none of {', '.join(_OPTIONS)}")
+
+
+def _check_text(field: str, value: Any) -> None:
+    """Refuse characters that can't be stored, wherever in the value they are."""
+    match value:
+        case str():
+            if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
+                raise ConfigError(f"{field}: {value!r} holds a character that can't be stored")
+        case dict():
+            _check_text(field, [*value, *value.values()])
+        case list() | tuple():
+            for item in value:
+                _check_text(field, item)
+        case Cron(text) | Calendar(text) | RRule(text):
+            _check_text(field, text)
 
 
 def _check_choices(spec: ScheduleSpec) -> None:
@@ -235,11 +256,14 @@ def _check_numbers(spec: ScheduleSpec) -> None:
             raise ConfigError(f"{field}: {value!r} is not in 0 to 86400 seconds")
     for field in ("max_queued", "max_running", "max_occurrences"):
         value = getattr(spec, field)
-        if value is not None and value < 1:
-            raise ConfigError(f"{field}: {value!r} must be 1 or more")
+        if value is not None and not 1 <= value <= _MAX_AT_ONCE:
+            raise ConfigError(f"{field}: {value!r} is not in 1 to {_MAX_AT_ONCE}")
     within = spec.catch_up.within
-    if within is not None and not within > 0:
-        raise ConfigError(f"catch_up.within: {within!r} must be more than 0 seconds")
+    if within is not None and not 0 < within <= _CENTURY:
+        raise ConfigError(
+            f"catch_up.within: {within!r} is not a number of seconds above 0 and below a century; "
+            "leave it out to look back without a limit"
+        )
     if isinstance(spec.rule, Every) and not 1 <= spec.rule.seconds <= 10 * 366 * 86400:
         raise ConfigError(f"every: {spec.rule.seconds!r} is not in 1 second to 10 years")
     if isinstance(spec.rule, Every) and spec.jitter >= spec.rule.seconds:
@@ -251,6 +275,9 @@ def _check_window(spec: ScheduleSpec) -> None:
     for field, moment in (("starts", spec.starts), ("ends", spec.ends), ("anchor", anchor)):
         if moment is not None and moment.utcoffset() is None:
             raise ConfigError(f"{field}: {moment} has no time zone; write one, such as +00:00")
+        # Every zone's wall clock must be able to show it.
+        if moment is not None and not 2 <= moment.year <= 9998:
+            raise ConfigError(f"{field}: the year {moment.year} is too far away in time")
     if spec.starts is not None and spec.ends is not None and spec.ends <= spec.starts:
         raise ConfigError(f"ends: {spec.ends} is not after starts, {spec.starts}")
     if spec.max_occurrences is not None and spec.starts is None:

@@ -16,11 +16,11 @@ from litestar import Response, delete, get, post, put
 from litestar.params import FromQuery, HeaderParameter, JSONBody, PathParameter, QueryParameter
 
 from rota.app import App
-from rota.core.time.lint import Warned, Watched, lint
+from rota.core.time.lint import Warned, lint
 from rota.core.time.recurrence import Occurrence
-from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.schedule import ScheduleSpec
 from rota.errors import NotFound
-from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus, to_status
+from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus, to_status, watch_all
 from rota.schedule_checks import lint_tasks, task_warnings
 from rota.server.api.conditions import check_unchanged, matches
 from rota.server.api.job_requests import Moment
@@ -301,7 +301,7 @@ async def preview_schedule(
     after: QueryMoment = None,
     count: Annotated[int, QueryParameter(ge=1, le=1000)] = 10,
 ) -> Preview:
-    spec = (await tenant.schedules.get(await _named(tenant, name))).spec
+    spec = (await tenant.schedules.get(await _named(tenant, name))).readable
     return await _preview(tenant, spec, count, zoned("after", after))
 
 
@@ -328,18 +328,18 @@ async def lint_schedules(
     calendars = (await store.calendars()).get(namespace, {})
     durations = await store.task_durations(namespace)
 
-    def watch(spec: ScheduleSpec) -> Watched:
-        usual = durations.get(spec.task)
-        return Watched(spec, compile_schedule(spec, calendars), usual.p50 if usual else None)
+    def usual(task: str) -> float | None:
+        return durations[task].p50 if task in durations else None
 
     stored = await tenant.schedules.list()
     now = await (await tenant.store()).now()
 
     def compute(budget: Budget) -> list[Warned]:
-        return lint([watch(status.spec) for status in budget.spent_on(stored)], now, herd)
+        watched, broken = watch_all(budget.spent_on(stored), calendars, usual)
+        return broken + lint([one for _, one in watched], now, herd)
 
     found = await off_loop(compute)
-    return Lint(found + await lint_tasks(tenant, [status.spec for status in stored]))
+    return Lint(found + await lint_tasks(tenant, [one.spec for one in stored if one.spec]))
 
 
 async def _stretch(
@@ -355,7 +355,7 @@ async def _stretch(
 async def _check_stretch(tenant: App, name: str, first: datetime, end: datetime) -> None:
     """One request may not make us compute for minutes."""
     _check_years(first, end)
-    spec = (await tenant.schedules.get(name)).spec
+    spec = (await tenant.schedules.get(name)).readable
     found = (await preview(tenant, spec, _MOST_MOMENTS, after=first - _TICK)).occurrences
     if len(found) == _MOST_MOMENTS and found[-1].nominal < end:
         raise Problem(

@@ -21,7 +21,7 @@ from rota.store.webhooks import Webhook
 
 Kind = Literal[
     "failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed", "queue_lag",
-    "missed", "overran", "node_dead",
+    "missed", "overran", "set_aside", "node_dead",
 ]  # fmt: skip
 
 

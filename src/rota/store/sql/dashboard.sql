@@ -126,19 +126,29 @@ left join lateral (
 order by o.schedule_id, o.due_at;
 
 -- name: schedule_of_job
-select s.id, s.name, s.spec ->> 'tz' as tz, o.due_at
+select s.id, s.name, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz, o.due_at
 from rota.occurrence as o join rota.schedule as s on s.id = o.schedule_id
 where o.job_id = $2 and s.namespace = $1;
 
 -- name: known_tasks
 select name from rota.task where namespace = $1 order by name limit 500;
 
+-- name: stored_spec
+select s.spec from rota.schedule as s where s.namespace = $1 and s.id = $2;
+
+-- name: set_aside
+-- Schedules that some node can't plan.
+select distinct s.name
+from rota.schedule_trouble as t join rota.schedule as s on s.id = t.schedule_id and s.version = t.version
+where s.namespace = $1 and t.seen_at > rota.now() - interval '5 minutes'
+order by s.name limit 1000;
+
 -- name: schedule_count
 select count(*) from (select from rota.schedule as s where s.namespace = $1 and s.source <> 'backfill' limit 10001) as s;
 
 -- name: calendar_schedules
 -- Those that fire. (Paused ones don't, until somebody lets them.)
-select s.id, s.name, s.version, s.spec, s.spec ->> 'tz' as tz
+select s.id, s.name, s.version, s.spec, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz
 from rota.schedule as s
 where s.namespace = $1 and s.source <> 'backfill' and s.paused_at is null and s.next_due is not null
 order by s.name

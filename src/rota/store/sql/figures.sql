@@ -11,6 +11,12 @@ from rota.future as f group by 1, 2, f.state;
 -- name: count_dead_by_task
 select namespace, task, count(*) as jobs from rota.dead group by 1, 2;
 
+-- name: count_set_aside
+select s.namespace, count(distinct s.id) as schedules
+from rota.schedule_trouble as t join rota.schedule as s on s.id = t.schedule_id and s.version = t.version
+where t.seen_at > rota.now() - interval '5 minutes'
+group by 1;
+
 -- name: count_nodes
 select namespace, case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
        count(*) as nodes, sum(slots)::bigint as slots, sum(running)::bigint as running,

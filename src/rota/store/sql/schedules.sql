@@ -200,8 +200,12 @@ values ($1, $2, $3, $4, $5, $6);
 
 -- name: list_schedules
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
-       s.source, s.created_at, s.updated_at
+       s.source, s.app, s.created_at, s.updated_at, t.reason as trouble, t.node as trouble_node, t.since as trouble_since
 from rota.schedule as s
+left join lateral (
+    select t.node, t.since, t.reason from rota.schedule_trouble as t
+    where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
+    order by t.since limit 1) as t on true
 where s.namespace = $1 and ($2::text is null or s.name = $2) and s.source <> 'backfill'
 order by s.name;
 
@@ -212,6 +216,31 @@ where namespace = $1 and name = $2 returning id;
 -- name: set_resumed
 update rota.schedule set paused_at = null, paused_until = null, next_due = least(next_due, rota.now()), updated_at = rota.now()
 where namespace = $1 and name = $2 returning id;
+
+-- name: lock_declarations
+select pg_advisory_xact_lock(hashtextextended('rota.declaration ' || $1::text || ' ' || $2::text, 0));
+
+-- name: declarations
+select digest, release, declared_at from rota.declaration where namespace = $1 and app = $2 order by declared_at desc;
+
+-- name: note_declaration
+insert into rota.declaration (namespace, app, digest, release, declared_at)
+select $1::text, $2::text, $3::text, $4::text, greatest(rota.now(), (
+    select max(d.declared_at) + interval '1 microsecond' from rota.declaration as d where d.namespace = $1 and d.app = $2))
+on conflict (namespace, app, digest) do update set release = excluded.release, declared_at = excluded.declared_at;
+
+-- name: declared_by
+select name from rota.schedule where namespace = $1 and app = $2 and source = 'code' order by name;
+
+-- name: adopt
+update rota.schedule as s set app = $2
+from rota.schedule as before
+where before.id = s.id and s.namespace = $1 and s.name = any($3::text[]) and s.source = 'code'
+  and s.app is distinct from $2
+returning s.name, before.app;
+
+-- name: disown
+update rota.schedule set app = null where namespace = $1 and app = $2;
 
 -- name: lock_lines
 -- The schedule, and the lines of its backfills.
@@ -257,6 +286,9 @@ on conflict (namespace, name) do update set days = excluded.days, updated_at = r
 
 -- name: task_defaults
 select queue, needs, priority, guarantee, max_attempts, timeout from rota.task where namespace = $1 and name = $2;
+
+-- name: ledger_from
+select to_timestamp(value) from rota.setting where name = 'ledger_from';
 
 -- name: open_backfill
 -- A backfill is a schedule of its own that never fires: its jobs wait in line for its places.

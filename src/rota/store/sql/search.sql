@@ -44,13 +44,19 @@ limit $3;
 -- name: schedules_page
 -- By name; $6 is the last name of the page before.
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
-       s.source, s.created_at, s.updated_at
+       s.source, s.app, s.created_at, s.updated_at, t.reason as trouble, t.node as trouble_node, t.since as trouble_since
 from rota.schedule as s
+left join lateral (
+    select t.node, t.since, t.reason from rota.schedule_trouble as t
+    where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
+    order by t.since limit 1) as t on true
 where s.namespace = $1 and s.source <> 'backfill'
   and ($2::text is null or s.task = $2)
-  and ($3::text is null or (s.spec::jsonb -> 'tags') ? $3)
+  -- A NUL, which older releases let pass, can't become text.
+  and ($3::text is null or case when strpos(s.spec::text, '\u0000') = 0 then (s.spec::jsonb -> 'tags') ? $3 end)
   and ($4::boolean is null or (s.paused_at is not null) = $4)
-  and ($5::text is null or strpos(lower(s.name || ' ' || (s.spec ->> 'description')), lower($5)) > 0)
+  and ($5::text is null or strpos(lower(s.name || ' ' || case when
+       strpos(s.spec::text, '\u0000') = 0 then coalesce(s.spec ->> 'description', '') else '' end), lower($5)) > 0)
   and ($6::text is null or s.name > $6)
 order by s.name
 limit $7;

@@ -119,6 +119,13 @@ where i.inhparent = 'rota.occurrence'::regclass and c.relname ~ '^occurrence_[0-
 order by 1;
 
 -- name: forget_occurrences
+-- And remember up to where nobody can say any more what ran.
+with floor as (
+    update rota.setting as s set value = f.value
+    from (select extract(epoch from date_trunc('day', rota.now() - make_interval(days => $1::int), 'UTC')
+                         + interval '1 day')::bigint as value) as f
+    where s.name = 'ledger_from' and s.value < f.value
+)
 delete from rota.occurrence_other where ctid = any(array(
     select ctid from rota.occurrence_other where due_at < rota.now() - make_interval(days => $1::int) limit 10000));
 

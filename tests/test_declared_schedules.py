@@ -1,0 +1,139 @@
+"""Schedules that code declares: they follow the newest release, and old nodes put nothing back."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from rota import App
+from rota.core.declarations import Declaration, decide
+
+Release = Callable[..., App]
+
+
+@pytest.fixture
+def release(make_app: Callable[..., App]) -> Release:
+    """An app of one release: its schedules by name and cron expression."""
+
+    def make(schedules: dict[str, str], number: str = "", app_name: str = "shop") -> App:
+        app = make_app(release=number, app_name=app_name)
+        for name, expression in schedules.items():
+
+            @app.cron(expression, name=name)
+            @app.task(name=f"task_{name}")
+            async def run() -> None: ...
+
+        return app
+
+    return make
+
+
+async def crons(app: App) -> dict[str, str]:
+    listed = await app.schedules.list()
+    return {one.name: one.readable.rule.expression for one in listed}  # type: ignore[union-attr]
+
+
+async def test_what_the_code_no_longer_declares_is_deleted(
+    release: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    await release({"a": "1 * * * *", "b": "2 * * * *"}).schedules.declare()
+    newer = release({"b": "3 * * * *", "c": "4 * * * *"})
+    await newer.schedule("by-hand", "task_b", every="1h")
+    with caplog.at_level(logging.INFO, "rota.schedules"):
+        assert await newer.schedules.declare() == "apply"
+    by_hand = await newer.schedules.get("by-hand")
+    assert by_hand.app is None
+    assert not by_hand.is_orphan
+    await newer.schedules.delete("by-hand")
+    assert await crons(newer) == {"b": "3 * * * *", "c": "4 * * * *"}
+    assert (
+        "schedule a was deleted: the code of application shop no longer declares it" in caplog.text
+    )
+    assert "schedule b was updated, as the code of application shop declares it" in caplog.text
+    assert "schedule c was created" in caplog.text
+
+
+async def test_a_node_of_an_old_release_that_starts_late_puts_nothing_back(
+    release: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    old, new = {"a": "15 3 * * *", "b": "0 5 * * *"}, {"a": "30 4 * * *"}
+    await release(old).schedules.declare()
+    await release(new).schedules.declare()
+    late = release(old)
+    assert await late.schedules.declare() == "superseded"
+    assert await crons(late) == new
+    assert "rota schedules declare" in caplog.text
+    # A rollback is said so.
+    assert await late.schedules.declare(force=True) == "apply"
+    assert await crons(late) == old
+    assert await release(new).schedules.declare() == "superseded"
+    assert await crons(late) == old
+
+
+async def test_releases_are_compared_by_their_numbers(release: Release) -> None:
+    nine, ten = {"a": "9 * * * *"}, {"a": "10 * * * *"}
+    assert await release(ten, "1.10").schedules.declare() == "apply"
+    app = release(nine, "1.9")  # never seen before, and yet older
+    assert await app.schedules.declare() == "older_release"
+    assert await crons(app) == ten
+    assert await release(nine, "1.11").schedules.declare() == "apply"  # a change was taken back
+    assert await crons(app) == nine
+
+
+async def test_applications_leave_each_others_schedules_alone(release: Release) -> None:
+    await release({"a": "1 * * * *"}).schedules.declare()
+    other = release({"b": "2 * * * *"}, app_name="crm")
+    await other.schedules.declare()
+    assert await crons(other) == {"a": "1 * * * *", "b": "2 * * * *"}
+    assert {one.name: one.app for one in await other.schedules.list()} == {"a": "shop", "b": "crm"}
+
+
+async def test_an_application_that_declares_nothing_leaves_orphans(
+    release: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    """More likely an import was forgotten."""
+    await release({"a": "1 * * * *"}).schedules.declare()
+    empty = release({})
+    await empty.schedules.declare()
+    (orphan,) = await empty.schedules.list()
+    assert orphan.is_orphan
+    assert "schedule a is an orphan" in caplog.text
+    again = release({"a": "1 * * * *"}, "2")
+    await again.schedules.declare()
+    (one,) = await again.schedules.list()
+    assert (one.app, one.is_orphan) == ("shop", False)
+
+
+def test_an_app_is_named_after_the_module_that_makes_it() -> None:
+    assert App().name == __name__
+    assert App(app_name="shop").name == "shop"
+
+
+def known(*sets: tuple[str, str]) -> list[Declaration]:
+    now = datetime(2026, 3, 1, tzinfo=UTC)
+    return [
+        Declaration(digest, release, now - timedelta(days=n))
+        for n, (digest, release) in enumerate(sets)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("digest", "release", "history", "verdict"),
+    [
+        ("x", "", [], "apply"),
+        ("x", "", [("x", "")], "apply"),
+        ("y", "", [("x", "")], "apply"),
+        ("x", "", [("y", ""), ("x", "")], "superseded"),
+        ("x", "3", [("y", "2"), ("x", "1")], "apply"),  # a newer release takes a change back
+        ("z", "1", [("y", "2")], "older_release"),
+        ("y", "2", [("x", "1"), ("y", "2")], "superseded"),  # after a rollback that was told
+        ("y", "2026.11.2", [("x", "2026.9.30")], "apply"),
+        ("y", "", [("x", "2")], "apply"),
+    ],
+)
+def test_which_set_is_in_force(digest: str, release: str, history: Any, verdict: str) -> None:
+    assert decide(digest, release, known(*history)) == verdict
