@@ -302,6 +302,16 @@ def test_cancel_reports_each_job_and_fails_if_one_was_refused(environ: dict[str,
     assert run("jobs", "cancel").code == 2
 
 
+def test_a_submit_for_a_task_that_nobody_has_registered_warns_on_the_standard_error(
+    environ: dict[str, str],
+) -> None:
+    answer = run("jobs", "submit", "typo")
+
+    assert (answer.code, answer.out.split()[0]) == (0, "submitted")
+    assert answer.err.count("no node has registered a task named 'typo'") == 1
+    assert len(run("jobs", "submit", "typo", "--json").json["warnings"]) == 1
+
+
 def test_the_dead_letter_list_by_task_and_error(environ: dict[str, str]) -> None:
     assert "No failed jobs" in run("jobs", "dead").err
     fail("one", "two", "missing")

@@ -23,6 +23,7 @@ from rota.core.time.schedule import Cron, Every
 from rota.files.changes import Present, difference, fields_of
 from rota.files.crontab import read_crontab
 from rota.files.yaml_schedules import FIELDS, RULES, Source, read_schedules
+from rota.node import Node
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 
@@ -393,6 +394,32 @@ async def test_a_broken_file_changes_nothing_even_beside_a_sound_one(
     assert json.loads(as_json.err)["error"]["message"] == where
     missing = await rota_cli("apply", "nowhere.yaml")
     assert missing.err == "error: nowhere.yaml can't be read: No such file or directory\n"
+
+
+async def test_apply_refuses_arguments_that_no_live_release_takes_and_warns_of_unknown_tasks(
+    app: App, make_app: Callable[..., App], rota_cli: Rota, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    worker = make_app()
+    monkeypatch.setenv("ROTA_SCHEMA", worker.settings.schema)
+
+    @worker.task
+    async def pay(order: int) -> None: ...
+
+    file = tmp_path / "s.yaml"
+    async with Node(worker).running():
+        file.write_text('schedules:\n  x: {task: pay, cron: "@daily", payload: {ordre: 1}}\n')
+        refused = await rota_cli("apply", "s.yaml", "--yes")
+        file.write_text('schedules:\n  x: {task: typo, cron: "@daily"}\n')
+        warned = await rota_cli("apply", "s.yaml", "--yes")
+        linted = await rota_cli("lint", "--strict", "--json")
+
+    assert refused.code == 1
+    assert "s.yaml:2" in refused.err
+    assert "schedule 'x': task 'pay' takes no argument 'ordre'; it takes: order" in refused.err
+    assert warned.code == 0
+    assert "Warning: schedule 'x': no node has registered a task named 'typo'" in warned.err
+    assert (linted.code, [each["code"] for each in linted.json]) == (1, ["unknown_task"])
 
 
 async def test_apply_reads_standard_input_and_json_asks_nobody(app: App, rota_cli: Rota) -> None:

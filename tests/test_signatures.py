@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from decimal import Decimal
 from enum import Enum
 from typing import Any, Literal
+from uuid import uuid4
 
 import asyncpg
 import msgspec
@@ -183,6 +184,30 @@ async def test_a_checked_submit_costs_no_statement_more_once_the_task_is_known(
             await client.submit("resize", {"path": "a", "width": width})
 
 
+async def test_a_role_that_may_only_submit_can_do_so_from_plain_sql(
+    worker: App, database_url: str
+) -> None:
+    async with Node(worker).running():
+        pass
+    schema, role = worker.settings.schema, f"only_{uuid4().hex[:8]}"
+    connection = await asyncpg.connect(database_url)
+    try:
+        await connection.execute(
+            f"create role {role}; grant usage on schema {schema} to {role};"
+            f"grant select on {schema}.setting, {schema}.task, {schema}.node to {role};"
+            f"grant select on {schema}.namespace to {role};"
+            f"grant select, insert, update on {schema}.submit_key to {role};"
+            f"grant select, insert on {schema}.lane, {schema}.queue, {schema}.present, {schema}.future"
+            f" to {role}; set role {role}"
+        )
+        await connection.fetchval(f"select {schema}.submit('resize', '{{}}')")
+        await connection.fetchval(f"select {schema}.submit('typo', '{{}}')")
+    finally:
+        await connection.execute(f"reset role; drop owned by {role}; drop role {role}")
+        await connection.close()
+    assert len(await worker.jobs.list()) == 2
+
+
 # -- over HTTP
 
 
@@ -314,3 +339,12 @@ async def test_sql_and_python_find_the_same_wrong_with_the_same_arguments(
                 assert found == problem_with(chosen, "t", payload), (chosen, payload)
     finally:
         await connection.close()
+
+
+@pytest.mark.parametrize("task", ["rota.command", "rota.webhook"])
+async def test_tasks_of_rotas_own_are_never_called_unknown(
+    app: App, database_url: str, task: str
+) -> None:
+    signatures = await app.signatures()
+
+    assert await signatures.check("default", task, b"{}") == ()

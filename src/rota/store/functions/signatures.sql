@@ -10,6 +10,10 @@ begin
     if not exists (select from rota.task as t where t.namespace = its_space and t.name = its_task) then
         return null;
     end if;
+    -- A role that may submit needn't be allowed to read them.
+    if not has_table_privilege('rota.task_signature', 'select') or not has_table_privilege('rota.node', 'select') then
+        return '[]';
+    end if;
     if exists (select from rota.node as n where n.namespace = its_space and n.state = 'live' and n.release is null
                and n.expires_at >= rota.now() and its_task = any(n.tasks)) then
         return '[]';
@@ -73,6 +77,9 @@ $$;
 create or replace function rota.note_unknown_task(its_space text, its_task text, its_job uuid) returns void
     language plpgsql as $$
 begin
+    if not has_table_privilege('rota.unknown_task', 'insert') or not has_table_privilege('rota.event', 'insert') then
+        return;  -- of a role that may only submit
+    end if;
     -- Who else is telling of it needn't be waited for.
     if not pg_try_advisory_xact_lock(hashtextextended(concat_ws('/', 'rota.unknown_task', its_space, its_task), 0)) then
         return;

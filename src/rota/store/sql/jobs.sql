@@ -147,7 +147,7 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
         where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as max_run_time,
        j.node, j.error ->> 'type' as error_type, j.error ->> 'message' as error_message, j.attempts -> -1 as last_attempt,
        rota.now() as now,
-       j.task like 'rota.%' or exists (
+       starts_with(j.task, 'rota' || '.') or exists (
            select from rota.task as t where t.namespace = j.namespace and t.name = j.task) as registered,
        substring(j.payload::text from '^{"[$]rota-sealed":"1[.]([A-Za-z0-9_-]+)[.]') as sealed_with,
        (select s.name from rota.schedule as s where s.id = j.schedule_id) as schedule,
