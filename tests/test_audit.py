@@ -56,6 +56,7 @@ REST: list[tuple[str, str, Any]] = [
     ("DELETE /v1/namespaces/{name}", "/v1/namespaces/acme", None),
     ("POST /v1/queues/{name}/pause", "/v1/queues/mail/pause", None),
     ("POST /v1/queues/{name}/resume", "/v1/queues/mail/resume", None),
+    ("PUT /v1/queues/{name}", "/v1/queues/mail", {"max_run_time": 60}),
     ("POST /v1/schedules", "/v1/schedules", {"name": "new", "task": "greet", **CRON}),
     ("PUT /v1/schedules/{name}", "/v1/schedules/new", {"task": "greet", "cron": "0 5 * * *"}),
     ("DELETE /v1/schedules/{name}", "/v1/schedules/new", None),
@@ -225,6 +226,7 @@ VERBS: list[tuple[str, Verb]] = [
     ("jobs.discard", lambda app, n: app.jobs.discard([n["dead_d"]])),
     ("queues.pause", lambda app, n: app.queues.pause("mail")),
     ("queues.resume", lambda app, n: app.queues.resume("mail")),
+    ("queues.set_max_run_time", lambda app, n: app.queues.set_max_run_time("mail", 60.0)),
     ("schedules.put", lambda app, n: app.schedules.put(make_spec("new", "greet", every="1h"))),
     ("schedules.put_all", lambda app, n: app.schedules.put_all([], delete=["new"])),
     ("schedules.declare", lambda app, n: app.schedules.declare()),
@@ -375,6 +377,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("jobs discard", ["{dead_b}"]),
     ("queues pause", ["mail"]),
     ("queues resume", ["mail"]),
+    ("queues set", ["mail", "--max-run-time", "1m"]),
     ("schedules create", ["new", "--task", "greet", "--cron", "0 4 * * *"]),
     ("schedules pause", ["nightly"]),
     ("schedules resume", ["nightly"]),
@@ -404,10 +407,11 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("endpoints remove", ["push"]),
 ]
 
-# They look, submit (a job is its own record), or run; `migrate` and `encrypt --rotate` have other tests.
+# They look, submit (a job is its own record), or run; `grants`, `migrate` and `encrypt --rotate` have
+# other tests.
 # `webhooks test` waits for a worker; the verb behind it is tested above.
 LOOKS = {
-    "audit", "dev", "encrypt", "endpoints list", "endpoints show", "events", "jobs dead",
+    "audit", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants", "jobs dead",
     "jobs explain", "jobs list", "jobs logs", "jobs show", "jobs submit", "migrate",
     "namespaces list", "nodes", "schedules audit", "schedules forecast", "schedules lint",
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",

@@ -17,6 +17,7 @@ from rota.cli import (
     endpoints,
     events,
     forecasts,
+    grants,
     job_logs,
     jobs,
     ledger,
@@ -101,6 +102,7 @@ login.add_to(cli)
 shards.add_to(cli)
 events.add_to(cli)
 audit.add_to(cli)
+grants.add_to(cli)
 cli.add_typer(webhooks.group, name="webhooks")
 cli.add_typer(endpoints.group, name="endpoints")
 

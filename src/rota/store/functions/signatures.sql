@@ -73,9 +73,10 @@ create or replace function rota.problem_with(signatures json, task text, payload
           where jsonb_typeof(payload) = 'object') as s
 $$;
 
--- Tells of a task that nobody has registered, once.
+-- Tells of a task that nobody has registered, once. With its owner's rights: a role that only submits may not
+-- write events of other kinds.
 create or replace function rota.note_unknown_task(its_space text, its_task text, its_job uuid) returns void
-    language plpgsql as $$
+    language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
     if not has_table_privilege('rota.unknown_task', 'insert') or not has_table_privilege('rota.event', 'insert') then
         return;  -- of a role that may only submit
