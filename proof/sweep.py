@@ -144,7 +144,7 @@ EXCLUDED = {
     "add_events": "tells people; each kind once per job",
     "note_missed_deadlines": "tells people; each kind once per job",
     "note_strays": "repairs what never happens; what is noted already isn't again",
-    "make_days": "makes what isn't there",
+    "make_partition": "makes what isn't there",
     "forget_events": "retention: deletes what is old, and then finds nothing",
     "forget_old": "retention: deletes what is old, and then finds nothing",
     "forget_occurrences": "retention: deletes what is old, and then finds nothing",

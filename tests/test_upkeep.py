@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from datetime import timedelta
 
+import asyncpg
 import pytest
 
 from rota import NotFound, Retry
 from rota.services.janitor import Janitor
 from rota.services.releaser import Releaser
 from rota.services.turns import AllShards
-from rota.store.work import UpkeepStore
+from rota.store.work import Succeeded, UpkeepStore
+from tests.cluster import eventually
 from tests.fake_node import FakeNode
 
 
@@ -203,3 +206,78 @@ async def test_a_release_of_some_shards_leaves_the_others(sandbox, app, hot):
     even, _ = await store.release(range(0, 128, 2), [None] * 64, 1000)
     assert 0 < even < 300
     assert await store.release(range(1, 128, 2), [None] * 64, 1000) == (300 - even, [])
+
+
+# -- beside a reader that takes hours, as a backup does
+
+
+@pytest.fixture
+async def reader(hot):
+    """Holds what pg_dump holds: a lock of its own on every table, in one transaction."""
+    connection = await asyncpg.connect(hot.url)  # which may stay idle
+    async with connection.transaction(isolation="repeatable_read"):
+        tables = await connection.fetch(
+            "select oid::regclass::text from pg_class where relkind in ('r', 'p')"
+            " and relnamespace = $1::text::regnamespace", hot.schema
+        )  # fmt: skip
+        names = ", ".join(row[0] for row in tables)
+        await connection.execute(f"lock table {names} in access share mode")
+        yield connection
+    await connection.close()
+
+
+async def test_finishes_never_wait_for_days_that_a_reader_keeps_from_being_made(
+    sandbox, app, hot, reader
+):
+    """The janitor waits for its locks all the time; a finish that waits behind it would time out."""
+    node = await FakeNode(hot, app.settings).register()
+    await app.submit("greet")
+    row = await node.claim_one()
+    await sandbox.advance(days=3)
+    future = (sandbox.now() + timedelta(days=7)).date()
+    async with hot.connection() as connection:
+        function = await connection.fetchval(
+            f"select pg_get_functiondef('{hot.schema}.make_partition'::regproc)"
+        )
+        patient = function.replace("200ms", "30s")
+        assert patient != function
+        await connection.execute(patient)
+        making = asyncio.create_task(hot.fetchval("make_partition", "past", future))
+
+        async def waits() -> bool:
+            return await connection.fetchval(
+                "select exists (select from pg_locks where not granted"
+                " and relation = $1::text::regclass)", f"{hot.schema}.past_other"
+            )  # fmt: skip
+
+        try:
+            await eventually(waits)
+            await connection.execute("set lock_timeout = '5s'")
+            done = [Succeeded(row["id"], row["token"], 0.0, 0.0)]
+            accepted = await node.store.finish_succeeded(node.id, done, 0.0, connection)
+        finally:
+            await connection.execute("reset lock_timeout")
+            making.cancel()
+            await asyncio.gather(making, return_exceptions=True)
+            await connection.execute(function)
+    assert accepted == 1
+
+
+async def test_days_are_made_and_dropped_when_the_reader_is_gone(sandbox, app, hot, janitor, days):
+    await app.submit("greet")
+    await sandbox.run_due()
+    first = day(sandbox.now())
+    await sandbox.advance(days=40)
+    before = await days()
+    async with hot.connection() as connection:
+        async with connection.transaction():
+            await connection.execute(
+                f"lock table only {hot.schema}.past, {hot.schema}.past_other in access share mode"
+            )
+            await janitor.clean()
+            assert await days() == before
+            # What is old is gone all the same: only the empty table is left.
+            assert await connection.fetchval(f"select count(*) from {hot.schema}.{first}") == 0
+        await janitor.clean()
+    assert first not in await days()
+    assert day(sandbox.now() + timedelta(days=7)) in await days()

@@ -16,10 +16,15 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
+from rota.errors import StoreUnavailable
 from rota.store.database import Connection, Database
 
 NIL = UUID(int=0)
 LOWEST_RANK = -(2**63)
+
+# How long to wait for a lock behind which readers of a day, or all finishes, have to wait.
+_READERS_WAIT = "200ms"
+_EVERYBODY_WAITS = "50ms"
 
 
 class LaneClaim(msgspec.Struct, frozen=True):
@@ -305,31 +310,52 @@ class UpkeepStore:
         return len(await self.database.fetch("note_strays"))
 
     async def make_days(self, ahead: int) -> int:
-        count: int = await self.database.fetchval("make_days", ahead)
-        return count
+        """How many were made. One whose table is being read for long is made another time."""
+        made = 0
+        for row in await self.database.fetch("missing_days", ahead):
+            # Each in a transaction of its own: its locks are short.
+            try:
+                made += await self.database.fetchval("make_partition", row["parent"], row["day"])
+            except StoreUnavailable as error:
+                if not isinstance(error.__cause__, asyncpg.LockNotAvailableError):
+                    raise
+        return made
 
     async def drop_old_days(
         self, retention_days: int, ledger_days: int, log_days: int
     ) -> list[str]:
         """The names of the days that are gone. One that is being read stays for another time."""
-        dropped: list[str] = []
         past = await self.database.fetch("old_days", retention_days)
         ledger = await self.database.fetch("old_occurrence_days", ledger_days)
         logs = await self.database.fetch("old_log_days", log_days)
         await self.database.fetch("forget_occurrences", ledger_days)
         await self.database.fetch("forget_log_lines", log_days)
         await self.database.fetch("close_backfills")
-        for row in (*past, *ledger, *logs):
-            async with self.database.connection() as connection:
-                try:
-                    async with connection.transaction():
-                        # Everyone's finishes queue up behind this lock: never wait long for it.
-                        await connection.execute("set local lock_timeout = '2s'")
-                        await connection.execute(f"drop table {self.database.schema}.{row[0]}")
-                    dropped.append(row[0])
-                except (asyncpg.LockNotAvailableError, asyncpg.UndefinedTableError):
-                    continue
-        return dropped
+        old = (*past, *ledger, *logs)
+        return [row["name"] for row in old if await self._drop_day(row["name"], row["filled"])]
+
+    async def _drop_day(self, name: str, filled: bool) -> bool:
+        """Whether it is gone.
+
+        Its rows go first, which locks nothing but the day itself. To drop the table locks its parent,
+        and finishes queue up behind whoever waits for that: so it waits for a moment only, and when
+        somebody reads for long (pg_dump) the day stays, empty, for another time.
+        """
+        table = f"{self.database.schema}.{name}"
+        return (
+            not filled or await self._within(_READERS_WAIT, f"truncate table {table}")
+        ) and await self._within(_EVERYBODY_WAITS, f"drop table {table}")
+
+    async def _within(self, wait: str, statement: str) -> bool:
+        """Whether the statement got its locks in time."""
+        async with self.database.connection() as connection:
+            try:
+                async with connection.transaction():
+                    await connection.execute(f"set local lock_timeout = '{wait}'")
+                    await connection.execute(statement)
+            except (asyncpg.LockNotAvailableError, asyncpg.UndefinedTableError):
+                return False
+        return True
 
     async def forget_old(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
         count: int = await self.database.fetchval(

@@ -28,7 +28,7 @@ order by l.token, l.seq
 limit $6;
 
 -- name: old_log_days
-select c.relname as name
+select c.relname as name, pg_relation_size(c.oid) > 0 as filled
 from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
 where i.inhparent = 'rota.job_log'::regclass and c.relname ~ '^job_log_[0-9]{8}$'
   and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date

@@ -97,22 +97,27 @@ group by p.token, p.lane, p.node
 on conflict do nothing
 returning token;
 
--- name: make_days
-select count(*) filter (where made) from (
-    select unnest(array[rota.make_day(d.day), rota.make_occurrence_day(d.day), rota.make_log_day(d.day)]) as made
-    from (select (rota.now() at time zone 'UTC')::date + ahead as day from generate_series(0, $1::int) as ahead) as d
-) as m;
+-- name: missing_days
+-- From today to $1 days ahead.
+select k.parent, d.day
+from unnest(array['past', 'occurrence', 'job_log']) as k(parent)
+cross join (select (rota.now() at time zone 'UTC')::date + ahead as day from generate_series(0, $1::int) as ahead) as d
+where to_regclass('rota.' || k.parent || '_' || to_char(d.day, 'YYYYMMDD')) is null
+order by d.day, k.parent;
+
+-- name: make_partition
+select rota.make_partition($1, $2);
 
 -- name: old_days
 -- Partitions of the past whose last moment is older than the retention.
-select c.relname as name
+select c.relname as name, pg_relation_size(c.oid) > 0 as filled
 from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
 where i.inhparent = 'rota.past'::regclass and c.relname ~ '^past_[0-9]{8}$'
   and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
 order by 1;
 
 -- name: old_occurrence_days
-select c.relname as name
+select c.relname as name, pg_relation_size(c.oid) > 0 as filled
 from pg_inherits as i join pg_class as c on c.oid = i.inhrelid
 where i.inhparent = 'rota.occurrence'::regclass and c.relname ~ '^occurrence_[0-9]{8}$'
   and to_date(right(c.relname, 8), 'YYYYMMDD') + 1 + $1::int <= (rota.now() at time zone 'UTC')::date
