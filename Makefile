@@ -9,11 +9,12 @@ APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acqu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-postgres check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs lock clean
+.PHONY: help run test proof reference test-postgres check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs lock clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
-	@echo "make test    run the tests; ARGS='-k name' for some of them"
+	@echo "make test    run the tests, but for the long ones; ARGS='-k name' for some of them"
+	@echo "make proof   run the long tests: kills, faults, simulation, browser, measurements"
 	@echo "make test-postgres  the suites that exercise SQL, on PostgreSQL 14 to 18; VERSIONS='14 18'"
 	@echo "make check   lint, formatting, types, import rules"
 	@echo "make bench   Rota beside its peers on this machine; ARGS='--quick', '--full', '--only', '--peers'"
@@ -26,6 +27,7 @@ help:
 	@echo "make sweep   a fault at every boundary of every transaction (ten minutes)"
 	@echo "make chaos   break a cluster for a minute and judge what became of its jobs; SECONDS=600"
 	@echo "make screenshots  pictures of the dashboard for the docs"
+	@echo "make reference  write docs/reference from the code"
 	@echo "make docs    build the documentation into site/"
 	@echo "make lock    pin the newest versions that pyproject.toml allows, in requirements/"
 	@echo "make clean   remove everything that was made here, .venv included"
@@ -37,9 +39,15 @@ run: $(VENV)/installed
 	@cd examples && ../$(BIN)/rota dev shop.demo:app
 
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
+PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
 test: PARALLEL ?= -n 3 --dist loadfile
-test: $(VENV)/installed $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
-	@$(BIN)/python -m pytest $(PARALLEL) $(ARGS)
+test: $(VENV)/installed $(PROGRAMS)
+	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
+
+# The tests that are marked proof: whole clusters that are killed, cut off, upgraded, simulated or measured.
+proof: PARALLEL ?= -n 2 --dist loadfile
+proof: $(VENV)/installed $(PROGRAMS)
+	@$(BIN)/python -m pytest -m proof $(PARALLEL) $(ARGS)
 
 # On each PostgreSQL that Rota supports. VERSIONS="14 18" for some of them, ARGS for pytest.
 test-postgres: $(VENV)/installed
@@ -87,6 +95,10 @@ chaos: $(VENV)/installed $(VENV)/chaos
 # Each page of the dashboard, light, dark and on a phone, into docs/images/dashboard.
 screenshots: $(VENV)/installed $(VENV)/browser
 	@$(BIN)/python docs/screenshots.py $(ARGS)
+
+# The pages of the reference, from the code.
+reference: $(VENV)/installed
+	@$(BIN)/python docs/generate.py
 
 docs: $(VENV)/installed-docs
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet

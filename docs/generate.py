@@ -1,15 +1,18 @@
-"""The parts of the documentation that are made from the code: settings, command line, errors.
+"""The parts of the documentation that are made from the code: the pages of the reference.
 
-An mkdocs hook (see mkdocs.yml): `<!-- generated: settings -->` in a page becomes the table. What is
-made from the code at build time can't go stale.
+What stands between `<!-- generated: settings -->` and `<!-- end of generated -->` in a page is written
+by `make reference`. A test fails when it is not what the code says, and mkdocs (see mkdocs.yml) makes
+it anew for each build.
 """
 
 from __future__ import annotations
 
 import inspect
 import re
+import sys
 import textwrap
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -25,7 +28,11 @@ from rota.server.openapi import make_document
 from rota.server.policy import route_table
 from rota.server.routes import all_routes
 
-_MARK = re.compile(r"<!-- generated: (\w+) -->")
+HERE = Path(__file__).parent
+sys.path.insert(0, str(HERE))
+from python_reference import python_reference  # noqa: E402
+
+_MARK = re.compile(r"<!-- generated: (\w+) -->\n(?:.*?<!-- end of generated -->\n)?", re.DOTALL)
 
 # A setting without a description here fails the build, and a test.
 SETTINGS = {
@@ -106,8 +113,24 @@ _COMPUTED = {
 
 
 def on_page_markdown(markdown: str, **_: Any) -> str:
-    """Called by mkdocs for each page."""
-    return _MARK.sub(lambda mark: GENERATORS[mark[1]](), markdown)
+    """Put what the code says between the marks. Called by mkdocs for each page."""
+    return _MARK.sub(
+        lambda mark: (
+            f"<!-- generated: {mark[1]} -->\n\n{GENERATORS[mark[1]]().strip()}\n\n"
+            "<!-- end of generated -->\n"
+        ),
+        markdown,
+    )
+
+
+def pages() -> list[Path]:
+    """Return the pages that have generated parts."""
+    return sorted(p for p in HERE.rglob("*.md") if _MARK.search(p.read_text("utf-8")))
+
+
+def main() -> None:
+    for page in pages():
+        page.write_text(on_page_markdown(page.read_text("utf-8")), "utf-8")
 
 
 def settings_table() -> str:
@@ -123,7 +146,12 @@ def settings_table() -> str:
 
 def errors_tree() -> str:
     tree = textwrap.dedent((rota.errors.__doc__ or "").partition("::\n\n")[2])
-    return f"```text\n{tree}```"
+    described = [
+        f"\n### {name}\n\n{inspect.cleandoc(error.__doc__)}"
+        for name, error in vars(rota.errors).items()
+        if inspect.isclass(error) and error.__module__ == "rota.errors" and error.__doc__
+    ]
+    return "\n".join([f"```text\n{tree}```", *described])
 
 
 def cli_reference() -> str:
@@ -181,5 +209,9 @@ def http_reference() -> str:
 
 GENERATORS = {
     "settings": settings_table, "errors": errors_tree, "cli": cli_reference,
-    "http": http_reference,
+    "http": http_reference, "python": python_reference,
 }  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()

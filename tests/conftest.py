@@ -35,7 +35,10 @@ _TABLES = (
 )  # fmt: skip
 
 
-_LONG = ("test_simulation", "test_failpoints", "test_nemesis", "test_dashboard")
+_LONG = (
+    "test_failpoints", "test_nemesis", "test_docs", "test_cli_schedules", "test_api_tenants",
+    "test_server_limits", "test_cli", "test_client", "test_endpoints", "test_dashboard",
+)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

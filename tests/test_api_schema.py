@@ -37,6 +37,7 @@ def lines(_: object, value: object) -> bytes:
     return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)  # under a minute on a machine of its own
 async def test_no_request_gets_an_answer_that_the_document_doesnt_foresee(server: LiveServer):
     client = await server.client("admin", "*")

@@ -15,6 +15,8 @@ from rota import App, Settings
 from rota.runners.loop import LoopRunner
 from rota.store.postgres import JobStore
 
+pytestmark = pytest.mark.proof  # it measures: on a machine that others load, apart from other tests
+
 WORK, BULK, SINGLE = "claim, run and finish", "submit in bulk", "submit one by one"
 
 

@@ -256,6 +256,7 @@ async def test_new_jobs_appear_without_losing_ones_place(browser: Browser, stage
     await window.context.close()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 async def test_every_page_is_sound_and_accessible(browser: Browser, stage: Stage, scheme: str):
     job = await stage.app.submit("shout", {"text": "hello " * 200}, tags=["t" * 60])
@@ -382,6 +383,7 @@ async def serving_alone(url: str, schema: str, port: int) -> AsyncIterator[subpr
             process.kill()
 
 
+@pytest.mark.proof
 async def test_a_page_says_that_its_server_was_killed_and_recovers_by_itself(
     browser: Browser, stage: Stage, database_url: str
 ):

@@ -33,6 +33,7 @@ import msgspec
 import pytest
 import typer
 
+import rota
 import rota.testing
 from rota import App, Settings
 from rota.cli import cli
@@ -289,6 +290,30 @@ def test_the_command_line_and_the_errors_are_generated() -> None:
     assert "KeyConflict" in generate.errors_tree()
 
 
+@pytest.mark.parametrize("page", generator().pages(), ids=name_of)
+def test_the_reference_says_what_the_code_says(page: Path) -> None:
+    text = page.read_text("utf-8")
+    assert text == generator().on_page_markdown(text), "run `make reference`"
+
+
+def test_the_python_reference_has_every_public_name() -> None:
+    text = generator().python_reference()
+    errors = {
+        name for name in rota.__all__
+        if isinstance(getattr(rota, name), type) and issubclass(getattr(rota, name), BaseException)
+    }  # fmt: skip
+    for name in {*rota.__all__} - errors - {"CONTEXT", "Settings", "__version__"}:
+        assert f"\n### {name}\n" in text, name
+    for verb in (
+        "app.cron",
+        "app.schedule",
+        "app.jobs.list",
+        "client.jobs.get",
+        "client.events.follow",
+    ):
+        assert f"\n#### {verb}\n" in text, verb
+
+
 def test_links_between_pages_lead_somewhere() -> None:
     for page in PAGES:
         text = re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL)
@@ -366,6 +391,7 @@ def test_every_example_is_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} <= tested
 
 
+@pytest.mark.proof
 def test_the_shop_opens_and_serves_customers(example_environment: dict[str, str]) -> None:
     run(example_environment, sys.executable, "-m", "shop.demo")
     with dev(example_environment, "shop.demo:app") as (_, events):

@@ -376,6 +376,7 @@ def test_a_url_that_can_t_be_read_is_no_database_that_is_away(app: App) -> None:
 # -- the whole of it
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(170)
 async def test_a_dead_primary_s_standby_takes_over_and_nothing_promised_is_lost(
     server_folder: Path,

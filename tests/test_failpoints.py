@@ -155,6 +155,7 @@ def test_the_short_sweep_is_a_part_of_the_long_one() -> None:
     assert len({case.target.name for case in sweep.telling_cases()}) == len(sweep.TARGETS)
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(900)  # of a busy machine; about two minutes of processor time
 async def test_processes_that_die_stop_or_are_cut_off_at_a_transaction_s_edge_break_no_promise(
     database_url: str, tmp_path: Path

@@ -50,6 +50,7 @@ async def effects(app: App) -> Counter[int]:
         )
 
 
+@pytest.mark.proof
 async def test_killed_workers_lose_nothing_and_double_nothing_they_promised_not_to(
     app: App, cluster: Cluster
 ) -> None:
@@ -157,6 +158,7 @@ async def test_code_that_won_t_stop_is_stopped_and_crashes_take_down_one_job(
     assert results == [2 * n for n in range(300)]
 
 
+@pytest.mark.proof
 async def test_a_poison_pill_that_kills_its_node_is_quarantined_and_the_innocent_survive(
     app: App, cluster: Cluster
 ) -> None:
@@ -224,6 +226,7 @@ async def _is_draining(app: App) -> bool:
     return [node.state for node in await app.nodes.list()] == ["draining"]
 
 
+@pytest.mark.proof
 async def test_a_database_that_was_away_costs_no_job_and_no_restart(tmp_path: Path) -> None:
     """A server of its own, stopped for longer than a lease and started again."""
     data_dir = tmp_path / "db"

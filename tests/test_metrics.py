@@ -358,6 +358,7 @@ def running(tmp_path: Path) -> Iterator[Programs]:
     programs.stop()
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(300)
 async def test_prometheus_scrapes_a_node_and_the_alert_reaches_alertmanager(
     app: App, programs: tuple[str, str], running: Programs, tmp_path: Path

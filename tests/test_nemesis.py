@@ -271,6 +271,7 @@ def folder() -> Iterator[Path]:
     shutil.rmtree(place, ignore_errors=True)
 
 
+@pytest.mark.proof
 def test_a_short_run_breaks_things_and_every_promise_is_kept(folder: Path) -> None:
     # How late a start may be is not for a test to say: the machine may be busy.
     run = _nemesis(
@@ -290,6 +291,7 @@ def test_a_short_run_breaks_things_and_every_promise_is_kept(folder: Path) -> No
     assert not _left_behind(run.pid, folder)
 
 
+@pytest.mark.proof
 def test_an_interrupted_run_leaves_nothing_behind(folder: Path) -> None:
     run = _nemesis(folder, "--seconds", "60", "--faults", "stop,hold,partition,kill", "--seed", "2")
     try:

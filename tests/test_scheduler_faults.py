@@ -33,6 +33,7 @@ def cluster(app: App, tmp_path: Path) -> Any:
     cluster.stop()
 
 
+@pytest.mark.proof
 async def test_schedulers_killed_over_and_over_miss_nothing_and_double_nothing(
     app: App, cluster: Cluster
 ) -> None:

@@ -49,6 +49,7 @@ def digest_of(process: subprocess.Popen[str]) -> str:
     return found[1]
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("seed", ["3", "7"])
 def test_the_same_seed_is_the_same_run_statement_by_statement(seed: str) -> None:
     # At the same time, so that they also disturb each other.
@@ -57,12 +58,14 @@ def test_the_same_seed_is_the_same_run_statement_by_statement(seed: str) -> None
     assert one == other
 
 
+@pytest.mark.proof
 def test_another_seed_is_another_run() -> None:
     runs = [start("--seed", seed) for seed in ("3", "4")]
     one, other = [digest_of(run) for run in runs]
     assert one != other
 
 
+@pytest.mark.proof
 def test_no_seed_of_a_small_swarm_breaks_a_promise() -> None:
     seeds = f"{_FIRST_SEED}..{_FIRST_SEED + _SEEDS - 1}"
     code, said = simulate("--seeds", seeds, "--jobs", "2")
@@ -70,6 +73,7 @@ def test_no_seed_of_a_small_swarm_breaks_a_promise() -> None:
     assert f"{_SEEDS} seeds" in said
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("mutant", ["finish-without-guard", "gate-always-open"])
 def test_a_bug_is_found_and_its_seed_replays_it(mutant: str) -> None:
     code, said = simulate("--seeds", "1..60", "--jobs", "2", "--first", "--mutant", mutant)

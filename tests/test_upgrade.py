@@ -27,6 +27,7 @@ def previous_release() -> str | None:
     return ref if known.returncode == 0 else None
 
 
+@pytest.mark.proof
 def test_a_rolling_upgrade_loses_nothing_and_runs_nothing_twice() -> None:
     ref = previous_release()
     if ref is None:
