@@ -340,7 +340,8 @@ async def test_a_process_without_the_key_neither_submits_nor_works(sealed: App, 
         await keyless.submit("work")
     with pytest.raises(KeyMissing):
         await work.submit_many([{}] * 300)
-    async with (await keyless.store()).database.connection() as c:
+    database = (await keyless.store()).database
+    async with database.connection() as c, c.transaction():
         with pytest.raises(KeyMissing):
             await work.options(connection=c).submit()
     with pytest.raises(KeyMissing):
