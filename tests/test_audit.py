@@ -409,11 +409,13 @@ COMMANDS: list[tuple[str, list[str]]] = [
 
 # They look, submit (a job is its own record), or run; `grants`, `migrate` and `encrypt --rotate` have
 # other tests.
-# `webhooks test` waits for a worker; the verb behind it is tested above.
+# `webhooks test` waits for a worker, `schedules declare` loads code; the verbs behind them are tested
+# above.
 LOOKS = {
     "audit", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants", "jobs dead",
     "jobs explain", "jobs list", "jobs logs", "jobs show", "jobs submit", "migrate",
-    "namespaces list", "nodes", "schedules audit", "schedules forecast", "schedules lint",
+    "namespaces list", "nodes", "schedules audit", "schedules declare", "schedules forecast",
+    "schedules lint",
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
     "start", "tokens list", "version", "webhooks list",
