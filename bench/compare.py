@@ -1,4 +1,4 @@
-"""`make bench`: the limits of PostgreSQL itself, then Rota, then its peers, in rounds that take turns,
+"""`make bench`: bare statements as a yardstick, then Rota, then its peers, in rounds that take turns,
 so that the machine's noise hits all alike. Prints a table and writes docs/benchmarks.md with its plots.
 
 python -m bench.compare [--quick] [--full] [--growth] [--only noop_async,herd] [--peers rota,pgqueuer]

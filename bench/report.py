@@ -15,7 +15,7 @@ from bench.svg import Bar, bars, figure
 from bench.workloads import WORKLOADS
 
 DOCS = Path(__file__).parents[1] / "docs"
-_LIMIT = "PostgreSQL's limit"
+_BARE = "bare statements"
 
 Found = dict[str, Any]
 
@@ -36,7 +36,7 @@ def _names(found: Found) -> list[str]:
 
 
 def _title(name: str) -> str:
-    return _LIMIT if name == "postgres" else PEERS[name].title
+    return _BARE if name == "postgres" else PEERS[name].title
 
 
 # -- the terminal
@@ -105,6 +105,12 @@ the figures are of jobs that ran, and the tables say if any ran twice or not at 
 
 Processor time is that of the whole server, and of all processes of a worker, from `/proc`. On a machine
 with few cores it says more than the rate: it is what a job costs.
+
+How to read them. *Bare statements* are a yardstick and no limit: Rota's own claim and finish (or COPY,
+single inserts, commits) in a loop on one connection that runs no handler. More connections can be faster,
+and Rota's no-ops here are. Each table says how many rounds it is of; of one round, take the order of
+magnitude. If the load says that the machine was busy, compare systems within a table, which shared it,
+and not with figures from elsewhere.
 """
 
 
