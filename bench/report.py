@@ -107,7 +107,7 @@ Processor time is that of the whole server, and of all processes of a worker, fr
 with few cores it says more than the rate: it is what a job costs.
 
 How to read them. *Bare statements* are a yardstick and no limit: Rota's own claim and finish (or COPY,
-single inserts, commits) in a loop on one connection that runs no handler. More connections can be faster,
+single inserts, commits) in a loop on one connection, with no handler. More connections can be faster,
 and Rota's no-ops here are. Each table says how many rounds it is of; of one round, take the order of
 magnitude. If the load says that the machine was busy, compare systems within a table, which shared it,
 and not with figures from elsewhere.
