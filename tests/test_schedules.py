@@ -461,3 +461,18 @@ async def test_the_jobs_of_a_schedule_carry_its_tags(
     await run_through(sandbox, 1, minutes=1)
     (job,) = await app.jobs.list(tag="nightly")
     assert job.headers["occurrence"]["schedule"] == "s"
+
+
+async def test_time_can_pass_with_all_that_is_due_on_the_way(
+    app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    await app.schedule("nightly", "tell", cron="0 3 * * *")
+    await app.schedule("hourly", "tell", every="1h")
+    await app.schedules.pause("hourly", until=START + timedelta(hours=20, minutes=30))
+    ended = await sandbox.run_for(days=1)
+    seen = [o.due_at for o in app.seen]  # type: ignore[attr-defined]
+    assert seen == sorted([START + timedelta(hours=n) for n in (15, 21, 22, 23, 24)])
+    assert [job.due_at for job in ended] == seen
+    assert Counter(await ledger(app, "hourly", 25))[("skipped", "paused")] == 20
+    assert await is_clean(app, "nightly")
+    assert sandbox.now() == START + timedelta(days=1)

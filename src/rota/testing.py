@@ -89,7 +89,11 @@ class Sandbox:
         return self._now
 
     async def advance(self, delta: timedelta | None = None, /, **units: float) -> datetime:
-        """Move time forward, by a timedelta or as in ``advance(hours=1, seconds=30)``."""
+        """Move time forward, by a timedelta or as in ``advance(hours=1, seconds=30)``.
+
+        It is a jump: an occurrence of a schedule that was due on the way counts as missed, as after
+        an outage. `run_for` goes through it.
+        """
         return await self.travel_to(self._now + (delta or timedelta()) + timedelta(**units))
 
     async def travel_to(self, moment: datetime) -> datetime:
@@ -100,6 +104,30 @@ class Sandbox:
             raise ConfigError(f"time only moves forward: it is {self._now}, later than {moment}")
         await _set_time(self._database, moment)
         self._now = moment
+        return moment
+
+    async def run_for(
+        self, delta: timedelta | None = None, /, *, raise_errors: bool = False, **units: float
+    ) -> list[Job]:
+        """Let time pass as in ``run_for(days=1)``: see `run_until`."""
+        until = self._now + (delta or timedelta()) + timedelta(**units)
+        return await self.run_until(until, raise_errors=raise_errors)
+
+    async def run_until(self, moment: datetime, *, raise_errors: bool = False) -> list[Job]:
+        """Let time pass: schedules fire and jobs run on the way, each at its own moment.
+
+        Gives back the jobs that have ended, in that order.
+        """
+        ended = await self.run_due(raise_errors=raise_errors)
+        while (due := await self._next_moment()) is not None and due <= moment:
+            await self.travel_to(due)
+            ended += await self.run_due(raise_errors=raise_errors)
+        await self.travel_to(moment)
+        return ended + await self.run_due(raise_errors=raise_errors)
+
+    async def _next_moment(self) -> datetime | None:
+        """When something is due next: a job, an occurrence, the end of a pause."""
+        moment: datetime | None = await self._database.fetchval("next_moment")
         return moment
 
     async def jobs(self, **filters: Any) -> list[Job]:

@@ -351,3 +351,11 @@ from (
 ) as run
 where place <= 1000
 group by task;
+
+-- name: next_moment
+-- When something is due next, for tests that move time.
+select min(at) from (
+    select due_at as at from rota.future where state = 2
+    union all select next_due from rota.schedule
+    union all select paused_until from rota.schedule
+) as moments where at > rota.now();
