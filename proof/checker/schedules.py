@@ -323,12 +323,17 @@ def _mismatch(facts: Facts, row: OccurrenceRow, job: JobRow | None) -> str | Non
     if job is None:
         gone = row.state == FIRED and row.job_id not in facts.steered["discard"]
         return "fired, and its job isn't in the database" if gone else None
-    if job.schedule_id != row.schedule_id and row.reason != "backfilled":
+    life = facts.lives.get(row.schedule_id)
+    # A backfill's jobs wait in a line of their own. Deleting the schedule skips them, and says so.
+    backfilled = row.reason == "backfilled" or (
+        row.reason == "deleted" and life is not None and bool(life.backfills)
+    )
+    if job.schedule_id != row.schedule_id and not backfilled:
         return "has a job of another schedule"
     if (row.state == FIRED) == (job.state == SKIPPED):
         return "and its job disagree whether it was skipped"
     # Unless it was tried again, or waited in a backfill's line, it is due when its occurrence is.
-    waited = row.reason == "backfilled" or job.id in facts.steered["retry"]
+    waited = backfilled or job.id in facts.steered["retry"]
     if job.attempt <= 1 and not job.attempts and not waited:
         return _wrong_moment(facts, row, job)
     return None

@@ -17,7 +17,7 @@ import rota.services.effects
 import rota.services.keeper
 import rota.services.reaper
 import rota.services.worker
-from proof.mutants.idleness import slot_rests as slot_rests
+from proof.mutants import idleness, steering
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA
@@ -366,4 +366,9 @@ def _never_sweep(patches: Patches) -> None:
 
 never_swept = Mutant(name="late commit below the cursor never swept", patch=_never_sweep)
 
-MUTANTS: list[Mutant] = [value for value in list(globals().values()) if isinstance(value, Mutant)]
+MUTANTS: list[Mutant] = [
+    value
+    for room in (globals(), vars(steering), vars(idleness))
+    for value in list(room.values())
+    if isinstance(value, Mutant)
+]

@@ -24,7 +24,7 @@ class Caught(msgspec.Struct):
 
 def hunt(server: SimServer, mutant: Mutant, first: int, seeds: int) -> Caught:
     for count in range(1, seeds + 1):
-        result = fork_seed(server, first + count - 1, mutant=mutant)
+        result = fork_seed(server, first + count - 1, mutant=mutant, moves=mutant.moves)
         if result.violations:
             return Caught(mutant.name, count, _rule_of(result.violations[0]))
     return Caught(mutant.name, 0, "")

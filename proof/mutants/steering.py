@@ -1,0 +1,142 @@
+"""Mutants of what people do to schedules and jobs, and of what handlers and servers do that is odd.
+
+Each needs moves of the simulation that let it show (see `proof.simulation.moves`).
+"""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import asyncpg
+import msgspec
+
+import rota.schedules
+import rota.store.database
+from proof.simulation.mutant import Mutant
+from proof.simulation.patches import Patches
+from rota.errors import StoreUnavailable
+from rota.services.effects import Effects
+from rota.services.firer import Firer
+from rota.settling import Settled
+from rota.store.work import WorkStore
+
+# -- schedules
+
+
+async def _settle_nothing(_store: Any, _connection: Any, row: Any, _stretches: Any) -> Settled:
+    """The new version begins now, whatever the old one has not decided."""
+    return Settled(max(row["now"], row["cursor"]), None, None)
+
+
+def _plan_together(patches: Patches) -> None:
+    async def plan_all(self: Firer, connection: Any, rows: Any) -> Any:
+        planned, troubles = await honest(self, connection, rows)
+        if troubles:
+            raise ValueError("one of the schedules can't be planned")
+        return planned, troubles
+
+    honest = Firer._plan_all
+    patches.set(Firer, "_plan_all", plan_all)
+
+
+def _leave_waiters(queries: dict[str, str]) -> None:
+    text = queries["skip_unstarted"]
+    old = "(f.state = 1 or f.attempt = 0)"
+    if old not in text:
+        raise LookupError(f"the mutant has nothing to change: {old!r} isn't in\n{text}")
+    queries["skip_unstarted"] = text.replace(old, "f.state = 2 and f.attempt = 0")
+
+
+pending_passed_over = Mutant(
+    name="an update moves the cursor past what is pending",
+    patch=lambda patches: patches.set(rota.schedules, "settle", _settle_nothing),
+    moves=frozenset({"schedules"}),
+)
+schedules_not_isolated = Mutant(
+    name="one bad schedule stops the others",
+    patch=_plan_together,
+    moves=frozenset({"schedules", "spoil"}),
+)
+waiters_left_behind = Mutant(
+    name="deleting a schedule leaves its waiting jobs",
+    queries=_leave_waiters,
+    moves=frozenset({"schedules"}),
+)
+
+# -- jobs
+
+
+def _lose_the_cancelled(queries: dict[str, str]) -> None:
+    text = queries["give_back"]
+    old = "select id from held where not wanted"
+    if old not in text:
+        raise LookupError(f"the mutant has nothing to change: {old!r} isn't in\n{text}")
+    queries["give_back"] = text.replace(old, "select id from held where false")
+
+
+def _repeatable_reads(patches: Patches) -> None:
+    def settings(*arguments: Any) -> dict[str, str]:
+        return {**honest(*arguments), "default_transaction_isolation": "repeatable read"}
+
+    honest = rota.store.database._session_settings
+    patches.set(rota.store.database, "_session_settings", settings)
+
+
+cancel_lost = Mutant(
+    name="a cancelled job that is given back is forgotten",
+    queries=_lose_the_cancelled,
+    moves=frozenset({"commits", "jobs"}),
+)
+stale_gate = Mutant(
+    name="places are counted from a stale snapshot",
+    patch=_repeatable_reads,
+    moves=frozenset({"commits"}),
+)
+
+# -- errors and odd handlers
+
+_SERVER_TROUBLE = ("53", "58", "XX")
+
+
+def _drop_what_failed(patches: Patches) -> None:
+    async def finish(self: WorkStore, node: Any, part: Any, *rest: Any) -> Any:
+        try:
+            return await honest(self, node, part, *rest)
+        except (StoreUnavailable, asyncpg.PostgresError) as error:
+            cause = error if isinstance(error, asyncpg.PostgresError) else error.__cause__
+            if str(getattr(cause, "sqlstate", "") or "").startswith(_SERVER_TROUBLE):
+                return len(part)
+            raise
+
+    honest: Any = WorkStore.finish_succeeded
+    patches.set(WorkStore, "finish_succeeded", finish)
+
+
+def _free_the_key(patches: Patches) -> None:
+    async def run_once(self: Effects, info: Any, key: str, effect: Any, rerun: bool) -> Any:
+        begun = await self.begin(info.id, info.token, key, rerun)
+        if begun.done:
+            return begun.value(key)
+        try:
+            value = effect()
+            if inspect.isawaitable(value):
+                value = await value
+            encoded = msgspec.json.encode(value)
+        except Exception:
+            await self.drop(info.id, info.token, key)
+            raise
+        await self.end(info.id, info.token, key, encoded)
+        return value
+
+    patches.set(Effects, "run_once", run_once)
+
+
+finish_error_dropped = Mutant(
+    name="an outcome that a full disk refused is dropped",
+    patch=_drop_what_failed,
+    moves=frozenset({"errors"}),
+)
+once_key_freed = Mutant(
+    name="a once key is freed after its effect", patch=_free_the_key, moves=frozenset({"odd"})
+)
