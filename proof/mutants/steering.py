@@ -13,6 +13,7 @@ import msgspec
 
 import rota.schedules
 import rota.store.database
+from proof.simulation.moves import DEFAULT
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from rota.errors import StoreUnavailable
@@ -86,12 +87,12 @@ def _repeatable_reads(patches: Patches) -> None:
 cancel_lost = Mutant(
     name="a cancelled job that is given back is forgotten",
     queries=_lose_the_cancelled,
-    moves=frozenset({"commits", "jobs"}),
+    moves=DEFAULT,
 )
 stale_gate = Mutant(
     name="places are counted from a stale snapshot",
     patch=_repeatable_reads,
-    moves=frozenset({"commits"}),
+    moves=DEFAULT,
 )
 
 # -- errors and odd handlers
@@ -135,8 +136,8 @@ def _free_the_key(patches: Patches) -> None:
 finish_error_dropped = Mutant(
     name="an outcome that a full disk refused is dropped",
     patch=_drop_what_failed,
-    moves=frozenset({"errors"}),
+    moves=DEFAULT,
 )
 once_key_freed = Mutant(
-    name="a once key is freed after its effect", patch=_free_the_key, moves=frozenset({"odd"})
+    name="a once key is freed after its effect", patch=_free_the_key, moves=DEFAULT
 )
