@@ -9,7 +9,7 @@ APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acqu
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
 .DEFAULT_GOAL := help
-.PHONY: help run test proof reference test-postgres check bench bench-engine profile chaos simulate mutants takeover failover sweep screenshots docs lock clean
+.PHONY: help run test proof reference test-postgres check bench bench-engine profile chaos simulate mutants takeover failover cost sweep screenshots docs lock clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -24,6 +24,7 @@ help:
 	@echo "make mutants   bugs put in on purpose: the simulation must find each"
 	@echo "make takeover  kill schedulers, and measure for how long it is felt"
 	@echo "make failover  kill the database's primary under load, several times"
+	@echo "make cost    what the worst requests cost the server's loop, by route"
 	@echo "make sweep   a fault at every boundary of every transaction (ten minutes)"
 	@echo "make chaos   break a cluster for a minute and judge what became of its jobs; SECONDS=600"
 	@echo "make screenshots  pictures of the dashboard for the docs"
@@ -82,6 +83,10 @@ takeover: $(VENV)/installed
 
 failover: $(VENV)/installed
 	@$(BIN)/python -m proof.failover $(ARGS)
+
+# What a request costs the server's loop, for every route: worst bodies, without and with a token.
+cost: $(VENV)/installed
+	@$(BIN)/python -m proof.cost $(ARGS)
 
 sweep: $(VENV)/installed
 	@$(BIN)/python -m proof.sweep $(ARGS)

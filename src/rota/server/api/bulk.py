@@ -43,6 +43,7 @@ from rota.store.rows import NewJob, Submitted
 from rota.store.signatures import Signatures
 
 _CHUNK_LINES = 2_000
+_LINES_AT_A_TIME = 200
 _CHUNK_BYTES = 4_000_000
 _SPOOL_BYTES = 1_000_000  # in memory; the rest is on disk
 _MOST_WARNINGS = 20
@@ -163,6 +164,8 @@ class Bulk:
         async for piece in _pieces(stream):
             for line in lines.end() if piece is None else lines.feed(piece):
                 self.summary.lines += 1
+                if self.summary.lines % _LINES_AT_A_TIME == 0:
+                    await asyncio.sleep(0)  # others have their turn
                 if line is not None and not line.strip():
                     continue  # an empty line is nothing
                 read = await self._checked(self._read(self.summary.lines, line))
