@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 
 import httpx
 import hypothesis
@@ -189,3 +190,39 @@ async def test_a_line_of_a_bulk_without_an_end_is_not_held(server: LiveServer):
     assert (summary["stored"], summary["refused"]) == (2, 1)
     assert summary["errors"][0]["code"] == "payload-too-large"
     assert peak - before < 60 * MEGABYTE
+
+
+async def test_options_names_every_method_of_a_path(server: LiveServer):
+    client = await server.client(None)
+    document = (await client.get("/v1/openapi.json")).json()
+    for path, item in document["paths"].items():
+        known = {
+            method.upper() for method in item if method in ("get", "post", "put", "patch", "delete")
+        }
+        answer = await client.options(path.replace("{", "").replace("}", ""))
+        if answer.status_code == 204:  # where the made-up address leads to a route at all
+            assert known <= set(answer.headers["allow"].split(", ")), path
+
+
+async def test_a_wall_time_is_declared_without_an_offset_as_it_is_sent(server: LiveServer):
+    client = await server.client("viewer")
+    document = (await client.get("/v1/openapi.json")).json()
+    schemas = document["components"]["schemas"]
+    [declared] = [
+        schema["properties"]["local"] for name, schema in schemas.items()
+        if name.rpartition("_")[2] == "Occurrence"
+    ]  # fmt: skip
+    assert "format" not in declared
+    preview = await client.post("/v1/schedules:preview", json={"cron": "0 3 * * *"})
+    for one in preview.json()["occurrences"]:
+        assert re.fullmatch(declared["pattern"], one["local"]), one
+
+
+async def test_a_namespace_that_was_removed_and_never_used_is_not_found(server: LiveServer):
+    boss = await server.client("admin", "*")
+    assert (await boss.put("/v1/namespaces/beta", json={"max_jobs": 5})).status_code == 200
+    assert (await boss.get("/v1/namespaces/beta")).status_code == 200
+    assert (await boss.delete("/v1/namespaces/beta")).status_code == 200
+    assert (await boss.get("/v1/namespaces/beta")).status_code == 404
+    own = await server.client("viewer", "gamma")
+    assert (await own.get("/v1/namespaces/gamma")).status_code == 200

@@ -55,10 +55,7 @@ def document_of(server: Server) -> dict[str, Any]:
 
 async def judge(fuzzer: Fuzzer, size: int, few: bool, only: str) -> int:
     routes = [route for route in fuzzer.routes() if only in f"{route.method} {route.path}"]
-    submit = next(
-        route for route in fuzzer.routes() if (route.method, route.path) == ("POST", "/v1/jobs")
-    )
-    plain = await fuzzer.plain_cost(submit, size)
+    plain = await fuzzer.plain_cost(size)
     print(f"plain JSON: {plain * 1e6:.1f} us a kilobyte; bodies of {size:,} bytes\n")
     wrong: list[str] = []
     worst: list[Cost] = []

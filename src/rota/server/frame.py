@@ -75,6 +75,8 @@ class Frame:
             )
             await _send_problem(problem, request_id, framed)
             return
+        if scope["method"] == "OPTIONS":
+            framed = _with_methods(scope, framed)
         recorded = self._recorded(scope, request_id, framed)
         await self._app(scope, _Limited(receive, self._timeout), recorded)
 
@@ -127,6 +129,21 @@ class _Limited:
         else:
             self._arriving = False
         return message
+
+
+def _with_methods(scope: Scope, send: Send) -> Send:
+    """The framework's answer names only the methods that came with the path's first route."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start" and "path_template" in scope:
+            path = scope["path_template"]
+            routes = [each for each in scope["litestar_app"].routes if each.path_format == path]
+            methods = {str(method) for route in routes for method in route.methods}
+            others = [pair for pair in message["headers"] if pair[0].lower() != b"allow"]
+            message["headers"] = [*others, (b"allow", ", ".join(sorted(methods)).encode())]
+        await send(message)
+
+    return sending
 
 
 def _request_id(scope: Scope) -> str:

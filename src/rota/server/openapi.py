@@ -69,8 +69,17 @@ def make_document(
         "token": {"type": "http", "scheme": "bearer"},
         "session": {"type": "apiKey", "in": "cookie", "name": "rota_session"},
     }
-    components.setdefault("schemas", {})["Problem"] = _PROBLEM
+    schemas = components.setdefault("schemas", {})
+    schemas["Problem"] = _PROBLEM
+    _without_offset(schemas)
     return msgspec.json.encode(document)
+
+
+def _without_offset(schemas: dict[str, Any]) -> None:
+    """A wall time has no offset, so that it is no date-time of JSON Schema."""
+    for name, schema in schemas.items():
+        if name.rpartition("_")[2] == "Occurrence" and "local" in schema.get("properties", {}):
+            schema["properties"]["local"] = _WALL_TIME
 
 
 def _complete(operation: dict[str, Any], method: str, policy: Policy) -> None:
@@ -96,6 +105,11 @@ def _complete(operation: dict[str, Any], method: str, policy: Policy) -> None:
 
 
 _TEXT = {"type": "string"}
+_WALL_TIME = {
+    "type": "string",
+    "pattern": r"^\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(\.\d+)?$",
+    "description": "The wall time in the schedule's zone, without an offset.",
+}
 _PROBLEM = {
     "title": "Problem",
     "description": "RFC 9457. `code` is stable; `detail` is for people.",

@@ -43,11 +43,18 @@ async def list_namespaces(context: GivenContext, principal: GivenPrincipal) -> N
 async def get_namespace(
     context: GivenContext, principal: GivenPrincipal, name: FromPath[str]
 ) -> Namespace:
-    """Also one that was never used: it has no limits."""
+    """Also your own when it was never used: it has no limits."""
+    unknown = NotFound(f"there is no namespace {name!r}")
     if principal.identity.role_in(name) is None:
-        raise NotFound(f"there is no namespace {name!r}")
-    found = await context.quotas.store.get_namespace(check_name("namespace", name))
-    return found or Namespace(
+        raise unknown
+    store = context.quotas.store
+    if found := await store.get_namespace(check_name("namespace", name)):
+        return found
+    if used := next((each for each in await store.list_namespaces() if each.name == name), None):
+        return used
+    if name not in (principal.namespace, *principal.identity.memberships):
+        raise unknown
+    return Namespace(
         name=name, created_at=None, limits=Limits(), stored_jobs=None, stored_bytes=None
     )
 
