@@ -32,9 +32,9 @@ async def fuzzer_of(server: LiveServer) -> Fuzzer:
 
 
 async def judged(fuzzer: Fuzzer, *given: object, plain: float, **named: bool) -> list[str]:
-    """What is wrong with it, three times in a row: other programs may be in the way."""
+    """What is wrong with it, eight times in a row: other programs may be in the way."""
     found: list[str] = []
-    for _ in range(3):
+    for _ in range(8):
         cost: Cost = await fuzzer.cost(*given, **named)  # type: ignore[arg-type]
         if not (found := list(objections(cost, plain))):
             break

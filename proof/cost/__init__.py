@@ -9,7 +9,7 @@ for the whole request, without the garbage collector's. It objects to
 - time that grows faster than the size: eight times the size may cost 24 times as much, where a
   quadratic scan makes it 64;
 - a kilobyte that costs more than a hundred times what a kilobyte of plain JSON costs in the same run
-  (a thousand in a list of lines, of which each is a request of its own).
+  (a thousand for the bulk submit, where each line is a job of its own).
 
 `python -m proof.cost` runs it at full size and prints the worst of each route; a test runs less.
 """

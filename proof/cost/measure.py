@@ -160,7 +160,7 @@ def objections(cost: Cost, plain: float) -> Iterator[str]:
         yield f"{what}: answered {cost.status}"
     if cost.growth > MOST_GROWTH:
         yield f"{what}: eight times the size cost {cost.growth:.0f} times as much"
-    most = MOST_ABOVE_PLAIN * (10 if "lines" in cost.kind else 1)
+    most = MOST_ABOVE_PLAIN * (10 if cost.route.endswith(":bulk") else 1)
     if cost.seconds > most * plain * max(cost.kilobytes, LEAST_KILOBYTES):
         yield (
             f"{what}: {cost.per_kilobyte * 1e6:.0f} us a kilobyte, "
