@@ -29,7 +29,7 @@ hypothesis.settings.load_profile("rota")
 _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",
     "task", "task_signature", "unknown_task", "declaration",
-    "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move",
+    "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "pace",
     "job_log", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "person", "login_failure", "oidc_login", "namespace",
 )  # fmt: skip
