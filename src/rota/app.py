@@ -248,7 +248,7 @@ class App(Door):
     def cron(
         self, expression: str, *, name: str | None = None, **settings: Any
     ) -> ScheduleDecorator:
-        """Run a function or a task by a cron expression. It is brought to the database at start.
+        """Run a function or a task by a cron expression. A scheduler stores it when it starts.
 
         Args:
             expression: 5 fields, 6 with seconds first, or ``@daily`` and the like.
