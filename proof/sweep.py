@@ -75,6 +75,7 @@ TARGETS = (
     Target("copy", 1, "client"),
     # What workers do.
     Target("register_tasks"),
+    Target("register_signatures"),
     Target("register_node"),
     Target("heartbeat", 3),
     Target("deregister_node", provoked="stop"),
@@ -106,11 +107,24 @@ TARGETS = (
 
 # Queries that write and never run by themselves: the boundaries are those of these transactions.
 INSIDE = {
-    "fire": ("due_schedules", "fire", "advance_schedules"),
+    "fire": (
+        "due_schedules",
+        "fire",
+        "advance_schedules",
+        "note_trouble",
+        "clear_trouble",
+    ),
     "reap": ("take_abandoned", "held_jobs", "close_reaped"),
     "copy": ("ensure_lanes", "hint_lanes"),
     "put_schedules": ("lock_schedule", "insert_schedule", "update_schedule", "note_version"),
-    "schedule_by_hand": ("open_backfill", "backfill", "delete_schedule"),
+    "schedule_by_hand": (
+        "open_backfill",
+        "backfill",
+        "lock_lines",
+        "skip_unstarted",
+        "delete_schedules",
+    ),
+    "declare_schedules": ("note_declaration", "adopt", "disown"),
     "bulk": ("add_future", "add_ready"),
     "reseal": ("renew_fingerprint", "specs_of_versions", "rewrite_version"),
     "finish_remote": ("held_for_finish",),
@@ -123,6 +137,8 @@ INSIDE = {
 EXCLUDED = {
     "put_schedules": "by hand, one transaction; a repetition changes nothing (test_failpoints)",
     "schedule_by_hand": "by hand, one transaction; repetitions are tested in test_failpoints",
+    "declare_schedules": "at a start, one transaction; the next start repeats it",
+    "change": "one transaction with the record of the change; both or neither (test_audit)",
     "transaction": "has no name: migrations, and what tests do",
     "bulk": "the server's copy of `submit`, repeated in the same way",
     "search": "only reads",
@@ -153,6 +169,14 @@ EXCLUDED = {
     "forget_log_lines": "retention: deletes what is old, and then finds nothing",
     "sweep_identity": "retention: deletes what is old, and then finds nothing",
     "set_encrypted": "by hand, one statement about one row: repeated, it finds what it wanted",
+    **dict.fromkeys(
+        ("learn_baselines", "accept_slower", "as_usual", "tell_slower", "note_queue_lag"),
+        "tells people of slowness; no job depends on it",
+    ),
+    "note_heartbeat_timeouts": "written again with each registration of its worker",
+    "note_alive": "a sign of life: lost, the next one counts",
+    "note_release": "tells which release a node is; written again at its next start",
+    "set_queue_max_run_time": "by hand, one statement about one row: repeated, it finds what it wanted",
     "note_keys": "tells people which keys a node has; no job depends on it",
     "reseal": "by hand, one transaction a batch; a later run finds what is done done",
     "add_log_lines": "a job's own words: a line may be there twice, or be missing",
@@ -161,13 +185,13 @@ EXCLUDED = {
         ("add_endpoint", "change_endpoint", "remove_endpoint", "add_webhook", "allow_host",
          "disallow_host", "pause_webhook", "remove_webhook", "put_membership",
          "put_namespace", "put_person", "remove_namespace", "remove_person",
-         "revoke_token", "end_session"),
+         "revoke_token", "end_session", "end_sessions"),
         "by hand, one statement about one row: repeated, it finds what it wanted",
     ),
     **dict.fromkeys(
         ("create_link", "create_session", "create_token", "use_link", "begin_oidc", "end_oidc",
          "find_person_of_issuer", "count_attempt", "forgive_attempt", "forget_failures",
-         "mark_tokens_used"),
+         "mark_tokens_used", "remember_place"),
         "signing in: whoever got no answer signs in again; no job depends on it",
     ),
     **dict.fromkeys(

@@ -181,6 +181,9 @@ def app_at_rest(sandbox: Sandbox) -> App:
     return sandbox.app
 
 
+CHANGED = "change:after_commit"
+
+
 async def twice(point: str, ask: Callable[[], Awaitable[Any]]) -> Any:
     """The answer to the repetition, after the first one's was lost behind its commit."""
     with failpoints.armed_with(f"{point}=error@1"), pytest.raises(StoreUnavailable):
@@ -193,7 +196,7 @@ async def twice(point: str, ask: Callable[[], Awaitable[Any]]) -> Any:
 
 async def test_a_repeated_cancel_finds_the_job_cancelled(app_at_rest: App) -> None:
     handle = await app_at_rest.require_task("works").submit()
-    again = await twice("cancel_jobs:after", lambda: app_at_rest.jobs.cancel(handle.id))
+    again = await twice(CHANGED, lambda: app_at_rest.jobs.cancel(handle.id))
     assert again is ConfigError  # "it has already cancelled"
     assert await app_at_rest.jobs.count() == {"cancelled": 1}
 
@@ -205,8 +208,8 @@ async def test_a_repeated_retry_or_discard_finds_the_dead_letter_list_empty(
     first, second = [await app_at_rest.require_task("fails").submit() for _ in range(2)]
     await sandbox.run_due()
     assert await jobs.count() == {"failed": 2}
-    assert await twice("retry_jobs:after", lambda: jobs.retry(first.id)) is ConfigError
-    assert await twice("discard_jobs:after", lambda: jobs.discard([second.id])) == []
+    assert await twice(CHANGED, lambda: jobs.retry(first.id)) is ConfigError
+    assert await twice(CHANGED, lambda: jobs.discard([second.id])) == []
     assert await jobs.count() == {"ready": 1, "cancelled": 1}
 
 
@@ -214,16 +217,16 @@ async def test_a_repeated_pause_keeps_the_moment_of_the_first(
     app_at_rest: App, sandbox: Sandbox
 ) -> None:
     await app_at_rest.schedule("s", "works", every=60)
-    with failpoints.armed_with("set_paused:after=error@1"), pytest.raises(StoreUnavailable):
+    with failpoints.armed_with(f"{CHANGED}=error@1"), pytest.raises(StoreUnavailable):
         await app_at_rest.schedules.pause("s")
     paused_at = (await app_at_rest.schedules.get("s")).paused_at
     await sandbox.advance(seconds=10)
     await app_at_rest.schedules.pause("s")
     assert (await app_at_rest.schedules.get("s")).paused_at == paused_at is not None
-    await twice("set_resumed:after", lambda: app_at_rest.schedules.resume("s"))
+    await twice(CHANGED, lambda: app_at_rest.schedules.resume("s"))
     assert (await app_at_rest.schedules.get("s")).paused_at is None
-    await twice("pause_queue:after", lambda: app_at_rest.queues.pause("default"))
-    await twice("resume_queue:after", lambda: app_at_rest.queues.resume("default"))
+    await twice(CHANGED, lambda: app_at_rest.queues.pause("default"))
+    await twice(CHANGED, lambda: app_at_rest.queues.resume("default"))
     assert [queue.paused_at for queue in await app_at_rest.queues.list()] == [None]
 
 
