@@ -280,10 +280,8 @@ class Schedules:
         before: Any = None, after: Any = None,
     ) -> None:  # fmt: skip
         """In the audit log, where nothing is encrypted: there a payload isn't told."""
-        sealing = await store.database.known_sealing()
         change = Recorded(action, f"schedule {name}", namespace=self._namespace,
-                          before=_told(before, sealing.required),
-                          after=_told(after, sealing.required))  # fmt: skip
+                          before=_told(before), after=_told(after))  # fmt: skip
         await record(store.database, connection, change)
 
     # -- looking
@@ -469,14 +467,14 @@ def make_spec(
     )
 
 
-def _told(value: Any, encrypted: bool) -> Any:
-    """A schedule as the audit log tells it: stored text, or a spec; whatever else stays as it is."""
-    if isinstance(value, str):
+def _told(value: Any) -> Any:
+    """A schedule as the audit log tells it: without its payload, which may be encrypted later on."""
+    if isinstance(value, str):  # as it is stored
         value = msgspec.json.decode(value)
-        if encrypted and value.get("payload"):
-            value["payload"] = "(encrypted)"
-    elif encrypted and isinstance(value, ScheduleSpec) and value.payload:
-        value = msgspec.structs.replace(value, payload="(encrypted)")
+        if value.get("payload"):
+            value["payload"] = "(not recorded)"
+    elif isinstance(value, ScheduleSpec) and value.payload:
+        value = msgspec.structs.replace(value, payload="(not recorded)")
     return value
 
 
