@@ -191,8 +191,11 @@ async def test_100_racing_submits_with_one_key_give_one_job_and_one_answer(make_
     connections = [await asyncpg.connect(database_url) for _ in range(10)]
 
     async def through(connection: Any) -> list[Any]:
-        submit = apps[0].submit
-        return [await submit("t", {"a": 1}, key="k", connection=connection) for _ in range(5)]
+        answers = []
+        for _ in range(5):
+            async with connection.transaction():
+                answers.append(await apps[0].submit("t", {"a": 1}, key="k", connection=connection))
+        return answers
 
     try:
         handles = await asyncio.gather(
