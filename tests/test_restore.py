@@ -240,7 +240,7 @@ async def test_what_waits_in_a_paused_queue_can_be_chosen_from_after_a_restore(
         await app.queues.pause(queue.name)
     greeted = add_tasks(app)
     async with Node(app).running():
-        [waiting] = await app.jobs.list(state="ready")
+        [waiting] = await app.jobs.list(state="ready", task="greet")
         await app.jobs.cancel(waiting.id)
         chosen = await app.submit("greet", {"name": "chosen"})
         for queue in await app.queues.list():
