@@ -18,7 +18,7 @@ from rota.commands import enable_commands
 from rota.node import ROLES, Node, Role, ServerRole
 from rota.store.changes import act_as, local_actor
 from rota.store.database import Database
-from rota.store.migrate import check_schema, pending_migrations
+from rota.store.migrate import check_schema, pending_names
 
 log = logging.getLogger("rota.node")
 
@@ -229,9 +229,9 @@ async def _pending(app: App, post: bool) -> list[str]:
     try:
         async with database.connection() as connection:
             schema = app.settings.schema
-            pending = await pending_migrations(connection, schema, include_post=post)
+            pending = await pending_names(connection, schema, include_post=post)
             if not pending:
                 await check_schema(connection, schema)
-            return [migration.name for migration in pending]
+            return pending
     finally:
         await database.close()

@@ -144,9 +144,14 @@ def check_history(schema: str, applied: dict[str, Applied]) -> None:
         )
 
 
-async def pending_migrations(
-    connection: Any, schema: str, *, include_post: bool
-) -> list[Migration]:
+async def pending_names(connection: Any, schema: str, *, include_post: bool) -> list[str]:
+    """Return what `migrate` would apply: migration files, and the functions if they differ."""
+    files = await _pending_files(connection, schema, include_post=include_post)
+    names = [migration.name for migration in files]
+    return [*names, FUNCTIONS] if await _functions_are_pending(connection, schema) else names
+
+
+async def _pending_files(connection: Any, schema: str, *, include_post: bool) -> list[Migration]:
     applied = await applied_migrations(connection, schema)
     return [
         migration
@@ -236,7 +241,7 @@ async def _step(
         applied = await applied_migrations(connection, schema)
         fresh = not applied
         check_history(schema, applied)
-        pending = await pending_migrations(connection, schema, include_post=include_post)
+        pending = await _pending_files(connection, schema, include_post=include_post)
         mended: list[str] = []
         lost: list[SchemaObject] = []
         if not fresh:
@@ -324,7 +329,14 @@ async def _add_functions(connection: Any, schema: str) -> None:
 async def _functions_are_pending(connection: Any, schema: str) -> bool:
     """Whether the functions differ from this code's, and aren't those of a newer release."""
     query = f"select version, checksum from {schema}.migration where name = $1"  # noqa: S608
-    row = await connection.fetchrow(query, FUNCTIONS)
+    try:
+        row = await connection.fetchrow(query, FUNCTIONS)
+    except (
+        asyncpg.UndefinedTableError,
+        asyncpg.UndefinedColumnError,
+        asyncpg.InvalidSchemaNameError,
+    ):
+        return True
     if row is None:
         return True
     newer: bool = row["version"] > CODE_VERSION

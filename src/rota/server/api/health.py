@@ -10,7 +10,7 @@ from rota.errors import RotaError, SchemaMismatch, StoreUnavailable
 from rota.server.context import ServerContext
 from rota.server.given import GivenContext
 from rota.server.policy import PUBLIC
-from rota.store.migrate import check_schema, pending_migrations
+from rota.store.migrate import check_schema, pending_names
 from rota.store.quotas import QuotaStore
 
 
@@ -69,13 +69,13 @@ async def _check_schema(context: ServerContext) -> Check:
     try:
         async with context.database.connection() as connection:
             await check_schema(connection, schema)
-            waiting = await pending_migrations(connection, schema, include_post=False)
+            waiting = await pending_names(connection, schema, include_post=False)
     except SchemaMismatch:
         return Check("schema", False, "the schema doesn't fit this release: run `rota migrate`")
     except StoreUnavailable:
         return Check("schema", False, "the database can't be reached")
     if waiting:
-        return Check("schema", False, f"{len(waiting)} migrations are to be applied")
+        return Check("schema", False, f"run `rota migrate` to apply: {', '.join(waiting)}")
     return Check("schema", True)
 
 
