@@ -19,8 +19,12 @@ class DatabaseClock:
         self._offsets: deque[float] = deque(maxlen=_SAMPLES)
         self._offset: float | None = None
 
-    def observe(self, database_seconds: float, received: float) -> None:
-        """The database said this time (seconds since 1970); the reply came at this monotonic one."""
+    def observe(self, database_seconds: float, sent: float, received: float) -> None:
+        """The database said this time (seconds since 1970), between these two monotonic moments."""
+        if self._offset is not None and self._offset > database_seconds - sent:
+            # Even if the reply took no time on its way back, the estimate is ahead: the database's
+            # clock was set back, and what it said before counts no more.
+            self._offsets.clear()
         self._offsets.append(database_seconds - received)
         # The largest had the quickest reply, and is still a lower bound.
         self._offset = max(self._offsets)

@@ -191,7 +191,7 @@ class Keeper:
             self._die()
             return False
         self._trust_from(sent)
-        self._host.tell(self._take_answer, rows, received)
+        self._host.tell(self._take_answer, rows, sent, received)
         return True
 
     def _trust_from(self, sent: float) -> None:
@@ -232,9 +232,9 @@ class Keeper:
 
     # -- on the node's loop
 
-    def _take_answer(self, rows: list[Any], received: float) -> None:
+    def _take_answer(self, rows: list[Any], sent: float, received: float) -> None:
         """One row for each signal, or one without."""
-        self.clock.observe(rows[0]["now"], received)
+        self.clock.observe(rows[0]["now"], sent, received)
         self.peers = max(rows[0]["peers"], 1)
         if not rows[0]["hears"]:
             self.on_deaf()
