@@ -140,3 +140,39 @@ async def count_concurrent() -> None:
     concurrent["most"] = max(concurrent["most"], concurrent["now"])
     await asyncio.sleep(0.01)
     concurrent["now"] -= 1
+
+
+# What a handler may do to its session, and what the next one then finds.
+
+DISTURB = (
+    "set search_path = pg_temp; set statement_timeout = '7s'; set lock_timeout = '7s';"
+    " set default_transaction_read_only = on; set default_transaction_isolation = 'serializable';"
+    " set timezone = 'Asia/Kathmandu'; set shop.customer = 'Ada';"
+    " create temp table leftover (id int); select pg_advisory_lock(4711)"
+)
+OBSERVE = (
+    "select current_setting('search_path'), current_setting('statement_timeout'),"
+    " current_setting('lock_timeout'), current_setting('default_transaction_read_only'),"
+    " current_setting('transaction_isolation'), current_setting('TimeZone'),"
+    " coalesce(current_setting('shop.customer', true), ''),"
+    " coalesce(to_regclass('pg_temp.leftover')::text, ''), current_setting('role'),"
+    " (select count(*) from pg_locks where locktype = 'advisory' and pid = pg_backend_pid())::text,"
+    " pg_backend_pid()::text"
+)
+
+
+@app.task(guarantee="exactly_once", retry=Retry(max_attempts=1))
+async def look_then_disturb(ctx: Context, disturbance: str) -> list[str]:
+    found = list(await ctx.connection.fetchrow(OBSERVE))
+    await ctx.connection.execute(disturbance)
+    return found
+
+
+@app.task(guarantee="exactly_once", retry=Retry(max_attempts=1))
+def look_then_disturb_in_child(ctx: SyncContext, disturbance: str) -> list[str]:
+    from psycopg.rows import dict_row
+
+    found = list(ctx.connection.execute(OBSERVE).fetchone())
+    ctx.connection.execute(disturbance)
+    ctx.connection.row_factory = dict_row
+    return found

@@ -303,6 +303,35 @@ async def test_everything_works_behind_pgbouncer_in_transaction_mode(
         assert await delayed.result(20) == "later"
 
 
+@pytest.fixture
+async def repeatable_reads(database_url: str) -> AsyncIterator[None]:
+    """As the database's owner may have decided, for everybody who connects from now on."""
+    connection = await asyncpg.connect(database_url)
+    name = await connection.fetchval("select current_database()")
+    setting = f"alter database {name} %s default_transaction_isolation"
+    await connection.execute(setting % "set" + " = 'repeatable read'")
+    yield
+    await connection.execute(setting % "reset")
+    await connection.close()
+
+
+@_NO_PGBOUNCER
+async def test_behind_pgbouncer_transactions_read_what_is_committed_and_settings_don_t_leak(
+    app: App, repeatable_reads: None, pooled_url: str
+) -> None:
+    disturb = "set search_path = pg_temp; set statement_timeout = '7s'; set shop.customer = 'Ada'"
+    pooled = node_tasks.app.using(app.settings.replace(database_url=pooled_url))
+    async with pooled, Node(node_tasks.app).running():
+        for name in ("look_then_disturb", "look_then_disturb_in_child"):
+            asked = [await task(name).submit(disturbance=disturb) for _ in range(12)]
+            found = [await handle.result(30) for handle in asked]
+            assert {tuple(each[1:5]) for each in found} == {("1h", "0", "off", "read committed")}
+            assert {(each[0], each[6]) for each in found} == {('"$user", public', "")}
+        database = (await node_tasks.app.store()).database
+        async with database._scope() as connection:  # as every single statement
+            assert await connection.fetchval("show transaction_isolation") == "read committed"
+
+
 async def test_the_start_of_a_node_s_own_server_is_no_blocked_loop(
     app: App, caplog: pytest.LogCaptureFixture
 ) -> None:

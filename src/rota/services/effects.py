@@ -63,7 +63,7 @@ class Effects:
         """Run the handler in a transaction that also finishes its job."""
         node, begun = self._node(), False
         try:
-            async with self._database.transaction("transact") as connection:
+            async with self._database.transaction("transact", lent=True) as connection:
                 # Early, for the handler's sake; what decides is the finish below.
                 check = self._database.queries["check_lease"]
                 if not await connection.fetchval(check, node, work.id, work.token):
@@ -182,9 +182,11 @@ class Effects:
         """What handlers in child processes and threads ask."""
         match name:
             case "transaction":
+                database = self._database
                 terms = TransactionTerms(
-                    self._database.url, self._database.schema, self._node(), work.seal
-                )
+                    database.url, database.schema, self._node(), database.session,
+                    database.behind_pooler, work.seal,
+                )  # fmt: skip
                 return msgspec.json.encode(terms)
             case "progress":
                 self._note_progress(work.id, work.token, body)

@@ -8,6 +8,10 @@ settings: what a hot statement needs is then set within its own transaction, and
 `hot` databases pin the planner: the queue's statements have exactly one good plan, by index, and a
 planner that knows a table only as it was a minute ago (empty, or full) must not choose another.
 
+What a database's owner has set for the database or a role (`alter role ... set`) doesn't reach our SQL:
+every connection states the settings that its meaning depends on (see `session`). A connection that was
+lent to a handler is cleaned before anybody else gets it.
+
 Whatever breaks is raised as StoreUnavailable when trying again may help. Nothing is retried here:
 only the caller knows whether its statement may have been committed, and what to do then.
 
@@ -30,7 +34,7 @@ from rota import failpoints
 from rota.config import Settings
 from rota.entropy import new_id
 from rota.errors import ConfigError, StoreUnavailable, SubmitError
-from rota.store import ambient
+from rota.store import ambient, session
 from rota.store.hosts import MISCONFIGURED, Hosts
 from rota.store.queries import load_queries
 from rota.store.sealed import Sealing
@@ -42,6 +46,8 @@ PINNED_PLANS = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    "enable_indexscan": "on",
+    "enable_nestloop": "on",
     "plan_cache_mode": "force_generic_plan",
 }
 
@@ -116,6 +122,7 @@ def _session_settings(settings: Settings, hot: bool) -> dict[str, str]:
     # was stopped, and what it has locked must not hold up those who take over from it.
     idle = min(settings.statement_timeout, _HOT_IDLE_SECONDS) if hot else settings.statement_timeout
     return {
+        **session.MEANING,
         "statement_timeout": str(int(settings.statement_timeout * 1000)),
         "idle_in_transaction_session_timeout": str(int(idle * 1000)),
         "jit": "off",
@@ -125,6 +132,18 @@ def _session_settings(settings: Settings, hot: bool) -> dict[str, str]:
 
 async def _keep_session(connection: Connection) -> None:
     """In place of asyncpg's reset between uses, a round trip: we leave no state behind."""
+
+
+async def _clean(connection: Connection) -> None:
+    """After a handler. What it did is decided by now: a connection that can't be cleaned is closed."""
+    if connection.is_closed():
+        return
+    try:
+        await connection.execute(session.CLEAN)
+    except BaseException as error:
+        connection.terminate()
+        if not isinstance(error, Exception):
+            raise
 
 
 class Database:
@@ -137,10 +156,12 @@ class Database:
         self.queries = load_queries(settings.schema)
         self.behind_pooler = False
         self._hot = hot
-        self._session = _session_settings(settings, hot)
         self.sealing = Sealing(settings)
         self._name = f"rota {new_id().hex[-8:]}"  # by which its own connections are known
         self._hosts = Hosts(url, settings.connect_timeout)
+        self.session = _session_settings(settings, hot)
+        if self._hosts.chooses_by_writes:
+            del self.session["default_transaction_read_only"]  # it is how a standby is told apart
         self._pool: asyncpg.Pool[Any] | None = None
 
     @property
@@ -175,7 +196,7 @@ class Database:
         keepalives = {"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5",
                       "tcp_keepalives_count": "3"}  # fmt: skip
         application = {"application_name": self._name}
-        return {**shared, "server_settings": {**self._session, **keepalives, **application}}
+        return {**shared, "server_settings": {**self.session, **keepalives, **application}}
 
     async def _detect_pooler(self) -> bool:
         try:
@@ -250,9 +271,14 @@ class Database:
             await self._pool.expire_connections()
 
     @contextlib.asynccontextmanager
-    async def transaction(self, name: str = "transaction") -> AsyncIterator[Connection]:
-        """A connection inside a transaction, which ends with the block. Its name is for failpoints."""
-        async with self._in_transaction() as connection:
+    async def transaction(
+        self, name: str = "transaction", *, lent: bool = False
+    ) -> AsyncIterator[Connection]:
+        """A connection inside a transaction, which ends with the block. Its name is for failpoints.
+
+        lent: to code that isn't ours, whose settings must not reach the connection's next user.
+        """
+        async with self._in_transaction(lent) as connection:
             if failpoints.armed:
                 await failpoints.reach(f"{name}:begun")
             yield connection
@@ -262,24 +288,33 @@ class Database:
             await failpoints.reach(f"{name}:after_commit")
 
     @contextlib.asynccontextmanager
-    async def _in_transaction(self) -> AsyncIterator[Connection]:
+    async def _in_transaction(self, lent: bool = False) -> AsyncIterator[Connection]:
         if (joined := ambient.connection_of(self)) is not None:
             async with joined.transaction():
                 yield joined
             return
-        async with self.connection() as connection, connection.transaction():
+        async with self.connection() as connection:
+            try:
+                async with self._begun(connection):
+                    yield connection
+                    if lent and self.behind_pooler:
+                        # By the commit, what was set would stay with a connection that others use.
+                        await connection.execute(session.RESET)
+            finally:
+                if lent and not self.behind_pooler:
+                    await _clean(connection)
+
+    @contextlib.asynccontextmanager
+    async def _begun(self, connection: Connection) -> AsyncIterator[None]:
+        async with connection.transaction():
             if self.behind_pooler:
-                await connection.execute(
-                    ";".join(
-                        f"set local {name} = '{value}'" for name, value in self._session.items()
-                    )
-                )
-            yield connection
+                await connection.execute(session.for_one_transaction(self.session))
+            yield
 
     def _scope(self) -> contextlib.AbstractAsyncContextManager[Connection]:
         if (joined := ambient.connection_of(self)) is not None:
             return contextlib.nullcontext(joined)
-        return self._in_transaction() if self.behind_pooler and self._hot else self.connection()
+        return self._in_transaction() if self.behind_pooler else self.connection()
 
     async def fetch(self, name: str, *arguments: Any) -> list[Any]:
         """Run a named query, and commit it."""
@@ -305,8 +340,10 @@ class Database:
         """As `fetch`, on a dedicated connection outside a transaction."""
         if failpoints.armed:
             await failpoints.reach(f"{name}:before")
+        apart = self._begun(connection) if self.behind_pooler else contextlib.nullcontext()
         with translated_errors(self.url):
-            rows: list[Any] = await connection.fetch(self.queries[name], *arguments)
+            async with apart:
+                rows: list[Any] = await connection.fetch(self.queries[name], *arguments)
         if failpoints.armed:
             await failpoints.reach(f"{name}:after")
         return rows

@@ -49,6 +49,8 @@ class Hosts:
         self._hosts = split_hosts(url)
         self._timeout = connect_timeout
         self._wanted = wanted_session(url)
+        # A session that says that it writes would hide which of the servers takes no writes.
+        self.chooses_by_writes = len(self._hosts) > 1 or _says_session(url)
         self._best = 0
 
     @property
@@ -119,8 +121,11 @@ def split_hosts(url: str) -> list[Host]:
 def wanted_session(url: str) -> str | None:
     """What to ask of a server, unless the URL or the environment says it already."""
     several = len(split_hosts(url)) > 1
-    said = "target_session_attrs=" in url or "PGTARGETSESSIONATTRS" in os.environ
-    return "read-write" if several and not said else None
+    return "read-write" if several and not _says_session(url) else None
+
+
+def _says_session(url: str) -> bool:
+    return "target_session_attrs=" in url or "PGTARGETSESSIONATTRS" in os.environ
 
 
 def psycopg_arguments(url: str, connect_timeout: float) -> dict[str, Any]:

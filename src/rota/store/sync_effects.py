@@ -2,6 +2,7 @@
 
 Protocol. As for coroutines (see services.effects): the handler's writes and the job's finish are one
 commit under the token. The node is told only afterwards; dying in between is found out by the token.
+The session is set as the node's own are, and cleaned after each handler.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import msgspec
 from rota import failpoints
 from rota.errors import ConfigError, LeaseLost
 from rota.sealing import Seal
+from rota.store import session
 from rota.store.hosts import psycopg_arguments
 from rota.store.queries import load_queries
 
@@ -30,6 +32,8 @@ class TransactionTerms(msgspec.Struct):
     url: str
     schema: str
     node: UUID
+    session: dict[str, str]
+    behind_pooler: bool = False
     seal: Seal | None = None  # what its result is encrypted with; a key of this job's own
 
 
@@ -42,20 +46,36 @@ class SyncEffects:
     @contextlib.contextmanager
     def transaction(self, terms: TransactionTerms, job_id: UUID, token: int) -> Iterator[Any]:
         """The handler's transaction. Before it ends well, `finish` must have been called."""
-        connection = self._open(terms.url)
+        connection = self._open(terms)
         try:
             with connection.transaction():
+                if terms.behind_pooler:
+                    connection.execute(session.for_one_transaction(terms.session))
                 self._check_lease(connection, terms, job_id, token)
                 if failpoints.armed:
                     failpoints.reach_in_thread("sync_transact:begun")
                 yield connection
+                if terms.behind_pooler:  # see Database
+                    connection.execute(session.RESET)
                 if failpoints.armed:
                     failpoints.reach_in_thread("sync_transact:before_commit")
             if failpoints.armed:
                 failpoints.reach_in_thread("sync_transact:after_commit")
         finally:
-            if connection.closed or connection.broken:
-                self._connection = None
+            self._clean(connection, terms)
+
+    def _clean(self, connection: Any, terms: TransactionTerms) -> None:
+        """After a handler. A connection that can't be cleaned is closed: its work is decided by now."""
+        if connection.closed or connection.broken:
+            self._connection = None
+            return
+        connection.row_factory = _tuple_row()
+        if terms.behind_pooler:
+            return
+        try:
+            connection.execute(f"{session.CLEAN}; {session.for_session(terms.session)}")
+        except Exception:  # noqa: BLE001 - whatever it is, the next job gets a new one
+            self.close()
 
     def _check_lease(
         self, connection: Any, terms: TransactionTerms, job_id: UUID, token: int
@@ -72,7 +92,9 @@ class SyncEffects:
         text = result.decode() if result is not None else None
         if terms.seal is not None and result is not None:
             text = terms.seal.json("result", result)
-        row = self._connection.execute(
+        # In rows of our own kind, whatever kind the handler has asked for.
+        cursor = self._connection.cursor(row_factory=_tuple_row())
+        row = cursor.execute(
             query, _numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0], None)
         ).fetchone()
         if row is None or row[0] != 1:
@@ -83,7 +105,7 @@ class SyncEffects:
             self._connection.close()
             self._connection = None
 
-    def _open(self, url: str) -> Any:
+    def _open(self, terms: TransactionTerms) -> Any:
         """The connection of the job before, if its server is still there and takes writes."""
         if self._connection is not None and not _is_usable(self._connection):
             self.close()
@@ -97,10 +119,18 @@ class SyncEffects:
                 ) from None
             # prepare_threshold: behind a transaction pooler prepared statements don't stay put.
             self._connection = psycopg.connect(
-                url, autocommit=True, prepare_threshold=None,
-                **psycopg_arguments(url, _CONNECT_SECONDS),
+                terms.url, autocommit=True, prepare_threshold=None,
+                **psycopg_arguments(terms.url, _CONNECT_SECONDS),
             )  # fmt: skip
+            if not terms.behind_pooler:
+                self._connection.execute(session.for_session(terms.session))
         return self._connection
+
+
+def _tuple_row() -> Any:
+    from psycopg.rows import tuple_row
+
+    return tuple_row
 
 
 def _is_usable(connection: Any) -> bool:

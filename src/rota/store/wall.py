@@ -92,9 +92,11 @@ class WalledDatabase(Database):
             await self._wall.database.end_backend_on(connection, backend)
 
     @contextlib.asynccontextmanager
-    async def transaction(self, name: str = "transaction") -> AsyncIterator[Connection]:
+    async def transaction(
+        self, name: str = "transaction", *, lent: bool = False
+    ) -> AsyncIterator[Connection]:
         if name not in _NOT_WALLED:
-            async with super().transaction(name) as connection:
+            async with super().transaction(name, lent=lent) as connection:
                 yield connection
             return
         async with self._wall.database.connection() as connection:
@@ -103,8 +105,8 @@ class WalledDatabase(Database):
                 yield connection
 
     @contextlib.asynccontextmanager
-    async def _in_transaction(self) -> AsyncIterator[Connection]:
-        async with super()._in_transaction() as connection:
+    async def _in_transaction(self, lent: bool = False) -> AsyncIterator[Connection]:
+        async with super()._in_transaction(lent) as connection:
             if self.behind_pooler and self._wall.stands:
                 await connection.execute(self._wall.setting(self.namespace, local=True))
             yield connection
