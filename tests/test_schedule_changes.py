@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+import rota.settling
 import rota.testing
 from rota import All, App, Context, Latest
 from rota.dashboard.strips import to_cells
@@ -194,6 +195,42 @@ async def test_what_was_due_when_its_schedule_is_deleted_has_a_row(
     rows = await ScheduleStore(hot).ledger(id, START, START + timedelta(days=1))
     assert [row["reason"] for row in rows] == ["deleted"] * 3
     assert await sandbox.run_due() == []
+
+
+async def test_however_much_was_due_when_its_schedule_is_deleted_all_of_it_has_a_row(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rota.settling, "_MANY", 4)
+    monkeypatch.setattr(rota.settling, "_BATCH", 2)
+    await app.schedule("s", "tell", every="1h", catch_up=All())
+    await app.schedules.pause("s")
+    await sandbox.advance(hours=5)
+    await app.schedule("s", "tell", every="2h", catch_up=All())
+    await sandbox.advance(hours=6)
+    id = (await app.schedules.get("s")).id
+    await app.schedules.delete("s")
+    rows = await ScheduleStore(hot).ledger(id, START, START + timedelta(days=1))
+    hours = [(row["due_at"] - START) / timedelta(hours=1) for row in rows]
+    assert hours == [1, 2, 3, 4, 5, 6, 8, 10]
+
+
+async def test_a_deletion_says_nothing_of_a_version_that_cannot_be_read(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    await app.schedule("s", "tell", every="1h", catch_up=All())
+    await app.schedules.pause("s")
+    await sandbox.advance(hours=5)
+    await app.schedule("s", "tell", every="2h", catch_up=All())
+    await sandbox.advance(hours=6)
+    id = (await app.schedules.get("s")).id
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"update {hot.schema}.schedule_version set spec = '{{}}' where version = 1"
+        )
+    await app.schedules.delete("s")
+    rows = await ScheduleStore(hot).ledger(id, START, START + timedelta(days=1))
+    # What the second version would have said of the time before it is nobody's occurrence.
+    assert [(row["due_at"] - START) / timedelta(hours=1) for row in rows] == [6, 8, 10]
 
 
 # -- beside them

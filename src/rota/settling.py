@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -30,7 +31,7 @@ from rota.store.schedules import SKIPPED, Advance, Entry, ScheduleStore, Unsettl
 
 Compile = Callable[[ScheduleSpec], Recurrence]
 
-_MANY = 100_000  # occurrences that one update or deletion decides
+_MANY = 100_000  # occurrences that one update decides
 _BATCH = 10_000
 _LATEST_OFFSET = timedelta(days=2)  # more than spread and jitter together
 
@@ -181,26 +182,35 @@ def _is_to_blame(error: Exception) -> bool:
 async def settle_deleted(
     store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch]
 ) -> None:
-    """Note that what was due until now and isn't decided doesn't run: its schedule is being deleted."""
-    left, cursor = _MANY, row["cursor"]
+    """Note that what was due until now and isn't decided doesn't run: its schedule is being deleted.
+
+    All of it, however much that is: there is nobody left who could go on with it.
+    """
+    cursor = row["cursor"]
     for stretch in stretches:
-        if stretch.compiled is None or stretch.ends is None:
-            continue
-        entries: list[Entry] = []
-        try:
-            for found in stretch.compiled.recurrence.up_to(stretch.ends).after(cursor, left):
-                reason = "excluded" if found.excluded_by is not None else "deleted"
-                entries.append(
-                    Entry(
-                        row["id"], found.nominal, found.due_at, SKIPPED, reason, False, None, None
-                    )
-                )
-        except Exception:  # noqa: BLE001
-            entries.clear()  # a rule that fails has nothing to say
-        for start in range(0, len(entries), _BATCH):
-            await store.fire(connection, entries[start : start + _BATCH], [])
-        left -= len(entries)
+        assert stretch.ends is not None
+        while stretch.compiled is not None:
+            entries = _deleted_entries(row["id"], stretch.compiled, stretch.ends, cursor)
+            if not entries:
+                break
+            await store.fire(connection, entries, [])
+            cursor = entries[-1].due_at
+        # Nothing is known of a version that can't be read; the next one begins where it ended.
         cursor = max(cursor, stretch.ends)
+
+
+def _deleted_entries(id: UUID, compiled: Compiled, ends: datetime, cursor: datetime) -> list[Entry]:
+    """The next batch; none when there is no more, or when the rule fails."""
+    try:
+        return [
+            Entry(
+                id, found.nominal, found.due_at, SKIPPED,
+                "excluded" if found.excluded_by is not None else "deleted", False, None, None,
+            )
+            for found in compiled.recurrence.up_to(ends).after(cursor, _BATCH)
+        ]  # fmt: skip
+    except Exception:  # noqa: BLE001
+        return []  # a rule that fails has nothing to say
 
 
 def next_stretch(row: Any, stretches: Sequence[Stretch], planned: Plan, fired: int) -> Advance:
