@@ -19,9 +19,9 @@ What the checker relies on:
   last, with outcome OK or FAILED; a handler that is stopped from outside writes INTERRUPTED, or nothing.
 - `node` is the name of one process (a handler in a child process gives its node's name). A process that
   is started in the place of another has another name.
-- A fault of kind KILL, PAUSE or SHUTDOWN has such a name as its target, several with commas between
-  them, or EVERYONE. A process that dies by itself (poison, a failpoint) is a KILL too, written by
-  whoever sees it.
+- A fault of kind KILL, PAUSE, SHUTDOWN or WITHDRAWAL has such a name as its target, several with commas
+  between them, or EVERYONE. A process that dies by itself (poison, a failpoint) is a KILL too, written
+  by whoever sees it.
 - Clients have ended before the dump. Nodes haven't: what a stopped node leaves open, nobody closes.
   `Meta.ended` is the moment of the dump's snapshot: what `dump_database` gives back, less
   `database_minus_at`.
@@ -53,6 +53,9 @@ REFUSED = "refused"  # guarded
 KILL = "kill"  # gone from `at` on, without a word
 PAUSE = "pause"  # doesn't run between `at` and `until`
 SHUTDOWN = "shutdown"  # asked at `at` to end gracefully, gone at `until`
+# Began at `at`, gave its start up, ended gracefully, and was gone at `until`. Nobody asked it to, so
+# that it is no fault: what made it give up was one, and may be over by then.
+WITHDRAWAL = "withdrawal"
 EVERYONE = "*"
 
 

@@ -323,10 +323,11 @@ class Story:
         self.end(self.start(row, at + 4.2, attempt=1), at + 4.3)
         return self.finish(row, at + 4.3, 6, "ValueError")
 
-    def is_discarded(self, at: float = 1005.0) -> None:
+    def is_discarded(self, at: float = 1005.0) -> Row:
+        """Off the list of dead letters, and kept as cancelled."""
         row = self.fails(at)
         self.operate("discard", row["id"], at + 4)
-        self.tables["job"].remove(row)
+        return self.finish(row, at + 4, 7, "ValueError")
 
     def shards(self) -> None:
         for shard in range(2):

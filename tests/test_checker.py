@@ -15,7 +15,7 @@ from proof.checker import RULES, check
 from proof.checker.__main__ import main
 from proof.checker.facts import Spans
 from proof.checker.timing import percentile
-from proof.history import PAUSE, ClockStep, Fault, Meta
+from proof.history import INTERRUPTED, PAUSE, WITHDRAWAL, ClockStep, Fault, Meta
 from tests.checker_breaks import BROKEN, Spoil
 from tests.checker_stories import DATABASE_MINUS_AT, LIVES, Story, full_story
 
@@ -150,6 +150,23 @@ def test_what_goes_on_without_a_lease_does_not_count_as_overlap(tmp_path: Path):
     story.end(zombie, 1071.0)
     report = check(story.write(tmp_path))
     assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("gave_up", [True, False])
+def test_an_attempt_is_given_back_by_a_node_that_gives_its_start_up(gave_up: bool, tmp_path: Path):
+    """Its worker had begun a job before the rest of it failed, and ended after all was healed."""
+    story = full_story()
+    if gave_up:
+        story.faults.append(Fault(1066, 1073, WITHDRAWAL, "w9"))
+    row = story.submit("plain", 1068)
+    story.end(story.start(row, 1069, "w9"), 1072, INTERRUPTED)
+    row["attempt"] = 0
+    story.run(row, 1074)
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    again = "was started twice in attempt 1, and w9 was not shut down in between"
+    assert broken == ([] if gave_up else [again])
 
 
 # -- and as they should not be

@@ -12,7 +12,8 @@ What the engine promises, and therefore what is checked:
       max_attempts + min(crashes, max_crashes - 1),
 
   `crashes` being what the job's row says. Together: a job starts at most that often, plus once for
-  every shutdown of a node that it ran on.
+  every shutdown of a node that it ran on. A node that gives its own start up ends in the same way:
+  what its worker had begun by then goes back.
 - A node starts nothing without trust in its lease. A process that stands still between that look and
   the handler's first line starts late, under a token that is over: its writes are refused. On a busy
   machine that happens by itself, so that a start under a smaller token than one before it is only
@@ -34,7 +35,7 @@ from proof.checker.facts import (
     JobRow,
 )
 from proof.checker.report import Found, Tally, line
-from proof.history import INTERRUPTED, OK, PAUSE, SHUTDOWN
+from proof.history import INTERRUPTED, OK, PAUSE, SHUTDOWN, WITHDRAWAL
 
 # How an attempt may end through its handler's own doing, so that it is tried again.
 _OWN_FAULT = {"raised", "timed_out", "crashed"}
@@ -121,10 +122,11 @@ def _out_of_order(facts: Facts, attempts: Sequence[Attempt]) -> str | None:
 
 
 def _given_back(facts: Facts, before: Attempt, after: Attempt) -> bool:
-    """A shutdown interrupted it."""
+    """A shutdown interrupted it: somebody asked for that, or its node gave its own start up."""
+    node = before.start.node
     return any(
         fault.at <= after.start.at and max(fault.at, fault.until) >= before.start.at
-        for fault in facts.faults_of(SHUTDOWN, before.start.node)
+        for fault in [*facts.faults_of(SHUTDOWN, node), *facts.faults_of(WITHDRAWAL, node)]
     )
 
 

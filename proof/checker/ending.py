@@ -76,7 +76,7 @@ def _was_cancelled(facts: Facts, row: JobRow) -> bool:
     requests = [facts.requests.get(row.id), facts.requests.get(row.key or "")]
     if any(request is not None and request.cancelled for request in requests):
         return True
-    if row.id in facts.steered["cancel"]:
+    if row.id in facts.steered["cancel"] or row.id in facts.steered["discard"]:
         return True
     life = facts.lives.get(row.schedule_id or "")
     if life is not None and life.deleted is not None:

@@ -16,6 +16,7 @@ from proof.checker.lives import Life, lives_of, unchanged_lives
 from proof.history import (
     EVERYONE,
     OK,
+    WITHDRAWAL,
     Beat,
     Fault,
     History,
@@ -208,7 +209,11 @@ class Facts:
         history = History(folder)
         self.meta = history.meta
         self.faults = history.faults()
-        self._trouble = Spans((fault.at, max(fault.at, fault.until)) for fault in self.faults)
+        self._trouble = Spans(
+            (fault.at, max(fault.at, fault.until))
+            for fault in self.faults
+            if fault.kind != WITHDRAWAL
+        )
         self._read_journals(history.beats())
         self._read_clients(history.submissions())
         self._read_jobs(history.rows_as("job", JobRow))

@@ -321,8 +321,7 @@ def _doubled(facts: Facts) -> Found:
 
 def _mismatch(facts: Facts, row: OccurrenceRow, job: JobRow | None) -> str | None:
     if job is None:
-        gone = row.state == FIRED and row.job_id not in facts.steered["discard"]
-        return "fired, and its job isn't in the database" if gone else None
+        return "fired, and its job isn't in the database" if row.state == FIRED else None
     life = facts.lives.get(row.schedule_id)
     # A backfill's jobs wait in a line of their own. Deleting the schedule skips them, and says so.
     backfilled = row.reason == "backfilled" or (

@@ -17,7 +17,7 @@ from itertools import pairwise
 import msgspec
 
 from proof.checker.facts import Facts, JobRow
-from proof.history import KILL, SHUTDOWN
+from proof.history import KILL, SHUTDOWN, WITHDRAWAL
 
 
 class Idle(msgspec.Struct):
@@ -89,7 +89,8 @@ class Slots:
         for node, worker in self._workers.items():
             worker.count(spans[node])
             worker.starts.sort()
-            faults = [*facts.faults_of(KILL, node), *facts.faults_of(SHUTDOWN, node)]
+            ends = (KILL, SHUTDOWN, WITHDRAWAL)
+            faults = [fault for kind in ends for fault in facts.faults_of(kind, node)]
             # A name is one life of a process: whatever it began after it was told to end is its last.
             worker.gone = min((fault.at for fault in faults), default=float("inf"))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from proof.checker.facts import Facts, hits
 from proof.checker.report import Found, Tally, line
-from proof.history import KILL
+from proof.history import KILL, WITHDRAWAL
 
 _LAST_BREATH = 1.0  # between the moment that is written down for a kill, and the kill
 
@@ -17,6 +17,8 @@ def the_history_is_sound(facts: Facts, tally: Tally) -> Found:
     if not meta.started <= meta.healed <= meta.ended:
         yield "meta", "started, healed and ended are not in this order", (line("meta", meta),)
     for fault in facts.faults:
+        if fault.kind == WITHDRAWAL:
+            continue
         if fault.until > meta.healed and fault.at < meta.ended:
             yield f"fault {fault.kind}", "goes on after all was healed", (line("faults", fault),)
     for task in sorted({beat.task for beat in facts.beats} - meta.tasks.keys()):

@@ -29,8 +29,7 @@ def _find(facts: Facts, request: Request) -> JobRow | None:
 
 def _problem(facts: Facts, request: Request, row: JobRow | None) -> str | None:
     if row is None:
-        gone = request.acknowledged and request.job not in facts.steered["discard"]
-        return "was acknowledged, and is not in the database" if gone else None
+        return "was acknowledged, and is not in the database" if request.acknowledged else None
     refused = request.refused and not request.open and not request.acknowledged
     # Refused because another submission has the key: then the job is that one's.
     if refused and not (request.by_key and request.key in facts.open_keys):

@@ -9,7 +9,7 @@ from typing import Any
 
 import asyncpg
 
-from proof.history import Operation, Submission
+from proof.history import WITHDRAWAL, Fault, Operation, Submission
 from proof.operators import SPOIL, SPOIL_HEADERS, SPOILT, Operator
 from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
 from proof.simulation.gateway import Gateway
@@ -66,25 +66,37 @@ class NodeMember(Member):
         super().__init__(cluster, name)
         self.roles = roles
         self._stopped = asyncio.Event()
+        self._tries = 1  # of this process to start
 
     def boot(self) -> None:
-        self._stopped = asyncio.Event()
+        self._stopped, self._tries = asyncio.Event(), 1
         super().boot()
 
     async def live(self) -> None:
         stopped = self._stopped
         node: Node | None = None
         while node is None and not stopped.is_set():
+            begun = self.cluster.loop.time()
             app = make_app(self.cluster.settings, self.cluster.journal)
             node = Node(app, roles=self.roles)
             try:
                 await node.start()
             except (RotaError, asyncpg.PostgresError):  # as a supervisor would
                 node = None
+                self._withdraw(begun)
                 await asyncio.sleep(_BOOT_PAUSE)
         await stopped.wait()
         if node is not None:
             await node.stop()
+
+    def _withdraw(self, begun: float) -> None:
+        """Its worker may have begun before the rest failed, and has given back what it had. Whatever
+        tries again has another name, as another process would."""
+        if self.process is not None:
+            now, name = self.cluster.loop.time(), self.process.name
+            self.cluster.withdrawals.append(Fault(begun, now, WITHDRAWAL, name))
+            self._tries += 1
+            self.process.name = f"{self.name}.{self.starts}.{self._tries}"
 
     async def stop(self) -> None:
         """As by SIGTERM; the process is gone when it returns."""
@@ -131,6 +143,7 @@ class Cluster:
         self.journal = Journal()
         self.submissions: list[Submission] = []
         self.operations: list[Operation] = []
+        self.withdrawals: list[Fault] = []
         self.nodes: list[NodeMember] = []
         self.clients: list[ClientMember] = []
         self._operators = 0

@@ -188,7 +188,7 @@ class Simulation:
         _write(folder, "clients", self.cluster.submissions)
         _write(folder, "operations", self.cluster.operations)
         assert self.nemesis is not None
-        _write(folder, "faults", self.nemesis.faults)
+        _write(folder, "faults", [*self.nemesis.faults, *self.cluster.withdrawals])
         self.engine.set_clock(self.ended)
         asyncio.run(dump_database(self._url, SCHEMA, folder))
         app = make_app(self.settings, self.cluster.journal)
