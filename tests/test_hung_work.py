@@ -11,6 +11,7 @@ import pytest
 import rota.testing
 from rota import App, ConfigError, Context, Retry
 from rota.node import Node
+from rota.store.remote import decode_retry
 from tests import hung_tasks
 
 PLACES = ["on_the_loop", "in_a_thread", "in_a_child"]
@@ -179,3 +180,28 @@ async def test_jobs_that_timed_out_are_found_by_their_outcome(
     assert await found("succeeded") == [handles["once"].id]  # its last attempt did
     with pytest.raises(ConfigError, match="outcome 'bored' is not one of: succeeded, raised"):
         await found("bored")
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [
+        '{"max_attempts": 2, "only_on": [], "never_on": [], "of_a_newer_release": 1}',
+        '{"max_attempts": 0, "only_on": [], "never_on": []}',
+        '{"max_attempts": "two", "only_on": [], "never_on": []}',
+        '{"only_on": 5}',
+        "{}",
+        "[]",
+        "null",
+    ],
+)
+def test_a_stored_retry_policy_that_can_t_be_read_counts_as_the_default(
+    stored: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    assert decode_retry(stored) == Retry()
+    assert "a stored retry policy can't be read" in caplog.text
+
+
+@pytest.mark.parametrize("missed", [0, 1])
+def test_a_node_that_misses_no_heartbeat_can_t_be_declared_dead_for_one(missed: int) -> None:
+    with pytest.raises(ConfigError, match="missed_heartbeats must be at least 2"):
+        App(missed_heartbeats=missed)

@@ -12,6 +12,7 @@ from rota import NotFound, Retry
 from rota.services.janitor import Janitor
 from rota.services.releaser import Releaser
 from rota.services.turns import AllShards
+from rota.store.database import Database
 from rota.store.work import Succeeded, UpkeepStore
 from tests.cluster import eventually
 from tests.fake_node import FakeNode
@@ -281,3 +282,28 @@ async def test_days_are_made_and_dropped_when_the_reader_is_gone(sandbox, app, h
         await janitor.clean()
     assert first not in await days()
     assert day(sandbox.now() + timedelta(days=7)) in await days()
+
+
+async def test_a_vacuum_may_take_longer_than_a_statement(sandbox, app):
+    """It waits for a lock here, as it works through a large table elsewhere."""
+    settings = app.settings.replace(statement_timeout=0.2)
+    impatient = Database(settings.database_url, settings, hot=True)
+    await impatient.open()
+    async with (await app.store()).database.connection() as connection:
+        async with connection.transaction():
+            await connection.execute(
+                f"lock table {settings.schema}.present in share update exclusive mode"
+            )
+            vacuum = asyncio.create_task(UpkeepStore(impatient).vacuum_present())
+
+            async def has_taken_long() -> bool:
+                await connection.execute("select pg_stat_clear_snapshot()")
+                return vacuum.done() or await connection.fetchval(
+                    "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+                    f" and query like 'vacuum%{settings.schema}.present'"
+                    " and clock_timestamp() - query_start > interval '0.5 s'"
+                )
+
+            await eventually(has_taken_long)
+        await vacuum
+    await impatient.close()

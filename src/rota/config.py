@@ -166,7 +166,12 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         for field in ("grace", "kill_grace", "log_bytes", "max_run_time", "lag_after"):
             if getattr(self, field) < 0:
                 raise ConfigError(f"{field} must be 0 or more")
-        for field in ("missed_heartbeats", "concurrency", "processes", "threads", "max_crashes",
+        if self.missed_heartbeats < 2:
+            raise ConfigError(
+                f"missed_heartbeats must be at least 2, not {self.missed_heartbeats!r}: with 1, a "
+                "heartbeat that is a moment late makes a healthy node dead"
+            )
+        for field in ("concurrency", "processes", "threads", "max_crashes",
                       "max_payload_bytes", "max_payload_depth", "max_result_bytes",
                       "retention_days", "log_days", "ledger_days", "dead_letter_days",
                       "max_body_bytes", "max_connections", "max_connections_per_address",

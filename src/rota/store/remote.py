@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -9,9 +10,12 @@ from uuid import UUID
 
 import msgspec
 
+from rota.errors import ConfigError
 from rota.model import Guarantee, Retry
 from rota.store.database import Connection, Database
 from rota.store.work import Returned, WorkStore, columns_in_order
+
+log = logging.getLogger("rota.remote")
 
 JobToken = tuple[UUID, int]
 
@@ -203,10 +207,15 @@ def encode_retry(retry: Retry) -> str:
 
 
 def decode_retry(text: str) -> Retry:
-    fields: dict[str, Any] = msgspec.json.decode(text)
-    for names in ("only_on", "never_on"):
-        fields[names] = tuple(fields[names])
-    return Retry(**fields)
+    """The default when it can't be read: one task's policy must not stop the judging of others' jobs."""
+    try:
+        fields: dict[str, Any] = msgspec.json.decode(text)
+        for names in ("only_on", "never_on"):
+            fields[names] = tuple(fields[names])
+        return Retry(**fields)
+    except (msgspec.MsgspecError, ConfigError, LookupError, TypeError, ValueError) as error:
+        log.warning("a stored retry policy can't be read, the default counts: %s: %s", text, error)
+        return Retry()
 
 
 def _columns(jobs: Iterable[JobToken]) -> tuple[list[UUID], list[int]]:

@@ -17,7 +17,7 @@ import asyncpg
 import msgspec
 
 from rota.errors import StoreUnavailable
-from rota.store.database import Connection, Database
+from rota.store.database import Connection, Database, translated_errors
 
 NIL = UUID(int=0)
 LOWEST_RANK = -(2**63)
@@ -25,6 +25,7 @@ LOWEST_RANK = -(2**63)
 # How long to wait for a lock behind which readers of a day, or all finishes, have to wait.
 _READERS_WAIT = "200ms"
 _EVERYBODY_WAITS = "50ms"
+_VACUUM_SECONDS = 3600
 
 
 class LaneClaim(msgspec.Struct, frozen=True):
@@ -368,6 +369,16 @@ class UpkeepStore:
         return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
     async def vacuum_present(self) -> None:
-        async with self.database.connection() as connection:
-            # TRUNCATE would take an exclusive lock for space that is needed again at once.
-            await connection.execute(f"vacuum (truncate off) {self.database.schema}.present")
+        """On a connection of its own: a large table takes longer than a statement may."""
+        connection = await self.database.dedicated()
+        try:
+            with translated_errors(self.database.url):
+                if not self.database.behind_pooler:  # there a setting would stay with others
+                    await connection.execute(f"set statement_timeout = '{_VACUUM_SECONDS}s'")
+                # TRUNCATE would take an exclusive lock for space that is needed again at once.
+                await connection.execute(
+                    f"vacuum (truncate off) {self.database.schema}.present",
+                    timeout=_VACUUM_SECONDS + 5.0,
+                )
+        finally:
+            await connection.close(timeout=5)
