@@ -34,6 +34,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "finish_jobs": {"items": []},
     "report_progress": {"items": []},
     "add_log_lines": {"items": []},
+    "set_queue": {"max_run_time": 60},
     "backfill_schedule": {"first": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
 }
 
@@ -60,8 +61,16 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
             " returning id",
             namespace, SECRET,
         )  # fmt: skip
+        session = await c.fetchval(
+            f"insert into {server.app.settings.schema}.session (hash, id, namespace, role, expires_at)"
+            " values (sha256($1::text::bytea), gen_random_uuid(), $1, 'viewer',"
+            " now() + interval '1 hour')"
+            " returning id",
+            namespace,
+        )  # fmt: skip
     return {
         "job_id": job,
+        "session_id": str(session),
         "/v1/schedules/{name}": SECRET,
         "/v1/queues/{name}": SECRET,
         "/v1/namespaces/{name}": namespace,
@@ -78,7 +87,7 @@ NOBODYS = {
     "job_id": str(uuid4()), "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
-    "fingerprint": "0" * 16, "prefix": "rota_00000000",
+    "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
 }  # fmt: skip
 
 

@@ -125,7 +125,6 @@ class Node:
             await self._keeper.start(self._profile())
             await self._start_metrics()  # stopped after the drain, which probes can watch
             if self.worker_role is not None:
-                self.worker_role.start()
                 self._undo.push_async_callback(self.worker_role.drain, self._stop_at_once)
             if "scheduler" in self.roles:
                 await self._start_scheduler(UpkeepStore(database))
@@ -133,10 +132,14 @@ class Node:
                 self._undo.push_async_callback(self.server.stop)
                 await self.server.start()
                 self._serving = True
+            # Our own start may block the loop for a moment. From here on a job is at fault, and one that
+            # never lets go is stopped: so no job begins before.
+            self._keeper.watch()
+            if self.worker_role is not None:
+                self.worker_role.start()
         except BaseException:
             await self._undo.aclose()
             raise
-        self._keeper.watch()  # from here on whoever blocks the loop is at fault, and not our start
         log.info("node %s is up: %s", self.id, ", ".join(self.roles))
 
     async def _start_scheduler(self, store: UpkeepStore) -> None:
