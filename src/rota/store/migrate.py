@@ -104,16 +104,18 @@ async def applied_migrations(connection: Any, schema: str) -> dict[str, Applied]
     """The files that were applied, by name."""
     try:
         # As JSON: the column of the checksum may not be there yet.
-        rows = await connection.fetch(f"select to_json(m)::text from {schema}.migration as m")  # noqa: S608
+        rows = await connection.fetch(
+            "select name, version, phase, oldest_code, to_jsonb(m) ->> 'checksum' as checksum"
+            f" from {schema}.migration as m"
+        )
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
         return {}
-    found = [msgspec.json.decode(row[0]) for row in rows]
     return {
-        each["name"]: Applied(
-            version=each["version"], phase=each["phase"], oldest_code=each["oldest_code"],
-            checksum=each.get("checksum"),
+        row["name"]: Applied(
+            version=row["version"], phase=row["phase"], oldest_code=row["oldest_code"],
+            checksum=row["checksum"],
         )
-        for each in found
+        for row in rows
     }  # fmt: skip
 
 
