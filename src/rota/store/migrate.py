@@ -105,7 +105,7 @@ async def applied_migrations(connection: Any, schema: str) -> dict[str, Applied]
     try:
         # As JSON: the column of the checksum may not be there yet.
         rows = await connection.fetch(
-            "select name, version, phase, oldest_code, to_jsonb(m) ->> 'checksum' as checksum"
+            "select name, version, phase, oldest_code, to_jsonb(m) ->> 'checksum' as checksum"  # noqa: S608
             f" from {schema}.migration as m"
         )
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
