@@ -205,7 +205,7 @@ def _reasons(facts: Facts, life: Life, rows: Sequence[OccurrenceRow]) -> Found:
         if problem:
             evidence = (_line(row), *([_line(after)] if after else []))
             yield f"schedule {life.name}", f"the occurrence at {row.due_at:.0f} {problem}", evidence
-        if row.reason != "catch_up" and row.due_at % life.last.promise.every == 0:
+        if row.reason != "catch_up" and row.reason not in _BY_HAND:
             after = row
 
 
