@@ -33,11 +33,13 @@ SPOILT = {
     "field": """'{"moon_phase": "full", "overlap": "sometimes"}'""",
     "number": """'{"catch_up": {"kind": "all", "within": 1e11}}'""",
 }
-SPOIL = """
-update {schema}.schedule set version = version + 1, next_due = {schema}.now(),
-    spec = (spec::jsonb || {change}::jsonb)::json where name = $1"""
-SPOIL_HEADERS = r"""
-update {schema}.schedule set headers = '{{"tags": ["a\u0000b"]}}' where name = $1"""
+# Without waiting for whoever holds the row: then there is no answer, and it is to be tried again.
+_FREE = "where id = (select id from {schema}.schedule where name = $1 for update skip locked) returning id"
+SPOIL = f"""
+update {{schema}}.schedule set version = version + 1, next_due = {{schema}}.now(),
+    spec = (spec::jsonb || {{change}}::jsonb)::json {_FREE}"""
+SPOIL_HEADERS = rf"""
+update {{schema}}.schedule set headers = '{{{{"tags": ["a\u0000b"]}}}}' {_FREE}"""
 
 Spoiler = Callable[[str, str], Awaitable[None]]  # of the schedule of a name, in one of those ways
 

@@ -179,9 +179,11 @@ class Cluster:
         schema, engine = self.settings.schema, self.gateway.engine
         engine.set_clock(self.loop.time())
         if way == "headers":
-            engine.ask(SPOIL_HEADERS.format(schema=schema), name)
+            done = engine.ask(SPOIL_HEADERS.format(schema=schema), name)
         else:
-            engine.ask(SPOIL.format(schema=schema, change=SPOILT[way]), name)
+            done = engine.ask(SPOIL.format(schema=schema, change=SPOILT[way]), name)
+        if not done:
+            raise StoreUnavailable("somebody else holds its row")  # asked for again
 
     async def steer(self, action: Callable[[App], Awaitable[object]]) -> None:
         """An operator who tries until it works."""
