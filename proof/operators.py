@@ -34,7 +34,8 @@ SPOILT = {
     "number": """'{"catch_up": {"kind": "all", "within": 1e11}}'""",
 }
 # Without waiting for whoever holds the row: then there is no answer, and it is to be tried again.
-_FREE = "where id = (select id from {schema}.schedule where name = $1 for update skip locked) returning id"
+_FREE = """where id = (select id from {schema}.schedule where name = $1 for update skip locked)
+returning id"""
 SPOIL = f"""
 update {{schema}}.schedule set version = version + 1, next_due = {{schema}}.now(),
     spec = (spec::jsonb || {{change}}::jsonb)::json {_FREE}"""

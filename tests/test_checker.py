@@ -187,6 +187,32 @@ def test_the_latest_is_one_by_the_version_that_held_then_and_not_by_the_last(tmp
     assert report.ok, report.text()
 
 
+@pytest.mark.parametrize("spoilt", [True, False])
+def test_what_was_due_before_a_row_was_spoilt_may_be_unknown(spoilt: bool, tmp_path: Path):
+    """Nobody had decided about 1080 by then, and what is due at 1081 is the next version's."""
+    story = Story()
+    story.schedule(overlap="allow")
+    for table, name in (("occurrence", "job_id"), ("job", "id")):
+        story.tables[table] = [
+            row
+            for row in story.tables[table]
+            if row[name] not in ("tick-1080", "tick-1090", "tick-1100")
+        ]
+    story.beats = [beat for beat in story.beats if beat.at < 1080]
+    made = story.schedules[0]
+    story.operate("create", "tick", 1003, schedule=made, id="schedule-tick")
+    if spoilt:
+        story.operate("spoil", "tick", 1080.5)
+    changed = msgspec.structs.replace(made, every=1)
+    story.operate("update", "tick", 1080.7, schedule=changed)
+    for due in range(1081, 1101):
+        story._happen("schedule-tick", "tick", due, due)
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    assert broken == ([] if spoilt else ["the occurrence at 1700000080 has no rows"])
+
+
 # -- and as they should not be
 
 

@@ -105,9 +105,11 @@ class _Ledger:
         later = self._life.versions[self._life.versions.index(version) + 1 :]
         until = self._facts.meta.database(version.until) - self._facts.meta.clock_error
         if later and not later[0].readable:
-            # What nobody can read can't be settled: it is complete as far as it goes.
-            over = self._facts.meta.database(version.over) + self._margin
-            until = min(until, max((r.due_at for r in self._rows if r.due_at < over), default=0.0))
+            # What nobody can read can't be settled: it is complete as far as it goes. What is due
+            # later than that may be the next version's.
+            over = self._facts.meta.database(version.over)
+            own = (r.due_at for r in self._rows if r.due_at < over and r.reason not in _BY_HAND)
+            until = min(until, max(own, default=0.0))
         return until
 
     def _reach(self) -> float:
