@@ -57,7 +57,7 @@ pending_passed_over = Mutant(
 schedules_not_isolated = Mutant(
     name="one bad schedule stops the others",
     patch=_plan_together,
-    moves=frozenset({"schedules", "spoil"}),
+    moves=DEFAULT,
 )
 waiters_left_behind = Mutant(
     name="deleting a schedule leaves its waiting jobs",
