@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import os
 import shutil
 import tempfile
@@ -31,7 +32,8 @@ _TABLES = (
     "task", "task_signature", "unknown_task", "declaration",
     "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "pace",
     "job_log", "webhook", "allowed_host", "endpoint", "callback",
-    "api_token", "login_link", "session", "person", "login_failure", "oidc_login", "namespace",
+    "api_token", "login_link", "session", "person", "login_failure", "login_place", "oidc_login",
+    "namespace",
 )  # fmt: skip
 
 
@@ -44,6 +46,16 @@ _LONG = (
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: side by side with others, they would be the last to end."""
     items.sort(key=lambda item: item.path.stem not in _LONG)
+
+
+@pytest.fixture(autouse=True)
+def _levels_of_our_loggers() -> Iterator[None]:
+    """Commands that are run in the tests' own process set levels as if it were theirs."""
+    loggers = logging.Logger.manager.loggerDict
+    before = {name: logging.getLogger(name).level for name in loggers if name.startswith("rota")}
+    yield
+    for name in [name for name in loggers if name.startswith("rota")]:
+        logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
 
 
 @pytest.fixture(scope="session")

@@ -471,7 +471,7 @@ def _told(value: Any) -> Any:
     """A schedule as the audit log tells it: without its payload, which may be encrypted later on."""
     if isinstance(value, str):  # as it is stored
         value = msgspec.json.decode(value)
-        if value.get("payload"):
+        if isinstance(value, dict) and value.get("payload"):  # one that is broken may be anything
             value["payload"] = "(not recorded)"
     elif isinstance(value, ScheduleSpec) and value.payload:
         value = msgspec.structs.replace(value, payload="(not recorded)")
