@@ -79,7 +79,8 @@ class Teller:
         handler = _TerminalHandler(self._screen.err if self._screen.as_json else self._screen.out)
         logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
         logs.enable_loggers()  # the application may have configured logging, and disabled them
-        logging.getLogger("rota").setLevel(logging.WARNING)
+        for noisy in ("rota", "uvicorn"):
+            logging.getLogger(noisy).setLevel(logging.WARNING)
         self._log.setLevel(logging.INFO)
         if not self._app.settings.database_url:
             self._screen.note("Starting the embedded PostgreSQL ...")
