@@ -6,12 +6,13 @@ import json
 import logging
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from enum import Enum
-from typing import Any, Literal
+from enum import Enum, IntFlag
+from typing import Annotated, Any, Literal
 from uuid import uuid4
 
 import asyncpg
 import msgspec
+import pydantic
 import pytest
 
 from rota import App, InvalidArguments, ScheduleSpec
@@ -293,6 +294,70 @@ async def test_lint_finds_stored_schedules_whose_task_no_longer_takes_their_argu
             await client.schedules.put(wrong)
         (told,) = await lint_tasks(client, [wrong])
     assert (told.code, told.schedule) == ("wrong_arguments", "w")
+
+
+# -- what is refused, the function would refuse as well
+
+
+class Rights(IntFlag):
+    READ = 1
+    WRITE = 2
+
+
+class Lenient(Enum):
+    SMALL = "s"
+
+    @classmethod
+    def _missing_(cls, value: object) -> Lenient:
+        return cls.SMALL
+
+
+class FromText(pydantic.BaseModel):
+    name: str
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _named(cls, given: Any) -> Any:
+        return {"name": given} if isinstance(given, str) else given
+
+
+class Checked(pydantic.BaseModel):
+    name: str = ""
+
+    @pydantic.model_validator(mode="after")
+    def _checked(self) -> Checked:
+        return self
+
+
+@pytest.mark.parametrize(
+    ("annotation", "value"),
+    [
+        (Rights, 3),
+        (Lenient, "tiny"),
+        (FromText, "a"),
+        (Annotated[dict[str, int], pydantic.BeforeValidator(lambda given: {})], 1),
+    ],
+)
+def test_what_the_function_takes_is_not_refused_without_its_code(
+    annotation: Any, value: Any
+) -> None:
+    def handler(given: Any) -> None: ...
+
+    handler.__annotations__["given"] = annotation
+    arguments = Arguments(handler, (), "t")
+    arguments.decode(msgspec.json.encode({"given": value}))
+
+    assert arguments.describe().problem("t", {"given": value}) is None
+
+
+@pytest.mark.parametrize("annotation", [Checked, pydantic.RootModel[dict[str, int]]])
+def test_a_model_is_an_object(annotation: Any) -> None:
+    def handler(given: Any) -> None: ...
+
+    handler.__annotations__["given"] = annotation
+
+    found = Arguments(handler, (), "t").describe().problem("t", {"given": 1})
+    assert found == "task 't': argument 'given': expected object, got integer"
 
 
 # -- SQL and Python agree

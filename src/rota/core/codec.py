@@ -11,6 +11,7 @@ import functools
 import importlib.util
 import typing
 from collections.abc import Callable, Iterator
+from enum import Enum
 from typing import Any
 
 import msgspec
@@ -21,6 +22,8 @@ _TEXTS = (types.StrType, types.BytesType, types.ByteArrayType, types.MemoryViewT
           types.TimeType, types.DateType, types.TimeDeltaType, types.UUIDType)  # fmt: skip
 _ARRAYS = (types.CollectionType, types.TupleType, types.NamedTupleType)
 _OBJECTS = (types.DictType, types.TypedDictType, types.DataclassType)
+_PYDANTIC_WRAPPERS = ("model", "dataclass", "definitions", "function-after")
+_PYDANTIC_OBJECTS = ("model-fields", "dataclass-args", "typed-dict", "dict")
 _MOST_VALUES = 100
 
 # What a value may be in JSON; None: anything.
@@ -76,11 +79,11 @@ class Adapter:
 
     @property
     def json_types(self) -> JsonTypes:
-        try:
-            told = self._adapter.json_schema().get("type")
-        except Exception:  # noqa: BLE001 - a model's own schema code may raise anything
-            return None
-        return frozenset([told]) if told == "object" else None
+        """Only `object`, and only where none of the model's own code comes before Pydantic's check."""
+        schema: Any = self._adapter.core_schema
+        while schema["type"] in _PYDANTIC_WRAPPERS:
+            schema = schema["schema"]
+        return frozenset(["object"]) if schema["type"] in _PYDANTIC_OBJECTS else None
 
 
 def _pydantic_problems(error: ValueError) -> str:
@@ -172,6 +175,9 @@ def _values(found: types.Type) -> list[Any] | None:
         case types.Metadata():
             return _values(found.type)
         case types.EnumType():
+            # A `_missing_` of its own takes more: combinations of a Flag, other spellings.
+            if found.cls._missing_.__func__ is not Enum._missing_.__func__:  # type: ignore[attr-defined]
+                return None
             values = [each.value for each in found.cls]
         case types.LiteralType():
             values = list(found.values)
