@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from rota import App
-from rota.core.declarations import Declaration, decide
+from rota.core.declarations import Declaration, decide, is_newer
 
 Release = Callable[..., App]
 
@@ -133,7 +133,34 @@ def known(*sets: tuple[str, str]) -> list[Declaration]:
         ("y", "2", [("x", "1"), ("y", "2")], "superseded"),  # after a rollback that was told
         ("y", "2026.11.2", [("x", "2026.9.30")], "apply"),
         ("y", "", [("x", "2")], "apply"),
+        ("y", "1.10", [("x", "1.10rc1")], "apply"),
+        ("y", "1.10rc1", [("x", "1.10")], "older_release"),
+        # Commits' hashes have no order: a new set is put into force, an old one isn't put back.
+        ("y", "1f3a9c07", [("x", "9b2e41d0")], "apply"),
+        ("x", "9b2e41d0", [("y", "1f3a9c07"), ("x", "9b2e41d0")], "superseded"),
+        ("x", "9b2e41d0", [("y", "1f3a9c07"), ("x", "8b2e41d0")], "superseded"),
+        ("y", "1.0", [("x", "9b2e41d0")], "apply"),
     ],
 )
 def test_which_set_is_in_force(digest: str, release: str, history: Any, verdict: str) -> None:
     assert decide(digest, release, known(*history)) == verdict
+
+
+def test_versions_have_an_order() -> None:
+    ascending = [
+        "0", "0.1", "v0.9", "1.0.dev3", "1.0a2", "1.0-beta.2", "1.0rc1", "1.0.rc2", "1.0.0", "1.0.post1",
+        "1.0.1", "1.9", "shop-1.10", "1.10.2-14-gabc123", "2.0+build.7", "2026-11-02", "2026-11-16T03",
+    ]  # fmt: skip
+    for place, one in enumerate(ascending):
+        assert [is_newer(one, other) for other in ascending] == [
+            other_place < place for other_place in range(len(ascending))
+        ], one
+    for one, other in [
+        ("1.10", "1.10.0"),
+        ("v1", "1.0"),
+        ("2.0+a", "2.0+b"),
+        ("abc", "1"),
+        ("2", "main"),
+    ]:
+        assert not is_newer(one, other)
+        assert not is_newer(other, one)

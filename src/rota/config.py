@@ -128,7 +128,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     connect_timeout: float = 10.0
     statement_timeout: float = 60.0
     # Which application declares schedules in code: the module that makes the App, unless it is named
-    # here. Its releases are compared number by number: 1.10 is newer than 1.9.
+    # here. Its releases are compared as versions: 1.10 is newer than 1.9; a commit's hash has no order.
     app_name: str = ""
     release: str = ""
 

@@ -3,6 +3,7 @@
 An application declares a set of schedules; releases of it declare different sets, and nodes of several
 releases may start in any order. A set that another one has superseded isn't put back by a node that
 happens to start later, unless its release says that it is newer than all before, or a person says so.
+Releases that aren't versions have no order, and are treated like those that have no name.
 """
 
 from __future__ import annotations
@@ -39,10 +40,26 @@ def decide(digest: str, release: str, history: Sequence[Declaration]) -> Verdict
 
 
 def is_newer(one: str, other: str) -> bool:
-    """Numbers in releases are compared as numbers: 1.10 is newer than 1.9."""
-    return _parts(one) > _parts(other)
+    """Whether both are versions, and the first is the higher one: 1.10 is newer than 1.9 and 1.10rc1."""
+    higher, lower = _version(one), _version(other)
+    return higher is not None and lower is not None and higher > lower
 
 
-def _parts(release: str) -> list[tuple[int, int, str]]:
-    found = re.findall(r"\d+|[^\W\d_]+", release)
-    return [(1, int(part), "") if part.isdecimal() else (0, 0, part) for part in found]
+# A commit's hash, for one, isn't a version: its digits say nothing about its age.
+_VERSION = re.compile(r"(?:[^\W\d_]+[-_/])*v?(?P<numbers>\d+(?:[._-].*)?)(?:\+.*)?", re.IGNORECASE)
+_WORD, _END, _NUMBER = 1, 2, 4
+_RANKED_WORDS = {"dev": 0, "post": 3}
+
+
+def _version(release: str) -> list[tuple[int, int, str]] | None:
+    """Its parts, comparable: a word (rc1) comes before the end, `post` and a number after it."""
+    if (found := _VERSION.fullmatch(release)) is None:
+        return None
+    parts = re.findall(r"\d+|[^\W\d_]+", found["numbers"].partition("+")[0].lower())
+    ranked = [(_END, 0, "")]
+    for part in reversed(parts):
+        if not part.isdecimal():
+            ranked.append((_RANKED_WORDS.get(part, _WORD), 0, part))
+        elif int(part) or ranked[-1][0] == _NUMBER:  # 1.10.0 is 1.10
+            ranked.append((_NUMBER, int(part), ""))
+    return ranked[::-1]
