@@ -62,6 +62,9 @@ async def test_an_answer_can_be_sent_back_as_a_change(server: LiveServer):
         {"cron": "@daily", "starts": "0001-01-01T00:00:00Z"},
         {"cron": "@daily", "options": {"priority": "high"}},
         {"cron": "@daily", "colour": "blue"},
+        {"cron": "@daily", "catch_up": {"latest": "1h"}},  # as files say it
+        {"cron": "@daily", "anchor": "2026-03-01T00:00:00Z"},
+        {"rule": {"type": "cron", "expression": "@daily", "tz": "Europe/Paris"}},
         {"cron": "@daily", "max_running": 0},
         {"cron": "@daily", "exclude": ["no-such-calendar"]},
     ],

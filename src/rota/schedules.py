@@ -451,10 +451,14 @@ def make_spec(
         raise ConfigError(
             f"schedule {name!r} needs exactly one rule: cron, every, calendar or rrule"
         )
+    if anchor is not None and not every:
+        raise ConfigError(f"schedule {name!r}: anchor goes with every")
     unknown = sorted(set(rest) - set(ScheduleSpec.__struct_fields__))
     if unknown:
         raise ConfigError(f"schedule {name!r}: unknown setting {unknown[0]!r}")
     for several in ("tags", "exclude", "include"):
+        if isinstance(rest.get(several), str):
+            raise ConfigError(f"schedule {name!r}: {several} is a list of names, not a text")
         if several in rest:
             rest[several] = tuple(rest[several])
     return ScheduleSpec(

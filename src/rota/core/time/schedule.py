@@ -31,26 +31,26 @@ _OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 
 
-class Cron(msgspec.Struct, frozen=True, tag="cron"):
+class Cron(msgspec.Struct, frozen=True, tag="cron", forbid_unknown_fields=True):
     """A cron expression, see `rota.core.time.cron`."""
 
     expression: str
 
 
-class Every(msgspec.Struct, frozen=True, tag="every"):
+class Every(msgspec.Struct, frozen=True, tag="every", forbid_unknown_fields=True):
     """Every so many seconds of elapsed time from the anchor (or `starts`, or 1970 in UTC)."""
 
     seconds: float
     anchor: datetime | None = None
 
 
-class Calendar(msgspec.Struct, frozen=True, tag="calendar"):
+class Calendar(msgspec.Struct, frozen=True, tag="calendar", forbid_unknown_fields=True):
     """A phrase such as ``last business day of the month at 18:00``, see `...phrases`."""
 
     phrase: str
 
 
-class RRule(msgspec.Struct, frozen=True, tag="rrule"):
+class RRule(msgspec.Struct, frozen=True, tag="rrule", forbid_unknown_fields=True):
     """An RFC 5545 recurrence rule, see `rota.core.time.rrule`."""
 
     text: str
@@ -59,7 +59,7 @@ class RRule(msgspec.Struct, frozen=True, tag="rrule"):
 Rule = Cron | Every | Calendar | RRule
 
 
-class CatchUp(msgspec.Struct, frozen=True):
+class CatchUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """What becomes of missed occurrences, see `rota.core.time.plan`. `within` is in seconds."""
 
     kind: Literal["none", "latest", "all"] = "none"
