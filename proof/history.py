@@ -38,6 +38,8 @@ from typing import Any, Literal, TypeVar
 import asyncpg
 import msgspec
 
+from proof.owners import OWN_SETTINGS
+
 T = TypeVar("T")
 
 Guarantee = Literal["at_least_once", "at_most_once", "exactly_once"]
@@ -314,7 +316,7 @@ async def dump_database(url: str, schema: str, folder: Path) -> float:
 
     A table that isn't there is an empty file.
     """
-    connection = await asyncpg.connect(url)
+    connection = await asyncpg.connect(url, server_settings=OWN_SETTINGS)
     try:
         # One snapshot: between two tables a job might end, and its effect would have no job.
         async with connection.transaction(isolation="repeatable_read", readonly=True):

@@ -6,10 +6,11 @@ Each is chosen by a number, so that a repeated attempt of a job does the same.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any, Never
 
-from rota import Retry
+from rota import App, Context, Retry
 
 
 class NotEvenAnException(BaseException):
@@ -98,3 +99,51 @@ def _exception(number: int) -> BaseException:
 
 def ask_for_delay(number: int) -> Never:
     raise Retry.after(DELAYS[number % len(DELAYS)], "an odd moment")
+
+
+# How a job of these tasks ends. `careful`: nobody knows whether an effect that was cut short happened.
+ENDS = {"odd_error": "any", "odd_delay": "any", "careful": "any"}
+
+_FEW = Retry(max_attempts=3, base=0.2)
+
+
+def add_tasks(
+    app: App, attempt: Callable[[Context], AbstractContextManager[None]],
+    note_effect: Callable[[Context], None], nap: Callable[[float], Awaitable[None]], queue: str,
+) -> None:  # fmt: skip
+    """Tasks of all that. `attempt` journals one attempt, `note_effect` an effect under ``once()``, and
+    `nap` takes at most so many seconds."""
+
+    @app.task(retry=_FEW)
+    async def odd_value(number: int, ctx: Context) -> Any:
+        with attempt(ctx):
+            await nap(0.2)
+            return value(number)
+
+    @app.task(retry=_FEW)
+    async def odd_error(number: int, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(0.2)
+            complain(number)
+
+    @app.task(retry=_FEW, queue=queue)
+    async def odd_delay(number: int, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(0.2)
+            if ctx.attempt == 1:
+                ask_for_delay(number)
+
+    @app.task(retry=_FEW)
+    async def careful(number: int, ctx: Context) -> None:
+        """An effect once for all attempts, whatever it gives back, and whatever comes after it."""
+
+        def effect() -> Any:
+            note_effect(ctx)
+            return value(number // 2)
+
+        with attempt(ctx):
+            await nap(0.1)
+            await ctx.once(f"careful-{ctx.job.id}", effect)
+            await nap(3 if number % 3 == 0 else 0.1)
+            if number % 2 == 0 and ctx.attempt == 1:
+                raise ValueError("not yet")

@@ -72,6 +72,10 @@ class Operator:
         for promise in promises:
             await self._create(promise)
 
+    async def begin(self, count: int) -> None:
+        """Create so many, of any settings."""
+        await self.adopt([self._choose() for _ in range(count)])
+
     async def run(self) -> None:
         moves: dict[Callable[[], Awaitable[None]], float] = {}
         if "schedules" in self._moves:

@@ -173,6 +173,42 @@ async def test_refused_connections_are_reset(proxy: Proxy, database_url: str) ->
     await connection.close()
 
 
+async def test_an_error_is_told_after_the_server_has_committed(
+    proxy: Proxy, direct: asyncpg.Connection, database_url: str
+) -> None:
+    connection = await _through(proxy, database_url)
+    trouble = Trouble("error_reply", 1.0, ("53100",))
+    proxy.begin(trouble)
+    with pytest.raises(asyncpg.DiskFullError):
+        await connection.fetch("insert into public.seen values ($1)", 1)
+    assert await _seen(direct) == [1]
+    # A statement inside a transaction is what it is; its commit was done, and is said to have failed.
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.fetch("insert into public.seen values ($1)", 2)
+    with pytest.raises(asyncpg.DiskFullError):
+        await transaction.commit()
+    assert await _seen(direct) == [1, 2]
+    assert proxy.told == {"53100": trouble.hits}
+    proxy.end(trouble)
+    assert await connection.fetchval("select 3") == 3
+    await connection.close()
+
+
+async def test_new_connections_are_told_that_there_are_too_many(
+    proxy: Proxy, database_url: str
+) -> None:
+    trouble = Trouble("too_many", 0.0)
+    proxy.begin(trouble)
+    with pytest.raises(asyncpg.TooManyConnectionsError):
+        await _through(proxy, database_url)
+    assert proxy.told == {"53300": 1}
+    proxy.end(trouble)
+    connection = await _through(proxy, database_url)
+    assert await connection.fetchval("select 1") == 1
+    await connection.close()
+
+
 # -- the network
 
 
@@ -228,7 +264,8 @@ def _namespaces() -> list[str]:
 
 
 def test_a_seed_says_everything_and_each_kind_of_fault_comes_up() -> None:
-    targets = {group: [group] for group in ("nodes", "workers", "lines", "clocks", "server")}
+    groups = ("nodes", "workers", "lines", "all_lines", "clocks", "server")
+    targets = {group: [group] for group in groups}
     plan = plan_faults(7, 2000, RECIPES, targets)
     assert plan == plan_faults(7, 2000, RECIPES, targets)
     assert plan != plan_faults(8, 2000, RECIPES, targets)
@@ -278,7 +315,7 @@ def test_a_short_run_breaks_things_and_every_promise_is_kept(folder: Path) -> No
         folder, "--seconds", "12", "--calm", "8", "--seed", "97", "--rate", "300",
         "--max-lag", "120",
     )  # fmt: skip
-    said, _ = run.communicate(timeout=170)
+    said, _ = run.communicate(timeout=400)
     assert run.returncode == 0, said
     injected = re.search(r"faults injected: (\d+)", said)
     assert injected, said
@@ -288,6 +325,10 @@ def test_a_short_run_breaks_things_and_every_promise_is_kept(folder: Path) -> No
     history = History(folder)
     assert len(history.rows("job")) > 2000
     assert len({fault.kind for fault in history.faults()}) >= 3
+    done = [operation for operation in history.operations() if operation.answer == "done"]
+    assert len({operation.kind for operation in done}) >= 4, said
+    raised = re.findall(r"^  (?:[0-9X]{2}[0-9P]{3}) +(\d+)", said, re.MULTILINE)
+    assert sum(map(int, raised)) > 0, said  # statements failed before their effect
     assert not _left_behind(run.pid, folder)
 
 

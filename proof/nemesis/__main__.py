@@ -20,7 +20,7 @@ def main() -> int:
     text, report = describe(result)
     print(text)
     print(f"judge it again: python -m proof.checker {options.folder}")
-    return 0 if report.ok and not result.left else 1
+    return 0 if report.ok and not result.left and not result.operator_stuck else 1
 
 
 def _options() -> Options:

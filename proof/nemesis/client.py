@@ -23,6 +23,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
 from proof.history import Recorder, Submission
@@ -43,7 +44,8 @@ _CATCHING_UP = 1.5
 _MIX = {
     "quick": 53.0, "quick_plain": 5.0, "shaky": 10.0, "shaky_plain": 1.0, "doomed": 2.0,
     "at_most": 9.0, "at_most_plain": 2.0, "exact": 9.0, "exact_plain": 2.0, "guarded": 6.0,
-    "long": 0.8, "long_plain": 0.2,
+    "long": 0.8, "long_plain": 0.2, "odd_value": 0.8, "odd_value_plain": 0.2, "odd_error": 0.6,
+    "odd_error_plain": 0.2, "odd_delay": 0.6, "careful": 1.0,
 }  # fmt: skip
 
 
@@ -91,7 +93,7 @@ class Client:
             self._note(job, "asked")
         try:
             answers = await self._ask(jobs)
-        except StoreUnavailable:
+        except (StoreUnavailable, asyncpg.PostgresError):
             for job in jobs:
                 self._note(job, "unknown")
             if self._chance.random() < 0.5:
@@ -113,7 +115,7 @@ class Client:
         encoded = msgspec.json.encode(jobs).decode()
         while True:
             await asyncio.sleep(self._chance.uniform(0.2, 2.0))
-            with contextlib.suppress(StoreUnavailable):
+            with contextlib.suppress(StoreUnavailable, asyncpg.PostgresError):
                 rows = await self._store.database.fetch("submit_jobs", encoded, True)
                 await self._answered(jobs, [Submitted(*row) for row in rows])
                 return

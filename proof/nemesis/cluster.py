@@ -1,4 +1,4 @@
-"""Three schedulers, four workers, two clients, a server, and everything in between.
+"""Three schedulers, four workers, two clients, an operator, a server, and everything in between.
 
 Protocol. `assembled` starts from nothing and leaves nothing: whatever it makes goes on one stack, which
 is unwound at the end, at an exception and at Ctrl-C.
@@ -28,6 +28,7 @@ from proof.nemesis.server import Server
 SCHEDULERS = ("s1", "s2", "s3")
 WORKERS = ("w1", "w2", "w3", "w4")
 CLIENTS = ("c1", "c2")
+OPERATOR = "o1"
 # libfaketime makes every look at the wall clock dearer, so not all have it.
 CLOCKED = ("s1", "w1", "w2")
 SKEWED = {"w1": 3600, "w2": -3600}
@@ -38,8 +39,10 @@ NODE_SETTINGS = {
     "grace": 4.0, "kill_grace": 1.0, "statement_timeout": 4.0, "connect_timeout": 4.0,
     "max_crashes": 3,
 }  # fmt: skip
+LEASE_SECONDS = NODE_SETTINGS["heartbeat"] * NODE_SETTINGS["missed_heartbeats"]
 # A client gives up on an answer soon, and then asks again for long.
 CLIENT_SETTINGS = {"statement_timeout": 0.5, "connect_timeout": 15.0}
+OPERATOR_SETTINGS = {"statement_timeout": 4.0, "connect_timeout": 4.0}
 
 
 class Cluster(msgspec.Struct):
@@ -55,12 +58,17 @@ class Cluster(msgspec.Struct):
     def clients(self) -> list[Member]:
         return [self.members[name] for name in CLIENTS]
 
+    @property
+    def operator(self) -> Member:
+        return self.members[OPERATOR]
+
     def targets(self) -> dict[str, list[str]]:
         """What there is to break, by the groups that the plan knows."""
         nodes = [*SCHEDULERS, *WORKERS]
         clocks = [name for name in nodes if self.members[name].clock is not None]
-        return {"nodes": nodes, "workers": list(WORKERS), "lines": [*nodes, *CLIENTS, *CLIENTS],
-                "clocks": clocks, "server": ["server"]}  # fmt: skip
+        lines = [*nodes, *CLIENTS, *CLIENTS]
+        return {"nodes": nodes, "workers": list(WORKERS), "lines": lines,
+                "all_lines": [*lines, OPERATOR], "clocks": clocks, "server": ["server"]}  # fmt: skip
 
     def heal(self) -> None:
         for member in self.members.values():
@@ -90,31 +98,38 @@ class Cluster(msgspec.Struct):
 
 @contextlib.asynccontextmanager
 async def assembled(
-    folder: Path, environment: Mapping[str, str], *, network: bool, clocks: bool, skewed: bool
-) -> AsyncIterator[Cluster]:
+    folder: Path, environment: Mapping[str, str], *, network: bool, clocks: bool, skewed: bool,
+    database_clock: bool,
+) -> AsyncIterator[Cluster]:  # fmt: skip
     """The cluster with nothing started but its server."""
     notes = [f"removed what a killed run left: {name}" for name in remove_leftovers()]
     async with contextlib.AsyncExitStack() as undo:
         namespaces = _namespaces(undo, notes) if network else {}
-        library = find_library() if clocks or skewed else None
-        if (clocks or skewed) and library is None:
+        wrong = clocks or skewed
+        library = find_library() if wrong or database_clock else None
+        if (wrong or database_clock) and library is None:
             notes.append("clocks are left alone: there is no libfaketime")
-        server = Server(folder)
+        own = WallClock(library, folder / "clock-server") if library and database_clock else None
+        server = Server(folder, own)
         undo.push_async_callback(server.stop)
         await server.start()
         members: dict[str, Member] = {}
-        for name in (*SCHEDULERS, *WORKERS, *CLIENTS):
+        for name in (*SCHEDULERS, *WORKERS, *CLIENTS, OPERATOR):
             namespace = namespaces.get(name)
             proxy = Proxy(("127.0.0.1", server.port), seed=len(members))
             await proxy.open(namespace.gateway if namespace else "127.0.0.1")
             undo.push_async_callback(proxy.close)
             clock = None
-            if library is not None and name in CLOCKED:
+            if library is not None and wrong and name in CLOCKED:
                 always = SKEWED.get(name, 0) if skewed else 0
                 clock = WallClock(library, folder / f"clock-{name}", always)
-            settings = as_environment(CLIENT_SETTINGS if name in CLIENTS else NODE_SETTINGS)
+            settings = {
+                **environment,
+                **as_environment(_settings(name)),
+                "NEMESIS_SERVER": server.url,
+            }
             members[name] = Member(
-                name, _arguments(name), folder, {**environment, **settings}, proxy, namespace, clock
+                name, _arguments(name), folder, settings, proxy, namespace, clock
             )
             undo.push_async_callback(members[name].kill)
         yield Cluster(server, members, notes)
@@ -135,7 +150,15 @@ def as_environment(settings: Mapping[str, float]) -> dict[str, str]:
     return {f"ROTA_{name.upper()}": str(value) for name, value in settings.items()}
 
 
+def _settings(name: str) -> Mapping[str, float]:
+    if name == OPERATOR:
+        return OPERATOR_SETTINGS
+    return CLIENT_SETTINGS if name in CLIENTS else NODE_SETTINGS
+
+
 def _arguments(name: str) -> tuple[str, ...]:
+    if name == OPERATOR:
+        return ("operator",)
     if name in CLIENTS:
         return ("client",)
     return ("node", "scheduler" if name in SCHEDULERS else "worker")

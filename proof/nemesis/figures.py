@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import os
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 from proof.checker import Report, check
-from proof.history import KILL, PAUSE, Beat, Fault, History
+from proof.history import KILL, PAUSE, Beat, Fault, History, Operation
 from proof.nemesis.plan import RECIPES
 from proof.nemesis.run import Run
+from proof.nemesis.tasks import ODD
+from proof.simulation.trouble import SQLSTATES, TABLES
 
 _REFUSED = re.compile(r"(\d+) outcomes were refused")
 
@@ -21,7 +24,8 @@ def describe(run: Run) -> tuple[str, Report]:
     """The text, and what the checker found."""
     history = History(run.options.folder)
     report = check(run.options.folder)
-    lines = [*_faults(run), *_work(run, history), _lag(history), "", report.text()]
+    lines = [*_faults(run), *_database(run), *_operations(history.operations()), *_odd(history)]
+    lines += [*_work(run, history), _lag(history), "", report.text()]
     return "\n".join(lines), report
 
 
@@ -32,16 +36,56 @@ def _faults(run: Run) -> list[str]:
         f"faults injected: {sum(run.faults.values())}",
     ]
     for kind in RECIPES:
-        if kind in run.faults or kind in run.passed:
-            passed = run.passed.get(kind)
-            more = f"   ({passed} more found their target down)" if passed else ""
-            lines.append(f"  {kind:20}{run.faults.get(kind, 0):6}{more}")
+        passed = run.passed.get(kind)
+        more = f"   ({passed} more found their target down)" if passed else ""
+        lines.append(f"  {kind:20}{_often(run.faults.get(kind, 0))}{more}")
     for name, codes in sorted(run.surprises.items()):
         lines.append(f"  {name} ended by itself and was started again: exit codes {codes}")
     lines += [f"  {note}" for note in run.notes]
     if run.stubborn:
         lines.append(f"  did not end when asked to: {', '.join(run.stubborn)}")
     return lines
+
+
+def _database(run: Run) -> list[str]:
+    lines = ["statements that failed, by SQLSTATE, before their effect and after it:"]
+    for sqlstate in SQLSTATES:
+        before, after = run.raised.get(sqlstate, 0), run.told.get(sqlstate, 0)
+        lines.append(f"  {sqlstate:20}{_often(before)}{_often(after)}")
+    lines.append(f"readers that held a table, {run.held_longest:.0f} s at most:")
+    lines += [f"  {table:20}{_often(run.held.get(table, 0))}" for table in TABLES]
+    lines.append(f"pg_dump, in a loop: {_often(run.dumps)}, and {run.broken_dumps} cut short")
+    settings = [f"{name} = {value}" for name, value in run.defaults.items()]
+    lines.append(f"the database's owner has set: {', '.join(settings) or 'nothing'}")
+    return lines
+
+
+def _operations(operations: Sequence[Operation]) -> list[str]:
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for operation in operations:
+        counts[operation.kind][operation.answer] += 1
+    lines = [f"operations: {len(operations)}, done and refused"]
+    lines += [
+        f"  {kind:20}{_often(counts[kind]['done'])}{counts[kind]['refused']:6}"
+        for kind in get_args(get_type_hints(Operation)["kind"])
+    ]
+    said = [operation.schedule for operation in operations if operation.schedule is not None]
+    for setting in ("overlap", "catch_up", "within", "spread", "jitter", "max_running", "drop"):
+        chosen = Counter(str(getattr(promise, setting)) for promise in said)
+        values = ", ".join(f"{value} {count}" for value, count in sorted(chosen.items()))
+        lines.append(f"  schedules by {setting:15}{values or 'NEVER'}")
+    return lines
+
+
+def _odd(history: History) -> list[str]:
+    starts = Counter(beat.task for beat in history.beats() if beat.event == "start")
+    lines = ["starts of handlers that do what nobody thought of:"]
+    return lines + [f"  {task:20}{_often(starts[task])}" for task in ODD]
+
+
+def _often(count: int) -> str:
+    """What didn't happen is to be seen."""
+    return f"{count:6}" if count else " NEVER"
 
 
 def _work(run: Run, history: History) -> list[str]:
@@ -51,6 +95,8 @@ def _work(run: Run, history: History) -> list[str]:
         f"nodes that found themselves declared dead: {declared}",
     ]
     lines.append(f"backlog worked off after healing within: {run.caught_up:.1f} s")
+    if run.operator_stuck:
+        lines.append("THE OPERATOR still waited for an answer when all was healed")
     if run.left:
         lines.append(f"NOT ENDED when the wait was over: {run.left}")
     if takeovers := _takeovers(history.beats(), history.faults()):

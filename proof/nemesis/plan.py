@@ -27,7 +27,8 @@ class Recipe(msgspec.Struct, frozen=True):
     weight: float
     shortest: float
     longest: float
-    targets: str  # nodes, workers, lines (nodes and clients), clocks, server
+    # nodes, workers, lines (of nodes and clients), all_lines (the operator's, too), clocks, server
+    targets: str
     amount: tuple[float, float] = (0.0, 0.0)
 
 
@@ -43,16 +44,24 @@ RECIPES: dict[str, Recipe] = {
     # The server.
     "restart_server": Recipe(3, 0, 0, "server"),
     "terminate_backends": Recipe(4, 0, 0, "server", (0.1, 0.6)),
-    # The line, by the proxy.
+    # The database: statements that fail before their effect, locks, partitions, its clock.
+    "fail_statements": Recipe(6, 0.3, 5, "server", (0.1, 1.0)),
+    "cancel_statements": Recipe(4, 0.3, 3, "server", (0.05, 0.6)),
+    "lock_rows": Recipe(4, 0.5, 6, "server"),
+    "drop_days": Recipe(2, 0, 0, "server"),
+    "database_clock": Recipe(2, 0, 0, "server", (0.2, 2.5)),
+    # The line, by the proxy. What fails after its effect is there as well.
+    "error_reply": Recipe(6, 0.3, 5, "all_lines", (0.1, 1.0)),
+    "too_many": Recipe(4, 0.5, 5, "all_lines", (0.2, 1.0)),
     "delay": Recipe(3, 2, 6, "lines", (0.02, 0.4)),
     "throttle": Recipe(2, 2, 6, "lines", (4_000, 40_000)),
     "hold": Recipe(4, 1, 14, "lines"),
     "stall": Recipe(5, 3, 20, "lines"),
-    "lose_reply": Recipe(7, 1, 5, "lines", (0.1, 0.7)),
-    "drop_up": Recipe(3, 1, 8, "lines"),
-    "drop_down": Recipe(4, 1, 8, "lines"),
-    "refuse": Recipe(3, 0.5, 6, "lines"),
-    "forget": Recipe(3, 2, 15, "lines"),
+    "lose_reply": Recipe(7, 1, 5, "all_lines", (0.1, 0.7)),
+    "drop_up": Recipe(3, 1, 8, "all_lines"),
+    "drop_down": Recipe(4, 1, 8, "all_lines"),
+    "refuse": Recipe(3, 0.5, 6, "all_lines"),
+    "forget": Recipe(3, 2, 15, "all_lines"),
     # The network, by packet filters.
     "partition": Recipe(4, 1, 9, "nodes"),
     "partition_out": Recipe(3, 1, 9, "nodes"),

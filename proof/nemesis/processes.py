@@ -1,4 +1,4 @@
-"""The processes of a run: ``python -m proof.nemesis.processes node scheduler`` (or client)."""
+"""The processes of a run: ``python -m proof.nemesis.processes node scheduler`` (or client, operator)."""
 
 from __future__ import annotations
 
@@ -39,6 +39,10 @@ def main() -> None:
         from proof.nemesis.client import offer
 
         asyncio.run(offer())
+    elif kind == "operator":
+        from proof.nemesis.operating import operate
+
+        asyncio.run(operate())
     else:
         from proof.nemesis.tasks import app
         from rota.node import Node

@@ -13,6 +13,9 @@ current troubles before it passes bytes on. Troubles may overlap.
     drop_up      what the client says vanishes; what the server says arrives
     drop_down    what the server says vanishes; what the client says arrives
     refuse       connections are reset, the present ones and those that are tried
+    error_reply  the server has executed and says so; the client is told of an error instead
+    too_many     a part of the present connections is reset, and new ones are told that there are too
+                 many already
     forget       the present connections fall silent, as if a router had forgotten them: neither side
                  hears of the other, nor that it has hung up. New ones are fine
 
@@ -27,16 +30,22 @@ import contextlib
 import random
 import socket
 import struct
+from collections import Counter
+from collections.abc import Sequence
 from typing import Literal
+
+from proof.nemesis import wire
 
 Direction = Literal["up", "down"]
 Kind = Literal[
-    "delay", "throttle", "hold", "stall", "lose_reply", "drop_up", "drop_down", "refuse", "forget"
-]
+    "delay", "throttle", "hold", "stall", "lose_reply", "drop_up", "drop_down", "refuse", "forget",
+    "error_reply", "too_many",
+]  # fmt: skip
 
 _CHUNK = 65_536
 # The end of each of the server's answers: ReadyForQuery, and whether a transaction is open.
 _READY = b"Z\x00\x00\x00\x05"
+_TO_BE_READ = 0.05  # before a line is reset
 _FORGOTTEN = 30.0  # what keepalives take to find out
 _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_KEEPCNT, 3))
 
@@ -44,9 +53,11 @@ _KEEPALIVE = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 5), (socket.TCP_
 class Trouble:
     """Something wrong with a proxy, until it is over."""
 
-    def __init__(self, kind: Kind, amount: float = 0.0) -> None:
+    def __init__(self, kind: Kind, amount: float = 0.0, sqlstates: Sequence[str] = ()) -> None:
         self.kind = kind
-        self.amount = amount  # delay: seconds; throttle: bytes a second; lose_reply: probability
+        # delay: seconds; throttle: bytes a second; lose_reply, error_reply, too_many: probability
+        self.amount = amount
+        self.sqlstates = sqlstates  # error_reply: one of these
         self.over = asyncio.Event()
         self.hits = 0  # connections or chunks that it changed
         self.links: set[Link] = set()  # stall: those that it befell
@@ -61,6 +72,9 @@ class Link:
         self._server: asyncio.StreamWriter | None = None
         self._logged_in = False
         self._tail = b""
+        self._executes = False  # whether what the client said last is a statement, or a commit
+        self._whole = False  # the server has finished its last message
+        self._hangs_up = False
         self.lost_bytes = False
         self.silent = False
 
@@ -89,10 +103,21 @@ class Link:
     ) -> None:
         with contextlib.suppress(OSError):
             while data := await reader.read(_CHUNK):
+                inside = self._logged_in
+                begins = direction == "down" and self._at_a_message(data)
                 if self.silent or not await self._passes(direction, data):
                     continue
+                if direction == "up":
+                    self._executes = wire.executes(data)
+                elif not inside and wire.begins_login(data):
+                    data = self._turned_away(data)
+                elif begins and self._executes and wire.is_one_answer(data):
+                    data = self._contradicted(data)
                 writer.write(data)
                 await writer.drain()
+                if self._hangs_up:
+                    await asyncio.sleep(_TO_BE_READ)
+                    return
 
     async def _passes(self, direction: Direction, data: bytes) -> bool:
         """Whether the bytes are passed on, after whatever they have to suffer before."""
@@ -121,6 +146,31 @@ class Link:
                     continue
             trouble.hits += 1
         return not self.silent
+
+    def _at_a_message(self, data: bytes) -> bool:
+        """Whether what the server says begins with the beginning of a message."""
+        begins = self._whole
+        whole = begins and sum(map(len, wire.messages(data))) == len(data)
+        self._whole = whole or data[-6:-1] == _READY
+        return begins
+
+    def _turned_away(self, data: bytes) -> bytes:
+        """A client that wants to log in may be told that there are too many."""
+        for trouble in self._proxy.of_kind("too_many"):
+            trouble.hits += 1
+            self._proxy.told["53300"] += 1
+            self._hangs_up, data = True, wire.error("FATAL", "53300")
+        return data
+
+    def _contradicted(self, answer: bytes) -> bytes:
+        """The server has executed; the client may be told that it has failed."""
+        for trouble in self._proxy.of_kind("error_reply"):
+            if self._proxy.chance.random() < trouble.amount:
+                trouble.hits += 1
+                sqlstate = self._proxy.chance.choice(trouble.sqlstates)
+                self._proxy.told[sqlstate] += 1
+                return wire.with_error(answer, sqlstate)
+        return answer
 
     def _ends_an_answer(self, data: bytes) -> bool:
         """Whether the server has just said that it is done, with no transaction left open.
@@ -152,6 +202,7 @@ class Proxy:
         self._upstream = upstream
         self.holding = 0  # how many pieces are being held
         self.troubles: list[Trouble] = []
+        self.told: Counter[str] = Counter()  # how often a client was told of which SQLSTATE
         self.chance = random.Random(seed)
         self._links: dict[Link, asyncio.Task[None]] = {}
         self._listener: asyncio.Server | None = None
@@ -188,6 +239,9 @@ class Proxy:
         finally:
             self.holding -= 1
 
+    def of_kind(self, kind: Kind) -> list[Trouble]:
+        return [trouble for trouble in self.troubles if trouble.kind == kind]
+
     def begin(self, trouble: Trouble) -> None:
         if trouble.kind == "forget":
             for link in self._links:
@@ -196,9 +250,11 @@ class Proxy:
             return
         self.troubles.append(trouble)
         trouble.links.update(self._links)
-        if trouble.kind == "refuse":
+        if trouble.kind in ("refuse", "too_many"):
+            share = 1.0 if trouble.kind == "refuse" else trouble.amount
             for link in list(self._links):
-                link.cut()
+                if share >= 1.0 or self.chance.random() < share:
+                    link.cut()
 
     def end(self, trouble: Trouble) -> None:
         trouble.over.set()

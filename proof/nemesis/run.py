@@ -5,29 +5,36 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 import signal
 import time
+from collections import Counter
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import msgspec
 
-from proof.history import Meta, Recorder, dump_database, write_meta
+from proof.history import ClockStep, Meta, Recorder, dump_database, write_meta
 from proof.nemesis.clocks import ClockWatch
-from proof.nemesis.cluster import NODE_SETTINGS, Cluster, assembled
+from proof.nemesis.cluster import LEASE_SECONDS, NODE_SETTINGS, Cluster, assembled
+from proof.nemesis.database import Database, set_defaults
 from proof.nemesis.faults import Breaker, Record
-from proof.nemesis.plan import NETWORK_KINDS, plan_faults
+from proof.nemesis.plan import NETWORK_KINDS, RECIPES, plan_faults
+from proof.nemesis.readers import Readers
 from proof.nemesis.tasks import CATCH_UP, TABLES, app, promises, schedule_promises
 from rota.config import Settings
 
 _WARM_UP = 2.0
 _DRAIN = 120.0
 _FEW = 200
+_CLOCK_ERROR = 0.25
 _LEFT = """
     select count(*) from (
         select schedule_id, due_at from rota.present union all
         select schedule_id, due_at from rota.future
     ) as job
-    where schedule_id is null or due_at < rota.now() - interval '8 seconds'
+    where (schedule_id is null or due_at < rota.now() - interval '8 seconds')
+      and due_at < rota.now() + interval '1 hour'  -- some ask for absurd delays
 """
 
 
@@ -41,6 +48,18 @@ class Options(msgspec.Struct, frozen=True):
     max_lag: float = 5.0  # in calm; more on a machine that is busy with other things
     skewed: bool = False  # one node an hour ahead and one an hour behind, all the time
 
+    @property
+    def everything(self) -> bool:
+        return self.kinds == frozenset(RECIPES)
+
+    @property
+    def database_clock(self) -> bool:
+        """Every other seed leaves the database's clock alone: with it, moments are less certain."""
+        chosen = "database_clock" in self.kinds
+        return chosen and (
+            not self.everything or random.Random(f"{self.seed} clock").random() < 0.5
+        )
+
 
 class Run(msgspec.Struct):
     """What happened, beside the history in the folder."""
@@ -52,7 +71,15 @@ class Run(msgspec.Struct):
     surprises: dict[str, list[int]]
     caught_up: float  # seconds after healing until the backlog was worked off
     left: int = 0  # jobs that had not ended when the wait was over
+    operator_stuck: bool = False  # it waited for an answer when all was healed
     stubborn: list[str] = []  # nodes that had to be killed at the end
+    defaults: dict[str, str] = {}  # as the database's owner has set them
+    raised: dict[str, int] = {}  # SQLSTATEs before the effect
+    told: dict[str, int] = {}  # and after it
+    held: dict[str, int] = {}  # tables that somebody read for long
+    held_longest: float = 0.0
+    dumps: int = 0
+    broken_dumps: int = 0
 
 
 async def run(options: Options) -> Run:
@@ -66,9 +93,17 @@ async def run(options: Options) -> Run:
     async with assembled(
         options.folder, environment, network=bool(options.kinds & NETWORK_KINDS),
         clocks="clock" in options.kinds, skewed=options.skewed,
+        database_clock=options.database_clock,
     ) as cluster:  # fmt: skip
+        result = Run(options, cluster.notes, {}, {}, {}, 0.0)
+        if options.everything:
+            result.defaults = await set_defaults(cluster.server, options.seed)
         await _prepare(cluster)
-        breaker = Breaker(cluster.members, cluster.server, recorder, options.seed)
+        database = Database(cluster.server, options.seed)
+        await database.prepare()
+        breaker = Breaker(
+            cluster.members, cluster.server, database, recorder, options.seed, LEASE_SECONDS
+        )
         clock = ClockWatch(breaker.note_clock_step)
         watching = asyncio.create_task(clock.watch())
         for member in cluster.members.values():
@@ -77,21 +112,40 @@ async def run(options: Options) -> Run:
             member.start()
         await cluster.all_live(60)
         started = time.monotonic()
-        for client in cluster.clients:
+        for client in (*cluster.clients, cluster.operator):
             client.start()
-        await asyncio.sleep(_WARM_UP)
-        await breaker.carry_out(_plan(options, cluster))
-        cluster.heal()
-        await cluster.all_live(60)
-        caught_up = await _catch_up(cluster, breaker)
-        healed = time.monotonic()
-        await asyncio.sleep(options.calm)
-        result = Run(
-            options, cluster.notes, dict(breaker.done), dict(breaker.passed), {}, caught_up
-        )
-        await _finish(cluster, options, result, started, healed, clock)
+        async with _reading(cluster, options, result):
+            await asyncio.sleep(_WARM_UP)
+            await breaker.carry_out(_plan(options, cluster), weather=options.everything)
+            mended = time.monotonic()
+            cluster.heal()
+            await cluster.all_live(60)
+            result.operator_stuck = not await cluster.operator.stop(_DRAIN)
+            result.caught_up = await _catch_up(cluster, breaker, mended)
+            healed = time.monotonic()
+            await asyncio.sleep(options.calm)
+            await asyncio.gather(*(client.stop() for client in cluster.clients))
+            result.left = await _wait_until_few_are_left(cluster, 0, _DRAIN)
+        result.faults, result.passed = dict(breaker.done), dict(breaker.passed)
+        result.raised = await database.raised()
+        result.told = dict(sum((m.proxy.told for m in cluster.members.values()), Counter()))
+        steps = sorted([*clock.steps, *breaker.clock_steps], key=lambda step: step.at)
+        await _finish(cluster, options, result, started, healed, steps)
         watching.cancel()
     return result
+
+
+@contextlib.asynccontextmanager
+async def _reading(cluster: Cluster, options: Options, result: Run) -> AsyncIterator[None]:
+    readers = Readers(cluster.server, options.seed)
+    if options.everything:
+        readers.start()
+    try:
+        yield
+    finally:
+        await readers.stop()
+        result.held, result.held_longest = dict(readers.tables), readers.longest
+        result.dumps, result.broken_dumps = readers.dumps, readers.broken_dumps
 
 
 def _plan(options: Options, cluster: Cluster) -> list:
@@ -99,22 +153,23 @@ def _plan(options: Options, cluster: Cluster) -> list:
     kinds = set(options.kinds)
     if not targets["clocks"]:
         kinds.discard("clock")
+    if cluster.server.clock is None:
+        kinds.discard("database_clock")
     if all(member.namespace is None for member in cluster.nodes):
         kinds -= NETWORK_KINDS
     return plan_faults(options.seed, options.seconds, kinds, targets)
 
 
-async def _catch_up(cluster: Cluster, breaker: Breaker) -> float:
+async def _catch_up(cluster: Cluster, breaker: Breaker, mended: float) -> float:
     """Clients rest until what had piled up is done. So long the faults' effects last: that is written
     down as one of them, and how long it took is told."""
-    begun = time.monotonic()
     for client in cluster.clients:
         client.tell(signal.SIGUSR1)
     await _wait_until_few_are_left(cluster, _FEW, _DRAIN)
     for client in cluster.clients:
         client.tell(signal.SIGUSR2)
-    breaker.write(begun, Record("catching_up", "everything"))
-    return time.monotonic() - begun
+    breaker.write(mended, Record("catching_up", "everything"))
+    return time.monotonic() - mended
 
 
 async def _prepare(cluster: Cluster) -> None:
@@ -137,19 +192,19 @@ async def _finish(
     result: Run,
     started: float,
     healed: float,
-    clock: ClockWatch,
+    steps: list[ClockStep],
 ) -> None:
     """The dump comes before the nodes' end: what a stopped node leaves open, nobody closes."""
-    await asyncio.gather(*(client.stop() for client in cluster.clients))
-    result.left = await _wait_until_few_are_left(cluster, 0, _DRAIN)
-    difference, steps = await _database_minus_at(cluster), list(clock.steps)
+    difference = await _database_minus_at(cluster)
     dumped = await dump_database(cluster.server.url, "rota", options.folder)
     meta = Meta(
         kind="nemesis", tasks=promises(), schedules=schedule_promises(), started=started,
         healed=healed, ended=dumped - difference, database_minus_at=difference,
-        lease_seconds=NODE_SETTINGS["heartbeat"] * NODE_SETTINGS["missed_heartbeats"],
+        lease_seconds=LEASE_SECONDS,
         max_crashes=int(NODE_SETTINGS["max_crashes"]), seed=options.seed,
         note="; ".join(result.notes), max_lag=options.max_lag, clock_steps=steps,
+        # Between two steps what was before has come again: no moment is wrong by more than one.
+        clock_error=_CLOCK_ERROR + max((-step.by for step in steps if step.by < 0), default=0.0),
     )  # fmt: skip
     write_meta(options.folder, meta)
     graceful = await asyncio.gather(*(member.stop() for member in cluster.nodes))

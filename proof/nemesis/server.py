@@ -17,6 +17,8 @@ from pathlib import Path
 import asyncpg
 import psutil
 
+from proof.nemesis.clocks import WallClock
+from proof.owners import OWN_SETTINGS
 from rota.store.embedded.account import choose_account
 from rota.store.embedded.binaries import find_binaries
 
@@ -39,12 +41,13 @@ log_min_messages = warning
 
 
 class Server:
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, clock: WallClock | None = None) -> None:
         self.folder = folder
+        self.clock = clock
         self.port = free_port()
         self.url = f"postgresql://postgres@127.0.0.1:{self.port}/postgres"
         self._data = folder / "postgres"
-        self._bin = find_binaries()
+        self.programs = find_binaries()
         self._busy = asyncio.Lock()
 
     async def start(self) -> None:
@@ -85,7 +88,7 @@ class Server:
         end = asyncio.get_running_loop().time() + 60
         while True:
             try:
-                return await asyncpg.connect(self.url, timeout=10)
+                return await asyncpg.connect(self.url, timeout=10, server_settings=OWN_SETTINGS)
             except (OSError, asyncpg.PostgresError, TimeoutError):
                 if asyncio.get_running_loop().time() > end:
                     raise
@@ -93,7 +96,7 @@ class Server:
 
     def _make(self) -> None:
         self._data.mkdir(mode=0o700)
-        self._account = choose_account(self._bin, self.folder, self._data)
+        self._account = choose_account(self.programs, self.folder, self._data)
         log = self.folder / "postgres.log"
         log.touch()
         for path in (self._data, log):
@@ -106,11 +109,16 @@ class Server:
     async def _control(self, *arguments: str) -> None:
         await asyncio.to_thread(self._run, "pg_ctl", *arguments)
 
+    def _own_clock(self) -> dict[str, str]:
+        """Read at every look: for a moment two sessions would have different clocks otherwise."""
+        return {**self.clock.environment, "FAKETIME_NO_CACHE": "1"} if self.clock else {}
+
     def _run(self, program: str, *arguments: str) -> None:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
         done = self._account.run(
-            [str(self._bin / program), *arguments],
-            cwd=self.folder, env={**kept, "LC_ALL": "C", "PGDATA": str(self._data)},
+            [str(self.programs / program), *arguments],
+            cwd=self.folder,
+            env={**kept, **self._own_clock(), "LC_ALL": "C", "PGDATA": str(self._data)},
         )  # fmt: skip
         if done.returncode != 0:
             raise RuntimeError(f"{program} {' '.join(arguments)}: {done.stdout.strip()[-2000:]}")

@@ -1,4 +1,4 @@
-"""What the cluster does while it is broken: tasks of each guarantee, and twenty schedules.
+"""What the cluster does while it is broken: tasks of each guarantee, odd ones, and twenty schedules.
 
 Every handler writes down that it began and how it ended, to a file of its process: one system call a
 line, so that what a killed process wrote is whole. The application's own tables are in Rota's schema:
@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import select
 import time
 from collections.abc import AsyncIterator, Iterator
@@ -19,6 +20,7 @@ from typing import Any, Literal
 
 import asyncpg
 
+from proof import odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -30,6 +32,7 @@ from proof.history import (
     SchedulePromise,
     TaskPromise,
 )
+from proof.owners import OWN_SETTINGS
 from rota import All, App, Context, Latest, Retry, SyncContext
 from rota.core.time.schedule import CatchUp, NoCatchUp
 from rota.model import Guarantee
@@ -186,8 +189,9 @@ async def _own_connection() -> AsyncIterator[Any]:
     loop = asyncio.get_running_loop()
     if loop not in _pools:
         _pools[loop] = await asyncpg.create_pool(
-            app.settings.database_url, min_size=0, max_size=3, timeout=5, command_timeout=5
-        )
+            app.settings.database_url, min_size=0, max_size=3, timeout=5, command_timeout=5,
+            server_settings=OWN_SETTINGS,
+        )  # fmt: skip
     async with _pools[loop].acquire(timeout=5) as connection:
         yield connection
 
@@ -238,7 +242,33 @@ async def exact_tick(number: int, ctx: Context) -> None:
         )
 
 
-_ENDS = {"doomed": "failed"}
+SCHEDULED = ("tick", "slow_tick", "exact_tick", "plain_tick")
+
+
+# -- what nobody thought of
+
+
+async def _async_nap(most: float) -> None:
+    await asyncio.sleep(random.uniform(0, most))
+
+
+odd.add_tasks(app, _noted, lambda ctx: _note(ctx, "effect"), _async_nap, "default")
+
+
+@app.task(retry=_FEW)
+def odd_value_plain(number: int, ctx: SyncContext) -> Any:
+    with _noted(ctx):
+        return odd.value(number)
+
+
+@app.task(retry=_FEW)
+def odd_error_plain(number: int, ctx: SyncContext) -> None:
+    with _noted(ctx):
+        odd.complain(number)
+
+
+ODD = ("odd_value", "odd_value_plain", "odd_error", "odd_error_plain", "odd_delay", "careful")
+_ENDS = {"doomed": "failed", "odd_error_plain": "any", **odd.ENDS}
 
 
 def promises() -> dict[str, TaskPromise]:
@@ -258,7 +288,6 @@ CATCH_UP: dict[str, CatchUp] = {"all": All(), "latest": Latest(), "none": NoCatc
 
 def schedule_promises() -> list[SchedulePromise]:
     """Every pace with every overlap policy; the catch-up policies take turns."""
-    tasks = ("tick", "slow_tick", "exact_tick", "plain_tick")
     overlaps: tuple[Overlap, ...] = ("allow", "skip", "queue", "kill")
     catch_ups: tuple[Literal["all", "latest", "none"], ...] = ("all", "latest", "none")
     made: list[SchedulePromise] = []
@@ -266,7 +295,7 @@ def schedule_promises() -> list[SchedulePromise]:
         for overlap in overlaps:
             number = len(made)
             # Shifted by one each round, so that each task meets each policy.
-            task, catch_up = tasks[(number + number // 4) % 4], catch_ups[number % 3]
+            task, catch_up = SCHEDULED[(number + number // 4) % 4], catch_ups[number % 3]
             made.append(
                 SchedulePromise(f"every-{every}s-{overlap}", task, every, overlap, catch_up)
             )

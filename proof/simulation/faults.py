@@ -26,10 +26,6 @@ _AMBUSHED = {
     "take_abandoned": 1,
 }  # fmt: skip
 _ONE_AT_A_TIME = ("restart", "queue", "sqlstate")
-_READ = (
-    "past", "present", "future", "dead", "occurrence", "schedule", "batch", "node", "shard", "gate",
-    "effect", "submit_key",
-)  # fmt: skip
 
 
 class Nemesis:
@@ -252,7 +248,11 @@ class Nemesis:
         self._note("sqlstate", EVERYONE, begun, sqlstate)
 
     async def _read_long(self) -> None:
-        engine, table, begun = self._cluster.gateway.engine, self._more.choice(_READ), self.now
+        engine, table, begun = (
+            self._cluster.gateway.engine,
+            self._more.choice(trouble.TABLES),
+            self.now,
+        )
         reader = engine.open_reader(f"{self._cluster.settings.schema}.{table}")
         await asyncio.sleep(self._more.uniform(2, 90))
         engine.close_reader(reader)

@@ -10,35 +10,12 @@ import rota.services.finisher
 import rota.services.firer
 import rota.settling
 import rota.store.submitter
+from proof import owners
 from proof.simulation.engine import Engine
 from proof.simulation.gateway import Gateway
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA
 
-# What an owner may have set for a database, or for a role. Each seed takes some.
-DEFAULTS: dict[str, tuple[str, ...]] = {
-    "default_transaction_isolation": ("'repeatable read'", "'serializable'", "'read committed'"),
-    "default_transaction_read_only": ("on",),
-    "default_transaction_deferrable": ("on",),
-    "search_path": ("''", "'nowhere, public'", "pg_catalog"),
-    "datestyle": ("'German, DMY'", "'SQL, MDY'", "'Postgres, YMD'"),
-    "intervalstyle": ("'sql_standard'", "'iso_8601'"),
-    "timezone": ("'Asia/Kathmandu'", "'America/St_Johns'", "'Pacific/Apia'"),
-    "bytea_output": ("'escape'",),
-    "extra_float_digits": ("0", "-15"),
-    "lc_messages": ("'C'",),
-    "row_security": ("off",),
-    "enable_indexscan": ("off",),
-    "plan_cache_mode": ("'force_custom_plan'", "'force_generic_plan'"),
-    "quote_all_identifiers": ("on",),
-    "xmloption": ("'document'",),
-}
-# What the gateway does in the real server's place, by virtual time.
-_LIMITS: dict[str, tuple[str, ...]] = {
-    "lock_timeout": ("500", "2000"),
-    "statement_timeout": ("3000",),
-    "idle_in_transaction_session_timeout": ("1000",),
-}
 # Sizes that are large enough to be never reached, made small.
 SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (rota.settling, "_MANY", (2, 5)),
@@ -72,12 +49,10 @@ def prepare(
 
 def _set_defaults(engine: Engine, gateway: Gateway, random: Random) -> None:
     database = engine.ask("select current_database()")[0][0]
-    for name, values in DEFAULTS.items():
-        if random.random() < 0.3:
-            engine.ask_script(f"alter database {database} set {name} = {random.choice(values)}")
-    for name, values in _LIMITS.items():
-        if random.random() < 0.3:
-            gateway.defaults[name] = random.choice(values)
+    for name, value in owners.choose(random, owners.DEFAULTS).items():
+        engine.ask_script(f"alter database {database} set {name} = {value}")
+    # The gateway keeps these in the real server's place, by virtual time.
+    gateway.defaults |= owners.choose(random, owners.LIMITS)
 
 
 def _shrink(patches: Patches, random: Random) -> None:

@@ -15,6 +15,11 @@ from typing import Any
 import asyncpg
 
 SQLSTATES = ("53100", "53200", "53300", "57014", "58030", "40001", "40P01", "XX000")
+# Of Rota: what somebody may read for long.
+TABLES = (
+    "past", "present", "future", "dead", "occurrence", "schedule", "batch", "node", "shard", "gate",
+    "effect", "submit_key",
+)  # fmt: skip
 
 # Statements whose commit may be slow. Not all: some can't be run in a transaction.
 _MAY_BE_SLOW = {

@@ -83,7 +83,7 @@ def make_app(settings: Settings, journal: Journal) -> App:
     _add_plain_tasks(app, journal)
     _add_guaranteed_tasks(app, journal)
     _add_scheduled_tasks(app, journal)
-    _add_odd_tasks(app, journal)
+    odd.add_tasks(app, journal.attempt, lambda ctx: journal.note(ctx, "effect"), _nap, "other")
     return app
 
 
@@ -167,44 +167,7 @@ def _add_scheduled_tasks(app: App, journal: Journal) -> None:
             await _nap(0.3)
 
 
-def _add_odd_tasks(app: App, journal: Journal) -> None:
-    @app.task(retry=_FEW)
-    async def odd_value(number: int, ctx: Context) -> Any:
-        with journal.attempt(ctx):
-            await _nap(0.2)
-            return odd.value(number)
-
-    @app.task(retry=_FEW)
-    async def odd_error(number: int, ctx: Context) -> None:
-        with journal.attempt(ctx):
-            await _nap(0.2)
-            odd.complain(number)
-
-    @app.task(retry=_FEW, queue="other")
-    async def odd_delay(number: int, ctx: Context) -> None:
-        with journal.attempt(ctx):
-            await _nap(0.2)
-            if ctx.attempt == 1:
-                odd.ask_for_delay(number)
-
-    @app.task(retry=_FEW)
-    async def careful(number: int, ctx: Context) -> None:
-        """An effect once for all attempts, whatever it gives back, and whatever comes after it."""
-
-        def effect() -> Any:
-            journal.note(ctx, "effect")
-            return odd.value(number // 2)
-
-        with journal.attempt(ctx):
-            await _nap(0.1)
-            await ctx.once(f"careful-{ctx.job.id}", effect)
-            await _nap(3 if number % 3 == 0 else 0.1)
-            if number % 2 == 0 and ctx.attempt == 1:
-                raise ValueError("not yet")
-
-
-# How a job of a task ends. `careful`: nobody knows whether an effect that was cut short happened.
-_ENDS = {"doomed": "failed", "odd_error": "any", "odd_delay": "any", "careful": "any"}
+_ENDS = {"doomed": "failed", **odd.ENDS}
 
 
 def task_promises(app: App) -> dict[str, TaskPromise]:
