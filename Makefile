@@ -7,6 +7,8 @@ BIN := $(VENV)/bin
 APT := DEBIAN_FRONTEND=noninteractive RUNLEVEL=1 timeout 300 apt-get -qq -o Acquire::Retries=1
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Where this is set, as in many images, each process compiles Rota again: twice the time of a start.
+unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .PHONY: help run test proof reference test-postgres check bench bench-engine profile chaos simulate mutants takeover failover cost sweep screenshots docs lock clean

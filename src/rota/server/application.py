@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 import functools
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 from litestar import Litestar, Request, Response, get
 from litestar.config.compression import CompressionConfig
+from litestar.datastructures import State
 from litestar.types import ControllerRouterHandler, Scope
 
 from rota.app import App
@@ -34,10 +37,11 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
         routes: what it answers; all there is, unless given.
     """
     settings = app.settings
-    routes = all_routes() if routes is None else routes
+    limit = settings.max_body_bytes
+    server = copy.copy(_all_routes(limit) if routes is None else _read_routes(routes, limit))
 
     @contextlib.asynccontextmanager
-    async def lifespan(server: Litestar) -> AsyncIterator[None]:
+    async def lifespan() -> AsyncIterator[None]:
         async with _remembering_failure(server), ServerContext.open(app) as context:
             server.state.context = context
             await asyncio.to_thread(prepare_pages)
@@ -49,22 +53,46 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
                 await upkeep.stop()
                 await context.tokens.save_uses()
 
+    server.state = State()
+    server.opening = lifespan
+    server.asgi_router = copy.copy(server.asgi_router)
+    server.asgi_router.app = server  # whose lifespan it runs
+    # Not as a middleware, which wouldn't see requests that no route is for.
+    server.asgi_handler = Frame(server.asgi_handler, settings.request_timeout, write_changes)
+    return server
+
+
+class _Routed(Litestar):
+    """The routes, without an app. A copy of it serves one app: see `make_server`."""
+
+    opening: Callable[[], AbstractAsyncContextManager[None]]
+
+    def lifespan(self) -> AbstractAsyncContextManager[None]:  # type: ignore[override]
+        return self.opening()
+
+
+@functools.cache
+def _all_routes(max_body_bytes: int) -> _Routed:
+    """Shared by the servers of a process: reading all signatures takes a quarter of a second."""
+    return _read_routes(all_routes(), max_body_bytes)
+
+
+def _read_routes(routes: Sequence[ControllerRouterHandler], max_body_bytes: int) -> _Routed:
     @functools.cache
     def document() -> bytes:
-        return make_document(routes, DEPENDENCIES, list(route_table(server)))
+        return make_document(routes, DEPENDENCIES, list(route_table(routed)))
 
     @get("/v1/openapi.json", policy=PUBLIC, include_in_schema=False)
     async def openapi() -> Response[bytes]:
         return Response(document(), media_type="application/json")
 
-    server = Litestar(
+    routed = _Routed(
         [*routes, openapi],
-        lifespan=[lifespan],
         request_class=RotaRequest,
         middleware=[gate],
         dependencies=DEPENDENCIES,
         exception_handlers={Exception: _handle_error},
-        request_max_body_size=settings.max_body_bytes,
+        request_max_body_size=max_body_bytes,
         compression_config=CompressionConfig(
             backend="gzip",
             minimum_size=1_000,
@@ -75,10 +103,8 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
         logging_config=None,
         debug=False,
     )
-    # Not as a middleware, which wouldn't see requests that no route is for.
-    server.asgi_handler = Frame(server.asgi_handler, settings.request_timeout, write_changes)
-    list(route_table(server))  # a route without a policy: better now than when it is used
-    return server
+    list(route_table(routed))  # a route without a policy: better now than when it is used
+    return routed
 
 
 def _handle_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
