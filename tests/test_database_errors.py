@@ -10,11 +10,12 @@ from typing import Any
 import asyncpg
 import pytest
 
-from rota import All, App, Context, Retry
+from rota import All, App, Context, OnceUnknown, Retry, StoreUnavailable
 from rota.core.retry import LONGEST_DELAY, retry_delay
 from rota.errors import ConfigError
 from rota.node import Node
 from rota.runners.loop import LoopRunner
+from rota.services import effects
 from rota.services import finisher as finishing
 from rota.store.database import is_bad_value, is_transient
 from tests.cluster import eventually
@@ -99,6 +100,28 @@ async def test_an_outcome_waits_until_the_database_can_write_it(
         assert await good.result(60) == "hello"
         assert (await bad.wait(60)).state == "failed"
     assert await faults.times_met("past") >= 3
+
+
+async def test_a_once_effect_whose_end_could_not_be_written_is_not_repeated_by_the_same_attempt(
+    app: App, faults: Faults, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    charged: list[int] = []
+    monkeypatch.setattr(effects, "_END_PAUSES", ())
+
+    @app.task(retry=Retry(max_attempts=1))
+    async def pay(ctx: Context) -> str:
+        with contextlib.suppress(StoreUnavailable):
+            await ctx.once("charge:42", lambda: charged.append(1))
+        try:
+            await ctx.once("charge:42", lambda: charged.append(2))
+        except OnceUnknown:
+            return "unknown"
+        return "repeated"
+
+    await faults.fail("effect", "update", "53100", times=1, when="new.done_at is not null")
+    async with app, Node(app).running():
+        assert await (await pay.submit()).result(60) == "unknown"
+    assert charged == [1]
 
 
 @pytest.mark.parametrize("state", ["53100", "XX000", "22003", "42501"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from datetime import timedelta
 from uuid import uuid4
 
@@ -277,6 +278,55 @@ async def test_an_attempt_after_one_that_died_inside_once_is_told_so_on_the_same
     row = await node.claim_one(tasks=["pay"])
     with pytest.raises(OnceUnknown):
         await node.effects.begin(row["id"], row["token"], "charge:42", False)
+
+
+async def test_a_once_effect_that_two_calls_of_an_attempt_ask_for_happens_once(sandbox, app):
+    charged = []
+
+    async def charge() -> int:
+        charged.append(1)
+        await asyncio.sleep(0)
+        return len(charged)
+
+    @app.task
+    async def pay(ctx: Context) -> list[object]:
+        return [
+            one if isinstance(one, int) else type(one).__name__
+            for one in await asyncio.gather(
+                *(ctx.once("charge:42", charge) for _ in range(3)), return_exceptions=True
+            )
+        ]
+
+    await pay.submit()
+    [job] = await sandbox.run_due()
+    assert job.result == [1, "InvalidArguments", "InvalidArguments"]
+    assert charged == [1]
+
+
+async def test_a_once_effect_that_its_handler_gave_up_is_unknown_to_the_same_attempt(sandbox, app):
+    charged = []
+
+    async def charge() -> None:
+        charged.append(1)
+        await asyncio.Event().wait()
+
+    @app.task
+    async def pay(ctx: Context) -> str:
+        first = asyncio.ensure_future(ctx.once("charge:42", charge))
+        while not charged:
+            await asyncio.sleep(0)
+        first.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await first
+        try:
+            await ctx.once("charge:42", lambda: charged.append(2))
+        except OnceUnknown:
+            return "unknown"
+        return "repeated"
+
+    await pay.submit()
+    [job] = await sandbox.run_due()
+    assert (job.result, charged) == ("unknown", [1])
 
 
 @pytest.mark.parametrize("answer", ["refuse", "run"])

@@ -74,6 +74,7 @@ class WorkerRole:
         self._effects = Effects(
             self._effects_database, settings, self._finisher, self._node_id, lambda: keeper.trusted
         )
+        self.outcomes.observers.append(self._effects.attempt_ended)
         self._listener = Listener(
             database, settings.namespace, self._node_id, self._hear, self._hints_work
         )

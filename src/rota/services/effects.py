@@ -9,6 +9,10 @@ written as done with its result. Dying in between leaves a key that is begun and
 knows whether the effect happened, so the next attempt is refused unless it says that it may run. The
 key is freed only if the effect itself raised: once it has happened, whatever goes wrong later (a value
 that can't be kept, a database that is away) leaves it done, or begun.
+
+The database can't tell two calls of one attempt apart, nor such a call from a repeated statement. So the
+node remembers which keys an attempt has begun, from before it asks until the end is written. A key whose
+end could not be written, or whose effect was cancelled, is unknown to the rest of that attempt as well.
 """
 
 from __future__ import annotations
@@ -17,7 +21,7 @@ import asyncio
 import contextlib
 import inspect
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -55,7 +59,8 @@ class Effects:
         self._finisher = finisher
         self._node = node
         self._trusted = trusted
-        self._in_progress: set[tuple[UUID, int, str]] = set()
+        # By job and token, the keys that were begun and not ended: whether they are still running.
+        self._begun: dict[tuple[UUID, int], dict[str, bool]] = {}
 
     # -- exactly_once
 
@@ -112,8 +117,9 @@ class Effects:
             with contextlib.suppress(StoreUnavailable):  # then the key stays begun
                 await self.drop(info.id, info.token, key)
             raise
-        finally:
-            self._in_progress.discard((info.id, info.token, key))
+        except BaseException:  # cancelled, by the handler's own timeout for one
+            self._leave_unknown(info.id, info.token, key)
+            raise
         # From here on it has happened, and the key is never freed again.
         try:
             encoded = msgspec.json.encode(value)
@@ -124,10 +130,28 @@ class Effects:
         return value
 
     async def begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
-        if not 1 <= len(key) <= 255:
-            raise InvalidArguments("the key of once() must be a text of 1 to 255 characters")
-        if (id, token, key) in self._in_progress:
+        if not 1 <= len(key) <= 255 or "\0" in key:
+            raise InvalidArguments(
+                "the key of once() must be a text of 1 to 255 characters, none of them NUL"
+            )
+        keys = self._begun.setdefault((id, token), {})
+        before = keys.get(key)
+        if before is True:
             raise InvalidArguments(f"once({key!r}) is already running in this attempt")
+        if before is False and not rerun_unknown:
+            raise _unknown(key)
+        keys[key] = True
+        answer: OnceAnswer | None = None
+        try:
+            answer = await self._begin(id, token, key, rerun_unknown)
+        finally:
+            if answer is None and before is not None:
+                keys[key] = before
+            elif answer is None or answer.done:
+                self._settle(id, token, key)
+        return answer
+
+    async def _begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
         rows = await self._database.fetch(
             "begin_effect", self._node(), id, token, self._namespace, key, rerun_unknown
         )
@@ -139,12 +163,31 @@ class Effects:
         if done_at is not None:
             return OnceAnswer(True, msgspec.Raw(self._database.sealing.once(key, result)))
         if not ours:
-            raise OnceUnknown(
-                f"once({key!r}) was begun before and never ended: it may or may not have happened. "
-                'Find out, then run it with on_unknown="run", or discard the job'
-            )
-        self._in_progress.add((id, token, key))
+            raise _unknown(key)
         return OnceAnswer(False)
+
+    @contextlib.contextmanager
+    def _ending(self, id: UUID, token: int, key: str) -> Iterator[None]:
+        """Writes its end. If that fails, it is unknown to the rest of the attempt."""
+        try:
+            yield
+        except BaseException:
+            self._leave_unknown(id, token, key)
+            raise
+        self._settle(id, token, key)
+
+    def _leave_unknown(self, id: UUID, token: int, key: str) -> None:
+        self._begun.setdefault((id, token), {})[key] = False
+
+    def _settle(self, id: UUID, token: int, key: str) -> None:
+        keys = self._begun.get((id, token), {})
+        keys.pop(key, None)
+        if not keys:
+            self._begun.pop((id, token), None)
+
+    def attempt_ended(self, work: Work, *_: object) -> None:
+        """Forget what it left begun: the database says it to the next attempt."""
+        self._begun.pop((work.id, work.token), None)
 
     async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
         text = told_apart(result).decode()
@@ -162,21 +205,21 @@ class Effects:
 
     async def _end(self, id: UUID, token: int, key: str, text: str | None) -> None:
         """Tried for a while: a key that stays begun needs a person to settle it."""
-        self._in_progress.discard((id, token, key))
-        for pause in _END_PAUSES:
-            try:
-                await self._database.fetch("end_effect", self._namespace, key, id, token, text)
-                return
-            except StoreUnavailable as error:
-                if not self._trusted():
-                    raise
-                log.warning("once(%r) has happened, and can't be noted yet: %s", key, error)
-            await asyncio.sleep(pause)
-        await self._database.fetch("end_effect", self._namespace, key, id, token, text)
+        with self._ending(id, token, key):
+            for pause in _END_PAUSES:
+                try:
+                    await self._database.fetch("end_effect", self._namespace, key, id, token, text)
+                    return
+                except StoreUnavailable as error:
+                    if not self._trusted():
+                        raise
+                    log.warning("once(%r) has happened, and can't be noted yet: %s", key, error)
+                await asyncio.sleep(pause)
+            await self._database.fetch("end_effect", self._namespace, key, id, token, text)
 
     async def drop(self, id: UUID, token: int, key: str) -> None:
-        self._in_progress.discard((id, token, key))
-        await self._database.fetch("drop_effect", self._namespace, key, id, token)
+        with self._ending(id, token, key):
+            await self._database.fetch("drop_effect", self._namespace, key, id, token)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """What handlers in child processes and threads ask."""
@@ -204,6 +247,13 @@ class Effects:
             case _:
                 raise InvalidArguments(f"a node knows no call {name!r}")
         return b"null"
+
+
+def _unknown(key: str) -> OnceUnknown:
+    return OnceUnknown(
+        f"once({key!r}) was begun before and never ended: it may or may not have happened. "
+        'Find out, then run it with on_unknown="run", or discard the job'
+    )
 
 
 def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
