@@ -22,9 +22,14 @@ import pytest
 
 from proof.checker import check
 from proof.history import History
+from proof.nemesis.clocks import WallClock, find_library
+from proof.nemesis.database import Database, set_defaults
 from proof.nemesis.network import make_namespaces, missing_for_namespaces
 from proof.nemesis.plan import RECIPES, plan_faults
 from proof.nemesis.proxy import Kind, Proxy, Trouble
+from proof.nemesis.server import Server
+from proof.nemesis.tasks import TABLES
+from rota.store.migrate import migrate
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_NAMESPACES = missing_for_namespaces()
@@ -258,6 +263,72 @@ async def _says(prefix: list[str], host: str, port: int) -> str:
 def _namespaces() -> list[str]:
     folder = Path("/run/netns")
     return sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+
+
+# -- the database
+
+
+@pytest.fixture
+async def server(folder: Path) -> AsyncIterator[Server]:
+    """One of a run, with Rota's tables and the application's; its clock can be set."""
+    folder.mkdir(mode=0o711)
+    library = find_library()
+    server = Server(folder, WallClock(library, folder / "clock-server") if library else None)
+    await server.start()
+    connection = await server.connect()
+    await migrate(connection, "rota", include_post=True)
+    await connection.execute(TABLES)
+    await connection.close()
+    yield server
+    await server.stop()
+
+
+async def test_statements_fail_as_told_and_every_failure_is_counted(server: Server) -> None:
+    database = Database(server, seed=1)
+    await database.prepare()
+    connection = await server.connect()
+    insert = "insert into rota.app_effect (job, token) values (gen_random_uuid(), 1)"
+    async with database.failing(("53100",), 1.0):
+        with pytest.raises(asyncpg.DiskFullError):
+            await connection.execute(insert)
+        with pytest.raises(asyncpg.DiskFullError):
+            await connection.execute("update rota.shard set epoch = epoch")
+    await connection.execute(insert)
+    transaction = connection.transaction()
+    await transaction.start()
+    await connection.execute(insert)
+    async with database.failing(("40001",), 1.0):
+        with pytest.raises(asyncpg.SerializationError):
+            await transaction.commit()
+    assert await connection.fetchval("select count(*) from rota.app_effect") == 1
+    raised = {sqlstate: count for sqlstate, count in (await database.raised()).items() if count}
+    assert raised == {"53100": 2, "40001": 1}
+    await connection.close()
+
+
+async def test_days_are_dropped_and_nobody_is_waited_for(server: Server) -> None:
+    database = Database(server, seed=1)
+    reader = await server.connect()
+    async with reader.transaction():
+        await reader.execute("lock table rota.past, rota.occurrence in access share mode")
+        assert await database.drop_days() == 0
+    assert await database.drop_days() > 0
+    await reader.close()
+
+
+async def test_the_database_has_the_settings_and_the_clock_that_it_is_given(server: Server) -> None:
+    chosen = await set_defaults(server, seed=40004)
+    assert chosen["statement_timeout"] == "3000"
+    as_others_see_it = await asyncpg.connect(server.url)
+    assert await as_others_see_it.fetchval("show statement_timeout") == "3s"
+    await as_others_see_it.close()
+    own = await server.connect()
+    assert await own.fetchval("show statement_timeout") == "0"
+    if server.clock is not None:
+        before = await own.fetchval("select clock_timestamp()")
+        server.clock.shift(-3600)
+        assert await own.fetchval("select clock_timestamp()") < before
+    await own.close()
 
 
 # -- the plan

@@ -49,7 +49,7 @@ RECIPES: dict[str, Recipe] = {
     "cancel_statements": Recipe(4, 0.3, 3, "server", (0.05, 0.6)),
     "lock_rows": Recipe(4, 0.5, 6, "server"),
     "drop_days": Recipe(2, 0, 0, "server"),
-    "database_clock": Recipe(2, 0, 0, "server", (0.2, 2.5)),
+    "database_clock": Recipe(5, 0, 0, "server", (0.2, 2.5)),
     # The line, by the proxy. What fails after its effect is there as well.
     "error_reply": Recipe(6, 0.3, 5, "all_lines", (0.1, 1.0)),
     "too_many": Recipe(4, 0.5, 5, "all_lines", (0.2, 1.0)),
