@@ -22,7 +22,7 @@ help:
 	@echo "make bench   Rota beside its peers on this machine; ARGS='--quick', '--full', '--only', '--peers'"
 	@echo "make bench-engine  the engine alone, beside what PostgreSQL can do"
 	@echo "make profile  where the time of a job goes, into docs/performance.md"
-	@echo "make simulate  a cluster on virtual time, every fault from a seed; MINUTES=60"
+	@echo "make simulate  a cluster on virtual time, every fault from a seed; MINUTES=60 SEEDS=1.."
 	@echo "make mutants   bugs put in on purpose: the simulation must find each"
 	@echo "make takeover  kill schedulers, and measure for how long it is felt"
 	@echo "make failover  kill the database's primary under load, several times"
@@ -72,10 +72,11 @@ bench-engine: $(VENV)/installed
 profile: $(VENV)/installed
 	@$(BIN)/python -m bench.profile $(ARGS)
 
-# A swarm of seeds on virtual time; MINUTES=60 for thousands of them.
+# A swarm of seeds on virtual time, others each time; MINUTES=60 for thousands of them, SEEDS=1..200 for these.
 simulate: MINUTES ?= 2
+simulate: SEEDS ?= fresh
 simulate: $(VENV)/installed
-	@$(BIN)/python -m proof.simulation --seeds 1.. --minutes $(MINUTES) --jobs 2 $(ARGS)
+	@$(BIN)/python -m proof.simulation --seeds $(SEEDS) --minutes $(MINUTES) --jobs 2 $(ARGS)
 
 mutants: $(VENV)/installed
 	@$(BIN)/python -m proof.mutants $(ARGS)

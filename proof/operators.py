@@ -67,6 +67,10 @@ class Operator:
         self._spoilt: set[str] = set()
         self.stopping = False
 
+    @property
+    def spoilt(self) -> list[str]:
+        return sorted(self._spoilt)
+
     async def adopt(self, promises: Sequence[SchedulePromise]) -> None:
         """Create these first, and then play with them."""
         for promise in promises:
@@ -93,11 +97,14 @@ class Operator:
             if not self.stopping:
                 await self._random.choices(list(moves), list(moves.values()))[0]()
 
-    async def leave(self) -> None:
-        """Whatever is paused goes on; whatever is spoilt is put right or deleted."""
+    async def leave(self, mend: float = 1.0) -> None:
+        """Whatever is paused goes on; whatever is spoilt is put right or deleted. With a chance below
+        one some stay as they are, so that it is seen whether the others are on time beside them."""
         self.stopping = True
         for name in sorted(self._spoilt):
-            await (self._update(name) if self._random.random() < 0.7 else self._delete(name))
+            fate = self._random.random()
+            if fate < mend:
+                await (self._update(name) if fate < 0.7 * mend else self._delete(name))
         for name in sorted(self._paused):
             await self._resume(name)
 

@@ -461,6 +461,8 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (15, "keeps a place for job x",
      lambda s: s.tables["gate"].append({"schedule_id": "schedule-moved", "job_id": "x"})),
     (16, "had its effect 2 times", effect_again),
+    (17, "at 1700000080 was decided 5.500 s after it was due",
+     lambda s: with_row(s, "occurrence", {"decided_at": db(1085.5)}, job_id="tick-1080")),
     (3, "its job isn't in the database", lambda s: without_row(s, "job", id="tick-1080")),
     (3, "isn't in the database", lambda s: s.schedules.append(SchedulePromise("x", "cron", 9))),
     (3, "has occurrences, and nobody made it", occurrence_of_nothing),

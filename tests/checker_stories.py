@@ -282,6 +282,16 @@ class Story:
         waiting = self.row(f"{name}-waits", "cron", 1095.0, state=1, schedule_id="line", token=None)
         self._note(id, 976, 1075.1, waiting, "backfilled")
 
+    def is_spoilt(self, name: str = "bad") -> None:
+        """From 1004 on nobody can read its row: it decides on nothing."""
+        id = f"schedule-{name}"
+        self.operate("create", name, 1003, schedule=SchedulePromise(name, "cron", 10), id=id)
+        self.operate("spoil", name, 1004)
+        self.tables["schedule"].append(
+            {"id": id, "name": name, "created_at": 1003 + DATABASE_MINUS_AT,
+             "cursor": 1003 + DATABASE_MINUS_AT, "next_due": 1010 + DATABASE_MINUS_AT}
+        )  # fmt: skip
+
     def operate(
         self, kind: Any, subject: str, at: float, answer: Any = "done", **more: Any
     ) -> None:
@@ -387,7 +397,8 @@ LIVES = (
     Story.succeeds, Story.retries, Story.fails, Story.is_lost, Story.is_lost_for_good,
     Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
-    Story.is_steered, Story.has_effect, Story.has_places, Story.is_retried, Story.is_discarded,
+    Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
+    Story.is_discarded,
 )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ from proof.checker.__main__ import main
 from proof.checker.facts import Spans
 from proof.checker.timing import percentile
 from proof.history import INTERRUPTED, PAUSE, WITHDRAWAL, ClockStep, Fault, Meta
-from tests.checker_breaks import BROKEN, Spoil
+from tests.checker_breaks import BROKEN, Spoil, nobody_was_latest
 from tests.checker_stories import DATABASE_MINUS_AT, LIVES, Story, full_story
 
 # -- histories as they should be
@@ -27,7 +27,7 @@ def test_a_full_history_passes_and_every_rule_has_seen_something(tmp_path: Path)
     report = check(full_story().write(tmp_path))
     assert report.ok, report.text()
     assert report.unseen == []
-    assert [finding.rule.number for finding in report.findings] == list(range(17))
+    assert [finding.rule.number for finding in report.findings] == list(range(18))
     assert "Every promise was kept" in report.text()
 
 
@@ -35,7 +35,9 @@ ANY_TIME = (
     Story.succeeds, Story.retries, Story.fails, Story.is_cancelled, Story.keyed, Story.has_effect,
     Story.is_retried, Story.is_discarded,
 )  # fmt: skip
-ONCE = (Story.shards, Story.nodes, Story.schedule, Story.is_steered, Story.has_places)
+ONCE = (
+    Story.shards, Story.nodes, Story.schedule, Story.is_steered, Story.is_spoilt, Story.has_places,
+)  # fmt: skip
 MOMENTS = st.floats(1001, 1085)
 
 
@@ -119,6 +121,36 @@ def test_what_the_machine_does_to_its_clock_is_no_early_start(
     assert told == ["job delayed"] * early
 
 
+@pytest.mark.parametrize("moment", [1054.0, 1060.0])
+def test_what_was_missed_may_be_on_time_when_the_clock_was_set_back(moment: float, tmp_path: Path):
+    """1020 and 1030 were skipped for 1040, which was not a missed one any more, a moment later."""
+    story = Story()
+    story.meta["clock_steps"] = [ClockStep(moment, -0.01)]
+    story.schedule(overlap="allow")
+    nobody_was_latest(story)
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    assert len([each for each in broken if "no later one" in each]) == (2 if moment > 1054 else 0)
+
+
+@pytest.mark.parametrize("back", [0.5, 2.0])
+def test_a_takeover_may_be_earlier_by_as_much_as_the_clock_was_set_back(
+    back: float, tmp_path: Path
+):
+    story = Story()
+    story.meta["clock_steps"] = [ClockStep(1050.0, -back)]
+    story.tables["shard"] = [{"shard": 1, "epoch": 2, "owner": "b"}]
+    story.tables["shard_move"] = [
+        {"shard": 1, "epoch": epoch, "owner": owner, "at": at + DATABASE_MINUS_AT}
+        for epoch, owner, at in ((1, "a", 1050.0), (2, "b", 1049.0))
+    ]
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    assert broken == ([] if back > 1 else ["went from epoch 2 to 1"])
+
+
 MOMENT = st.floats(0, 2000)
 STEPS = st.lists(st.tuples(MOMENT, st.floats(0.02, 60)), max_size=4).map(
     lambda found: [ClockStep(at, by) for at, by in sorted(found)]
@@ -185,6 +217,31 @@ def test_the_latest_is_one_by_the_version_that_held_then_and_not_by_the_last(tmp
     report = check(story.write(tmp_path))
 
     assert report.ok, report.text()
+
+
+@pytest.mark.parametrize("reason", ["deleted", "overlap_queue_full"])
+def test_the_latest_may_be_one_that_was_deleted_before_it_was_caught_up_with(
+    reason: str, tmp_path: Path
+):
+    """1020 and 1030 were skipped for 1040, and then somebody deleted the schedule."""
+    story = Story()
+    story.schedule(overlap="queue")
+    gone = {f"tick-{due}" for due in (1040, 1060, 1070, 1080, 1090, 1100)}
+    latest = next(row for row in story.tables["occurrence"] if row["job_id"] == "tick-1040")
+    latest.update(state=2, reason=reason, caught_up=False, job_id=None)
+    for table, name in (("occurrence", "job_id"), ("job", "id")):
+        story.tables[table] = [row for row in story.tables[table] if row[name] not in gone]
+    story.beats = [beat for beat in story.beats if beat.job not in gone]
+    made = story.schedules[0]
+    story.operate("create", "tick", 1003, schedule=made, id="schedule-tick")
+    story.operate("delete", "tick", 1054)
+    story.tables["schedule"].clear()
+
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+
+    skipped = "was skipped for a later one, and no later one was caught up with"
+    assert len(broken) == (0 if reason == "deleted" else 2), broken
+    assert all(skipped in sentence for sentence in broken)
 
 
 @pytest.mark.parametrize("spoilt", [True, False])

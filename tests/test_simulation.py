@@ -14,6 +14,9 @@ from pathlib import Path
 import pytest
 
 from proof import mutants
+from proof.simulation import trouble
+from proof.simulation.swarm import draw_seeds, parse_seeds
+from proof.simulation.template import SCHEMA
 from rota.store.queries import load_queries
 
 pytestmark = [
@@ -87,6 +90,18 @@ def test_a_bug_is_found_and_its_seed_replays_it(mutant: str) -> None:
     # And it was the bug that broke the promise.
     code, sound = simulate("--seed", seed)
     assert code == 0, sound
+
+
+def test_patience_with_locks_is_simulated_where_a_function_states_it() -> None:
+    assert trouble.lock_timeout(load_queries(SCHEMA)["make_partition"]) == 0.2
+    assert trouble.lock_timeout("set local lock_timeout = '2s'") == 2.0
+    assert trouble.lock_timeout(load_queries(SCHEMA)["claim"]) is None
+
+
+def test_seeds_are_others_each_time_unless_they_are_given() -> None:
+    drawn = {next(iter(parse_seeds(draw_seeds()))) for _ in range(3)}
+    assert len(drawn) == 3
+    assert min(drawn) >= 10**6
 
 
 def test_every_mutant_still_finds_what_it_changes() -> None:

@@ -22,6 +22,7 @@ from proof.checker.operating import (
     operations_work,
 )
 from proof.checker.overlap import schedules_do_not_overlap
+from proof.checker.punctuality import schedules_fire_on_time
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
@@ -56,6 +57,10 @@ RULES = (
         deleted_schedules_leave_nothing,
     ),
     Rule(16, "effects of once happen once", ("effects of once",), effects_of_once_happen_once),
+    Rule(
+        17, "schedules fire on time", ("occurrences due in calm", "beside one that is spoilt"),
+        schedules_fire_on_time,
+    ),
 )  # fmt: skip
 
 

@@ -234,8 +234,18 @@ def _problem_of_row(
         return _problem_of_overlap(life, row)
     if after is not None and life.holding(facts.at(after.due_at), margin) != ruling:
         return None
+    if _set_between(facts, row, after or row):
+        return None
     certain = life.deleted is None and len(life.versions) == 1
     return _problem(ruling[0].promise, row, after, certain=certain)
+
+
+def _set_between(facts: Facts, row: OccurrenceRow, after: OccurrenceRow) -> bool:
+    """The database's clock was set between the two decisions, or at one of them: what was missed by the
+    time before may be on time by the time after it."""
+    margin = facts.meta.clock_error
+    first, last = sorted((facts.at(row.decided_at), facts.at(after.decided_at)))
+    return any(first - margin <= step.at <= last + margin for step in facts.meta.clock_steps)
 
 
 def _problem_of_overlap(life: Life, row: OccurrenceRow) -> str | None:
@@ -280,10 +290,14 @@ def _problem_of_catch_up(
         return "was skipped by a schedule that catches up with all"
     if not missed:
         return f"was skipped as missed less than {MISSED_AFTER:.0f} s after it was due"
-    # Missed ones come in a row, of which the last one runs.
-    if promise.catch_up == "latest" and (after is None or not after.caught_up):
+    # Missed ones come in a row, of which the last one runs, unless the schedule is deleted before that.
+    if promise.catch_up == "latest" and (after is None or not _is_latest(after)):
         return "was skipped for a later one, and no later one was caught up with"
     return None
+
+
+def _is_latest(row: OccurrenceRow) -> bool:
+    return row.caught_up or row.reason == "deleted"
 
 
 def _jobs_and_rows(facts: Facts, tally: Tally) -> Found:

@@ -17,14 +17,14 @@ def shards_have_one_owner(facts: Facts, tally: Tally) -> Found:
         moves[move.shard].append(move)
     tally["takeovers"] += len(facts.moves)
     for shard, own in moves.items():
-        own.sort(key=lambda move: (move.at, move.epoch))
+        own.sort(key=lambda move: (move.epoch, move.at))
         for move in own:
             if move.previous_until is not None and move.at < move.previous_until - _SAME_MOMENT:
                 until = f"{move.previous_until:.6f}"
                 sentence = f"was taken at {move.at:.6f}, and was another's until {until}"
                 yield f"shard {shard}", sentence, (_line(move),)
         for before, after in pairwise(own):
-            problem = _problem(before, after)
+            problem = _problem(facts, before, after)
             if problem:
                 yield f"shard {shard}", problem, (_line(before), _line(after))
     for row in facts.shards:
@@ -37,9 +37,11 @@ def shards_have_one_owner(facts: Facts, tally: Tally) -> Found:
             yield f"shard {row.shard}", sentence, (_line(last), line("db-shard", row))
 
 
-def _problem(before: MoveRow, after: MoveRow) -> str | None:
-    if after.epoch <= before.epoch:
-        return f"went from epoch {before.epoch} to {after.epoch}"
+def _problem(facts: Facts, before: MoveRow, after: MoveRow) -> str | None:
+    # A clock that was set back gives a later takeover an earlier time.
+    back = sum(-step.by for step in facts.meta.clock_steps if step.by < 0)
+    if after.epoch == before.epoch or after.at < before.at - back:
+        return f"went from epoch {after.epoch} to {before.epoch}"
     # Null: its owner had given it up.
     if after.previous not in (None, before.owner):
         return f"was taken from {after.previous}, and it was {before.owner} who had it"

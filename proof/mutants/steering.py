@@ -1,6 +1,6 @@
 """Mutants of what people do to schedules and jobs, and of what handlers and servers do that is odd.
 
-Each needs moves of the simulation that let it show (see `proof.simulation.moves`).
+They show by what the moves of the simulation add to a seed (see `proof.simulation.moves`).
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import msgspec
 
 import rota.schedules
 import rota.store.database
-from proof.simulation.moves import DEFAULT
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from rota.errors import StoreUnavailable
@@ -52,17 +51,14 @@ def _leave_waiters(queries: dict[str, str]) -> None:
 pending_passed_over = Mutant(
     name="an update moves the cursor past what is pending",
     patch=lambda patches: patches.set(rota.schedules, "settle", _settle_nothing),
-    moves=frozenset({"schedules"}),
 )
 schedules_not_isolated = Mutant(
     name="one bad schedule stops the others",
     patch=_plan_together,
-    moves=DEFAULT,
 )
 waiters_left_behind = Mutant(
     name="deleting a schedule leaves its waiting jobs",
     queries=_leave_waiters,
-    moves=frozenset({"schedules"}),
 )
 
 # -- jobs
@@ -87,12 +83,10 @@ def _repeatable_reads(patches: Patches) -> None:
 cancel_lost = Mutant(
     name="a cancelled job that is given back is forgotten",
     queries=_lose_the_cancelled,
-    moves=DEFAULT,
 )
 stale_gate = Mutant(
     name="places are counted from a stale snapshot",
     patch=_repeatable_reads,
-    moves=DEFAULT,
 )
 
 # -- errors and odd handlers
@@ -136,8 +130,5 @@ def _free_the_key(patches: Patches) -> None:
 finish_error_dropped = Mutant(
     name="an outcome that a full disk refused is dropped",
     patch=_drop_what_failed,
-    moves=DEFAULT,
 )
-once_key_freed = Mutant(
-    name="a once key is freed after its effect", patch=_free_the_key, moves=DEFAULT
-)
+once_key_freed = Mutant(name="a once key is freed after its effect", patch=_free_the_key)

@@ -11,7 +11,7 @@ from pathlib import Path
 from proof.simulation.moves import DEFAULT, MOVES, in_order, parse_moves
 from proof.simulation.mutant import EXAMPLES, Mutant
 from proof.simulation.run import Result
-from proof.simulation.swarm import Totals, fork_seed, parse_seeds, run_swarm
+from proof.simulation.swarm import Totals, draw_seeds, fork_seed, parse_seeds, run_swarm
 from proof.simulation.template import SimServer
 
 
@@ -56,6 +56,8 @@ def _summary(result: Result) -> str:
 
 def _run_many(arguments: argparse.Namespace, mutant: Mutant | None) -> int:
     totals = Totals()
+    seeds = draw_seeds() if arguments.seeds == "fresh" else arguments.seeds
+    print(f"seeds {seeds}", flush=True)
     named = f" --mutant {mutant.name}" if mutant else ""
     if arguments.moves != DEFAULT:
         named += f" --moves {','.join(in_order(arguments.moves)) or 'none'}"
@@ -70,7 +72,7 @@ def _run_many(arguments: argparse.Namespace, mutant: Mutant | None) -> int:
 
     with contextlib.suppress(KeyboardInterrupt):
         run_swarm(
-            parse_seeds(arguments.seeds), arguments.jobs, arguments.minutes, mutant, done,
+            parse_seeds(seeds), arguments.jobs, arguments.minutes, mutant, done,
             arguments.moves,
         )  # fmt: skip
     print(totals.text())
@@ -81,7 +83,10 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m proof.simulation", description=__doc__)
     which = parser.add_mutually_exclusive_group()
     which.add_argument("--seed", type=int, help="one seed, and what it did")
-    which.add_argument("--seeds", default="1..", help="a swarm: 1..200, or 1.. with --minutes")
+    which.add_argument(
+        "--seeds", default="fresh",
+        help="a swarm: 1..200, 1.. with --minutes, or fresh: from a random first one on",
+    )  # fmt: skip
     parser.add_argument("--minutes", type=float, help="start no further seed after so long")
     parser.add_argument("--jobs", type=int, default=1, help="processes at a time")
     parser.add_argument("--first", action="store_true", help="stop at the first violation")

@@ -38,6 +38,8 @@ _REAL_LIMITS = {
     "statement_timeout": "0", "idle_in_transaction_session_timeout": "0", "deadlock_timeout": "1h",
     "lock_timeout": "0",
 }  # fmt: skip
+# Whom an onlooker would wait for is parked, and stays so: an error, and not a wait for ever.
+_ONLOOKER = {"lock_timeout": "2s"}
 
 Done = Callable[[Any, BaseException | None], None]
 Settings = tuple[tuple[str, str], ...]
@@ -86,7 +88,7 @@ class Engine:
         self._idle: dict[Settings, list[Backend]] = {}
         self._all: list[Backend] = []
         self._parked: list[Backend] = []
-        self._monitor = self._run(self._connect({}))
+        self._monitor = self._run(self._connect(_ONLOOKER))
         self.committed: Callable[[list[tuple[str, str]]], None] = lambda hints: None
         self.statements = 0
         self.parkings = 0
@@ -154,10 +156,16 @@ class Engine:
 
     # -- readers
 
-    def open_reader(self, table: str) -> Backend:
-        """Somebody reads a table, in a transaction that stays open."""
+    def open_reader(self, table: str) -> Backend | None:
+        """Somebody reads a table, in a transaction that stays open. Nobody does while a parked one waits
+        for that table: who reads would wait behind it in real time, for ever."""
         backend = self.borrow({})
-        self._run(backend.connection.execute(f"begin; lock table {table} in access share mode"))
+        sql = f"begin; lock table {table} in access share mode nowait"
+        try:
+            self._run(backend.connection.execute(sql))
+        except asyncpg.LockNotAvailableError:
+            self.give_back(backend, unlock=False)
+            return None
         self._readers[backend] = None
         return backend
 
@@ -239,6 +247,13 @@ class Engine:
         if self._waits_for_itself(backend):
             self.deadlocks += 1
             self.cancel(backend, asyncpg.DeadlockDetectedError("deadlock detected"))
+
+    def end_parked(self) -> None:
+        """Nobody waits for their answers any more, and others are to read what they wait for."""
+        parked, self._parked = self._parked, []
+        for backend in parked:
+            self.ask("select pg_terminate_backend($1)", backend.pid)
+            os.kill(backend.pid, signal.SIGCONT)
 
     def _waits_for_itself(self, backend: Backend) -> bool:
         waits = {parked.pid: self._blockers(parked) for parked in self._parked}

@@ -254,7 +254,9 @@ class Nemesis:
             self.now,
         )
         reader = engine.open_reader(f"{self._cluster.settings.schema}.{table}")
-        await asyncio.sleep(self._more.uniform(2, 90))
+        if reader is None:
+            return
+        await asyncio.sleep(self._more.uniform(2, 40))
         engine.close_reader(reader)
         self.counts["reader"] += 1
         self._cluster.gateway.trace.add("nemesis", f"reader of {table}", f"since {begun:.6f}")

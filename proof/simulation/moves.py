@@ -18,14 +18,14 @@ MOVES = {
     "commits": "commits take long, as with a slow standby, and hold their locks meanwhile",
     "narrow": "a line that carries little, so that much takes longer than a statement may",
     "limits": "batches of two or three, so that what takes 100,000 rows elsewhere takes four",
-    "readers": "somebody reads a table for minutes, and a day of the past is missing",
+    "readers": "somebody reads a table for long, and days of the past are missing",
     "dba": "defaults that a database's owner may have chosen",
     "clock": "the database's clock is set back",
 }
 ALL = frozenset(MOVES)
 NONE: frozenset[str] = frozenset()
-# The others are to be added when what they find is repaired, and they have been seen to be sound.
-DEFAULT = frozenset({"schedules", "spoil", "jobs", "odd", "errors", "commits", "limits"})
+# One that is new is left out here until it has been seen to be sound.
+DEFAULT = ALL
 
 
 def parse_moves(text: str) -> frozenset[str]:

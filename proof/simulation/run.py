@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import shutil
 import tempfile
 import time
@@ -10,6 +11,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+import asyncpg
 import msgspec
 
 import rota.store.database
@@ -41,6 +43,10 @@ _UNFINISHED = f"""
 select count(*) from {SCHEMA}.job
 where state < 5 and (schedule_id is null or extract(epoch from created_at) < $1)
   and due_at < {SCHEMA}.now() + interval '1 hour' """  # some ask for absurd delays
+
+_BEHIND = f"""
+select count(*) from {SCHEMA}.schedule
+where paused_at is null and extract(epoch from next_due) <= $1 and name <> all($2::text[])"""
 
 
 class Result(msgspec.Struct):
@@ -153,11 +159,11 @@ class Simulation:
         if operator is not None:
             operator.stopping = True
             await steering
-            await self.cluster.on_behalf("operator.who.leaves", operator.leave())
+            await self.cluster.on_behalf("operator.who.leaves", operator.leave(mend=0.5))
         self.healed = self.loop.time()
         for client in self.cluster.clients:
             await client.finish()
-        await self._wait_until_done()
+        await self._wait_until_done(operator.spoilt if operator is not None else [])
         self.ended = self.loop.time()
 
     async def _create_schedules(self) -> Operator | None:
@@ -170,14 +176,23 @@ class Simulation:
         await self.cluster.on_behalf("operator", create_schedules(app, self.schedules))
         return None
 
-    async def _wait_until_done(self) -> None:
+    async def _wait_until_done(self, spoilt: list[str]) -> None:
+        """All jobs have ended, and all schedules that can be read have come as far as the healing."""
         end = self.loop.time() + _CALM_LIMIT
         healed = self.healed + DATABASE_MINUS_AT + self.engine.offset
         await asyncio.sleep(self.healed + _CALM - self.loop.time())
-        while (left := self.engine.ask(_UNFINISHED, healed)[0][0]) > 0:
+        jobs = schedules = -1
+        while True:
+            # Somebody may be parked who keeps others from looking: then we look later.
+            with contextlib.suppress(asyncpg.LockNotAvailableError):
+                jobs = self.engine.ask(_UNFINISHED, healed)[0][0]
+                schedules = self.engine.ask(_BEHIND, healed, spoilt)[0][0]
+                if not jobs and not schedules:
+                    return
             if self.loop.time() >= end:
                 self.problems.append(
-                    f"{left} jobs have not ended {_CALM_LIMIT:.0f} s after healing"
+                    f"{jobs} jobs and {schedules} schedules have not ended what they had to do "
+                    f"{_CALM_LIMIT:.0f} s after healing"
                 )
                 return
             await asyncio.sleep(1.0)
@@ -189,6 +204,7 @@ class Simulation:
         _write(folder, "operations", self.cluster.operations)
         assert self.nemesis is not None
         _write(folder, "faults", [*self.nemesis.faults, *self.cluster.withdrawals])
+        self.engine.end_parked()
         self.engine.set_clock(self.ended)
         asyncio.run(dump_database(self._url, SCHEMA, folder))
         app = make_app(self.settings, self.cluster.journal)

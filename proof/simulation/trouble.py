@@ -10,9 +10,13 @@ after that.
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any
 
 import asyncpg
+
+from proof.simulation.template import SCHEMA
+from rota.store.functions import function_statements
 
 SQLSTATES = ("53100", "53200", "53300", "57014", "58030", "40001", "40P01", "XX000")
 # Of Rota: what somebody may read for long.
@@ -27,6 +31,7 @@ _MAY_BE_SLOW = {
     "finish_retried", "give_back", "promote_waiting", "submit_jobs", "retry_jobs", "discard_jobs",
     "set_paused", "set_resumed", "release", "take_abandoned", "begin_effect", "end_effect",
 }  # fmt: skip
+_CALLED = re.compile(rf"\b{SCHEMA}\.(\w+)\(")
 _LOCK_TIMEOUT = re.compile(r"lock_timeout\s*(?:=|to|',)\s*'?(\d+)\s*(ms|s)?", re.IGNORECASE)
 
 
@@ -65,10 +70,26 @@ def size_of(arguments: Any) -> int:
 
 
 def lock_timeout(text: str) -> float | None:
-    """What a statement says of its session's patience with locks, in seconds."""
+    """What a statement, or a function that it calls, says of its patience with locks, in seconds."""
     found = _LOCK_TIMEOUT.search(text)
-    if found is None:
-        return None
+    if found is not None:
+        return _in_seconds(found)
+    called = _CALLED.search(text)
+    return _patience_of_functions().get(called[1]) if called else None
+
+
+@cache
+def _patience_of_functions() -> dict[str, float]:
+    patience: dict[str, float] = {}
+    for text in function_statements(SCHEMA):
+        called = _CALLED.search(text)
+        found = _LOCK_TIMEOUT.search(text.partition("as $$")[0])
+        if called is not None and found is not None:
+            patience[called[1]] = _in_seconds(found)
+    return patience
+
+
+def _in_seconds(found: re.Match[str]) -> float:
     return int(found[1]) / (1 if found[2] == "s" else 1000)
 
 
