@@ -393,6 +393,28 @@ async def test_an_exactly_once_handlers_writes_and_its_success_are_one_commit(sa
     assert [row["attempt"] for row in rows] == [2]
 
 
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+@pytest.mark.parametrize("kind", ["coroutine", "plain function"])
+async def test_an_exactly_once_handler_that_ends_its_transaction_fails_for_good(
+    sandbox, app, kind, end
+):
+    if kind == "coroutine":
+
+        @app.task(guarantee="exactly_once")
+        async def refund(ctx: Context) -> None:
+            await ctx.connection.execute(end)
+    else:
+
+        @app.task(guarantee="exactly_once")
+        def refund(ctx: SyncContext) -> None:
+            ctx.connection.execute(end)
+
+    await refund.submit()
+    [job] = await sandbox.run_due()
+    assert (job.state, job.attempt) == ("failed", 1)
+    assert "committed or rolled back the transaction" in job.error.message
+
+
 # -- the dead-letter list
 
 

@@ -38,7 +38,7 @@ from rota.runners.results import told_apart
 from rota.services.finisher import Finisher
 from rota.store.database import Database
 from rota.store.sealed import sealed_outcome
-from rota.store.sync_effects import TransactionTerms
+from rota.store.sync_effects import TransactionTerms, transaction_ended
 from rota.store.work import Succeeded, WorkStore
 
 log = logging.getLogger("rota.effects")
@@ -88,6 +88,8 @@ class Effects:
         return outcome
 
     async def _finish(self, connection: Any, node: UUID, work: Work, outcome: Outcome) -> None:
+        if not connection.is_closed() and not connection.is_in_transaction():
+            raise transaction_ended(work.id)
         now = monotonic()
         done = succeeded(work, outcome, now)
         if await self._store.finish_succeeded(node, [done], now, connection) != 1:

@@ -16,7 +16,7 @@ from uuid import UUID
 import msgspec
 
 from rota import failpoints
-from rota.errors import ConfigError, LeaseLost
+from rota.errors import ConfigError, Fatal, LeaseLost
 from rota.sealing import Seal
 from rota.store import session
 from rota.store.hosts import psycopg_arguments
@@ -24,6 +24,14 @@ from rota.store.queries import load_queries
 
 _CONNECT_SECONDS = 10.0
 _PLACEHOLDER = re.compile(r"\$(\d+)")
+
+
+def transaction_ended(job_id: UUID) -> Fatal:
+    """Its writes were committed without the finish, or are gone: another attempt could repeat them."""
+    return Fatal(
+        f"the handler of job {job_id} committed or rolled back the transaction of ctx.connection: its "
+        "writes don't depend on the job any more. See what it wrote, and leave the end to Rota"
+    )
 
 
 class TransactionTerms(msgspec.Struct):
@@ -88,6 +96,10 @@ class SyncEffects:
     def finish(
         self, terms: TransactionTerms, job_id: UUID, token: int, ran: float, result: bytes | None
     ) -> None:
+        from psycopg.pq import TransactionStatus
+
+        if self._connection.info.transaction_status is TransactionStatus.IDLE:
+            raise transaction_ended(job_id)
         query = _for_psycopg(load_queries(terms.schema)["finish_succeeded"])
         text = result.decode() if result is not None else None
         if terms.seal is not None and result is not None:
