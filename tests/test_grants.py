@@ -93,6 +93,33 @@ async def test_a_role_with_the_grants_can_do_nothing_else(app: App, role: str, c
             await connection.execute(forbidden)
 
 
+@pytest.mark.parametrize("task", ["rota.webhook", "rota.anything"])
+async def test_a_role_with_the_grants_cannot_store_jobs_of_internal_tasks(
+    app: App, role: str, connection: Any, task: str
+):
+    """By no function, and not by the tables themselves: a forged delivery would be signed."""
+    await grant(app, role)
+    await submit_all(app, connection)
+    space = app.settings.schema
+    one, keyed = {"task": task, "payload": {}}, {"task": task, "payload": {}, "key": "forged"}
+    late = {"task": task, "payload": {}, "delay": 3600}
+    for jobs in ([one], [keyed], [late], [one, one]):
+        with pytest.raises(asyncpg.PostgresError, match="is internal"):
+            await connection.fetch(f"select * from {space}.submit_jobs($1)", json.dumps(jobs))
+    with pytest.raises(asyncpg.PostgresError, match="is internal"):
+        await connection.fetchval(f"select {space}.submit($1)", task)
+    for table, columns, value in (("present", "rank", "0"), ("future", "shard", "0")):
+        insert = (
+            f"insert into {space}.{table} (id, {columns}, due_at, namespace, lane, task, payload, "
+            f"priority, guarantee, max_attempts) values ({space}.new_id(), {value}, {space}.now(), "
+            "'default', 'default/default', $1, '{}', 0, 1, 5)"
+        )
+        with pytest.raises(asyncpg.InsufficientPrivilegeError, match="policy"):
+            await connection.execute(insert, task)
+        await connection.execute(insert, "own")  # it is the task that is refused
+    assert await app.jobs.list(task=task) == []
+
+
 async def test_grants_are_printed_and_applied_on_the_command_line(
     environ: dict[str, str], role: str, connection: Any
 ):

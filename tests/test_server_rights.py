@@ -8,10 +8,12 @@ from collections.abc import AsyncIterator, Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+import asyncpg
 import httpx
 import pytest
 
 from rota import App, ConfigError
+from rota.config import is_internal_task
 from rota.entropy import new_id
 from rota.schedules import make_spec
 from rota.server.identity.links import create_link
@@ -54,6 +56,32 @@ async def test_an_internal_task_cannot_be_submitted_or_scheduled_by_name(make_ap
     with pytest.raises(ConfigError, match=r"rota\.webhook"):
         await app.schedules.put(make_spec("forged", "rota.webhook", cron="* * * * *"))
     assert (await app.submit("rota.command", {"argv": ["true"]})).id  # the one for everybody
+
+
+async def test_python_and_sql_agree_on_what_is_internal(make_app):
+    app: App = make_app()
+    names = [
+        "rota.webhook", "rota.command", "rota.commands", "rota.", "rota", "rota.endpoint", "rotas.x",
+        "Rota.webhook", "own.rota.webhook", "rota_webhook", f"{app.settings.schema}.webhook", "",
+    ]  # fmt: skip
+    async with (await app.store()).database.connection() as connection:
+        question = f"select {app.settings.schema}.is_internal_task($1)"
+        by_sql = {name: await connection.fetchval(question, name) for name in names}
+    assert by_sql == {name: is_internal_task(name) for name in names}
+    assert {name for name, internal in by_sql.items() if internal} == {
+        "rota.webhook", "rota.commands", "rota.", "rota.endpoint",
+    }  # fmt: skip
+
+
+async def test_an_internal_task_cannot_be_submitted_by_sql_not_even_by_the_owner(make_app):
+    app: App = make_app()
+    async with (await app.store()).database.connection() as connection:
+        submit = f"select {app.settings.schema}.submit($1, '{{}}')"
+        for task in ("rota.webhook", "rota.anything"):
+            with pytest.raises(asyncpg.PostgresError, match="is internal") as refused:
+                await connection.fetchval(submit, task)
+            assert refused.value.sqlstate == "RT001"
+        assert await connection.fetchval(submit, "rota.command")  # the one for everybody
 
 
 # -- what a task declares, and what a token is for

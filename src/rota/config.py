@@ -33,9 +33,14 @@ OWN_PREFIX = "rota."  # of tasks that come with Rota
 _FOR_EVERYBODY = frozenset({"rota.command"})
 
 
+def is_internal_task(name: str) -> bool:
+    """Whether Rota alone submits its jobs. The same as rota.is_internal_task() in SQL."""
+    return name.startswith(OWN_PREFIX) and name not in _FOR_EVERYBODY
+
+
 def check_open_task(name: str) -> str:
     """Refuse a task that Rota alone submits: what its jobs say, others take for the truth."""
-    if isinstance(name, str) and name.startswith(OWN_PREFIX) and name not in _FOR_EVERYBODY:
+    if isinstance(name, str) and is_internal_task(name):
         raise ConfigError(
             f"task {name!r} is internal: Rota submits its jobs itself. Choose a task of your own"
         )

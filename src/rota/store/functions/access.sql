@@ -88,6 +88,7 @@ end $$;
 create or replace function rota.raise_walls() returns boolean language plpgsql as $$
 declare
     w record;
+    relation text;
 begin
     begin
         if not exists (select from pg_roles where rolname = 'rota_tenant') then
@@ -116,6 +117,14 @@ begin
         if not exists (select from pg_policy where polrelid = w.oid and polname = 'wall') then
             execute format('create policy wall on rota.%I as restrictive to rota_tenant using (%s)', w.table_name,
                            w.condition);
+        end if;
+    end loop;
+    foreach relation in array array['present', 'future'] loop
+        -- Who may add jobs to a table needn't go through the functions that check them.
+        if not exists (select from pg_policy where polname = 'internal_tasks'
+                       and polrelid = format('rota.%I', relation)::regclass) then
+            execute format('create policy internal_tasks on rota.%I as restrictive for insert '
+                           'with check (rota.may_store(task))', relation);
         end if;
     end loop;
     execute format('grant usage on schema %s to rota_tenant',

@@ -1,15 +1,29 @@
 -- Submission in SQL: one implementation for Python's small batches, for callers' own transactions
 -- through any driver, and for plain SQL.
 
+-- Whether Rota alone submits jobs of this task. The same as is_internal_task() in Python. Not written in one
+-- word: these are tasks' names, and stay what they are in a schema of another name.
+create or replace function rota.is_internal_task(task text) returns boolean language sql immutable parallel safe as
+    $$ select starts_with(task, 'rota' || '.') and task <> 'rota' || '.command' $$;
+
+-- Whether the current role may store a job of this task. Those that may write events may hand them over, too.
+create or replace function rota.may_store(task text) returns boolean language sql stable parallel safe as
+    $$ select not rota.is_internal_task(task) or has_table_privilege('rota.event', 'insert') $$;
+
+create or replace function rota.internal_task_problem(task text) returns text language sql stable as
+    $$ select format('task %L is internal: Rota submits its jobs itself. Choose a task of your own', task) $$;
+
 -- Refuses a job that can't be stored, naming the field. There is no query inside, because PostgreSQL evaluates
 -- what is only an expression without starting its executor.
 create or replace function rota.check_job(
     namespace text, task text, queue text, needs text[], key text, payload json, headers json,
     max_attempts int, guarantee int, timeout real, due_at timestamptz, payload_limit bigint
-) returns boolean language plpgsql immutable as $$
+) returns boolean language plpgsql stable as $$
 declare
     problem text := case
         when task is null or not rota.is_name(task) then format('task %L is not a usable name', task)
+        when rota.is_internal_task(task) and not rota.may_store(task)
+            then rota.internal_task_problem(task)
         when not rota.is_name(namespace) then format('namespace %L is not a usable name', namespace)
         when not rota.is_name(queue) then format('queue %L is not a usable name', queue)
         when needs <> '{}' and not rota.are_names(needs)
@@ -249,10 +263,16 @@ create or replace function rota.submit(
 ) returns uuid language plpgsql volatile as $$
 declare
     answer record;
-    -- Rota's own tasks begin so, whatever the schema is called.
-    signatures json := case when starts_with(task, 'rota' || '.') then '[]' else rota.signatures_of(namespace, task) end;
-    problem text := rota.problem_with(signatures, task, payload);
+    signatures json;
+    problem text;
 begin
+    if rota.is_internal_task(task) then
+        problem := rota.internal_task_problem(task);
+    else
+        -- The other tasks that come with Rota need no node that has registered them.
+        signatures := case when starts_with(task, 'rota' || '.') then '[]' else rota.signatures_of(namespace, task) end;
+        problem := rota.problem_with(signatures, task, payload);
+    end if;
     if problem is not null then
         raise exception using errcode = 'RT001', message = 'rota: ' || problem, hint = 'Nothing was submitted.';
     end if;
