@@ -388,6 +388,54 @@ async def test_a_server_that_stops_lets_nobody_wait(make_app: Callable[..., App]
             assert await waiting == []
 
 
+NO_LONGER = {
+    "revoked_at = now()": 401, "expires_at = now()": 401, "namespace = 'elsewhere'": 403,
+    "role = 'viewer'": 403, "scopes = '{jobs:read}'": 403,
+}  # fmt: skip
+
+
+async def lose_rights(server: LiveServer, worker: RemoteWorker, change: str) -> None:
+    prefix = worker.client.headers["authorization"].split("_")[1]
+    await query(server, f"update {{}}.api_token set {change} where prefix = $1", prefix)
+    server.context.tokens.memory.forget_all()  # as after five seconds
+
+
+@pytest.mark.parametrize("change", NO_LONGER)
+async def test_who_may_no_longer_ask_stops_waiting_and_is_given_nothing(
+    make_app: Callable[..., App], change: str
+):
+    """Also while nothing wakes it: it would look again only after minutes."""
+    async with serving(make_app(port=0, heartbeat=1000, poll=1000)) as server:
+        worker = await RemoteWorker.register(server)
+        waiting = asyncio.create_task(worker.ask("claim", {"wait": 30}))
+        await eventually(lambda: wants(server), what="hunger")
+        await lose_rights(server, worker, change)
+        async with asyncio.timeout(20):
+            answer = await waiting
+        assert answer.status_code == NO_LONGER[change], answer.text
+        assert not await wants(server)
+
+
+@pytest.mark.parametrize("change", NO_LONGER)
+async def test_what_was_claimed_for_who_may_no_longer_ask_is_given_back(
+    server: LiveServer, change: str
+):
+    """It is claimed a moment before it is due; and then the worker may not have it."""
+    worker = await RemoteWorker.register(server)
+    id = await submit(server, delay=0.9)
+
+    async def running() -> bool:
+        return (await server.app.jobs.get(id)).state == "running"
+
+    asking = asyncio.create_task(worker.ask("claim", {"wait": 30}))
+    await eventually(running, what="the claim")
+    await lose_rights(server, worker, change)
+    answer = await asking
+    assert answer.status_code == NO_LONGER[change], answer.text
+    job = await server.app.jobs.get(id)
+    assert (job.state, job.attempt, job.attempts) == ("ready", 0, [])
+
+
 async def test_who_went_away_while_waiting_is_given_nothing(server: LiveServer):
     worker = await RemoteWorker.register(server)
     impatient = asyncio.create_task(worker.claim(wait=30))

@@ -85,6 +85,14 @@ async def authorize(connection: AnyConnection, handler: BaseRouteHandler) -> Non
     connection.scope["user"] = principal
 
 
+async def authorize_again(request: RotaRequest) -> None:
+    """For an answer that takes its time: refuse, as a new request would be, who may no longer ask this."""
+    namespace = request.principal.namespace
+    await authorize(request, request.scope["route_handler"])
+    if request.principal.namespace != namespace:
+        raise Problem(403, "forbidden", f"you have no role in namespace {namespace!r} any more")
+
+
 async def _identify(connection: AnyConnection, context: ServerContext) -> tuple[Identity, bool]:
     given = connection.headers.get("authorization")
     if given is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -29,10 +30,11 @@ from rota.server.api.worker_requests import (
     to_held,
     to_said,
 )
+from rota.server.authorization import authorize_again
 from rota.server.given import GivenContext, GivenPrincipal
 from rota.server.policy import WORKER
 from rota.server.problems import Problem, ProblemDetails
-from rota.server.remote.claims import Ask
+from rota.server.remote.claims import Ask, Asker
 from rota.server.remote.workers import Answer
 from rota.server.requests import RotaRequest
 from rota.store.remote import JobToken
@@ -101,7 +103,8 @@ async def claim_jobs(
     if worker.state == "draining":
         raise Problem(409, "worker-draining", f"worker {worker_id} is draining: it gets no jobs")
     ask = Ask(worker_id, data.request or str(new_id()), data.max, data.wait)
-    handed = await context.remote.claims.claim(workers.store, worker, ask, _gone(request))
+    asker = Asker(_gone(request), partial(authorize_again, request))
+    handed = await context.remote.claims.claim(workers.store, worker, ask, asker)
     return Claimed([to_claimed(job) for job in handed.jobs], to_held(handed.cancels))
 
 

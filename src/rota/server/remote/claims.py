@@ -6,6 +6,10 @@ of schedules), and handed out; what can't be handed out is given back. A request
 may wait opens an ear, says in the worker's row that it is hungry, looks again, and then looks when it is
 told to, or after a while.
 
+Whether the worker may still ask is judged again while it waits, and before jobs are handed out, by what
+requests are judged by: one whose token was revoked meanwhile gets the refusal that its next request would
+get, and what was claimed for it is given back.
+
 Whoever goes away while we wait or hold is given nothing: it is given back. Whoever goes away while we
 answer repeats the request under the same id, and gets the jobs under another token. Dying anywhere
 leaves claimed rows, which are the next try's; or the worker's next heartbeat, which tells what it knows
@@ -16,7 +20,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -36,6 +40,7 @@ from rota.store.work import Returned
 
 _LOOK_EVERY = 0.25  # of all who wait here together, without having been told to
 _DEAF_POLL = 0.5  # of who can't be told
+_CHECK_SECONDS = 0.5  # between two looks at whether the worker may still ask
 _AFTER_NOTHING = 0.5  # seconds, when what was found could not be handed out
 _SUSPECT_CRASHES = 2
 _MOST_BYTES = 4_000_000  # of payloads in one answer
@@ -49,6 +54,13 @@ class Ask(msgspec.Struct, frozen=True):
     request: str
     most: int
     wait: float
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """`gone`: comes when the client does not listen any more. `check`: raises when it may not ask now."""
+
+    gone: Awaitable[None]
+    check: Callable[[], Awaitable[None]]
 
 
 class HandedJob(msgspec.Struct, frozen=True):
@@ -73,13 +85,12 @@ class Claims:
         self._stopping = stopping
 
     async def claim(
-        self, store: RemoteStore, worker: WorkerState, ask: Ask, gone: Awaitable[None]
+        self, store: RemoteStore, worker: WorkerState, ask: Ask, asker: Asker
     ) -> Handed:
-        """`gone`: comes when the client does not listen any more."""
         ends = monotonic() + ask.wait
         this_try = await store.next_try()
-        left = asyncio.ensure_future(gone)
-        look = _Look(store, ask, this_try, left)
+        left = asyncio.ensure_future(asker.gone)
+        look = _Look(store, ask, this_try, left, asker.check)
         try:
             if jobs := await look():
                 return Handed(jobs, ())
@@ -117,7 +128,7 @@ class Claims:
                 # It had to give back all it found, which was a hint to itself, among others.
                 await asyncio.sleep(min(_AFTER_NOTHING, left_to_wait))
             else:
-                await self._rest(ear, look.left, min(self._pause(ear), left_to_wait))
+                await self._rest(ear, look, min(self._pause(ear), left_to_wait))
             await self._ears.tune(ear)
         return NOTHING
 
@@ -127,11 +138,18 @@ class Claims:
         poll = max(self._settings.poll, self._ears.waiting * _LOOK_EVERY)
         return min(poll, self._settings.lease_seconds / 3) * (0.75 + unit() / 2)
 
-    async def _rest(self, ear: Ear, left: asyncio.Future[None], seconds: float) -> None:
+    async def _rest(self, ear: Ear, look: _Look, seconds: float) -> None:
         waits = [asyncio.ensure_future(event.wait()) for event in (ear.woken, self._stopping)]
-        any_of: list[asyncio.Future[Any]] = [left, *waits]
+        any_of: list[asyncio.Future[Any]] = [look.left, *waits]
+        ends = monotonic() + seconds
+        done: set[asyncio.Future[Any]] = set()
         try:
-            await asyncio.wait(any_of, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            while not done and (left_to_rest := ends - monotonic()) > 0:
+                done, _ = await asyncio.wait(
+                    any_of, timeout=min(left_to_rest, _CHECK_SECONDS),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )  # fmt: skip
+                await look.check()
         finally:
             for wait in waits:
                 wait.cancel()
@@ -141,12 +159,14 @@ class _Look:
     """One look for work, and all that lies between a claim and its answer."""
 
     def __init__(
-        self, store: RemoteStore, ask: Ask, this_try: int, left: asyncio.Future[None]
-    ) -> None:
+        self, store: RemoteStore, ask: Ask, this_try: int, left: asyncio.Future[None],
+        check: Callable[[], Awaitable[None]],
+    ) -> None:  # fmt: skip
         self._store = store
         self._ask = ask
         self._try = this_try
         self.left = left
+        self.check = check
         self.took: Sequence[Any] = ()  # what the last look claimed, handed out or not
 
     async def __call__(self) -> list[HandedJob]:
@@ -161,6 +181,7 @@ class _Look:
             kept = await self._without_suspects(_within(rows, _MOST_BYTES))
             due = await self._due(kept, received)
             payloads = await opened(self._store, ask.worker, due)
+            await self.check()
             handed = await self._started([row for row in due if row["id"] in payloads])
             if self.left.done():
                 handed = []
