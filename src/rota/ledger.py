@@ -9,6 +9,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.computing import Spend, unlimited
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned, Watched
 from rota.core.time.recurrence import Recurrence
@@ -176,8 +177,9 @@ class Version(msgspec.Struct, frozen=True):
 
 
 def expected_moments(
-    versions: Sequence[Version], cursor: datetime, first: datetime, end: datetime
-) -> set[datetime]:
+    versions: Sequence[Version], cursor: datetime, first: datetime, end: datetime,
+    spend: Spend = unlimited,
+) -> set[datetime]:  # fmt: skip
     """What must be in the ledger between two moments, by the versions in force."""
     expected: set[datetime] = set()
     for index, version in enumerate(versions):
@@ -188,7 +190,7 @@ def expected_moments(
             until = versions[index + 1].unsettled_from or versions[index + 1].valid_from
         # A version decides about what comes after its beginning, up to and with its end.
         begin, close = max(version.valid_from + _TICK, first), min(until + _TICK, end)
-        expected.update(found.nominal for found in version.recurrence.between(begin, close))
+        expected.update(found.nominal for found in spend(version.recurrence.between(begin, close)))
     return expected
 
 

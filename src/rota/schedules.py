@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from rota import declaring
+from rota.computing import Compute, Spend, compute_here
 from rota.config import check_open_task
 from rota.core.arguments import encode_payload
 from rota.core.declarations import Verdict
@@ -59,6 +60,7 @@ class Schedules:
         self._app = app
         self.declared: dict[str, ScheduleSpec] = {}  # in code, by @app.cron
         self.always_declare = False  # whatever was declared before: for development
+        self.compute: Compute = compute_here  # what a rule says; a server has a thread for it
 
     @property
     def _namespace(self) -> str:
@@ -153,7 +155,8 @@ class Schedules:
         id = new_id()
         spec = (await store.database.known_sealing()).spec(id, spec)
         await self._ensure_lane(store, connection, options)
-        state = State(now, _next_due(recurrence, now), now if spec.paused else None)
+        next_due = await self.compute(lambda _: _next_due(recurrence, now))
+        state = State(now, next_due, now if spec.paused else None)
         made = await store.insert(connection, id, self._namespace, spec, options, state, source)
         if made:
             text = msgspec.json.encode(spec).decode()
@@ -167,14 +170,16 @@ class Schedules:
         now: datetime = row["now"]
         valid_from = max(now, row["cursor"])
         stretches = await self._stretches(store, connection, row, valid_from)
-        settled = await settle(store, connection, row, stretches)
+        settled = await settle(store, connection, row, stretches, self.compute)
         spec = (await store.database.known_sealing()).spec(row["id"], spec)
         # A pause is the operator's: an update that says nothing of it leaves it as it is.
         resumed = _was_paused(row["spec"]) and not spec.paused
         paused_at = None if resumed else row["paused_at"] or (now if spec.paused else None)
         await self._ensure_lane(store, connection, options)
         # What is left of the old version is for the firer to look at, at once.
-        next_due = now if settled.behind else _next_due(recurrence, valid_from)
+        next_due: datetime | None = now
+        if not settled.behind:
+            next_due = await self.compute(lambda _: _next_due(recurrence, valid_from))
         state = State(settled.cursor, next_due, paused_at, settled.behind)
         version = await store.update(
             connection, row["id"], self._namespace, spec, options, state, source
@@ -196,12 +201,13 @@ class Schedules:
         """The versions that may have undecided occurrences until `ends`."""
         calendars = (await store.calendars()).get(self._namespace, {})
         return await stretches_of(
-            store, connection, row, lambda spec: compile_schedule(spec, calendars), ends
-        )
+            store, connection, row, lambda spec: compile_schedule(spec, calendars), ends,
+            self.compute,
+        )  # fmt: skip
 
     async def _delete(self, store: ScheduleStore, connection: Any, row: Any) -> None:
         stretches = await self._stretches(store, connection, row, max(row["now"], row["cursor"]))
-        await settle_deleted(store, connection, row, stretches)
+        await settle_deleted(store, connection, row, stretches, self.compute)
         await store.delete_on(connection, self._namespace, row["name"])
         await self._record(store, connection, "delete", row["name"], before=row["spec"])
 
@@ -210,7 +216,7 @@ class Schedules:
         if spec.exclude or spec.include:
             calendars = (await store.calendars()).get(self._namespace, {})
         try:
-            return compile_schedule(spec, calendars)
+            return await self.compute(lambda _: compile_schedule(spec, calendars))
         except OverflowError:
             raise ConfigError(
                 f"schedule {spec.name!r}: starts, ends or the anchor is too far away in time"
@@ -304,7 +310,8 @@ class Schedules:
         """The next occurrences of a rule, whether it is stored or not."""
         store = await self._store()
         start = after or await (await self._app.store()).now()
-        return list((await self._compile(store, spec)).after(start, count))
+        recurrence = await self._compile(store, spec)
+        return await self.compute(lambda spend: list(spend(recurrence.after(start, count))))
 
     async def occurrences(
         self, name: str, first: datetime, end: datetime, limit: int = 1000
@@ -320,20 +327,22 @@ class Schedules:
         store = await self._store()
         cursor = (await store.list(self._namespace, name))[0]["cursor"]
         stop = min(end, cursor + timedelta(microseconds=1))
-        versions = await self._versions(store, status.id)
-        unsettled = unsettled_stretches(versions, first, stop)
-        expected = outside(expected_moments(versions, cursor, first, stop), unsettled)
-        found = outside(recorded_moments(await store.ledger(status.id, first, stop)), unsettled)
-        return Audit(
-            name=name, first=first, end=stop, expected=len(expected),
-            missing=sorted(expected - found), extra=sorted(found - expected), unsettled=unsettled,
-        )  # fmt: skip
-
-    async def _versions(self, store: ScheduleStore, id: UUID) -> Sequence[Version]:
         calendars = (await store.calendars()).get(self._namespace, {})
         async with store.database.connection() as connection:
-            rows = await store.versions(connection, id)
-        return [_version(row, calendars) for row in rows]
+            rows = await store.versions(connection, status.id)
+        ledger = await store.ledger(status.id, first, stop)
+
+        def compare(spend: Spend) -> Audit:
+            versions = [_version(row, calendars) for row in spend(rows)]
+            unsettled = unsettled_stretches(versions, first, stop)
+            expected = outside(expected_moments(versions, cursor, first, stop, spend), unsettled)
+            found = outside(recorded_moments(ledger), unsettled)
+            return Audit(
+                name=name, first=first, end=stop, expected=len(expected), unsettled=unsettled,
+                missing=sorted(expected - found), extra=sorted(found - expected),
+            )  # fmt: skip
+
+        return await self.compute(compare)
 
     # -- running by hand
 
@@ -362,7 +371,9 @@ class Schedules:
         moment: datetime = row["now"]
         second = timedelta(seconds=1)
         recurrence = await self._compile(store, decode_spec(row["spec"]))
-        taken = {found.nominal for found in recurrence.between(moment, moment + second)}
+        taken = await self.compute(
+            lambda _: {found.nominal for found in recurrence.between(moment, moment + second)}
+        )
         taken |= {each["due_at"] for each in await store.ledger(row["id"], moment, moment + second)}
         while moment in taken:
             moment += timedelta(microseconds=1)
@@ -398,15 +409,18 @@ class Schedules:
             end = min(end, row["cursor"])
             recurrence = await self._compile(store, spec)
             known = {each["due_at"] for each in await store.ledger(row["id"], first, end)}
-            missing = [
-                o for o in recurrence.between(first, end)
-                if o.excluded_by is None and o.nominal not in known
-            ]  # fmt: skip
+
+            def expand(spend: Spend) -> Sequence[Entry]:
+                moments = spend(recurrence.between(first, end))
+                return _backfilled(
+                    row, [o for o in moments if o.excluded_by is None and o.nominal not in known]
+                )
+
+            missing = await self.compute(expand)
             if missing and not dry_run:
                 default = (spec.max_running or _UNLIMITED) if spec.overlap == "allow" else 1
                 parallel = max_parallel or default
-                entries = _backfilled(row, missing)
-                await store.backfill(connection, row["id"], new_id(), parallel, entries)
+                await store.backfill(connection, row["id"], new_id(), parallel, missing)
                 told = {"first": first, "end": end, "count": len(missing), "parallel": parallel}
                 await self._record(store, connection, "backfill", name, after=told)
             return len(missing)

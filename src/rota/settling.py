@@ -17,11 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from rota.computing import Compute, Spend, compute_here
 from rota.core.time.plan import Outlook, Plan
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec
@@ -54,8 +56,9 @@ class Settled(msgspec.Struct, frozen=True):
 
 
 async def stretches_of(
-    store: ScheduleStore, connection: Any, row: Any, compiled: Compile, ends: datetime | None
-) -> list[Stretch]:
+    store: ScheduleStore, connection: Any, row: Any, compiled: Compile, ends: datetime | None,
+    compute: Compute = compute_here,
+) -> list[Stretch]:  # fmt: skip
     """The versions that may have undecided occurrences, the oldest first. The newest ends at `ends`."""
     if row["behind"] is None:
         versions = [(row["version"], row["spec"], ends)]
@@ -66,7 +69,7 @@ async def stretches_of(
             (each["version"], each["spec"], close)
             for each, close in zip(found, closes, strict=True)
         ]
-    return [_stretch(*version, compiled) for version in versions]
+    return await compute(lambda _: [_stretch(*version, compiled) for version in versions])
 
 
 def _stretch(version: int, text: str, ends: datetime | None, compiled: Compile) -> Stretch:
@@ -119,8 +122,9 @@ def _has_latest(row: Any, begin: datetime | None, stretch: Stretch) -> bool:
 
 
 async def settle(
-    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch]
-) -> Settled:
+    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch],
+    compute: Compute = compute_here,
+) -> Settled:  # fmt: skip
     """Decide by the old versions what they can decide by now. Every stretch has an end."""
     at = dict(row)
     left, unsettled = _MANY, None
@@ -128,7 +132,9 @@ async def settle(
         assert stretch.ends is not None
         while stretch.compiled is not None:
             try:
-                step = _plan_step(at, stretch, stretches[place + 1 :], min(left, _BATCH))
+                # Without a budget: an update that settles much has to succeed, too.
+                later, most = stretches[place + 1 :], min(left, _BATCH)
+                step = await compute(partial(_plan_step, at, stretch, later, most))
                 async with connection.transaction():
                     await store.fire(connection, step.entries, [step.advance])
             except Exception as error:
@@ -161,7 +167,9 @@ class _Step(msgspec.Struct, frozen=True):
     more: bool
 
 
-def _plan_step(at: Any, stretch: Stretch, later: Sequence[Stretch], limit: int) -> _Step:
+def _plan_step(
+    at: Any, stretch: Stretch, later: Sequence[Stretch], limit: int, _spend: Spend
+) -> _Step:
     assert stretch.compiled is not None
     try:
         # Also what waits for its spread: it becomes a job that is due later.
@@ -180,8 +188,9 @@ def _is_to_blame(error: Exception) -> bool:
 
 
 async def settle_deleted(
-    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch]
-) -> None:
+    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch],
+    compute: Compute = compute_here,
+) -> None:  # fmt: skip
     """Note that what was due until now and isn't decided doesn't run: its schedule is being deleted.
 
     All of it, however much that is: there is nobody left who could go on with it.
@@ -190,7 +199,9 @@ async def settle_deleted(
     for stretch in stretches:
         assert stretch.ends is not None
         while stretch.compiled is not None:
-            entries = _deleted_entries(row["id"], stretch.compiled, stretch.ends, cursor)
+            entries = await compute(
+                partial(_deleted_entries, row["id"], stretch.compiled, stretch.ends, cursor)
+            )
             if not entries:
                 break
             await store.fire(connection, entries, [])
@@ -199,7 +210,9 @@ async def settle_deleted(
         cursor = max(cursor, stretch.ends)
 
 
-def _deleted_entries(id: UUID, compiled: Compiled, ends: datetime, cursor: datetime) -> list[Entry]:
+def _deleted_entries(
+    id: UUID, compiled: Compiled, ends: datetime, cursor: datetime, _spend: Spend
+) -> list[Entry]:
     """The next batch; none when there is no more, or when the rule fails."""
     try:
         return [

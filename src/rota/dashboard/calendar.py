@@ -6,11 +6,9 @@ computes for a short while only: what it didn't get to is told, and is there at 
 
 from __future__ import annotations
 
-import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
 from datetime import UTC, date, datetime, time, timedelta
-from time import monotonic
 from typing import Annotated, Any, Literal
 from uuid import UUID
 from zoneinfo import ZoneInfo
@@ -18,19 +16,19 @@ from zoneinfo import ZoneInfo
 import msgspec
 from litestar.params import QueryParameter
 
-from rota.app import App
 from rota.core.time.schedule import compile_schedule
 from rota.core.time.zones import zone as zone_of
 from rota.dashboard.commands import Copyable, cli
 from rota.dashboard.loads import Asked, Load, ask, together
 from rota.dashboard.pages import Here, Html, page, show
 from rota.errors import ConfigError
+from rota.server.calculation import Budget, off_loop
 from rota.server.given import GivenTenant
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.schedules import ScheduleStore, decode_spec
 
-_SECONDS = 0.04  # of computing in one request
+_SECONDS = 0.2  # of computing in one request
 _SCHEDULES = 1_000
 _REMEMBERED = 20_000
 _AGENDA = 100
@@ -40,7 +38,7 @@ _BUSY = 60.0  # runs in an hour that deserve a colour of their own
 _LEVELS = (0.0, 0.25, 0.5, 0.8)
 _YEARS = range(1971, 2200)
 
-# By schedule, version, stretch, zone, and what calendars say.
+# By schedule, version, stretch, zone, and what calendars say. Of the thread that computes, alone.
 _memory: OrderedDict[tuple[UUID, int, datetime, datetime, str, int], Asked] = OrderedDict()
 
 
@@ -81,20 +79,33 @@ async def calendar(
     chosen = _day(day) or today
     first, last = _week(chosen) if view == "week" else _month(chosen)
     begin, end = (_midnight(one, shown_in) for one in (first, last))
-    asked, waiting, zones = await _asked(tenant, begin, end, shown_in)
     slots = sum(node.slots for node in await tenant.nodes.list() if node.state == "live")
-    load = together(asked, slots or _FALLBACK_SLOTS, by_name=view == "week")
     days = [first + timedelta(days=ahead) for ahead in range((last - first).days)]
+    database = (await tenant.store()).database
+    found = await database.fetch("calendar_schedules", tenant.settings.namespace, _SCHEDULES)
+    calendars: dict[str, Any] = {}
+    if found:
+        known = await ScheduleStore(database).calendars()
+        calendars = known.get(tenant.settings.namespace, {})
+
+    def draw(budget: Budget) -> dict[str, Any]:
+        asked, waiting = _asked(found, calendars, begin, end, shown_in, budget)
+        load = together(asked, slots or _FALLBACK_SLOTS, by_name=view == "week")
+        is_week = view == "week"
+        return {
+            "load": load, "waiting": waiting, "agenda": _agenda(asked, chosen, shown_in),
+            "rows": _rows(load, days, asked, now, shown_in) if is_week else None,
+            "month": None if is_week else _month_days(load, days, chosen, today, asked, shown_in),
+            "frequent": [one for one in asked if one.is_frequent],
+        }  # fmt: skip
+
     here = Here(request)
     step = timedelta(days=7) if view == "week" else timedelta(days=31)
     middle = chosen if view == "week" else chosen.replace(day=15)
     return await show(
-        request, "calendar.html", now=now, view=view, zone=zone or "UTC", zones=zones,
-        chosen=chosen, today=today, days=days, load=load, slots=slots, waiting=waiting,
-        rows=_rows(load, days, asked, now, shown_in) if view == "week" else None,
-        month=_month_days(load, days, chosen, today, asked, shown_in)
-        if view == "month" else None,
-        agenda=_agenda(asked, chosen, shown_in), frequent=[one for one in asked if one.is_frequent],
+        request, "calendar.html", now=now, view=view, zone=zone or "UTC",
+        zones=sorted({"UTC", *(row["tz"] or "UTC" for row in found)}),
+        chosen=chosen, today=today, days=days, slots=slots, **await off_loop(draw),
         before=here.url("/calendar", view=view, zone=zone, day=middle - step),
         after=here.url("/calendar", view=view, zone=zone, day=middle + step),
         how=Copyable(cli=cli("schedules", "forecast", "--days", 7, "--tz", zone or "UTC")),
@@ -130,38 +141,30 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
     return datetime.combine(day, time(), tzinfo=zone).astimezone(UTC)
 
 
-async def _asked(
-    tenant: App, begin: datetime, end: datetime, zone: ZoneInfo
-) -> tuple[list[Asked], int, list[str]]:
-    """What the schedules ask for, how many were not computed yet, and the zones they are in."""
-    database = (await tenant.store()).database
-    rows = await database.fetch("calendar_schedules", tenant.settings.namespace, _SCHEDULES)
-    calendars: dict[str, Any] = {}
-    if rows:
-        known = await ScheduleStore(database).calendars()
-        calendars = known.get(tenant.settings.namespace, {})
+def _asked(
+    rows: Sequence[Any], calendars: dict[str, Any], begin: datetime, end: datetime, zone: ZoneInfo,
+    budget: Budget,
+) -> tuple[list[Asked], int]:  # fmt: skip
+    """What the schedules ask for, and how many were not computed yet."""
     found: list[Asked] = []
-    waiting, zones = 0, {"UTC"}
-    until = monotonic() + _SECONDS
+    waiting = 0
     days_off = hash(msgspec.json.encode(calendars))
     for row in rows:
-        zones.add(row["tz"] or "UTC")
         key = (row["id"], row["version"], begin, end, zone.key, days_off)
         one = _memory.get(key)
         if one is None:
-            if monotonic() > until:
+            if budget.spent > _SECONDS:
                 waiting += 1
                 continue
             try:
                 one = ask(compile_schedule(decode_spec(row["spec"]), calendars), begin, end, zone)
             except (ConfigError, OverflowError):
                 continue  # it can't be planned: the list of schedules says why
-            await asyncio.sleep(0)
             _memory[key] = one
             if len(_memory) > _REMEMBERED:
                 _memory.popitem(last=False)
         found.append(one)
-    return found, waiting, sorted(zones)
+    return found, waiting
 
 
 def _rows(

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
 
 from rota.app import App
+from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import compile_schedule
 from rota.dashboard import charts
 from rota.dashboard.pages import Html, page, show
 from rota.dashboard.words import number, plural, rate, span
 from rota.errors import ConfigError
 from rota.model import NodeStatus, ShardStatus
+from rota.server.calculation import Budget, off_loop
 from rota.server.given import GivenTenant
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest
@@ -27,6 +28,7 @@ _HOUR = timedelta(hours=1)
 _MINUTES = 60
 _ROWS = 12
 _MOMENTS = 120  # of one schedule
+_SECONDS = 0.2  # of computing in one request
 _LATE = 60.0
 _NAMED = 10
 _KINDS = {
@@ -220,23 +222,10 @@ async def _coming(tenant: App, store: DashboardStore, now: datetime, shards: int
     delayed = await store.coming_jobs(now, until, shards)
     found = await store.coming_schedules(until, 200)
     rows: list[Row] = []
-    calendars = None
-    for row in found[:_ROWS]:
-        if calendars is None:
-            known = await ScheduleStore((await tenant.store()).database).calendars()
-            calendars = known.get(tenant.settings.namespace, {})
-        try:
-            recurrence = compile_schedule(decode_spec(row["spec"]), calendars)
-        except (ConfigError, OverflowError):
-            continue  # it can't be planned: an alert says so
-        moments = [row["next_due"]]
-        for one in recurrence.after(row["next_due"], _MOMENTS):
-            if one.due_at >= until:
-                break
-            if one.excluded_by is None and one.due_at > row["next_due"]:
-                moments.append(one.due_at)
-        rows.append(_row(row, moments, now))
-        await asyncio.sleep(0)  # others have requests, too
+    if found:
+        known = await ScheduleStore((await tenant.store()).database).calendars()
+        calendars = known.get(tenant.settings.namespace, {})
+        rows = await off_loop(lambda budget: _coming_rows(found, calendars, now, budget))
     counted = sum(delayed.by_minute.values())
     return ComingHour(
         rows, len(found) - len(rows), delayed,
@@ -246,6 +235,28 @@ async def _coming(tenant: App, store: DashboardStore, now: datetime, shards: int
         ),
         Count(counted, delayed.exact),
     )  # fmt: skip
+
+
+def _coming_rows(
+    found: Sequence[Any], calendars: Mapping[str, NamedCalendar], now: datetime, budget: Budget
+) -> list[Row]:
+    """As many as can be computed in a short while."""
+    rows: list[Row] = []
+    for row in found[:_ROWS]:
+        if budget.spent > _SECONDS:
+            break
+        try:
+            recurrence = compile_schedule(decode_spec(row["spec"]), calendars)
+        except (ConfigError, OverflowError):
+            continue  # it can't be planned: an alert says so
+        moments = [row["next_due"]]
+        for one in recurrence.after(row["next_due"], _MOMENTS):
+            if one.due_at >= now + _HOUR or budget.spent > _SECONDS:
+                break
+            if one.excluded_by is None and one.due_at > row["next_due"]:
+                moments.append(one.due_at)
+        rows.append(_row(row, moments, now))
+    return rows
 
 
 def _row(row: Any, moments: Sequence[datetime], now: datetime) -> Row:

@@ -86,7 +86,7 @@ async def authorize(connection: AnyConnection, handler: BaseRouteHandler) -> Non
 
 
 async def authorize_again(request: RotaRequest) -> None:
-    """For an answer that takes its time: refuse, as a new request would be, who may no longer ask this."""
+    """For an answer that takes its time: refuse who may no longer ask for it."""
     namespace = request.principal.namespace
     await authorize(request, request.scope["route_handler"])
     if request.principal.namespace != namespace:

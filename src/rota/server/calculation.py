@@ -1,7 +1,8 @@
 """Computes what may take long, such as the next thousand occurrences of a rare rule, beside the loop.
 
-One thread, one computation at a time, each with a budget of CPU time: whoever asks for much waits for
-others who do, and the loop, with everybody else's requests, waits for none of them.
+Two threads, one for changes and one for the rest; in each one computation at a time, with a budget of
+CPU time: whoever asks for much waits for others who do, and the loop, with everybody else's requests,
+waits for none of them. A change holds its schedule's row meanwhile, and doesn't wait for previews.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import TypeVar
 import msgspec
 
 from rota.app import App
+from rota.computing import Spend
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
@@ -29,15 +31,26 @@ _MOST_WAITING = 50
 
 T = TypeVar("T")
 
-_thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="rota-calculation")
-_waiting = 0
+
+class _Thread:
+    def __init__(self, name: str) -> None:
+        self.executor = ThreadPoolExecutor(max_workers=1, thread_name_prefix=f"rota-{name}")
+        self.waiting = 0
+
+
+_previews, _changes = _Thread("previews"), _Thread("changes")  # of the process
 
 
 class Budget:
     """What a computation may use up, counted in its own thread."""
 
     def __init__(self, seconds: float) -> None:
-        self._end = time.thread_time() + seconds
+        self._start = time.thread_time()
+        self._end = self._start + seconds
+
+    @property
+    def spent(self) -> float:
+        return time.thread_time() - self._start
 
     def spent_on(self, items: Iterable[T]) -> Iterator[T]:
         for item in items:
@@ -49,21 +62,25 @@ class Budget:
             yield item
 
 
-async def off_loop(work: Callable[[Budget], T]) -> T:
-    """Run it in the thread for computations; 429 when too many wait for that."""
-    global _waiting  # noqa: PLW0603 - of the process, like the thread
-    if _waiting >= _MOST_WAITING:
+async def off_loop(work: Callable[[Budget], T], thread: _Thread = _previews) -> T:
+    """Run it in a thread for computations; 429 when too many wait for that."""
+    if thread.waiting >= _MOST_WAITING:
         raise Problem(
-            429, "too-many-requests", "too many previews are being computed: try again soon",
+            429, "too-many-requests", "too many schedules are being computed: try again soon",
             retry_after=2,
         )  # fmt: skip
-    _waiting += 1
+    thread.waiting += 1
     try:
         return await asyncio.get_running_loop().run_in_executor(
-            _thread, lambda: work(Budget(BUDGET))
+            thread.executor, lambda: work(Budget(BUDGET))
         )
     finally:
-        _waiting -= 1
+        thread.waiting -= 1
+
+
+async def compute_off_loop(work: Callable[[Spend], T]) -> T:
+    """In place of `rota.computing.compute_here`."""
+    return await off_loop(lambda budget: work(budget.spent_on), _changes)
 
 
 class Coming(msgspec.Struct, frozen=True):

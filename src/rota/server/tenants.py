@@ -6,6 +6,7 @@ from collections import OrderedDict
 
 from rota.app import App
 from rota.door import Opened
+from rota.server.calculation import compute_off_loop
 from rota.store.wall import Wall, WalledDatabase
 
 _ROOM = 1_000
@@ -19,6 +20,7 @@ class Tenant(App):
         self.tasks = outer.tasks
         self.database = database
         self._walled = Opened(database)
+        self.schedules.compute = compute_off_loop
 
     async def _open(self) -> Opened:
         return self._walled

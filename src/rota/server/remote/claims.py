@@ -7,8 +7,8 @@ may wait opens an ear, says in the worker's row that it is hungry, looks again, 
 told to, or after a while.
 
 Whether the worker may still ask is judged again while it waits, and before jobs are handed out, by what
-requests are judged by: one whose token was revoked meanwhile gets the refusal that its next request would
-get, and what was claimed for it is given back.
+requests are judged by: one whose token was revoked meanwhile gets the refusal that its next request
+would get, and what was claimed for it is given back.
 
 Whoever goes away while we wait or hold is given nothing: it is given back. Whoever goes away while we
 answer repeats the request under the same id, and gets the jobs under another token. Dying anywhere
@@ -57,7 +57,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """`gone`: comes when the client does not listen any more. `check`: raises when it may not ask now."""
+    """`gone`: comes when the client doesn't listen any more. `check`: raises when it may not ask now."""
 
     gone: Awaitable[None]
     check: Callable[[], Awaitable[None]]
