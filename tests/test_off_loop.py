@@ -44,7 +44,7 @@ READERS = {"list page"}
 
 
 @pytest.fixture
-def computed_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
+def computed_in(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the threads in which a rule is compiled, or asked for its next occurrence."""
     threads: list[str] = []
     walk, init = Recurrence._walk, Recurrence.__init__
@@ -60,7 +60,7 @@ def computed_in(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[str]]:
 
     monkeypatch.setattr(Recurrence, "__init__", seen_init)
     monkeypatch.setattr(Recurrence, "_walk", seen_walk)
-    yield threads
+    return threads
 
 
 async def with_schedules(server: LiveServer) -> None:

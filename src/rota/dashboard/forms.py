@@ -12,9 +12,9 @@ import msgspec
 
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError, RotaError
-from rota.server.api.bodies import of_validation
 from rota.server.problems import Problem, to_problem
 from rota.server.requests import RotaRequest
+from rota.server.strict import of_validation
 
 _SEPARATORS = re.compile(r"[\s,]+")
 

@@ -23,6 +23,7 @@ from rota.server.identity.sessions import csrf_token
 from rota.server.policy import SAFE_METHODS, Policy, policy_of, scope_of
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
+from rota.server.strict import check_query, needed_body
 from rota.store.changes import acting_as
 
 CSRF_HEADER = "x-rota-csrf"
@@ -57,7 +58,13 @@ def gate(app: ASGIApp) -> ASGIApp:
 
     async def gated(scope: Scope, receive: Receive, send: Send) -> None:
         request = RotaRequest(scope, receive, send)
-        await authorize(request, scope["route_handler"])
+        handler = scope["route_handler"]
+        await authorize(request, handler)
+        if request.query_params:
+            check_query(handler, request.query_params)
+        if (needed := needed_body(handler)) is not None and not await request.body():
+            told, fields = needed
+            raise Problem(400, "invalid", told, fields=fields)
         with acting_as(request.actor()) as acting:
             scope["state"]["acting"] = acting
             await app(scope, receive, send)

@@ -16,6 +16,7 @@ from rota.server.context import ServerContext, context_of
 from rota.server.identity.principal import Principal
 from rota.server.limits import check_json
 from rota.server.problems import Problem
+from rota.server.strict import body_decoder, decode_strictly
 from rota.store.changes import Actor, Change, changing
 
 _ROOM_AROUND_A_PAYLOAD = 16  # levels
@@ -68,6 +69,13 @@ class RotaRequest(Request[Any, Any, Any]):
                 check_json(body, depth)
             state["judged"] = True
         return await self._raw_body()
+
+    async def json(self) -> Any:
+        """As the type that the route declares. Not the framework's way, which makes things fit."""
+        decoder = body_decoder(self.route_handler)
+        if decoder is None:
+            return await super().json()
+        return decode_strictly(decoder, await self.body() or b"null")
 
     async def _raw_body(self) -> bytes:
         state = self.scope["state"]

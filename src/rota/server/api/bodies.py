@@ -6,7 +6,6 @@ do; and it is the shortest way for the busiest route. The OpenAPI document is to
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeVar
 
@@ -16,11 +15,11 @@ from litestar.openapi.spec import Operation
 from rota.server.api.job_requests import JobRequest
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest, kind_of
+from rota.server.strict import decode_strictly
 
 NDJSON = "application/x-ndjson"
 
 T = TypeVar("T")
-_PLACE = re.compile(r" - at `\$\.?(.*)`$")
 
 
 async def decode_body(request: RotaRequest, decoder: msgspec.json.Decoder[T]) -> T:
@@ -28,20 +27,8 @@ async def decode_body(request: RotaRequest, decoder: msgspec.json.Decoder[T]) ->
     kind = kind_of(request.headers.get("content-type", "application/json"))
     if kind != "application/json":
         raise Problem(415, "unsupported-media-type", f"send application/json, not {kind[:100]!r}")
-    try:
-        return decoder.decode(await request.body())
-    except msgspec.ValidationError as error:
-        raise of_validation(error) from None
-    except msgspec.DecodeError as error:
-        raise Problem(400, "invalid", f"the body is no JSON: {error}") from None
-
-
-def of_validation(error: msgspec.ValidationError) -> Problem:
-    message = str(error)
-    place = _PLACE.search(message)
-    field = place[1] if place else ""
-    told = _PLACE.sub("", message)
-    return Problem(400, "invalid", f"{field}: {told}" if field else told, fields={field: told})
+    found: T = decode_strictly(decoder, await request.body())
+    return found
 
 
 @dataclass
