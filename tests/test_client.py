@@ -251,6 +251,9 @@ async def test_queues_nodes_events_and_oneself(voice: Voice, server: LiveServer)
     assert (queue.name, queue.ready) == ("mail", 1)
     assert (await voice.say("queues.pause", "mail")).paused_at is not None
     assert (await voice.say("queues.resume", "mail")).paused_at is None
+    assert (await voice.say("queues.set_max_run_time", "mail", 90)).max_run_time == 90
+    assert (await voice.say("queues.get", "mail")).max_run_time == 90
+    assert (await voice.say("queues.set_max_run_time", "mail", None)).max_run_time is None
     assert (await voice.say("queues.get", "mail")).name == "mail"
     assert (await voice.say("nodes.list")).shards == server.app.settings.shards
     with pytest.raises(NotFound):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 from uuid import UUID, uuid4
@@ -12,7 +13,7 @@ import httpx
 import pytest
 
 import rota.testing
-from rota import App
+from rota import App, SubmitError
 from rota.services.overruns import Overruns
 from rota.services.reaper import Reaper
 from rota.store.database import Database
@@ -331,6 +332,74 @@ async def test_a_try_that_was_overtaken_by_its_repetition_gets_nothing(server: L
     assert len(await store.claim(UUID(worker.id), "r", latest, 10)) == 1
     await submit(server)
     assert await store.claim(UUID(worker.id), "r", overtaken, 10) == []
+
+
+# -- what they say of their tasks' arguments
+
+
+SIGNATURE = {
+    "arguments": {
+        "width": {"required": True, "types": ["integer"]},
+        "format": {"types": ["string"], "values": ["png", "webp"]},
+    }
+}
+UNFIT = {
+    "{}": "'width' is missing", '{"width": "wide"}': "expected integer, got string",
+    '{"width": 1, "format": "gif"}': "expected one of png, webp",
+    '{"width": 1, "height": 2}': "takes no argument 'height'",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("payload", UNFIT)
+async def test_what_does_not_fit_the_signature_that_a_worker_told_is_refused(
+    server: LiveServer, payload: str
+):
+    await RemoteWorker.register(server, {"name": "resize", "signature": SIGNATURE}, "other")
+    client = await server.client("operator")
+    body = {"task": "resize", "payload": json.loads(payload)}
+    answer = await client.post("/v1/jobs", json=body)
+    assert answer.status_code == 422, answer.text
+    assert UNFIT[payload] in answer.json()["detail"]
+    with pytest.raises(SubmitError, match=UNFIT[payload]):
+        await query(server, "select {}.submit('resize', $1)", payload)
+    body["payload"] = {"width": 1, "format": "png"}
+    answer = await client.post("/v1/jobs", json=body)
+    assert (answer.status_code, answer.json().get("warnings", [])) == (201, []), answer.text
+
+
+async def test_a_task_without_a_signature_takes_anything_also_beside_one_that_has_one(
+    server: LiveServer,
+):
+    other = {"name": "other"}
+    await RemoteWorker.register(server, {"name": "resize", "signature": SIGNATURE}, other)
+    client = await server.client("operator")
+    answer = await client.post("/v1/jobs", json={"task": "other", "payload": {"any": 1}})
+    assert answer.status_code == 201, answer.text
+    # Another worker that says nothing of `resize` may take whatever it is given.
+    await RemoteWorker.register(server, "resize")
+    answer = await client.post("/v1/jobs", json={"task": "resize", "payload": {"any": 1}})
+    assert answer.status_code == 201, answer.text
+
+
+async def test_a_signature_is_of_its_namespace_alone(server: LiveServer):
+    task = {"name": "resize", "signature": SIGNATURE}
+    await RemoteWorker.register(server, task, namespace="theirs")
+    client = await server.client("operator")
+    answer = await client.post("/v1/jobs", json={"task": "resize", "payload": {}})
+    assert answer.status_code == 201, answer.text
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [{"arguments": {"a": {"types": ["int"]}}}, {"arguments": {"a": {"required": 1}}}, {"args": {}},
+     {"arguments": {"": {}}}, {"arguments": {"a\0": {}}}, {"arguments": {"a": {"values": [{}]}}}],
+)  # fmt: skip
+async def test_a_signature_that_makes_no_sense_is_refused(server: LiveServer, signature: Any):
+    client = await server.client("worker")
+    said = {"name": "x", "tasks": [{"name": "resize", "signature": signature}]}
+    answer = await client.post("/v1/workers", json=said)
+    assert answer.status_code == 400, answer.text
+    assert await server.app.nodes.list() == []
 
 
 # -- waiting

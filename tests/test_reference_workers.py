@@ -16,9 +16,10 @@ from uuid import UUID
 
 import pytest
 
-from rota import App
+from rota import App, InvalidArguments
 from rota.node import Node
 from rota.server.serving import Server
+from rota.store.remote import RemoteStore
 from tests.cluster import eventually
 from tests.server_fixtures import LiveServer
 
@@ -127,6 +128,25 @@ async def test_it_runs_fails_reports_and_leaves(stage: Stage, language: str):
     await worker.says("left, returned 0")
     assert await asyncio.to_thread(worker.process.wait, 30) == 0
     assert not any(node.remote for node in await stage.app.nodes.list())
+
+
+@pytest.mark.parametrize("language", LANGUAGES)
+async def test_it_passes_signs_of_life_on_and_says_what_its_tasks_take(
+    stage: Stage, language: str, monkeypatch: pytest.MonkeyPatch
+):
+    named: set[UUID] = set()
+    note_alive = RemoteStore.note_alive
+
+    async def seen(store: RemoteStore, id: UUID, jobs: Any) -> None:
+        named.update(job for job, _ in jobs)
+        await note_alive(store, id, jobs)
+
+    monkeypatch.setattr(RemoteStore, "note_alive", seen)
+    await stage.start(language)
+    with pytest.raises(InvalidArguments, match="'b': expected number, got string"):
+        await stage.submit("divide", a=1, b="two")
+    id = await stage.submit("count", to=10_000)
+    await eventually(lambda: id in named, what="a sign of life")
 
 
 @pytest.mark.parametrize("language", LANGUAGES)

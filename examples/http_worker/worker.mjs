@@ -45,11 +45,16 @@ function anyOf(signals) {
 class Job {
   lines = 0;
   cancelled = false;
+  lives = false; // whether the handler has given a sign of life since the last heartbeat
   stopping = new AbortController();
   stop = this.stopping.signal;
 
   constructor(worker, { job, token, task, payload, timeout }) {
     Object.assign(this, { worker, task, payload, timeout, ticket: { job, token } });
+  }
+  // To be called by a handler of a task with `heartbeat_timeout`, whenever it gets on.
+  alive() {
+    this.lives = true;
   }
   log(line) {
     return this.say("logs", { first: ++this.lines, lines: [line] });
@@ -95,12 +100,16 @@ class Worker {
     for (;;) {
       await sleep(this.pause, undefined, { ref: false });
       const jobs = [...this.jobs].filter((job) => job.worker === this.id);
+      const alive = jobs.filter((job) => job.lives);
+      for (const job of alive) job.lives = false;
+      const tickets = (some) => some.map((job) => job.ticket);
       let answer;
       try {
-        answer = await call(`/${this.id}/heartbeat`, { jobs: jobs.map((job) => job.ticket) });
+        const said = { jobs: tickets(jobs), alive: tickets(alive) };
+        answer = await call(`/${this.id}/heartbeat`, said);
       } catch (error) {
         if (!(error instanceof Gone)) throw error;
-        answer = { cancel: [], lost: jobs.map((job) => job.ticket) }; // another's by now
+        answer = { cancel: [], lost: tickets(jobs) }; // another's by now
         await this.register();
       }
       for (const job of jobs) {
@@ -155,15 +164,26 @@ const HANDLERS = {
     for (let done = 0; done < total; done++) {
       await sleep(100);
       if (job.stop.aborted) return done;
+      job.alive();
       if (done % 10 === 0) await job.progress(done, total);
     }
     return total;
   },
 };
+const NUMBER = { required: true, types: ["number"] }; // a submit that doesn't fit is refused
 const TASKS = [
   "greet",
-  { name: "divide", retry: { max_attempts: 3, never_on: ["ZeroDivisionError"] } },
-  { name: "count", timeout: 300 },
+  {
+    name: "divide",
+    retry: { max_attempts: 3, never_on: ["ZeroDivisionError"] },
+    signature: { arguments: { a: NUMBER, b: NUMBER } },
+  },
+  {
+    name: "count",
+    timeout: 300,
+    heartbeat_timeout: 60,
+    signature: { arguments: { to: { required: true, types: ["integer"] } } },
+  },
 ];
 
 const worker = new Worker();

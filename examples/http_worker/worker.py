@@ -56,7 +56,12 @@ class Job:
         self.ticket = {"job": claimed["job"], "token": claimed["token"]}
         self.stop = threading.Event()
         self.cancelled = False
+        self.lives = False  # whether the handler has given a sign of life since the last heartbeat
         self._lines = 0
+
+    def alive(self) -> None:
+        """To be called by a handler of a task with `heartbeat_timeout`, whenever it gets on."""
+        self.lives = True
 
     def log(self, line: str) -> None:
         self._lines += 1
@@ -102,8 +107,14 @@ class Worker:
         while True:
             time.sleep(self.pause)
             jobs = [job for job in self.jobs if job.path == f"/{self.id}"]
+            alive = [job for job in jobs if job.lives]
+            for job in alive:
+                job.lives = False
             try:
-                said = {"jobs": [job.ticket for job in jobs]}
+                said = {
+                    "jobs": [job.ticket for job in jobs],
+                    "alive": [job.ticket for job in alive],
+                }
                 answer = call(f"/{self.id}/heartbeat", said)
             except Gone:  # whatever runs here is another's by now
                 answer = {"cancel": [], "lost": [job.ticket for job in jobs]}
@@ -168,16 +179,27 @@ def count(job: Job) -> int:
     for done in range(total):
         if job.stop.wait(0.1):
             return done
+        job.alive()
         if done % 10 == 0:
             job.progress(done, total)
     return total
 
 
 HANDLERS: dict[str, Callable[[Job], Any]] = {"greet": greet, "divide": divide, "count": count}
-TASKS = [
+NUMBER = {"required": True, "types": ["number"]}  # a submit that doesn't fit is refused
+TASKS: list[Any] = [
     "greet",
-    {"name": "divide", "retry": {"max_attempts": 3, "never_on": ["ZeroDivisionError"]}},
-    {"name": "count", "timeout": 300},
+    {
+        "name": "divide",
+        "retry": {"max_attempts": 3, "never_on": ["ZeroDivisionError"]},
+        "signature": {"arguments": {"a": NUMBER, "b": NUMBER}},
+    },
+    {
+        "name": "count",
+        "timeout": 300,
+        "heartbeat_timeout": 60,
+        "signature": {"arguments": {"to": {"required": True, "types": ["integer"]}}},
+    },
 ]
 
 if __name__ == "__main__":

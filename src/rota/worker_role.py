@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import hashlib
 import logging
 from time import monotonic
 from uuid import UUID
@@ -18,6 +17,7 @@ import msgspec
 
 from rota import capture, tracing
 from rota.app import App
+from rota.core.signature import release_of
 from rota.errors import StoreUnavailable
 from rota.runners.base import Runner
 from rota.runners.loop import LoopRunner
@@ -164,7 +164,7 @@ class WorkerRole:
     @property
     def release(self) -> str:
         """The same on all nodes whose tasks have the same signatures."""
-        return hashlib.sha256(msgspec.json.encode(self._signatures())).hexdigest()[:32]
+        return release_of(self._signatures())
 
     def start(self) -> None:
         worker, finisher, listener = (

@@ -161,6 +161,7 @@ class AsyncQueues(Noun):
     get = Verb(cluster.queue)
     pause = Verb(cluster.pause_queue)
     resume = Verb(cluster.resume_queue)
+    set_max_run_time = Verb(cluster.set_max_run_time)
 
 
 class AsyncNodes(Noun):

@@ -158,6 +158,7 @@ class Queues(Noun):
     get = Verb(cluster.queue)
     pause = Verb(cluster.pause_queue)
     resume = Verb(cluster.resume_queue)
+    set_max_run_time = Verb(cluster.set_max_run_time)
 
 
 class Nodes(Noun):

@@ -6,8 +6,10 @@ from datetime import datetime
 from urllib.parse import quote
 from uuid import UUID
 
+import msgspec
+
 from rota.client import answers
-from rota.client.asking import Page, Talk, get, post
+from rota.client.asking import Ask, Page, Talk, get, post, read
 from rota.client.following import Follow
 from rota.client.listing import Pages
 from rota.model import NodeStatus, QueueStatus
@@ -33,6 +35,16 @@ def pause_queue(name: str) -> Talk[QueueStatus]:
 def resume_queue(name: str) -> Talk[QueueStatus]:
     """Its jobs are started again."""
     return post(f"/v1/queues/{quote(name, safe='')}/resume", QueueStatus, repeatable=True)
+
+
+def set_max_run_time(name: str, seconds: float | None) -> Talk[QueueStatus]:
+    """Set how long an attempt of this queue's jobs may run when the job has no timeout.
+
+    What runs longer is stopped, as after a timeout. None: the installation's maximum counts.
+    """
+    said = msgspec.json.encode({"max_run_time": seconds})
+    path = f"/v1/queues/{quote(name, safe='')}"
+    return read((yield Ask(method="PUT", path=path, body=said, repeatable=True)), QueueStatus)
 
 
 def nodes(*, ended: bool = False) -> Talk[answers.NodeList]:

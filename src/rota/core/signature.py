@@ -8,6 +8,7 @@ The same check in SQL is rota.argument_problem(); a test holds the two together.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -41,6 +42,11 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
             if argument.required and name not in payload:
                 return missing(task, name)
         return None
+
+
+def release_of(signatures: Mapping[str, str]) -> str:
+    """A name for these signatures (JSON, by task): workers of one release have the same."""
+    return hashlib.sha256(msgspec.json.encode(signatures, order="sorted")).hexdigest()[:32]
 
 
 def problem_with(

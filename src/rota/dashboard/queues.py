@@ -38,7 +38,9 @@ async def list_queues(request: RotaRequest, tenant: GivenTenant) -> Html:
     finished = await store.finished(now - _LATELY, now)
     nodes = await tenant.nodes.list()
     rows = [_row(queue, finished, nodes) for queue in await store.queues()]
-    return await show(request, "queues.html", now=now, rows=rows)
+    return await show(
+        request, "queues.html", now=now, rows=rows, max_run_time=tenant.settings.max_run_time
+    )
 
 
 def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[NodeStatus]) -> Row:

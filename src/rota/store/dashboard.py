@@ -38,6 +38,7 @@ class QueueNow(msgspec.Struct, kw_only=True):
     running: Count
     scheduled: Count
     lag: float | None  # seconds that the oldest ready job has been due
+    max_run_time: float | None  # seconds, of jobs without a timeout; None: the installation's
 
     @property
     def exact(self) -> bool:
@@ -84,6 +85,7 @@ class DashboardStore:
             row["name"]: QueueNow(
                 name=row["name"], paused_at=row["paused_at"], ready=Count(0, True),
                 running=Count(0, True), scheduled=Count(0, True), lag=None,
+                max_run_time=row["max_run_time"],
             )
             for row in await self._fetch("queue_names")
         }  # fmt: skip

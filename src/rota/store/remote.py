@@ -10,6 +10,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.signature import Signature
 from rota.errors import ConfigError
 from rota.model import Guarantee, Retry
 from rota.store.database import Connection, Database
@@ -30,6 +31,7 @@ class RemoteTask(msgspec.Struct, frozen=True, kw_only=True):
     guarantee: Guarantee
     timeout: float | None
     retry: Retry
+    signature: Signature | None = None  # None: nothing is known of its arguments
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,6 +96,9 @@ class RemoteStore:
         ]  # fmt: skip
         columns = list(zip(*rows, strict=True))
         await self.database.fetch("register_remote_tasks", self.namespace, *columns)
+
+    async def note_release(self, id: UUID, release: str) -> None:
+        await self.database.fetch("note_release", id, release)
 
     async def find(self, id: UUID) -> WorkerState | None:
         rows = await self.database.fetch("find_worker", id, self.namespace)

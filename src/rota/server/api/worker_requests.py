@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from rota.config import OWN_PREFIX
+from rota.core.signature import Argument, Signature
 from rota.errors import InvalidArguments
 from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
 from rota.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT
@@ -25,6 +26,7 @@ _DEFAULT = Retry()
 Seconds = Annotated[float, Meta(ge=0, le=3_155_760_000)]
 Shown = Annotated[str, Meta(min_length=1, max_length=200)]
 Token = Annotated[int, Meta(ge=0, le=2**63 - 1)]
+JsonType = Literal["null", "boolean", "integer", "number", "string", "array", "object"]
 OutcomeName = Literal["succeeded", "failed", "retry_after", "cancelled", "released"]
 
 
@@ -46,6 +48,32 @@ class RetryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         return Retry(**fields)
 
 
+class ArgumentRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """`types`: of JSON; an integer is a number, too. `values`: the only ones. Left out: any."""
+
+    required: bool = False
+    types: Annotated[list[JsonType], Meta(min_length=1, max_length=7)] | None = None
+    values: Annotated[list[str | int | float | bool | None], Meta(max_length=100)] | None = None
+
+
+class SignatureRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """The arguments of a task, by name. `open`: it takes others as well."""
+
+    arguments: Annotated[dict[Shown, ArgumentRequest], Meta(max_length=100)] = {}
+    open: bool = False
+
+    def to_signature(self) -> Signature:
+        if any("\0" in name for name in self.arguments):
+            raise InvalidArguments("signature: a NUL character can't be stored")
+        return Signature(
+            arguments={
+                name: Argument(said.required, said.types, said.values)
+                for name, said in self.arguments.items()
+            },
+            open=self.open,
+        )
+
+
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """A task with its defaults for submits, and how its failures are tried again."""
 
@@ -60,6 +88,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         | None
     ) = None
     retry: RetryRequest = msgspec.field(default_factory=RetryRequest)
+    signature: SignatureRequest | None = None
 
     def to_task(self) -> RemoteTask:
         guarantee = Guarantee.parse(self.guarantee)
@@ -72,6 +101,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             name=self.name, queue=known_name(self.queue),
             needs=tuple(known_name(need) for need in self.needs), priority=self.priority,
             guarantee=guarantee, timeout=self.timeout, retry=self.retry.to_retry(),
+            signature=self.signature.to_signature() if self.signature is not None else None,
         )  # fmt: skip
 
 

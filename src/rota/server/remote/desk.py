@@ -17,11 +17,12 @@ _ROOM = 1_000
 
 
 class RemoteDesk:
-    """`wall` lends connections with pinned plans, to a namespace at a time. `database`: for LISTEN."""
+    """`wall` lends connections with pinned plans, to a namespace at a time. `database`: our own."""
 
     def __init__(self, app: App, wall: Wall, database: Database, stopping: asyncio.Event) -> None:
         self._app = app
         self._wall = wall
+        self._database = database
         self._ears = Ears(database)
         self.claims = Claims(self._ears, app.settings, stopping)
         self._known: OrderedDict[str, RemoteWorkers] = OrderedDict()
@@ -30,7 +31,7 @@ class RemoteDesk:
         workers = self._known.get(namespace)
         if workers is None:
             store = RemoteStore(self._wall.behind(namespace), namespace)
-            workers = RemoteWorkers(store, self._app.tasks, self._app.settings)
+            workers = RemoteWorkers(store, self._app.tasks, self._app.settings, self._database)
             self._known[namespace] = workers
             if len(self._known) > _ROOM:
                 self._known.popitem(last=False)

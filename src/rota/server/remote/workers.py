@@ -21,18 +21,22 @@ from rota.capture.lines import shortened, storable
 from rota.capture.recorder import MARK
 from rota.config import Settings
 from rota.context import encode_progress
+from rota.core.signature import Signature, release_of
 from rota.errors import NotFound
 from rota.model import Failure, Outcome, OutcomeKind, Retry
 from rota.sealing import Seal
 from rota.server.problems import Problem
 from rota.server.remote.seals import seal_of
 from rota.services.rulings import Rulings
-from rota.store.database import is_bad_value
+from rota.store.database import Database, is_bad_value
 from rota.store.events import EventStore
 from rota.store.logs import LogStore, SaidLine, log_field
 from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, RemoteTask, WorkerState
 from rota.store.sealed import sealed_outcome
+from rota.store.work import WorkStore
 from rota.task import Task
+
+_ANYTHING = Signature(open=True)
 
 Answer = Literal["accepted", "stale"]
 
@@ -56,9 +60,12 @@ class RemoteWorkers:
     """Those of one namespace."""
 
     def __init__(
-        self, store: RemoteStore, tasks: Mapping[str, Task[..., Any]], settings: Settings
-    ) -> None:
+        self, store: RemoteStore, tasks: Mapping[str, Task[..., Any]], settings: Settings,
+        database: Database,
+    ) -> None:  # fmt: skip
+        """`database`: as the server itself sees it. Tenants only read tasks' signatures."""
         self.store = store
+        self._own = WorkStore(database)
         self._tasks = tasks
         self._settings = settings
         self._logs = LogStore(store.database)
@@ -73,6 +80,19 @@ class RemoteWorkers:
         if found is None:
             raise Problem(409, "worker-id-taken", f"{worker.id} is another's: choose a new id")
         _check_alive(worker.id, found)
+        await self._register_signatures(worker, tasks)
+
+    async def _register_signatures(self, worker: NewWorker, tasks: Sequence[RemoteTask]) -> None:
+        """As a node does at its start. A worker that tells none is asked for nothing at a submit."""
+        told = {task.name: task.signature for task in tasks if task.signature is not None}
+        if not told:
+            return
+        signatures = {
+            name: msgspec.json.encode(told.get(name, _ANYTHING)).decode() for name in worker.tasks
+        }
+        release = release_of(signatures)
+        await self._own.register_signatures(self.store.namespace, release, signatures)
+        await self.store.note_release(worker.id, release)
 
     async def find(self, id: UUID) -> WorkerState:
         """Dead or alive. Refuses one that never was."""

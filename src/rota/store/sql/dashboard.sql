@@ -34,7 +34,7 @@ select from rota.future as f;
 select f.lane, count(*) as jobs from rota.future as f where f.namespace = $1 group by 1;
 
 -- name: queue_names
-select name, paused_at from rota.queue where namespace = $1 order by name limit 1000;
+select name, paused_at, max_run_time from rota.queue where namespace = $1 order by name limit 1000;
 
 -- name: finished_tail
 -- The last pages of a day's history, up to now: appended in the order of time. $2: from which page on.
