@@ -26,7 +26,7 @@ UNBOUND = {"argon2-cffi", "cryptography", "tzdata"}
 
 def pinned(name: str) -> dict[str, str]:
     lines = (ROOT / "requirements" / name).read_text("utf-8").splitlines()
-    found = [line.split("==") for line in lines if not line.startswith("#")]
+    found = [line.split()[0].split("==") for line in lines if line[:1].isalnum()]
     return {canonicalize_name(package): version for package, version in found}
 
 
@@ -51,6 +51,18 @@ def test_production_runs_what_was_tested_and_nothing_that_makes_up_test_data() -
     assert production.items() <= everything.items()
     assert not production.keys() & {"faker", "polyfactory", "hypothesis", "pytest", "fastapi"}
     assert {canonicalize_name(each.name) for each in PRODUCTION} <= production.keys()
+
+
+def test_every_pin_of_production_has_hashes() -> None:
+    """Else `pip install --require-hashes` refuses the file."""
+    text = (ROOT / "requirements" / "production.txt").read_text("utf-8")
+    entries = [entry for entry in re.split(r"\n(?=[A-Za-z0-9])", text) if not entry.startswith("#")]
+    assert len(entries) == len(pinned("production.txt"))
+    for entry in entries:
+        first, *hashes = entry.rstrip().split(" \\\n")
+        assert re.fullmatch(r"[A-Za-z0-9._-]+==[A-Za-z0-9.!+]+", first), entry
+        assert hashes, entry
+        assert all(re.fullmatch(r"    --hash=sha256:[0-9a-f]{64}", line) for line in hashes), entry
 
 
 def test_what_litestar_wants_besides_is_pinned_or_left_out_on_purpose() -> None:
