@@ -414,6 +414,15 @@ async def test_throughput_is_exact_where_the_tail_reaches_and_near_where_it_does
     assert 3500 < sum(one.jobs for one in rough) < 8500
 
 
+async def test_the_maximum_run_time_of_queues_is_shown(server: LiveServer):
+    tenant = server.context.tenants.get("default")
+    await tenant.queues.set_max_run_time("reports", 7200)
+    await tenant.submit("greet", {}, queue="mail")
+    page = (await (await server.client("viewer")).get("/queues")).text
+    cells = re.findall(r'data-name="maximum run time">(.*?)</td>', page)
+    assert cells == ['24 h<span class="second">of all queues</span>', "2 h"], cells
+
+
 async def test_queues_are_counted_while_they_are_short_and_estimated_when_long(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ):
