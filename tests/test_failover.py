@@ -26,6 +26,7 @@ from rota.errors import ConfigError, StoreUnavailable
 from rota.node import Node
 from rota.store.database import Database
 from rota.store.hosts import psycopg_arguments, split_hosts, wanted_session
+from rota.store.migrate import migrate
 from tests import fault_tasks
 from tests.cluster import eventually
 
@@ -250,6 +251,57 @@ async def test_a_failover_between_two_jobs_costs_a_child_process_no_attempt(
                         " and query ilike '%commit%' and pid <> pg_backend_pid()"
                     )
                 assert len(ended) == 1
+
+
+# -- a standby by itself
+
+
+@pytest.fixture
+def lone_pair(server_folder: Path) -> Iterator[tuple[Replica, Replica]]:
+    """A pair of one test's own, whose standby may be promoted."""
+    folder = server_folder / "lone"
+    folder.mkdir()
+    primary, standby = Replica(folder, "primary"), Replica(folder, "standby")
+
+    async def make() -> None:
+        await primary.make()
+        await standby.follow(primary)
+
+    asyncio.run(make())
+    yield primary, standby
+    asyncio.run(standby.stop())
+    asyncio.run(primary.stop())
+
+
+async def test_a_url_of_a_standby_alone_is_told_so_and_serves_after_its_promotion(
+    lone_pair: Any, app: App, caplog: pytest.LogCaptureFixture
+) -> None:
+    primary, standby = lone_pair
+    settings = app.settings.replace(connect_timeout=2.0)
+    async with opened(primary.url, settings) as database, database.connection() as connection:
+        await migrate(connection, settings.schema)
+    await primary.wait_for_follower()
+    reading = App(settings.replace(database_url=standby.url))
+
+    @reading.task
+    async def greet(name: str) -> str:
+        return f"Hello, {name}"
+
+    async with reading:
+        with pytest.raises(StoreUnavailable, match=r"takes no writes.*host1,host2"):
+            await greet.submit("Ada")
+        assert await reading.jobs.list() == []  # reading is what a standby is for
+        node = Node(reading)
+        running = asyncio.create_task(node.run())
+        await eventually(lambda: "can't start yet, trying again in" in caplog.text)
+        assert "takes no writes" in caplog.text
+        primary.kill()
+        await standby.promote()
+        await eventually(reading.nodes.list, what="the node's start", seconds=60)
+        job = await greet.submit("Ada")
+        assert await job.result(timeout=60) == "Hello, Ada"
+        node.request_stop()
+        await running
 
 
 # -- starting without a database

@@ -383,6 +383,11 @@ def _unavailable(error: Exception) -> StoreUnavailable:
     refused = isinstance(error, asyncpg.PostgresError) and not isinstance(error, FAREWELLS)
     if isinstance(error, asyncpg.QueryCanceledError):
         message = f"a statement took too long: {detail}"
+    elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        message = (
+            f"the database takes no writes: {detail}. Is it a standby? A URL that names all servers "
+            "(host1,host2) leads to the one that takes writes"
+        )
     elif refused:
         message = f"the database can't do this at the moment: {detail}"
     else:
