@@ -92,7 +92,7 @@ async def _finish(app: App, hot: Database, end: float, spent: list[float]) -> No
         began = monotonic()
         await store.finish_succeeded(node, done, 0.0)
         spent.append(monotonic() - began)
-        await store.close_batches(node, [row["token"] for row in rows])
+        await store.batches.close(node, [row["token"] for row in rows])
 
 
 async def _change_days(hot: Database, end: float, changes: Iterator[int]) -> int:

@@ -17,6 +17,10 @@ from rota.store.work import LOWEST_RANK, NIL
 NODE = uuid4()
 LANES = ["default/default", "default/heavy"]
 
+PART = (
+    "array[1::bigint], array['default/default'], "
+    f"array[1::bigint], array['{NIL}'::uuid], array[20000::bigint], array['{NIL}'::uuid]"
+)
 # What each statement is given, as SQL.
 ARGUMENTS = {
     "claim": (
@@ -40,13 +44,15 @@ ARGUMENTS = {
     "mark_started": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "save_progress": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array['1'::json]",
     "report_progress": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint], array['1'::json]",
-    "held_jobs": f"'{NODE}', array[1::bigint], array['default/default']",
-    "jobs_of_batches": f"'{NODE}', array[1::bigint]",
-    "close_reaped": f"'{NODE}', array[1::bigint], array['default/default']",
+    "batch_parts": f"'{NODE}', array[1::bigint], array['default/default'], 20000",
+    "held_jobs": f"'{NODE}', {PART}",
+    "close_parts": f"'{NODE}', {PART}, array[true]",
+    "note_strays": f"'{NIL}', 20000",
     "close_finished": f"'{NODE}', array[1::bigint]",
     "renew_worker": f"'{NODE}', 'default', 15.0, false",
     "count_suspects": f"'{NODE}', 1, 2",
     "has_overruns": "1.0, 86400.0",
+    "take_overruns": "1.0, 200, 86400.0",
     "note_alive": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
     "held_of_worker": f"'{NODE}', null, array['{NIL}'::uuid], array[1::bigint]",
     "held_for_finish": f"'{NODE}', array['{NIL}'::uuid], array[1::bigint]",
@@ -58,20 +64,18 @@ ARGUMENTS = {
     "cancel_jobs": f"'default', array['{NIL}'::uuid]",
     "due_schedules": f"array{list(range(128))}, array{[0] * 128}, 1000, '{{}}', '{{}}'",
     "schedule_work": f"array{list(range(128))}, array{[0] * 128}, '{{}}', '{{}}'",
-    "promote_waiting": "500",
+    "promote_waiting": f"500, '{NIL}', 2000",
 }
 WRITES = {
     "finish_succeeded", "finish_ended", "finish_retried", "give_back", "mark_started", "save_progress",
     "report_progress", "note_alive",
 }  # fmt: skip
 # What looks for the rows of batches, by lane and rank, and for single rows, by id.
-BY_BATCH = {
-    "held_jobs", "jobs_of_batches", "close_reaped", "close_finished", "renew_worker", "count_suspects",
-    "has_overruns", "held_of_worker",
-}  # fmt: skip
+BY_BATCH = {"batch_parts", "held_jobs", "close_parts"}
 BY_ID = {
     "held_for_finish", "cancels_of", "moved_on", "check_lease", "begin_effect", "log_so_far",
-    "cancel_jobs", "held_of_worker",
+    "cancel_jobs", "held_of_worker", "close_finished", "renew_worker", "count_suspects",
+    "has_overruns", "take_overruns",
 }  # fmt: skip
 
 

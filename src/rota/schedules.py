@@ -22,6 +22,7 @@ from rota.core.time.plan import LedgerEntry
 from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec, compile_schedule
 from rota.core.time.zones import wall_time, zone
+from rota.deleting import delete_locked
 from rota.entropy import new_id
 from rota.errors import ConfigError, InvalidArguments, NotFound
 from rota.firing import occurrence_headers
@@ -38,7 +39,7 @@ from rota.ledger import (
     unsettled_stretches,
 )
 from rota.schedule_checks import task_warnings
-from rota.settling import Stretch, settle, settle_deleted, stretches_of
+from rota.settling import Budget, Stretch, settle, stretches_of
 from rota.store.changes import Change as Recorded
 from rota.store.changes import changing, record
 from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, State, decode_spec
@@ -105,20 +106,21 @@ class Schedules:
             for spec in sorted(specs, key=_by_name)  # one order of locks for everybody
         ]
         changes: dict[str, Change] = {}
+        budget = Budget()
         async with store.database.transaction("put_schedules") as connection:
             for spec, recurrence, options in prepared:
                 change = await self._put_on(
-                    store, connection, spec, recurrence, options, source, expect
+                    store, connection, spec, recurrence, options, source, expect, budget
                 )
                 changes[spec.name] = change
             for name in sorted(delete):
                 if (row := await store.lock(connection, self._namespace, name)) is not None:
-                    await self._delete(store, connection, row)
+                    await self._delete(store, connection, row, budget)
         return [changes[spec.name] for spec in specs]
 
     async def _put_on(
         self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
-        options: JobOptions, source: str, expect: Expectation | None,
+        options: JobOptions, source: str, expect: Expectation | None, budget: Budget,
     ) -> Change:  # fmt: skip
         for _ in range(3):  # a racing creation makes the next look an update
             row = await store.lock(connection, self._namespace, spec.name)
@@ -131,7 +133,7 @@ class Schedules:
                 continue
             if self._says_the_same(store, row, spec):
                 return "unchanged"
-            await self._update(store, connection, row, spec, recurrence, options, source)
+            await self._update(store, connection, row, spec, recurrence, options, source, budget)
             await self._record(
                 store, connection, "update", spec.name, before=row["spec"], after=spec
             )
@@ -165,12 +167,12 @@ class Schedules:
 
     async def _update(
         self, store: ScheduleStore, connection: Any, row: Any, spec: ScheduleSpec,
-        recurrence: Recurrence, options: JobOptions, source: str,
+        recurrence: Recurrence, options: JobOptions, source: str, budget: Budget,
     ) -> None:  # fmt: skip
         now: datetime = row["now"]
         valid_from = max(now, row["cursor"])
         stretches = await self._stretches(store, connection, row, valid_from)
-        settled = await settle(store, connection, row, stretches, self.compute)
+        settled = await settle(store, connection, row, stretches, budget, self.compute)
         spec = (await store.database.known_sealing()).spec(row["id"], spec)
         # A pause is the operator's: an update that says nothing of it leaves it as it is.
         resumed = _was_paused(row["spec"]) and not spec.paused
@@ -205,10 +207,10 @@ class Schedules:
             self.compute,
         )  # fmt: skip
 
-    async def _delete(self, store: ScheduleStore, connection: Any, row: Any) -> None:
-        stretches = await self._stretches(store, connection, row, max(row["now"], row["cursor"]))
-        await settle_deleted(store, connection, row, stretches, self.compute)
-        await store.delete_on(connection, self._namespace, row["name"])
+    async def _delete(
+        self, store: ScheduleStore, connection: Any, row: Any, budget: Budget
+    ) -> None:
+        await delete_locked(store, connection, row, budget, self.compute)
         await self._record(store, connection, "delete", row["name"], before=row["spec"])
 
     async def _compile(self, store: ScheduleStore, spec: ScheduleSpec) -> Recurrence:
@@ -272,7 +274,7 @@ class Schedules:
         async with self._locked(name) as (store, connection, row):
             if expect is not None:
                 expect(row)
-            await self._delete(store, connection, row)
+            await self._delete(store, connection, row, Budget())
 
     async def put_calendar(self, calendar: NamedCalendar) -> None:
         """Create or replace a named calendar, for `exclude` and `include`."""

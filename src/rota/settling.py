@@ -1,4 +1,4 @@
-"""Occurrences that an update or a deletion finds undecided.
+"""Occurrences that an update finds undecided. (`rota.deleting`: those of a deletion.)
 
 An occurrence belongs to the version of its schedule that was in force at its moment: that version's
 rule says that it exists, and that version's catch-up policy whether it runs. An update therefore
@@ -19,7 +19,6 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
@@ -29,12 +28,12 @@ from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec
 from rota.firing import Compiled, plan_row, to_advance, to_entries
 from rota.store.database import blames_the_data
-from rota.store.schedules import SKIPPED, Advance, Entry, ScheduleStore, Unsettled, decode_spec
+from rota.store.schedules import Advance, Entry, ScheduleStore, Unsettled, decode_spec
 
 Compile = Callable[[ScheduleSpec], Recurrence]
 
-_MANY = 100_000  # occurrences that one update decides
-_BATCH = 10_000
+_MANY = 100_000  # occurrences that one transaction decides, and jobs that it skips
+BATCH = 10_000
 _LATEST_OFFSET = timedelta(days=2)  # more than spread and jitter together
 
 
@@ -53,6 +52,16 @@ class Settled(msgspec.Struct, frozen=True):
     cursor: datetime
     behind: int | None
     unsettled: Unsettled | None
+
+
+class Budget:
+    """How much a transaction may still write: however many schedules it changes, it has to end."""
+
+    def __init__(self) -> None:
+        self.left = _MANY
+
+    def spend(self, count: int) -> None:
+        self.left = max(0, self.left - count)
 
 
 async def stretches_of(
@@ -122,18 +131,18 @@ def _has_latest(row: Any, begin: datetime | None, stretch: Stretch) -> bool:
 
 
 async def settle(
-    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch],
+    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch], budget: Budget,
     compute: Compute = compute_here,
 ) -> Settled:  # fmt: skip
     """Decide by the old versions what they can decide by now. Every stretch has an end."""
     at = dict(row)
-    left, unsettled = _MANY, None
+    unsettled = None
     for place, stretch in enumerate(stretches):
         assert stretch.ends is not None
         while stretch.compiled is not None:
             try:
                 # Without a budget: an update that settles much has to succeed, too.
-                later, most = stretches[place + 1 :], min(left, _BATCH)
+                later, most = stretches[place + 1 :], min(budget.left, BATCH)
                 step = await compute(partial(_plan_step, at, stretch, later, most))
                 async with connection.transaction():
                     await store.fire(connection, step.entries, [step.advance])
@@ -143,12 +152,12 @@ async def settle(
                 stretch.compiled = None
                 stretch.problem = str(error) or type(error).__name__
                 break
-            left -= len(step.entries)
+            budget.spend(len(step.entries))
             at["cursor"] = step.advance.cursor
             at["previous"] = step.entries[-1].due_at if step.entries else at["previous"]
             if step.decided:
                 break
-            if not step.more or left <= 0:
+            if not step.more or budget.left == 0:
                 return Settled(at["cursor"], stretch.version, unsettled)
         if stretch.compiled is None and unsettled is None:
             unsettled = Unsettled(at["cursor"], stretch.problem or "it can't be read")
@@ -185,45 +194,6 @@ def _plan_step(
 def _is_to_blame(error: Exception) -> bool:
     """Whether the schedule is: else the database is away, and nothing may be given up."""
     return isinstance(error, _Unplanned) or blames_the_data(error)
-
-
-async def settle_deleted(
-    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch],
-    compute: Compute = compute_here,
-) -> None:  # fmt: skip
-    """Note that what was due until now and isn't decided doesn't run: its schedule is being deleted.
-
-    All of it, however much that is: there is nobody left who could go on with it.
-    """
-    cursor = row["cursor"]
-    for stretch in stretches:
-        assert stretch.ends is not None
-        while stretch.compiled is not None:
-            entries = await compute(
-                partial(_deleted_entries, row["id"], stretch.compiled, stretch.ends, cursor)
-            )
-            if not entries:
-                break
-            await store.fire(connection, entries, [])
-            cursor = entries[-1].due_at
-        # Nothing is known of a version that can't be read; the next one begins where it ended.
-        cursor = max(cursor, stretch.ends)
-
-
-def _deleted_entries(
-    id: UUID, compiled: Compiled, ends: datetime, cursor: datetime, _spend: Spend
-) -> list[Entry]:
-    """The next batch; none when there is no more, or when the rule fails."""
-    try:
-        return [
-            Entry(
-                id, found.nominal, found.due_at, SKIPPED,
-                "excluded" if found.excluded_by is not None else "deleted", False, None, None,
-            )
-            for found in compiled.recurrence.up_to(ends).after(cursor, _BATCH)
-        ]  # fmt: skip
-    except Exception:  # noqa: BLE001
-        return []  # a rule that fails has nothing to say
 
 
 def next_stretch(row: Any, stretches: Sequence[Stretch], planned: Plan, fired: int) -> Advance:

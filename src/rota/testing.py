@@ -264,7 +264,7 @@ class _Inline:
         capture.uninstall()
         for runner in set(self._runners.values()):
             await runner.stop()
-        await self._store.close_batches(self._node, sorted(self._finisher.closing()))
+        await self._store.batches.close(self._node, sorted(self._finisher.closing()))
         await self._effects_database.close()
 
     async def run_next(self) -> bool:

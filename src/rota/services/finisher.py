@@ -221,7 +221,7 @@ class Finisher:
         unwritten = self._unwritten_tokens() if self.pending else set()
         closed = [token for token in self._closed[:closable] if token not in unwritten]
         if closed:
-            await self._store.close_batches(self.node, closed)
+            await self._store.batches.close(self.node, closed)
             gone = set(closed)
             self._closed = [token for token in self._closed if token not in gone]
 

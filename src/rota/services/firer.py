@@ -40,6 +40,7 @@ from rota.services.turns import Ownership, Turns
 from rota.settling import Stretch, next_stretch, plan_stretch, stretches_of
 from rota.store.database import blames_the_data
 from rota.store.schedules import Advance, Aside, Entry, ScheduleStore, Trouble, decode_spec
+from rota.store.work import NIL
 
 log = logging.getLogger("rota.firer")
 
@@ -47,6 +48,7 @@ _SCHEDULES = 1_000  # a transaction
 _OCCURRENCES = 200  # of one schedule in a transaction
 _INTERVAL = 0.25
 _PROMOTIONS = 500
+_WAITING_SCHEDULES = 2_000  # that one statement looks at
 _CALENDARS_SECONDS = 5.0
 _RETRY_SECONDS = 60.0  # until a schedule that was set aside is tried again
 _REMEMBERED = 20_000  # compiled schedules
@@ -94,6 +96,9 @@ class Firer:
         self._calendars_until = 0.0
         self._aside: dict[UUID, SetAside] = {}
         self._careful = False
+        self._promoted_to = (
+            NIL  # the schedule after which those with waiting jobs are looked at next
+        )
 
     async def tick(self) -> float:
         shards, epochs = self._turns.next()
@@ -105,9 +110,16 @@ class Firer:
         if work.resume:
             for name in await self._store.resume_due():
                 log.info("schedule %s goes on: its pause is over", name)
-        promoted = await self._store.promote_waiting(_PROMOTIONS) if work.waiting else 0
+        go_on = await self._promote() if work.waiting else False
         more = await self._fire(shards, epochs, aside) if work.due or work.resume else False
-        return 0.0 if more or promoted >= _PROMOTIONS else self._interval
+        return 0.0 if more or go_on else self._interval
+
+    async def _promote(self) -> bool:
+        """Let jobs through that wait for their schedule's turn; whether there is more to do at once."""
+        promoted, self._promoted_to = await self._store.promote_waiting(
+            _PROMOTIONS, self._promoted_to, _WAITING_SCHEDULES
+        )
+        return promoted >= _PROMOTIONS or self._promoted_to != NIL
 
     async def _fire(
         self, shards: Sequence[int], epochs: Sequence[int | None], aside: Aside

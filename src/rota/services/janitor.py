@@ -12,9 +12,11 @@ import logging
 from time import monotonic
 
 from rota.config import Settings
+from rota.deleting import finish_deletions
 from rota.services.turns import Ownership
 from rota.store.events import EventStore
-from rota.store.work import UpkeepStore
+from rota.store.schedules import ScheduleStore
+from rota.store.work import NIL, UpkeepStore
 
 log = logging.getLogger("rota.janitor")
 
@@ -35,11 +37,13 @@ class Janitor:
         self._settings = settings
         self._ownership = ownership
         self._events = EventStore(store.database)
+        self._schedules = ScheduleStore(store.database)
         self._interval = interval
         self._cleaned_at = -interval
         self._vacuum_from = _DEAD_ROWS
         self._deadlines_at = 0.0
         self._lags_at = 0.0
+        self._strays_after = NIL  # the job up to which running ones were looked at
 
     async def tick(self) -> float:
         if not any(grant.shard == 0 for grant in self._ownership.held()):
@@ -47,10 +51,11 @@ class Janitor:
         if monotonic() - self._cleaned_at >= self._interval:
             await self.clean()
             self._cleaned_at = monotonic()
+        more = await finish_deletions(self._schedules)
         await self._note_missed_deadlines()
         await self._note_queue_lag()
         await self._vacuum_if_needed()
-        return 1.0
+        return 0.0 if more else 1.0
 
     async def _note_missed_deadlines(self) -> None:
         # It reads all that is ready: at most a twentieth of the time, however much that is.
@@ -69,7 +74,8 @@ class Janitor:
     async def clean(self) -> None:
         """Make days, drop days, forget what is over. Also for tests and impatient people."""
         await self._store.make_days(_DAYS_AHEAD)
-        if strays := await self._store.note_strays():
+        strays, self._strays_after = await self._store.note_strays(self._strays_after)
+        if strays:
             log.error("%d batches of running jobs had no record; the reaper knows them now", strays)
         for name in await self._store.drop_old_days(
             self._settings.retention_days, self._settings.ledger_days, self._settings.log_days

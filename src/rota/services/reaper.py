@@ -3,10 +3,12 @@
 Protocol. A node whose lease ran out by the database's clock is declared dead: from then on its
 heartbeats and claims are refused. In a second transaction the batches of nodes that aren't alive are
 locked, the jobs that they still hold are looked at under lock and judged, each moves on under its own
-(node, token) guard, and the batch rows go. Dying anywhere rolls back one transaction, which the next
-reaper repeats. Two reapers skip each other's locks. What can't be written together is written apart,
-each part in a savepoint: a row that the database refuses fails by itself, a batch that it can't write at
-the moment is left for later, and neither keeps the others from moving on.
+(node, token) guard, and the batch rows go. A batch with many jobs of others between its own is looked
+through in parts, one in each transaction; what was looked through is cut off the batch. Dying anywhere
+rolls back one transaction, which the next reaper repeats. Two reapers skip each other's locks. What
+can't be written together is written apart, each part in a savepoint: a row that the database refuses
+fails by itself, a batch that it can't write at the moment is left for later, and neither keeps the
+others from moving on.
 
 A reaper that couldn't reach the database doesn't know who was silent and who was only cut off like
 itself: after an interruption it gives everyone a lease's time to be heard again.
@@ -27,6 +29,7 @@ from rota.core.lifecycle import End, GiveBack, Tried, TryAgain, judge_lost
 from rota.errors import StoreUnavailable
 from rota.model import Failure, Guarantee, OutcomeKind, State
 from rota.services.entries import attempt_entry, encode_failure
+from rota.store.batches import Batch
 from rota.store.database import FAREWELLS, is_bad_value
 from rota.store.work import Ended, Retried, Returned, UpkeepStore
 
@@ -43,6 +46,7 @@ class Reaper:
         self._store = store
         self._settings = settings
         self._patient_until = 0.0
+        self._goes_on = False  # parts of batches are left to look at
         self._later: dict[int, float] = {}  # batches that can't be written now, and until when
 
     async def tick(self) -> float:
@@ -53,7 +57,7 @@ class Reaper:
         except StoreUnavailable:
             self._patient_until = monotonic() + self._settings.lease_seconds
             raise
-        return 0.0 if taken == _BATCHES else self._settings.heartbeat / 2
+        return 0.0 if taken == _BATCHES or self._goes_on else self._settings.heartbeat / 2
 
     async def _declare_dead(self) -> None:
         for node in await self._store.declare_dead():
@@ -65,6 +69,7 @@ class Reaper:
     async def _reap(self) -> int:
         database = self._store.database
         problems: list[Exception] = []
+        self._goes_on = False
         async with database.transaction("reap") as connection:
             batches = await connection.fetch(
                 database.queries["take_abandoned"], _BATCHES, self._left_for_later()
@@ -104,12 +109,13 @@ class Reaper:
         ]
 
     async def _reap_node(self, connection: Any, node: UUID, batches: Sequence[Any]) -> None:
-        queries = self._store.database.queries
-        tokens = [batch["token"] for batch in batches]
-        lanes = [batch["lane"] for batch in batches]
-        held = await connection.fetch(queries["held_jobs"], node, tokens, lanes)
+        store = self._store.work.batches
+        wanted = [Batch(batch["token"], batch["lane"]) for batch in batches]
+        parts = await store.parts(node, wanted, connection)
+        held = await store.held_jobs(node, parts, connection)
         failed = await self._move(connection, node, held)
-        await connection.fetch(queries["close_reaped"], node, tokens, lanes)
+        if await store.close_parts(node, parts, connection) and not all(p.last for p in parts):
+            self._goes_on = True
         if held:
             log.warning(
                 "returned %d jobs of dead node %s, failed or cancelled %d",

@@ -37,6 +37,7 @@ from rota.services.hunger import NEVER, Hunger
 from rota.services.outcomes import Outcomes
 from rota.services.serves import Serves as Serves
 from rota.services.slots import Slots
+from rota.store.batches import Batch
 from rota.store.rows import split_lane
 from rota.store.work import LaneClaim, Returned, WorkStore
 from rota.task import Task, heartbeat_timeouts
@@ -402,12 +403,18 @@ class Worker:
         while self._unanswered:  # or the claim could still arrive, after we have looked
             await self._store.database.end_backend(self._unanswered[-1])
             self._unanswered.pop()
-        unknown = sorted(await self._store.open_batches(node) - self._outcomes.known_batches())
-        if unknown:
-            jobs = await self._store.jobs_of_batches(node, unknown)
-            await self._store.give_back(node, jobs)
-            await self._store.close_batches(node, unknown)
-            log.warning("gave back %d jobs whose claim was never answered", len(jobs))
+        store, known = self._store.batches, self._outcomes.known_batches()
+        unknown = [each for each in await store.open_ones(node) if each.token not in known]
+        while unknown:
+            parts = await store.parts(node, unknown)
+            held = await store.held_jobs(node, parts)
+            if held:
+                jobs = [Returned(row["id"], row["token"]) for row in held]
+                await self._store.give_back(node, jobs)
+                log.warning("gave back %d jobs whose claim was never answered", len(jobs))
+            if await store.close_parts(node, parts) < len(parts):
+                return  # one of them is locked by somebody: another time
+            unknown = [Batch(part.token, part.lane) for part in parts if not part.last]
         self._reconcile = False
 
     async def _refresh_lanes(self) -> None:

@@ -15,6 +15,7 @@ from rota.core.time.schedule import ScheduleSpec
 from rota.errors import ConfigError
 from rota.store.database import Connection, Database
 from rota.store.rows import lane_name
+from rota.store.work import NIL
 
 OVERLAPS = {"allow": 1, "skip": 2, "queue": 3, "kill": 4}
 FIRED, SKIPPED = 1, 2
@@ -173,9 +174,10 @@ class ScheduleStore:
     async def resume_due(self) -> list[str]:
         return [row[0] for row in await self.database.fetch("resume_due")]
 
-    async def promote_waiting(self, limit: int) -> int:
-        count: int = await self.database.fetchval("promote_waiting", limit)
-        return count
+    async def promote_waiting(self, limit: int, after: UUID, schedules: int) -> tuple[int, UUID]:
+        """How many; and the schedule to begin after the next time."""
+        rows = await self.database.fetch("promote_waiting", limit, after, schedules)
+        return rows[0]["promoted"], rows[0]["until"] or NIL
 
     async def lock(self, connection: Connection, namespace: str, name: str) -> Any:
         return await connection.fetchrow(self.database.queries["lock_schedule"], namespace, name)
@@ -226,12 +228,31 @@ class ScheduleStore:
     async def resume(self, namespace: str, name: str) -> bool:
         return bool(await self.database.fetch("set_resumed", namespace, name))
 
-    async def delete_on(self, connection: Connection, namespace: str, name: str) -> None:
-        """Delete it and the lines of its backfills. Jobs of theirs that have not started are skipped."""
+    async def mark_deleted(
+        self, connection: Connection, namespace: str, name: str, at: datetime
+    ) -> Sequence[UUID]:
+        """Take it and the lines of its backfills out of force: their ids, for `take_deleted`."""
         queries = self.database.queries
         lines = [row[0] for row in await connection.fetch(queries["lock_lines"], namespace, name)]
-        await connection.fetch(queries["skip_unstarted"], lines)
-        await connection.execute(queries["delete_schedules"], lines)
+        await connection.execute(queries["mark_deleted"], lines, at)
+        return lines
+
+    async def take_deleted(
+        self, connection: Connection, limit: int, ids: Sequence[UUID] | None = None
+    ) -> Sequence[Any]:
+        """Schedules that were deleted and aren't gone yet (all, or of these), locked."""
+        query = self.database.queries["take_deleted"]
+        rows: Sequence[Any] = await connection.fetch(query, limit, ids)
+        return rows
+
+    async def skip_unstarted(self, connection: Connection, id: UUID, limit: int) -> int:
+        """How many of its jobs were skipped, of those that had not started."""
+        query = self.database.queries["skip_unstarted"]
+        count: int = await connection.fetchval(query, id, limit)
+        return count
+
+    async def delete_on(self, connection: Connection, id: UUID) -> None:
+        await connection.execute(self.database.queries["delete_schedule"], id)
 
     async def occurrences(
         self, id: UUID, first: datetime, end: datetime, limit: int

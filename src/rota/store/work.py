@@ -17,6 +17,7 @@ import asyncpg
 import msgspec
 
 from rota.errors import StoreUnavailable
+from rota.store.batches import BatchStore
 from rota.store.database import Connection, Database, translated_errors
 
 NIL = UUID(int=0)
@@ -26,6 +27,8 @@ LOWEST_RANK = -(2**63)
 _READERS_WAIT = "200ms"
 _EVERYBODY_WAITS = "50ms"
 _VACUUM_SECONDS = 3600
+
+_STRAYS_LOOKED_AT = 100_000  # rows that one look for running jobs without a batch reads
 
 
 class LaneClaim(msgspec.Struct, frozen=True):
@@ -127,6 +130,7 @@ class WorkStore:
 
     def __init__(self, database: Database) -> None:
         self.database = database
+        self.batches = BatchStore(database)
 
     async def warm(self) -> None:
         """Connections that know the statements of every job: the first ones don't wait for that."""
@@ -239,16 +243,6 @@ class WorkStore:
         ids, tokens = [job.id for job in jobs], [job.token for job in jobs]
         return await self._count(connection, "give_back", node, ids, tokens)
 
-    async def close_batches(self, node: UUID, tokens: Sequence[int]) -> None:
-        await self.database.fetch("close_batches", node, tokens)
-
-    async def open_batches(self, node: UUID) -> set[int]:
-        return {row[0] for row in await self.database.fetch("open_batches", node)}
-
-    async def jobs_of_batches(self, node: UUID, tokens: Sequence[int]) -> list[Returned]:
-        rows = await self.database.fetch("jobs_of_batches", node, tokens)
-        return [Returned(*row) for row in rows]
-
     async def save_progress(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int], progress: Sequence[str]
     ) -> None:
@@ -307,8 +301,10 @@ class UpkeepStore:
     async def declare_dead(self) -> list[Any]:
         return await self.database.fetch("declare_dead")
 
-    async def note_strays(self) -> int:
-        return len(await self.database.fetch("note_strays"))
+    async def note_strays(self, after: UUID = NIL) -> tuple[int, UUID]:
+        """How many batches were noted; and after which job the next look begins."""
+        rows = await self.database.fetch("note_strays", after, _STRAYS_LOOKED_AT)
+        return rows[0]["noted"], rows[0]["until"] or NIL
 
     async def make_days(self, ahead: int) -> int:
         """How many were made. One whose table is being read for long is made another time."""

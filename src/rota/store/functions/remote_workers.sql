@@ -25,9 +25,9 @@ begin
     elsif last_try is not null then
         return query
             update rota.present as p set token = new_token, claimed_at = rota.now(), started_at = null
-            from rota.batch as b
-            where b.node = me and b.request = asked and p.lane = b.lane and p.rank between b.low and b.high
-              and p.token = b.token and p.node = me and p.state = 4
+            where p.id = any(array(select unnest(b.ids) from rota.batch as b where b.node = me and b.request = asked))
+              and p.token = any(array(select b.token from rota.batch as b where b.node = me and b.request = asked))
+              and p.node = me and p.state = 4
             returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout, p.crashes,
                 p.due_at, p.key, p.headers,
                 case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end, p.schedule_id, p.rank, p.lane;
@@ -64,8 +64,9 @@ begin
             where p.ctid = any(array(select at from picked))
             returning p.*
         ), noted as (
-            insert into rota.batch (token, lane, node, low, high, request, request_try)
-            select new_token, c.lane, me, min(c.rank), max(c.rank), asked, this_try from claimed as c group by c.lane
+            insert into rota.batch (token, lane, node, low, high, ids, request, request_try)
+            select new_token, c.lane, me, min(c.rank), max(c.rank), array_agg(c.id), asked, this_try
+            from claimed as c group by c.lane
         )
         select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
             c.key, c.headers, case when c.due_at > rota.now() then extract(epoch from c.due_at)::float8 end,

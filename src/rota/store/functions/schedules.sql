@@ -31,7 +31,7 @@ declare
     waiting bigint;
 begin
     for mine in
-        select p.id, p.schedule_id from unnest(ids, tokens) as a(id, token)
+        select p.id, p.schedule_id, p.due_at from unnest(ids, tokens) as a(id, token)
         join rota.present as p on p.id = a.id and p.token = a.token
         where p.node = me and p.state = 4 and p.cancel_at is null
         order by p.schedule_id, p.rank, p.id
@@ -39,9 +39,15 @@ begin
     loop
         job_id := mine.id;
         verdict := 'start';
-        select s.id, s.overlap, s.max_running, s.max_queued, s.drop_newest into plan
+        select s.id, s.overlap, s.max_running, s.max_queued, s.drop_newest, s.deleted_at into plan
         from rota.schedule as s where s.id = mine.schedule_id for update;
-        if found and (plan.overlap <> 1 or plan.max_running is not null) then
+        if found and plan.deleted_at is not null then
+            -- As if the schedule were gone: what was due goes on, what was to come doesn't run.
+            if mine.due_at > plan.deleted_at then
+                verdict := 'skip';
+                perform rota.skip_job(mine.id, 'deleted');
+            end if;
+        elsif found and (plan.overlap <> 1 or plan.max_running is not null) then
             delete from rota.gate as g where g.schedule_id = plan.id
                 and not exists (select from rota.present as p where p.id = g.job_id)
                 and not exists (select from rota.future as f where f.id = g.job_id);

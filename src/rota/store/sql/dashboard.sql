@@ -79,7 +79,7 @@ group by 1;
 -- Those that fire next.
 select s.id, s.name, s.task, s.version, s.spec, s.next_due
 from rota.schedule as s
-where s.namespace = $1 and s.next_due < $2 and s.paused_at is null and s.source <> 'backfill'
+where s.namespace = $1 and s.next_due < $2 and s.paused_at is null and s.source not in ('backfill', 'deleted')
 order by s.next_due
 limit $3;
 
@@ -128,7 +128,7 @@ order by o.schedule_id, o.due_at;
 -- name: schedule_of_job
 select s.id, s.name, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz, o.due_at
 from rota.occurrence as o join rota.schedule as s on s.id = o.schedule_id
-where o.job_id = $2 and s.namespace = $1;
+where o.job_id = $2 and s.namespace = $1 and s.deleted_at is null;
 
 -- name: known_tasks
 select name from rota.task where namespace = $1 order by name limit 500;
@@ -144,12 +144,12 @@ where s.namespace = $1 and t.seen_at > rota.now() - interval '5 minutes'
 order by s.name limit 1000;
 
 -- name: schedule_count
-select count(*) from (select from rota.schedule as s where s.namespace = $1 and s.source <> 'backfill' limit 10001) as s;
+select count(*) from (select from rota.schedule as s where s.namespace = $1 and s.source not in ('backfill', 'deleted') limit 10001) as s;
 
 -- name: calendar_schedules
 -- Those that fire. (Paused ones don't, until somebody lets them.)
 select s.id, s.name, s.version, s.spec, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz
 from rota.schedule as s
-where s.namespace = $1 and s.source <> 'backfill' and s.paused_at is null and s.next_due is not null
+where s.namespace = $1 and s.source not in ('backfill', 'deleted') and s.paused_at is null and s.next_due is not null
 order by s.name
 limit $2;

@@ -30,11 +30,9 @@ from rota.node where id = $1 and namespace = $2 and remote;
 -- what it says but what it holds.
 update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_interval(secs => $3),
     state = case when $4 then 'draining' else state end,
-    running = (select coalesce(sum(held.count), 0) from rota.batch as b cross join lateral (
-                   select count(*) from rota.present as p
-                   where p.lane = b.lane and p.rank between b.low and b.high
-                     and p.token = b.token and p.node = $1 and p.state = 4) as held
-               where b.node = $1)
+    running = (select count(*) from rota.present as p
+               where p.id = any(array(select unnest(b.ids) from rota.batch as b where b.node = $1))
+                 and p.node = $1 and p.state = 4)
 where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
 returning state, queues, capabilities;
 
@@ -54,11 +52,9 @@ select pg_advisory_unlock(rota.ear($1));
 
 -- name: count_suspects
 -- Jobs it holds that went down with their process this often, other than those of one token.
-select coalesce(sum(held.count), 0)::bigint from rota.batch as b cross join lateral (
-    select count(*) from rota.present as p
-    where p.lane = b.lane and p.rank between b.low and b.high
-      and p.token = b.token and p.node = $1 and p.state = 4 and p.crashes >= $3) as held
-where b.node = $1 and b.token <> $2;
+select count(*) from rota.present as p
+where p.id = any(array(select unnest(b.ids) from rota.batch as b where b.node = $1 and b.token <> $2))
+  and p.token <> $2 and p.node = $1 and p.state = 4 and p.crashes >= $3;
 
 -- name: cancels_of
 -- What the worker was asked to stop and still holds.
@@ -82,7 +78,7 @@ select p.* from (
     select p.id, p.token from rota.batch as b
     cross join lateral (
         select p.id, p.token from rota.present as p
-        where p.lane = b.lane and p.rank between b.low and b.high and p.token = b.token and p.node = $1
+        where p.id = any(b.ids) and p.token = b.token and p.node = $1
           and p.state = 4 and ($2::float8 is null or (p.claimed_at < rota.now() - make_interval(secs => $2)
                and not exists (select from unnest($3::uuid[], $4::bigint[]) as k(id, token)
                                where k.id = p.id and k.token = p.token)))
@@ -120,10 +116,9 @@ where rota.was_finished(a.id, a.token, $1);
 -- name: close_finished
 -- Batches of which nothing is held any more.
 delete from rota.batch as b
-where b.node = $1 and b.token = any($2::bigint[])
+where b.node = $1 and b.token = any($2::bigint[]) and b.ids is not null
   and not exists (select from rota.present as p
-                  where p.lane = b.lane and p.rank between b.low and b.high
-                    and p.token = b.token and p.node = $1 and p.state = 4 offset 0);
+                  where p.id = any(b.ids) and p.token = b.token and p.node = $1 and p.state = 4 offset 0);
 
 -- name: sealed_of
 select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and rota.is_sealed(p.payload);
@@ -161,8 +156,7 @@ select exists (
     left join rota.queue as q on q.namespace = split_part(b.lane, '/', 1) and q.name = rota.queue_of(b.lane)
     cross join lateral (
         select from rota.present as p
-        where p.lane = b.lane and p.rank between b.low and b.high and p.token = b.token and p.node = n.id
-          and p.state = 4
+        where p.id = any(b.ids) and p.token = b.token and p.node = n.id and p.state = 4
           and (coalesce(p.started_at, p.claimed_at)
                    < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $2::float8) + $1)
                or greatest(p.alive_at, p.started_at, p.claimed_at)
@@ -172,21 +166,24 @@ select exists (
     where n.remote and n.ended_at is null);
 
 -- name: take_overruns
-select p.id, p.token, p.node, p.namespace, p.task, p.timeout, p.attempt, p.max_attempts, p.guarantee, p.crashes,
-       q.max_run_time, rota.queue_of(p.lane) as queue,
-       (n.heartbeat_timeouts ->> p.task)::float8 as heartbeat_timeout,
-       coalesce(p.started_at, p.claimed_at)
-           < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1) as is_over,
-       p.cancel_at is not null as cancelled,
-       extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran,
+select p.*, q.max_run_time, rota.queue_of(b.lane) as queue,
        (select t.retry from rota.task as t where t.namespace = p.namespace and t.name = p.task) as retry
 from rota.node as n join rota.batch as b on b.node = n.id
 left join rota.queue as q on q.namespace = split_part(b.lane, '/', 1) and q.name = rota.queue_of(b.lane)
-join rota.present as p on p.lane = b.lane and p.rank between b.low and b.high
-where n.remote and n.ended_at is null and p.token = b.token and p.node = n.id and p.state = 4
-  and (coalesce(p.started_at, p.claimed_at)
-           < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1)
-       or greatest(p.alive_at, p.started_at, p.claimed_at)
-           < rota.now() - make_interval(secs => (n.heartbeat_timeouts ->> p.task)::float8 + $1))
-limit $2
-for update of p skip locked;
+cross join lateral (
+    select p.id, p.token, p.node, p.namespace, p.task, p.timeout, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+           (n.heartbeat_timeouts ->> p.task)::float8 as heartbeat_timeout,
+           coalesce(p.started_at, p.claimed_at)
+               < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1) as is_over,
+           p.cancel_at is not null as cancelled,
+           extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+    from rota.present as p
+    where p.id = any(b.ids) and p.token = b.token and p.node = n.id and p.state = 4
+      and (coalesce(p.started_at, p.claimed_at)
+               < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1)
+           or greatest(p.alive_at, p.started_at, p.claimed_at)
+               < rota.now() - make_interval(secs => (n.heartbeat_timeouts ->> p.task)::float8 + $1))
+    for update skip locked
+) as p
+where n.remote and n.ended_at is null
+limit $2;

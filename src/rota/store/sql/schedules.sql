@@ -127,14 +127,15 @@ where paused_until <= rota.now() returning name;
 
 -- name: promote_waiting
 -- The oldest of those that wait for their schedule's turn, as many as there are places free. Schedules that wait are
--- found one by one through the index, however many jobs each has waiting.
+-- found one by one through the index, however many jobs each has waiting: $3 of them after the id $2. `until`: the
+-- last of these, if there are more. No more is counted than there are places.
 with recursive waiting as (
-    (select f.schedule_id as id from rota.future as f where f.state = 1 and f.schedule_id is not null
+    (select f.schedule_id as id, 1 as place from rota.future as f where f.state = 1 and f.schedule_id > $2
      order by f.schedule_id limit 1)
     union all
     select (select f.schedule_id from rota.future as f where f.state = 1 and f.schedule_id > w.id
-            order by f.schedule_id limit 1)
-    from waiting as w where w.id is not null
+            order by f.schedule_id limit 1), w.place + 1
+    from waiting as w where w.id is not null and w.place < $3
 ), free as materialized (
     select s.id, p.places
     from waiting as w
@@ -145,8 +146,10 @@ with recursive waiting as (
                or exists (select from rota.future as w where w.id = g.job_id and w.state = 2))
         ) - (
         -- Already let through, and not yet started.
-        select count(*) from rota.present as p where p.schedule_id = s.id and p.state = 3
-          and not exists (select from rota.gate as g where g.job_id = p.id)) as places) as p
+        select count(*) from (
+            select from rota.present as p where p.schedule_id = s.id and p.state = 3
+              and not exists (select from rota.gate as g where g.job_id = p.id)
+            limit coalesce(s.max_running, 1)) as let_through) as places) as p
     where p.places > 0
     limit $1
     for update of s skip locked
@@ -166,7 +169,8 @@ with recursive waiting as (
 ), hinted as (
     select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
 )
-select (select count(*) from readied) + 0 * (select count(*) from hinted);
+select (select count(*) from readied) + 0 * (select count(*) from hinted) as promoted,
+       (select w.id from waiting as w where w.place = $3) as until;
 
 -- name: begin_scheduled
 select job_id, verdict from rota.begin_scheduled($1, $2, $3);
@@ -206,7 +210,7 @@ left join lateral (
     select t.node, t.since, t.reason from rota.schedule_trouble as t
     where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
     order by t.since limit 1) as t on true
-where s.namespace = $1 and ($2::text is null or s.name = $2) and s.source <> 'backfill'
+where s.namespace = $1 and ($2::text is null or s.name = $2) and s.source not in ('backfill', 'deleted')
 order by s.name;
 
 -- name: set_paused
@@ -245,21 +249,37 @@ update rota.schedule set app = null where namespace = $1 and app = $2;
 -- name: lock_lines
 -- The schedule, and the lines of its backfills.
 select s.id from rota.schedule as s
-where s.namespace = $1 and (s.name = $2 or (s.source = 'backfill' and s.name > $2 || ':backfill:' and s.name < $2 || ':backfill;'))
+where s.namespace = $1 and s.deleted_at is null and (s.name = $2 or (s.source = 'backfill' and s.name > $2 || ':backfill:' and s.name < $2 || ':backfill;'))
 order by s.name for update;
 
+-- name: mark_deleted
+-- Its name is free, and nothing of it fires or is let through. $2: up to when it was in force. (Places for none also
+-- keep schedulers of an older release from letting any through.)
+update rota.schedule set deleted_at = $2, next_due = null, paused_until = null, max_running = 0, app = null,
+    source = case source when 'backfill' then source else 'deleted' end, name = name || ':deleted:' || id
+where id = any($1::uuid[]);
+
+-- name: take_deleted
+-- Schedules that are not gone yet: all, or these ($2). What another is at is passed over.
+select s.id, s.namespace, s.version, s.behind, s.cursor, s.spec, s.source, s.deleted_at
+from rota.schedule as s where s.deleted_at is not null and ($2::uuid[] is null or s.id = any($2))
+order by s.id limit $1
+for update skip locked;
+
 -- name: skip_unstarted
--- What was not to run yet when its schedule was deleted. (A row that moves on meanwhile is no longer in the future.)
+-- What was not to run yet when its schedule was deleted, at most $2. (A row that moves on meanwhile is no longer in
+-- the future.)
 with unstarted as materialized (
     select f.id from rota.future as f
-    where f.schedule_id = any($1::uuid[]) and (f.state = 1 or f.attempt = 0)
+    where f.schedule_id = $1 and (f.state = 1 or f.attempt = 0)
+    limit $2
     for update
 )
 select count(*) from (select u.id, rota.skip_job(u.id, 'deleted') from unstarted as u) as skipped;
 
--- name: delete_schedules
-with gates as (delete from rota.gate where schedule_id = any($1::uuid[]))
-delete from rota.schedule where id = any($1::uuid[]);
+-- name: delete_schedule
+with gates as (delete from rota.gate where schedule_id = $1)
+delete from rota.schedule where id = $1;
 
 -- name: list_occurrences
 select o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version, o.decided_at,
@@ -321,7 +341,7 @@ select count(*) from waiting;
 
 -- name: close_backfills
 delete from rota.schedule as s
-where s.source = 'backfill' and s.created_at < rota.now() - interval '1 hour'
+where s.source = 'backfill' and s.deleted_at is null and s.created_at < rota.now() - interval '1 hour'
   and not exists (select from rota.future as f where f.schedule_id = s.id)
   and not exists (select from rota.present as p where p.schedule_id = s.id);
 

@@ -50,7 +50,7 @@ left join lateral (
     select t.node, t.since, t.reason from rota.schedule_trouble as t
     where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
     order by t.since limit 1) as t on true
-where s.namespace = $1 and s.source <> 'backfill'
+where s.namespace = $1 and s.source not in ('backfill', 'deleted')
   and ($2::text is null or s.task = $2)
   -- A NUL, which older releases let pass, can't become text.
   and ($3::text is null or case when strpos(s.spec::text, '\u0000') = 0 then (s.spec::jsonb -> 'tags') ? $3 end)
@@ -64,6 +64,6 @@ limit $7;
 -- name: schedule_name
 -- A schedule by its name or by its id, which fits into a path whatever the name is.
 select s.name from rota.schedule as s
-where s.namespace = $1 and (s.name = $2 or s.id::text = $2) and s.source <> 'backfill'
+where s.namespace = $1 and (s.name = $2 or s.id::text = $2) and s.source not in ('backfill', 'deleted')
 order by s.name = $2 desc
 limit 1;

@@ -63,39 +63,31 @@ order by b.node
 limit $1
 for update skip locked;
 
--- name: held_jobs
--- What a node still holds of these batches. A row that its last commit has locked is passed over;
--- its batch then stays for the next look.
-select p.* from unnest($2::bigint[], $3::text[]) as t(token, lane)
-cross join lateral (
-    select b.low, b.high from rota.batch as b where b.token = t.token and b.lane = t.lane and b.node = $1 offset 0
-) as b
-cross join lateral (
-    select p.id, p.token, p.attempt, p.max_attempts, p.guarantee, p.crashes,
-           p.started_at is not null as started, p.cancel_at is not null as cancelled,
-           extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
-    from rota.present as p
-    where p.lane = t.lane and p.rank between b.low and b.high and p.token = t.token and p.node = $1 and p.state = 4
-    for update skip locked
-) as p;
-
--- name: close_reaped
-delete from rota.batch as b
-using unnest($2::bigint[], $3::text[]) as t(token, lane)
-where b.token = t.token and b.lane = t.lane and b.node = $1
-  and not exists (select from rota.present as p
-                  where p.lane = b.lane and p.rank between b.low and b.high
-                    and p.token = b.token and p.node = $1 and p.state = 4);
-
 -- name: note_strays
--- What runs without a batch to find it by. There should be none; if there ever is, the reaper is told.
-insert into rota.batch (token, lane, node, low, high)
-select p.token, p.lane, p.node, min(p.rank), max(p.rank) from rota.present as p
-where p.state = 4 and not exists (
-    select from rota.batch as b where b.token = p.token and b.lane = p.lane and b.node = p.node)
-group by p.token, p.lane, p.node
-on conflict do nothing
-returning token;
+-- What runs without a batch to find it by. There should be none; if there ever is, the reaper is told. It looks at
+-- $2 rows after the id $1, and says with which one it ended (none: there are no more).
+with part as materialized (
+    select p.id, p.rank, p.token, p.lane, p.node, p.state from rota.present as p where p.id > $1 order by p.id limit $2
+), stray as (
+    select p.* from part as p where p.state = 4 and not exists (
+        select from rota.batch as b
+        where b.token = p.token and b.lane = p.lane and b.node = p.node
+          and (p.rank, p.id) >= (b.low, b.low_id) and (p.rank, p.id) <= (b.high, b.high_id)
+          and (b.request is null or p.id = any(b.ids))
+        offset 0)
+), noted as (
+    insert into rota.batch as b (token, lane, node, low, high, ids)
+    select s.token, s.lane, s.node, min(s.rank), max(s.rank), array_agg(s.id) from stray as s
+    group by s.token, s.lane, s.node
+    on conflict (token, lane) do update
+        set low = least(b.low, excluded.low), high = greatest(b.high, excluded.high), low_id = excluded.low_id,
+            high_id = excluded.high_id, ids = coalesce(b.ids, '{}') || excluded.ids
+        where b.node = excluded.node
+    returning 1
+)
+select (select count(*) from noted) as noted,
+       case when count(*) = $2 then (array_agg(id order by id desc))[1] end as until
+from part;
 
 -- name: missing_days
 -- From today to $1 days ahead.

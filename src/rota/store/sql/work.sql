@@ -38,8 +38,9 @@ with wanted as (
               p.crashes, p.rank, p.priority, p.key, p.headers, p.schedule_id, p.lane,
               case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early
 ), noted as (
-    insert into rota.batch (token, lane, node, low, high)
-    select token, lane, $1, min(rank), max(rank) from claimed group by token, lane
+    insert into rota.batch (token, lane, node, low, high, low_id, high_id)
+    select token, lane, $1, min(rank), max(rank), (array_agg(id order by id))[1], (array_agg(id order by id))[count(*)]
+    from claimed group by token, lane
 )
 select * from claimed order by rank, id;
 
@@ -211,18 +212,60 @@ select (select count(*) from again) + (select count(*) from kept) + 0 * (select 
 delete from rota.batch where node = $1 and token = any($2::bigint[]);
 
 -- name: open_batches
-select distinct token from rota.batch where node = $1;
+select token, lane from rota.batch where node = $1;
 
--- name: jobs_of_batches
+-- name: batch_parts
+-- What a node left behind is looked for in parts of its batches, because others' jobs may lie between a batch's
+-- own: at most $4 rows of the lane each, from where nothing is held any more. `last`: the part reaches to the end.
 -- From each batch to its rows, never the other way: `offset 0` keeps a planner who takes the table for empty
 -- from beginning with it. So in all that look for what a node holds.
-select p.id, p.token from rota.batch as b
+select b.token, b.lane, b.low, b.low_id, coalesce(u.rank, b.high) as until, coalesce(u.id, b.high_id) as until_id,
+       u.rank is null as last
+from unnest($2::bigint[], $3::text[]) as t(token, lane)
 cross join lateral (
-    select p.id, p.token from rota.present as p
-    where p.lane = b.lane and p.rank between b.low and b.high and p.token = b.token and p.node = $1 and p.state = 4
-    offset 0
-) as p
-where b.node = $1 and b.token = any($2::bigint[]);
+    select b.* from rota.batch as b where b.token = t.token and b.lane = t.lane and b.node = $1 offset 0
+) as b
+left join lateral (
+    select p.rank, p.id from rota.present as p
+    where p.lane = b.lane and (p.rank, p.id) >= (b.low, b.low_id) and (p.rank, p.id) <= (b.high, b.high_id)
+    order by p.rank, p.id
+    offset $4 limit 1
+) as u on true;
+
+-- name: held_jobs
+-- What a node still holds of these parts. A row that its last commit has locked is passed over; its batch then
+-- stays for the next look.
+select p.* from unnest($2::bigint[], $3::text[], $4::bigint[], $5::uuid[], $6::bigint[], $7::uuid[])
+    as t(token, lane, low, low_id, until, until_id)
+cross join lateral (
+    select p.id, p.token, p.attempt, p.max_attempts, p.guarantee, p.crashes,
+           p.started_at is not null as started, p.cancel_at is not null as cancelled,
+           extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
+    from rota.present as p
+    where p.lane = t.lane and (p.rank, p.id) >= (t.low, t.low_id) and (p.rank, p.id) <= (t.until, t.until_id)
+      and p.token = t.token and p.node = $1 and p.state = 4
+    for update skip locked
+) as p;
+
+-- name: close_parts
+-- A batch of whose last part nothing is held is closed; after another part it begins later. Nothing comes to a
+-- batch after its claim, so whoever else moves its beginning at the same time is right as well.
+with empty as materialized (
+    select t.* from unnest($2::bigint[], $3::text[], $4::bigint[], $5::uuid[], $6::bigint[], $7::uuid[], $8::boolean[])
+        as t(token, lane, low, low_id, until, until_id, last)
+    where not exists (
+        select from rota.present as p
+        where p.lane = t.lane and (p.rank, p.id) >= (t.low, t.low_id) and (p.rank, p.id) <= (t.until, t.until_id)
+          and p.token = t.token and p.node = $1 and p.state = 4
+        offset 0)
+), moved as (
+    update rota.batch as b set low = e.until, low_id = e.until_id from empty as e
+    where b.token = e.token and b.lane = e.lane and b.node = $1 and not e.last
+), closed as (
+    delete from rota.batch as b using empty as e
+    where b.token = e.token and b.lane = e.lane and b.node = $1 and e.last
+)
+select count(*) from empty;
 
 -- name: save_progress
 update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])]
