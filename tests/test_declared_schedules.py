@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
-from rota import App
+from rota import App, failpoints
 from rota.core.declarations import Declaration, decide, is_newer
+from rota.errors import StoreUnavailable
 
 Release = Callable[..., App]
 
@@ -55,6 +56,19 @@ async def test_what_the_code_no_longer_declares_is_deleted(
     )
     assert "schedule b was updated, as the code of application shop declares it" in caplog.text
     assert "schedule c was created" in caplog.text
+
+
+async def test_a_start_that_dies_leaves_the_set_that_was_in_force(release: Release) -> None:
+    """Schedules of one set beside the note of another would stay so until the next release."""
+    old = release({"a": "1 * * * *", "b": "2 * * * *"}, "1.0")
+    await old.schedules.declare()
+    newer = release({"b": "3 * * * *", "c": "4 * * * *"}, "2.0")
+    dying = failpoints.armed_with("declare_schedules:before_commit=error")
+    with pytest.raises(StoreUnavailable), dying:
+        await newer.schedules.declare()
+    assert await crons(old) == {"a": "1 * * * *", "b": "2 * * * *"}
+    assert await newer.schedules.declare() == "apply"
+    assert await crons(old) == {"b": "3 * * * *", "c": "4 * * * *"}
 
 
 async def test_a_node_of_an_old_release_that_starts_late_puts_nothing_back(

@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
+import asyncpg
 import pytest
 
 import rota.testing
-from rota import App, ConfigError, Context, Retry
+from rota import App, ConfigError, Context, InvalidArguments, Retry
 from rota.node import Node
 from rota.store.remote import decode_retry
 from tests import hung_tasks
@@ -47,6 +48,41 @@ async def test_a_handler_without_a_sign_of_life_is_stopped_and_recorded_as_such(
 async def test_a_coroutine_that_blocks_the_loop_gives_no_sign_of_life_either(app: App) -> None:
     job = await run(app, "blocking_on_the_loop")
     assert (job.state, job.attempts[0].outcome) == ("failed", "heartbeat_timeout")
+
+
+async def test_a_submit_may_bring_a_heartbeat_timeout_of_its_own(
+    sandbox: rota.testing.Sandbox,
+) -> None:
+    """By Python, by SQL, by a schedule; it comes before the task's."""
+    app = sandbox.app
+
+    @app.task(heartbeat_timeout=3600, retry=Retry(max_attempts=1))
+    async def silent() -> None:
+        await asyncio.sleep(3600)
+
+    first = await silent.options(heartbeat_timeout=0.01).submit()
+    second = await app.submit("silent", {}, heartbeat_timeout=0.01, tags=["x"])
+    await app.schedule("s", "silent", every="1h", options={"heartbeat_timeout": 0.01})
+    await app.schedules.trigger("s")
+    async with (await app.store()).database.connection() as connection:
+        submit = f"select {app.settings.schema}.submit('silent', headers => $1)"
+        await connection.execute(submit, '{"heartbeat_timeout": 0.01}')
+        for bad in ("0", "-1", "1e999", '"5"'):
+            with pytest.raises(asyncpg.PostgresError, match="heartbeat_timeout in headers must"):
+                await connection.execute(submit, f'{{"heartbeat_timeout": {bad}}}')
+    await sandbox.run_due()
+    outcomes = [job.attempts[0].outcome if job.attempts else job.state for job in await app.jobs.list()]
+    assert outcomes == ["heartbeat_timeout"] * 4
+    for job in (first, second):
+        assert "heartbeat_timeout of 10 ms" in (await app.jobs.get(job.id)).error.message
+
+
+@pytest.mark.parametrize("bad", [0, -1, float("inf"), float("nan"), "5", True])
+async def test_a_submit_s_heartbeat_timeout_is_checked(app: App, bad: Any) -> None:
+    with pytest.raises(InvalidArguments, match="heartbeat_timeout must be above 0 seconds"):
+        await app.submit("silent_on_the_loop", {}, heartbeat_timeout=bad)
+    with pytest.raises(InvalidArguments, match="option of its own"):
+        await app.submit("silent_on_the_loop", {}, headers={"heartbeat_timeout": 5})
 
 
 @pytest.mark.parametrize("how", ["heartbeat", "progress"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
@@ -16,11 +17,13 @@ from rota import All, App, Context, Latest, failpoints
 from rota.dashboard.strips import to_cells
 from rota.deleting import finish_deletions
 from rota.errors import NotFound, StoreUnavailable
+from rota.schedules import make_spec
 from rota.services.firer import Firer
 from rota.services.janitor import Janitor
 from rota.services.turns import AllShards
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, LaneClaim, UpkeepStore, WorkStore
+from tests.cluster import eventually
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -396,3 +399,27 @@ async def test_a_backfill_from_before_the_ledger_is_refused(
             await app.schedules.backfill("s", long_ago, end, dry_run=dry_run)
     assert await app.schedules.backfill("s", datetime(2026, 2, 20, tzinfo=UTC), end) == 0
     assert await sandbox.run_due() == []
+
+
+async def test_who_changes_and_deletes_schedules_locks_them_in_one_order(
+    app: App, sandbox: rota.testing.Sandbox, hot: Any
+) -> None:
+    """Else two who change what the other deletes would wait for each other."""
+    for name in ("a", "b"):
+        await app.schedule(name, "tell", every="1h")
+    changed = make_spec("b", "tell", every="2h")
+    lock = f"select from {hot.schema}.schedule where name = $1 for update nowait"
+    async with hot.connection() as other:
+        holding = other.transaction()
+        await holding.start()
+        await other.execute(lock, "a")
+        changing = asyncio.create_task(app.schedules.put_all([changed], delete=["a"]))
+        waits = (
+            "select count(*) from pg_stat_activity where wait_event_type = 'Lock'"
+            " and pg_backend_pid() = any(pg_blocking_pids(pid))"
+        )
+        await eventually(lambda: other.fetchval(waits), what="the wait for a")
+        await other.execute(lock, "b")  # whoever waits for the first one holds no other
+        await holding.rollback()
+    await changing
+    assert [each.name for each in await app.schedules.list()] == ["b"]

@@ -1,9 +1,10 @@
 """Brings the schedules that code declares into the database: `@app.cron`.
 
 Protocol. Under a lock per (namespace, application): read which sets were declared before, decide
-(`rota.core.declarations`), and if this set is the one to be, make in one transaction what is new or
-differs and delete what the application declared and no longer does; then note that set as in force.
-Dying before the note leaves the schedules as wanted, and the next start does the same again.
+(`rota.core.declarations`), and if this set is the one to be, make what is new or differs, delete what
+the application declared and no longer does, and note that set as in force. All of it is one transaction,
+that of the lock: dying anywhere leaves the set that was in force before, and the next start does the
+same again. Whoever loses its connection has lost its lock, and can't write any more either.
 
 Schedules belong to the application that declared them (`app`). One application never touches another's,
 unless both declare the same name: the last one has it. An application that declares none at all is more
@@ -57,7 +58,7 @@ async def declare(
                     "it, or import the module that declares it", name, app,
                 )  # fmt: skip
         else:
-            await _bring(schedules, store, specs, gone, app, release)
+            await _bring(schedules, store, connection, specs, gone, app, release)
         await store.note_declaration(connection, namespace, app, digest, release)
     return verdict
 
@@ -65,12 +66,13 @@ async def declare(
 async def _bring(
     schedules: Schedules,
     store: ScheduleStore,
+    connection: Any,
     specs: Sequence[ScheduleSpec],
     gone: Sequence[str],
     app: str,
     release: str,
 ) -> None:
-    made = await schedules.put_all(specs, delete=gone, source="code")
+    made = await schedules.put_all(specs, delete=gone, source="code", within=connection)
     by = f"application {app}" + (f", release {release}" if release else "")
     for spec, change in zip(specs, made, strict=True):
         if change != "unchanged":
@@ -78,7 +80,8 @@ async def _bring(
     for name in gone:
         log.warning("schedule %s was deleted: the code of %s no longer declares it", name, by)
     names = [spec.name for spec in specs]
-    for name, before in await store.adopt(store.database.settings.namespace, app, names):
+    namespace = store.database.settings.namespace
+    for name, before in await store.adopt(connection, namespace, app, names):
         if before is not None:
             log.warning("schedule %s of application %s is declared by %s now", name, before, by)
 

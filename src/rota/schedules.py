@@ -92,22 +92,27 @@ class Schedules:
 
     async def put_all(
         self, specs: Sequence[ScheduleSpec], *, delete: Sequence[str] = (), source: str = "api",
-        expect: Expectation | None = None,
+        expect: Expectation | None = None, within: Any = None,
     ) -> Sequence[Change]:  # fmt: skip
         """Create or change many, and delete others: all or none, in one transaction.
 
         `expect` is shown each schedule that is there (its row, locked; or None), and may raise.
+        `within`: a connection whose transaction this is to be a part of.
         """
         for spec in specs:
             check_open_task(spec.task)
         store = await self._store()
         prepared = [
             (spec, await self._compile(store, spec), await self._job_options(store, spec))
-            for spec in sorted(specs, key=_by_name)  # one order of locks for everybody
+            for spec in sorted(specs, key=_by_name)
         ]
         changes: dict[str, Change] = {}
         budget = Budget()
-        async with store.database.transaction("put_schedules") as connection:
+        transaction = store.database.transaction("put_schedules")
+        async with transaction if within is None else _part_of(within) as connection:
+            for name in sorted({*(spec.name for spec in specs), *delete}):
+                # One order of locks for everybody: also of those who delete what others change.
+                await store.lock(connection, self._namespace, name)
             for spec, recurrence, options in prepared:
                 change = await self._put_on(
                     store, connection, spec, recurrence, options, source, expect, budget
@@ -438,6 +443,12 @@ class Schedules:
 
     def _unknown(self, name: str) -> NotFound:
         return NotFound(f"there is no schedule {name!r} in namespace {self._namespace!r}")
+
+
+@asynccontextmanager
+async def _part_of(connection: Any) -> AsyncIterator[Any]:
+    async with connection.transaction():  # a savepoint
+        yield connection
 
 
 def make_spec(

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 P = ParamSpec("P")
 R = TypeVar("R")
 
+_HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # in the headers of a job that was submitted with one
 UNLIMITED = 900_000_000.0  # seconds, as a job's timeout: it may run for ever
 PRIORITIES = range(-1000, 1001)
 _CALLER = 5  # frames up from the check: where the decorator stands
@@ -69,6 +70,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     needs: tuple[str, ...] | None = None
     max_attempts: int | None = None
     timeout: float | None = None
+    heartbeat_timeout: float | None = None
     tags: tuple[str, ...] = ()
     headers: dict[str, Any] | None = None
     connection: Any = None
@@ -103,6 +105,11 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArguments(f"max_attempts must be 1 to 32000, not {self.max_attempts!r}")
         _check_timeout(self.timeout)
         _store_unlimited(self)
+        silence = self.heartbeat_timeout
+        if silence is not None and not is_heartbeat_timeout(silence):
+            raise InvalidArguments(f"heartbeat_timeout must be above 0 seconds, not {silence!r}")
+        if self.headers and _HEARTBEAT_TIMEOUT in self.headers:
+            raise InvalidArguments("heartbeat_timeout is an option of its own: not in headers")
 
     def _check_time(self) -> None:
         if self.at is not None and self.delay is not None:
@@ -119,9 +126,10 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def all_headers(self) -> dict[str, Any] | None:
-        if not self.tags:
-            return self.headers
-        return {**(self.headers or {}), "tags": list(self.tags)}
+        own: dict[str, Any] = {"tags": list(self.tags)} if self.tags else {}
+        if self.heartbeat_timeout is not None:
+            own[_HEARTBEAT_TIMEOUT] = self.heartbeat_timeout
+        return {**(self.headers or {}), **own} if own else self.headers
 
 
 def _check_priority(priority: object) -> None:
@@ -247,6 +255,7 @@ class Task(Generic[P, R]):
         needs: Sequence[str] | None = None,
         max_attempts: int | None = None,
         timeout: float | None = None,
+        heartbeat_timeout: float | None = None,
         tags: Sequence[str] = (),
         headers: dict[str, Any] | None = None,
         connection: Any = None,
@@ -262,14 +271,16 @@ class Task(Generic[P, R]):
             needs: capabilities that a worker must have.
             max_attempts: how often it may be tried in all.
             timeout: seconds an attempt may take; ``math.inf``: no limit.
+            heartbeat_timeout: seconds an attempt may go without ``ctx.heartbeat()``.
             tags: names to find it by.
             headers: a JSON object that travels along (trace context and the like).
             connection: your own open transaction; the job exists if and only if it commits.
         """
         given = {
             "at": at, "delay": delay, "key": key, "priority": priority, "queue": queue,
-            "needs": needs, "max_attempts": max_attempts, "timeout": timeout, "tags": tags,
-            "headers": headers, "connection": connection,
+            "needs": needs, "max_attempts": max_attempts, "timeout": timeout,
+            "heartbeat_timeout": heartbeat_timeout, "tags": tags, "headers": headers,
+            "connection": connection,
         }  # fmt: skip
         return BoundTask(self, SubmitOptions.checked(**given))
 
@@ -328,6 +339,22 @@ class BoundTask(Generic[P, R]):
     async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
         """Store many jobs at once, all or none."""
         return await self._task.app._submit_calls(self._task, self._options, calls)
+
+
+def is_heartbeat_timeout(value: object) -> bool:
+    """Whether it can be one: a number of seconds that is above 0, and that a clock can measure."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value < 1e9
+
+
+def own_heartbeat_timeout(headers: str | None) -> float | None:
+    """What a job was submitted with, which comes before its task's."""
+    if headers is None or _HEARTBEAT_TIMEOUT not in headers:
+        return None
+    try:
+        value = msgspec.json.decode(headers).get(_HEARTBEAT_TIMEOUT)
+    except msgspec.MsgspecError:
+        return None
+    return float(value) if is_heartbeat_timeout(value) else None
 
 
 def heartbeat_timeouts(tasks: Mapping[str, Task[..., Any]]) -> dict[str, float]:

@@ -63,7 +63,7 @@ from rota.store.logs import LogStore
 from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, UpkeepStore, WorkStore
-from rota.task import Task
+from rota.task import Task, own_heartbeat_timeout
 
 __all__ = ["EndlessRun", "Sandbox", "isolated"]
 
@@ -292,7 +292,8 @@ class _Inline:
 
     async def _run(self, row: Any) -> None:
         work = _to_work(row)
-        work.heartbeat_timeout = self._tasks[work.task].options_.heartbeat_timeout
+        own = own_heartbeat_timeout(work.headers)
+        work.heartbeat_timeout = own or self._tasks[work.task].options_.heartbeat_timeout
         ended = asyncio.Event()
         self._outcomes.ended = lambda _: ended.set()
         self._outcomes.open_batch(work.token, 1)

@@ -98,6 +98,11 @@ def create(
         typer.Option(metavar="DURATION", rich_help_panel=_JOBS,
                      help="How long an attempt may take."),
     ] = None,
+    heartbeat_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", rich_help_panel=_JOBS,
+                     help="How long an attempt may give no sign of life."),
+    ] = None,
     max_attempts: Annotated[
         int | None,
         typer.Option(min=1, rich_help_panel=_JOBS, help="How often a job may be tried in all."),
@@ -116,6 +121,7 @@ def create(
     chosen: dict[str, Any] = {
         "queue": queue, "priority": priority,
         "timeout": None if timeout is None else parse_duration(timeout),
+        "heartbeat_timeout": None if heartbeat_timeout is None else parse_duration(heartbeat_timeout),
         "max_attempts": max_attempts,
     }  # fmt: skip
     rota = session.load(app) if app else session.app

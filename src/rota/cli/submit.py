@@ -69,6 +69,10 @@ def submit(
     timeout: Annotated[
         str | None, typer.Option(metavar="DURATION", help="How long an attempt may take.")
     ] = None,
+    heartbeat_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="How long an attempt may give no sign of life."),
+    ] = None,
     app: Annotated[
         str | None,
         typer.Option(metavar="MODULE:APP", help="Check the arguments against the task in there."),
@@ -87,6 +91,7 @@ def submit(
         "needs": need or None,
         "max_attempts": max_attempts,
         "timeout": parse_duration(timeout) if timeout else None,
+        "heartbeat_timeout": parse_duration(heartbeat_timeout) if heartbeat_timeout else None,
         "tags": tag or (),
     }
     logging.getLogger("rota.submit").setLevel(logging.ERROR)  # its warnings are shown below

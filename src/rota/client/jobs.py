@@ -32,8 +32,8 @@ def submit(
     at: datetime | None = None, delay: float | timedelta | None = None, queue: str | None = None,
     needs: Sequence[str] | None = None, priority: int | None = None,
     guarantee: GuaranteeName | None = None, max_attempts: int | None = None,
-    timeout: float | None = None, key: str | None = None, tags: Sequence[str] = (),
-    headers: Mapping[str, Any] | None = None,
+    timeout: float | None = None, heartbeat_timeout: float | None = None, key: str | None = None,
+    tags: Sequence[str] = (), headers: Mapping[str, Any] | None = None,
 ) -> Talk[answers.Accepted]:  # fmt: skip
     """Store a job. It is committed when this returns.
 
@@ -44,7 +44,8 @@ def submit(
         {
             "task": task, "payload": payload, "at": at, "delay": delay, "queue": queue,
             "needs": needs, "priority": priority, "guarantee": guarantee,
-            "max_attempts": max_attempts, "timeout": timeout, "tags": tags, "headers": headers,
+            "max_attempts": max_attempts, "timeout": timeout,
+            "heartbeat_timeout": heartbeat_timeout, "tags": tags, "headers": headers,
             "key": key or new_key(),
         }
     )  # fmt: skip

@@ -26,7 +26,7 @@ import msgspec
 from rota.core.arguments import Limits, encode_payload
 from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, calendar_from_ics
 from rota.core.time.interval import seconds_of
-from rota.core.time.schedule import CatchUp, ScheduleSpec, compile_schedule
+from rota.core.time.schedule import OPTIONS, CatchUp, ScheduleSpec, compile_schedule
 from rota.errors import ConfigError, SubmitError
 from rota.files.yaml_nodes import MAX_BYTES, Place, Problems, Value, read_document
 from rota.schedules import make_spec
@@ -39,7 +39,6 @@ _HOLIDAY_YEARS = range(2020, 2051)  # fixed, so that a file means the same next 
 _YEARS = range(1900, 2201)  # what is far outside can't be moved between zones
 _WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DEFAULT_LIMITS = Limits(1_000_000, 64)
-_OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
 # How the messages of the rules begin, which say what was written.
 _RULE_PREFIX = re.compile(r"(cron|calendar rule|rrule) (?:'.*?'|\".*?\")(?::)? (.*)", re.DOTALL)
 
@@ -175,7 +174,7 @@ def _catch_up(value: Value) -> CatchUp | None:
 
 def _options(value: Value) -> dict[str, Any] | None:
     chosen: dict[str, Any] = {}
-    for name, inner in value.entries(_OPTIONS).items():
+    for name, inner in value.entries(OPTIONS).items():
         read: Callable[[Value], Any] = _OPTION_READERS[name]
         found = _converted(inner, read)
         if found is not None:
@@ -189,7 +188,7 @@ def _options(value: Value) -> dict[str, Any] | None:
 
 _OPTION_READERS: dict[str, Callable[[Value], Any]] = {
     "queue": _text, "priority": _whole, "needs": _names, "timeout": _duration,
-    "max_attempts": _whole, "tags": _names,
+    "heartbeat_timeout": _duration, "max_attempts": _whole, "tags": _names,
 }  # fmt: skip
 
 _READERS: dict[str, Callable[[Value], Any]] = {

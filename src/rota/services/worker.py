@@ -40,7 +40,7 @@ from rota.services.slots import Slots
 from rota.store.batches import Batch
 from rota.store.rows import split_lane
 from rota.store.work import LaneClaim, Returned, WorkStore
-from rota.task import Task, heartbeat_timeouts
+from rota.task import Task, heartbeat_timeouts, own_heartbeat_timeout
 
 log = logging.getLogger("rota.worker")
 
@@ -241,8 +241,9 @@ class Worker:
         )  # fmt: skip
         if payload.startswith(ENVELOPE) and not self._unseal(work, payload):
             return
-        if self._heartbeat_timeouts:
-            work.heartbeat_timeout = self._heartbeat_timeouts.get(task)
+        if self._heartbeat_timeouts or headers is not None:
+            own = own_heartbeat_timeout(headers)
+            work.heartbeat_timeout = own or self._heartbeat_timeouts.get(task)
         if self._serves.limits:
             work.queue = split_lane(lane)[0]
             self._held[work.queue] += 1

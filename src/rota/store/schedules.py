@@ -317,10 +317,11 @@ class ScheduleStore:
         return [row[0] for row in await self.database.fetch("declared_by", namespace, app)]
 
     async def adopt(
-        self, namespace: str, app: str, names: Sequence[str]
+        self, connection: Connection, namespace: str, app: str, names: Sequence[str]
     ) -> Sequence[tuple[str, str | None]]:
         """Make them the application's; those that were not, with whose they were."""
-        return [tuple(row) for row in await self.database.fetch("adopt", namespace, app, names)]
+        query = self.database.queries["adopt"]
+        return [tuple(row) for row in await connection.fetch(query, namespace, app, names)]
 
     async def disown(self, connection: Connection, namespace: str, app: str) -> None:
         await connection.execute(self.database.queries["disown"], namespace, app)
@@ -348,11 +349,14 @@ def _columns(
     namespace: str, spec: ScheduleSpec, options: JobOptions, source: str
 ) -> tuple[Any, ...]:
     named = dict.fromkeys((*spec.tags, *spec.options.get("tags", ())))
-    tags = msgspec.json.encode({"tags": list(named)}).decode() if named else None
+    told: dict[str, Any] = {"tags": list(named)} if named else {}
+    if (silence := spec.options.get("heartbeat_timeout")) is not None:
+        told["heartbeat_timeout"] = silence
+    headers = msgspec.json.encode(told).decode() if told else None
     return (
         OVERLAPS[spec.overlap], spec.max_running, spec.max_queued, spec.drop == "newest",
         options.priority, options.guarantee, options.max_attempts, options.timeout,
         lane_name(namespace, options.queue, options.needs), spec.task,
-        msgspec.json.encode(spec.payload or {}).decode(), tags,
+        msgspec.json.encode(spec.payload or {}).decode(), headers,
         msgspec.json.encode(spec).decode(), source,
     )  # fmt: skip

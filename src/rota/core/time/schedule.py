@@ -27,7 +27,10 @@ _MOST_CHARACTERS = 500
 _MOST_RRULE_CHARACTERS = 2_000
 _MAX_AT_ONCE = 1_000_000
 _CENTURY = 100 * 366 * 86400.0
-_OPTIONS = ("queue", "priority", "needs", "timeout", "max_attempts", "tags")
+# What a schedule may say of its jobs.
+OPTIONS = (
+    "queue", "priority", "needs", "timeout", "heartbeat_timeout", "max_attempts", "tags",
+)  # fmt: skip
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 
 
@@ -217,8 +220,8 @@ def _check_names(spec: ScheduleSpec) -> None:
     if not all(isinstance(tag, str) and tag for tag in spec.tags):
         raise ConfigError("tags: each must be a text, and not empty")
     zone(spec.tz)
-    if unknown := [key for key in spec.options if key not in _OPTIONS]:
-        raise ConfigError(f"options: {unknown[0]!r} is none of {', '.join(_OPTIONS)}")
+    if unknown := [key for key in spec.options if key not in OPTIONS]:
+        raise ConfigError(f"options: {unknown[0]!r} is none of {', '.join(OPTIONS)}")
 
 
 def _check_text(field: str, value: Any) -> None:

@@ -55,6 +55,10 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     max_attempts: Annotated[int, Meta(ge=1, le=32_000)] | None = None
     retries: Annotated[int, Meta(ge=0, le=31_999)] | None = None
     timeout: Annotated[float, Meta(gt=0, lt=1e9, description="Seconds.")] | None = None
+    heartbeat_timeout: (
+        Annotated[float, Meta(ge=0.001, lt=1e9, description="Seconds without a sign of life.")]
+        | None
+    ) = None
     key: (
         Annotated[str, Meta(min_length=1, max_length=255, description="As Idempotency-Key.")] | None
     ) = None
@@ -117,8 +121,13 @@ def _check_rest(said: JobRequest, job: NewJob) -> None:
         raise InvalidArguments("key: holds a NUL character, which can't be stored")
     for name in (*(job.needs or ()), *said.tags):
         known_name(name)
-    if said.headers is not None or said.tags:
-        every = {**(said.headers or {}), **({"tags": said.tags} if said.tags else {})}
+    if "heartbeat_timeout" in (said.headers or {}):
+        raise InvalidArguments("headers: heartbeat_timeout is a field of its own")
+    own: dict[str, Any] = {"tags": said.tags} if said.tags else {}
+    if said.heartbeat_timeout is not None:
+        own["heartbeat_timeout"] = said.heartbeat_timeout
+    if said.headers is not None or own:
+        every = {**(said.headers or {}), **own}
         encoded = msgspec.json.encode(every)
         check_payload(encoded, _HEADER_LIMITS, job.task, "headers")
         job.headers = msgspec.Raw(encoded)

@@ -99,3 +99,17 @@ begin
     -- Given back and still nobody's; or ended without an entry, as successes are.
     return held.token = its_token and ((held.state = 3 and held.node is null) or (held.state > 4 and held.node = me));
 end $$;
+
+-- What a job was submitted with, in seconds. Whatever else is in its headers under that name counts as nothing.
+create or replace function rota.own_heartbeat_timeout(headers json) returns float8 language sql immutable parallel safe as $$
+    select case when (headers -> 'heartbeat_timeout')::text ~ '^[0-9]{1,9}([.][0-9]{1,20})?$'
+                then nullif((headers ->> 'heartbeat_timeout')::float8, 0) end
+$$;
+
+-- For how long an attempt at a worker may be silent: as it was submitted, or as its task says. Only of tasks for which
+-- the worker says that it passes signs of life on.
+create or replace function rota.heartbeat_timeout(timeouts jsonb, task text, headers json) returns float8
+    language sql immutable parallel safe as $$
+    select case when timeouts ->> task is not null
+                then coalesce(rota.own_heartbeat_timeout(headers), (timeouts ->> task)::float8) end
+$$;

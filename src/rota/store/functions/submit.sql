@@ -36,6 +36,8 @@ declare
             then format('payload has %s bytes, the limit is %s: store large data elsewhere and pass a reference',
                         octet_length(payload::text), payload_limit)
         when json_typeof(headers) <> 'object' then 'headers must be a JSON object'
+        when headers -> 'heartbeat_timeout' is not null and rota.own_heartbeat_timeout(headers) is null
+            then 'heartbeat_timeout in headers must be above 0 seconds'
         when octet_length(headers::text) > 16384 then 'headers are over 16384 bytes'
         when max_attempts not between 1 and 32000 then 'max_attempts must be from 1 to 32000'
         when guarantee not between 1 and 3 then 'guarantee must be 1 (at_least_once), 2 (at_most_once) or 3 (exactly_once)'

@@ -154,7 +154,8 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
        (select o.reason from rota.occurrence as o where o.job_id = j.id) as reason,
        (select paused_at from rota.queue as q where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as paused_at,
        (select jsonb_build_object('name', n.name, 'state', n.state,
-               'heartbeat_timeout', (n.heartbeat_timeouts ->> j.task)::float8,
+               'heartbeat_timeout', case when n.remote then rota.heartbeat_timeout(n.heartbeat_timeouts, j.task, j.headers)
+                   else coalesce(rota.own_heartbeat_timeout(j.headers), (n.heartbeat_timeouts ->> j.task)::float8) end,
                'silent', extract(epoch from rota.now() - n.heartbeat_at),
                'expires_in', extract(epoch from n.expires_at - rota.now()))
         from rota.node as n where n.id = j.node) as holder,

@@ -160,7 +160,7 @@ select exists (
           and (coalesce(p.started_at, p.claimed_at)
                    < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $2::float8) + $1)
                or greatest(p.alive_at, p.started_at, p.claimed_at)
-                   < rota.now() - make_interval(secs => (n.heartbeat_timeouts ->> p.task)::float8 + $1))
+                   < rota.now() - make_interval(secs => rota.heartbeat_timeout(n.heartbeat_timeouts, p.task, p.headers) + $1))
         offset 0
     ) as p
     where n.remote and n.ended_at is null);
@@ -172,7 +172,7 @@ from rota.node as n join rota.batch as b on b.node = n.id
 left join rota.queue as q on q.namespace = split_part(b.lane, '/', 1) and q.name = rota.queue_of(b.lane)
 cross join lateral (
     select p.id, p.token, p.node, p.namespace, p.task, p.timeout, p.attempt, p.max_attempts, p.guarantee, p.crashes,
-           (n.heartbeat_timeouts ->> p.task)::float8 as heartbeat_timeout,
+           rota.heartbeat_timeout(n.heartbeat_timeouts, p.task, p.headers) as heartbeat_timeout,
            coalesce(p.started_at, p.claimed_at)
                < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1) as is_over,
            p.cancel_at is not null as cancelled,
@@ -182,7 +182,7 @@ cross join lateral (
       and (coalesce(p.started_at, p.claimed_at)
                < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1)
            or greatest(p.alive_at, p.started_at, p.claimed_at)
-               < rota.now() - make_interval(secs => (n.heartbeat_timeouts ->> p.task)::float8 + $1))
+               < rota.now() - make_interval(secs => rota.heartbeat_timeout(n.heartbeat_timeouts, p.task, p.headers) + $1))
     for update skip locked
 ) as p
 where n.remote and n.ended_at is null
