@@ -71,7 +71,9 @@ async def test_a_submit_may_bring_a_heartbeat_timeout_of_its_own(
             with pytest.raises(asyncpg.PostgresError, match="heartbeat_timeout in headers must"):
                 await connection.execute(submit, f'{{"heartbeat_timeout": {bad}}}')
     await sandbox.run_due()
-    outcomes = [job.attempts[0].outcome if job.attempts else job.state for job in await app.jobs.list()]
+    outcomes = [
+        job.attempts[0].outcome if job.attempts else job.state for job in await app.jobs.list()
+    ]
     assert outcomes == ["heartbeat_timeout"] * 4
     for job in (first, second):
         assert "heartbeat_timeout of 10 ms" in (await app.jobs.get(job.id)).error.message
