@@ -55,9 +55,8 @@ async def _go_on(
     for row in rows:
         budget.spend(await store.skip_unstarted(connection, row["id"], budget.left))
         if row["source"] != "backfill":
-            await _note_undecided(
-                store, connection, row, calendars.get(row["namespace"], {}), budget
-            )
+            own = calendars.get(row["namespace"], {})
+            await _note_undecided(store, connection, row, own, budget, compute)
         if budget.left == 0:
             break
         await store.delete_on(connection, row["id"])
