@@ -72,8 +72,8 @@ def test_jitter_uses_the_whole_of_its_range():
 
 @pytest.mark.parametrize(
     "bad",
-    [{"max_attempts": 0}, {"max_attempts": 32_001}, {"base": -1}, {"cap": -1}, {"factor": 0.5},
-     {"jitter": -0.1}, {"jitter": 1.1}],
+    [{"max_attempts": 0}, {"max_attempts": 32_001}, {"max_attempts": 1.5}, {"base": -1},
+     {"cap": -1}, {"factor": 0.5}, {"jitter": -0.1}, {"jitter": 1.1}],
 )  # fmt: skip
 def test_a_policy_that_makes_no_sense_is_refused(bad):
     with pytest.raises(ConfigError):

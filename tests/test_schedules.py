@@ -330,6 +330,17 @@ async def test_trigger_runs_now_beside_the_rule(app: App, sandbox: rota.testing.
     assert await is_clean(app, "s")
 
 
+async def test_a_single_need_or_tag_is_a_name_and_not_its_letters(
+    app: App, sandbox: rota.testing.Sandbox
+) -> None:
+    await app.schedule(
+        "s", "tell", every="1h", tags="mail", options={"needs": "gpu", "tags": "vip"}
+    )
+    job = await app.jobs.get(await app.schedules.trigger("s"))
+    assert job.needs == ("gpu",)
+    assert set((job.headers or {})["tags"]) == {"mail", "vip"}
+
+
 async def test_backfill_runs_what_has_no_row_yet_and_never_twice(
     app: App, sandbox: rota.testing.Sandbox
 ) -> None:

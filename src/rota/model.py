@@ -138,7 +138,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
     never_on: tuple[type[BaseException] | str, ...] = ()
 
     def __post_init__(self) -> None:
-        if not 1 <= self.max_attempts <= 32_000:
+        if type(self.max_attempts) is not int or not 1 <= self.max_attempts <= 32_000:
             raise ConfigError(f"max_attempts must be from 1 to 32000, not {self.max_attempts!r}")
         for name, least in (("base", 0), ("cap", 0), ("factor", 1)):
             value = getattr(self, name)

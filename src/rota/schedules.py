@@ -240,10 +240,10 @@ class Schedules:
         else:
             encode_payload(spec.payload or {}, self._app.limits, spec.task)
             defaults = await store.task_defaults(self._namespace, spec.task)
-        SubmitOptions.checked(**spec.options)  # refuses what can't be
+        checked = SubmitOptions.checked(**spec.options)
         chosen = {
-            name: tuple(value) if name == "needs" else value
-            for name, value in spec.options.items()
+            name: getattr(checked, name)
+            for name in spec.options
             if name in JobOptions.__struct_fields__
         }
         return msgspec.structs.replace(defaults, **chosen)
@@ -484,10 +484,12 @@ def make_spec(
     if unknown:
         raise ConfigError(f"schedule {name!r}: unknown setting {unknown[0]!r}")
     for several in ("tags", "exclude", "include"):
-        if isinstance(rest.get(several), str):
-            raise ConfigError(f"schedule {name!r}: {several} is a list of names, not a text")
         if several in rest:
-            rest[several] = tuple(rest[several])
+            rest[several] = _names(rest[several])
+    if isinstance(options := rest.get("options"), dict):
+        # Lists, as they come back from the database.
+        listed = {key: [*_names(options[key])] for key in ("needs", "tags") if options.get(key)}
+        rest["options"] = {**options, **listed}
     return ScheduleSpec(
         name=name,
         task=task,
@@ -496,6 +498,11 @@ def make_spec(
         spread=seconds_of(spread, "spread") if spread else 0.0,
         **rest,
     )
+
+
+def _names(given: Any) -> tuple[Any, ...]:
+    """A text is one name, not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _told(value: Any) -> Any:

@@ -147,7 +147,9 @@ def _check_timeout(timeout: float | None) -> None:
     if timeout == inf:
         return
     if timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
-        raise ConfigError(f"timeout must be above 0 seconds (math.inf: no limit), not {timeout!r}")
+        raise ConfigError(
+            f"timeout must be above 0 and below 1e9 seconds (math.inf: no limit), not {timeout!r}"
+        )
 
 
 def _check_text(field: str, value: object) -> None:
