@@ -380,6 +380,7 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.mark.proof
+@pytest.mark.timeout(450)
 def test_a_short_run_breaks_things_and_every_promise_is_kept(folder: Path) -> None:
     # How late a start may be is not for a test to say: the machine may be busy.
     run = _nemesis(
