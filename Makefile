@@ -43,7 +43,7 @@ run: $(VENV)/installed
 
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
 PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
-test: PARALLEL ?= -n 3 --dist loadfile
+test: PARALLEL ?= -n 4 --dist loadfile
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
 

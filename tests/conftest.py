@@ -14,12 +14,15 @@ from uuid import uuid4
 
 import asyncpg
 import hypothesis
+import psycopg
 import pytest
 
 import rota.testing
 from rota import App
 from rota.store.database import Database
 from rota.store.embedded import open_embedded
+from rota.store.migrate import migrate
+from tests.sandboxes import drop_template, isolated
 
 pytest_plugins = ["tests.server_fixtures"]
 
@@ -40,6 +43,7 @@ _TABLES = (
 _LONG = (
     "test_failpoints", "test_nemesis", "test_docs", "test_cli_schedules", "test_api_tenants",
     "test_server_limits", "test_cli", "test_client", "test_endpoints", "test_dashboard",
+    "test_http_workers", "test_process_runner", "test_database_errors", "test_faults",
 )  # fmt: skip
 
 
@@ -63,9 +67,10 @@ def database_url() -> Iterator[str]:
     given = os.environ.get("ROTA_TEST_DATABASE_URL")
     if given:
         yield given
+        asyncio.run(drop_template(given))
         return
     # Short: a unix socket's path has little room.
-    data_dir = Path(tempfile.mkdtemp(prefix="rota-"))
+    data_dir = Path(tempfile.mkdtemp(prefix="rota-", dir=_memory()))
     data_dir.chmod(0o711)  # root's server runs as another user, who must be able to pass
     embedded = open_embedded(data_dir)
     asyncio.run(_trade_durability_for_speed(embedded.url))
@@ -74,6 +79,12 @@ def database_url() -> Iterator[str]:
     finally:
         embedded.close()
         shutil.rmtree(data_dir, ignore_errors=True)
+
+
+def _memory() -> str | None:
+    """A folder in memory, where there is one with room for all that the tests store."""
+    place = "/dev/shm"
+    return place if Path(place).is_dir() and shutil.disk_usage(place).free > 4 << 30 else None
 
 
 async def _trade_durability_for_speed(url: str) -> None:
@@ -85,27 +96,67 @@ async def _trade_durability_for_speed(url: str) -> None:
     await connection.close()
 
 
+class Schemas:
+    """Migrated and empty schemas: emptying one is many times as fast as making one.
+
+    They are emptied by one connection, which knows all tables by then.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._spare: list[str] = []
+        self._connection: psycopg.Connection[Any] | None = None
+
+    async def take(self) -> str:
+        if self._spare:
+            return self._spare.pop()
+        schema = f"rota_test_{uuid4().hex[:12]}"
+        connection = await asyncpg.connect(self._url)
+        await migrate(connection, schema)
+        await connection.close()
+        return schema
+
+    def give_back(self, schema: str) -> None:
+        self._execute(
+            *(f"delete from {schema}.{table}" for table in _TABLES),
+            f"select {schema}.trim_audit('infinity')",
+            f"update {schema}.shard set owner = null, expires_at = null, epoch = 0",
+            f"update {schema}.setting set value = 0 where name = 'ledger_from'",
+        )
+        self._spare.append(schema)
+
+    def drop(self) -> None:
+        if self._spare:
+            self._execute(*(f"drop schema {schema} cascade" for schema in self._spare))
+        if self._connection is not None:
+            self._connection.close()
+
+    def _execute(self, *statements: str) -> None:
+        if self._connection is None or not self._is_alive():
+            self._connection = psycopg.connect(self._url, autocommit=True)
+        self._connection.execute(";".join(statements))  # type: ignore[call-overload]
+
+    def _is_alive(self) -> bool:
+        """Some tests cut all connections."""
+        assert self._connection is not None
+        try:
+            self._connection.execute("select")
+        except psycopg.OperationalError:
+            return False
+        return True
+
+
 @pytest.fixture(scope="session")
-def spare_schemas(database_url: str) -> Iterator[list[str]]:
-    """Migrated and empty: emptying one is several times as fast as making one."""
-    spare: list[str] = []
-    yield spare
-    asyncio.run(_execute(database_url, *(f"drop schema {schema} cascade" for schema in spare)))
-
-
-async def _execute(url: str, *statements: str) -> None:
-    connection = await asyncpg.connect(url)
-    for statement in statements:
-        await connection.execute(statement)
-    await connection.close()
+def schemas(database_url: str) -> Iterator[Schemas]:
+    schemas = Schemas(database_url)
+    yield schemas
+    schemas.drop()
 
 
 @pytest.fixture
-async def make_app(
-    database_url: str, spare_schemas: list[str]
-) -> AsyncIterator[Callable[..., App]]:
+async def make_app(database_url: str, schemas: Schemas) -> AsyncIterator[Callable[..., App]]:
     """Makes apps on one empty, migrated schema, which runs on the database's own time."""
-    schema = spare_schemas.pop() if spare_schemas else f"rota_test_{uuid4().hex[:12]}"
+    schema = await schemas.take()
     apps: list[App] = []
 
     def make(**settings: Any) -> App:
@@ -113,16 +164,10 @@ async def make_app(
         apps.append(App(**given))
         return apps[-1]
 
-    await make().migrate()
     yield make
     for app in apps:
         await app.close()
-    emptied = [f"delete from {schema}.{table}" for table in _TABLES]
-    emptied.append(f"select {schema}.trim_audit('infinity')")
-    free = f"update {schema}.shard set owner = null, expires_at = null, epoch = 0"
-    fresh = f"update {schema}.setting set value = 0 where name = 'ledger_from'"
-    await _execute(database_url, ";".join([*emptied, free, fresh]))
-    spare_schemas.append(schema)
+    schemas.give_back(schema)
 
 
 @pytest.fixture
@@ -133,7 +178,7 @@ def app(make_app: Callable[..., App]) -> App:
 @pytest.fixture
 async def sandbox(database_url: str) -> AsyncIterator[rota.testing.Sandbox]:
     """An app without tasks on a private schema, with time that the test moves."""
-    async with rota.testing.isolated(App(database_url=database_url, node_name="test")) as sandbox:
+    async with isolated(App(database_url=database_url, node_name="test")) as sandbox:
         yield sandbox
 
 

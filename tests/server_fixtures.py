@@ -3,16 +3,31 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Callable
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
 import httpx
 import pytest
+from argon2 import PasswordHasher
 
 from rota import App
+from rota.server.identity import passwords
 from rota.server.identity.tokens import create_token
 from rota.server.serving import Server
 from rota.store.identity import IdentityStore
+
+# Made once: reading the system's certificates takes longer than most requests.
+_TLS = ssl.create_default_context()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _quick_passwords() -> Iterator[None]:
+    """Real ones take a core and 64 MB for a while, on purpose."""
+    with pytest.MonkeyPatch.context() as patch:
+        quick = PasswordHasher(time_cost=1, memory_cost=64, parallelism=1)
+        patch.setattr(passwords, "_hasher", quick)
+        yield
 
 
 class LiveServer:
@@ -47,7 +62,9 @@ class LiveServer:
         headers = {}
         if role is not None:
             headers["Authorization"] = f"Bearer {await self.token(role, namespace, **given)}"
-        client = httpx.AsyncClient(base_url=self.url, headers=headers, timeout=60, trust_env=False)
+        client = httpx.AsyncClient(
+            base_url=self.url, headers=headers, timeout=60, trust_env=False, verify=_TLS
+        )
         return await self._stack.enter_async_context(client)
 
 

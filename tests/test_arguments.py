@@ -125,7 +125,7 @@ async def test_a_value_reaches_the_handler_and_comes_back_as_its_annotation_says
 
     assert got == [(value, value)]
     assert type(got[0][0]) is type(value)
-    result = await job.result(timeout=10)
+    result = await job.result(timeout=60)
     assert (result, type(result)) == (value, type(value))
 
 
@@ -201,7 +201,7 @@ async def test_a_result_that_is_no_json_is_a_clear_error_and_a_warning_at_regist
     await sandbox.run_due(raise_errors=True)
 
     with pytest.raises(ResultUnavailable, match=f"job {job.id} of task 'make' succeeded.*Stranger"):
-        await job.result(timeout=10)
+        await job.result(timeout=60)
     assert (await job.status()).state == "succeeded"
 
 
@@ -216,7 +216,7 @@ async def test_a_result_of_another_release_that_doesnt_fit_the_annotation_is_tol
     await sandbox.run_due(raise_errors=True)
 
     with pytest.raises(ResultUnavailable, match="Expected `int`, got `str`"):
-        await job.result(timeout=10)
+        await job.result(timeout=60)
 
 
 async def test_arguments_that_dont_fit_when_the_job_runs_fail_once_with_the_names(
@@ -284,7 +284,7 @@ async def test_waiting_in_vain_says_for_which_job_and_how_it_is(sandbox: Sandbox
         await job.result(timeout=3)
     await app.jobs.cancel(job.id)
     with pytest.raises(JobFailed):
-        await job.result(timeout=10)
+        await job.result(timeout=60)
 
 
 def test_a_missing_psycopg_shows_where_the_task_is_declared(

@@ -590,7 +590,7 @@ async def test_a_busy_node_shows_a_few_lines_and_counts_the_rest(
     teller.ended(_work(), Outcome(OutcomeKind.RAISED, failure=error), TryAgain(2.0, 0))
     last = _work()
     teller.ended(last, Outcome(OutcomeKind.TIMED_OUT), End(State.FAILED, 0, error))
-    await asyncio.wait_for(teller.summed.wait(), 10)
+    await asyncio.wait_for(teller.summed.wait(), 60)
     assert sum("succeeded in" in line for line in teller.lines) == 12
     assert "raised in " in teller.lines[12]
     assert ": ValueError: first line, attempt 1 of 5, again in 2 s" in teller.lines[12]
@@ -644,7 +644,7 @@ class Program:
 
     def end(self) -> tuple[int, str]:
         """Its exit code, and all that it said."""
-        rest, _ = self._process.communicate(timeout=30)
+        rest, _ = self._process.communicate(timeout=60)
         return self._process.returncode, "".join(self._seen) + rest
 
     def __enter__(self) -> Self:

@@ -27,6 +27,7 @@ from rota.core.time.schedule import compile_schedule
 from rota.schedules import Schedules, make_spec
 from tests.broken_schedules import add_broken
 from tests.fake_node import register_tasks
+from tests.sandboxes import isolated
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -105,7 +106,7 @@ def shop(database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
 
 def standing(app: App, monkeypatch: pytest.MonkeyPatch) -> Iterator[Clock]:
     with asyncio.Runner() as runner:
-        private = rota.testing.isolated(app, now=START, namespace=f"n{uuid4().hex[:8]}")
+        private = isolated(app, now=START, namespace=f"n{uuid4().hex[:8]}")
         sandbox = runner.run(private.__aenter__())
         settings = sandbox.app.settings
         for name in ("database_url", "schema", "namespace"):

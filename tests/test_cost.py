@@ -41,6 +41,7 @@ async def judged(fuzzer: Fuzzer, *given: object, plain: float, **named: bool) ->
     return found
 
 
+@pytest.mark.proof  # it measures, for every route: about half a minute of one core
 async def test_no_route_costs_more_than_the_size_of_what_it_is_sent(server: LiveServer):
     fuzzer = await fuzzer_of(server)
     plain = await fuzzer.plain_cost(_SIZE)

@@ -148,7 +148,7 @@ def statements_of(page: Path, block: Block) -> Iterator[CodeType]:
 async def run_python(statement: CodeType, names: dict[str, Any]) -> None:
     result = eval(statement, names)
     if inspect.isawaitable(result):
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await result
 
 

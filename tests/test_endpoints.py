@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import os
 import socket
-import sys
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -17,8 +15,10 @@ from uuid import UUID
 import httpx
 import msgspec
 import pytest
+from typer.testing import CliRunner
 
 from rota import App, ConfigError, InvalidArguments, NotFound, Retry
+from rota.cli import cli
 from rota.endpoints import verify_push
 from rota.endpoints.callbacks import KEY_HEADER, URL_HEADER, make_key
 from rota.failpoints import armed_with
@@ -31,7 +31,6 @@ from tests.receiver import Received, Receiver
 from tests.server_fixtures import LiveServer, serving
 from tests.test_net_guard import FORBIDDEN
 
-ROTA = Path(sys.executable).with_name("rota")
 SECRET = "a secret of some length"
 QUICK = Retry(max_attempts=4, base=0.01, factor=1.0)
 JSON = {"content-type": "application/json"}
@@ -755,20 +754,16 @@ async def test_old_reports_are_forgotten(app: App, receiver: Receiver, live: Liv
 # -- the command line
 
 
-async def test_the_command_line_adds_shows_changes_and_removes(app: App, tmp_path: Path) -> None:
-    environment = {
-        **os.environ,
-        "ROTA_DATABASE_URL": app.settings.database_url or "",
-        "ROTA_SCHEMA": app.settings.schema,
-    }
+async def test_the_command_line_adds_shows_changes_and_removes(
+    app: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ROTA_DATABASE_URL", app.settings.database_url or "")
+    monkeypatch.setenv("ROTA_SCHEMA", app.settings.schema)
 
     async def rota(*arguments: str) -> Any:
-        process = await asyncio.create_subprocess_exec(
-            ROTA, "endpoints", *arguments, "--json", env=environment,
-            stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE,
-        )  # fmt: skip
-        out, err = await process.communicate()
-        return msgspec.json.decode(out) if process.returncode == 0 else err.decode()
+        words = ["endpoints", *arguments, "--json"]
+        ran = await asyncio.to_thread(CliRunner().invoke, cli, words)
+        return msgspec.json.decode(ran.stdout) if ran.exit_code == 0 else ran.stderr
 
     new = await rota("add", "greet", "https://example.com/", "--max-attempts", "3", "--need", "dmz")
     assert new["name"] == "greet"

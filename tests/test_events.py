@@ -58,8 +58,8 @@ async def test_a_run_over_its_time_is_noticed_while_it_runs_and_once(
             (kind, name, handle.id)
         ]
         app.gate.set()  # type: ignore[attr-defined]
-        await handle.result(10)
-        await (await app.submit("plain")).result(10)
+        await handle.result(60)
+        await (await app.submit("plain")).result(60)
     assert await kinds(app) == [kind]
 
 

@@ -6,9 +6,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-import rota.testing
 from rota import App, NotFound, Retry
 from tests.fake_node import FakeNode, register_tasks
+from tests.sandboxes import isolated
 
 BEGIN = datetime(2027, 1, 5, 9, 0, tzinfo=UTC)
 
@@ -16,7 +16,7 @@ BEGIN = datetime(2027, 1, 5, 9, 0, tzinfo=UTC)
 @pytest.fixture
 async def sandbox(database_url):
     app = App(database_url=database_url)
-    async with rota.testing.isolated(app, now=BEGIN) as sandbox:
+    async with isolated(app, now=BEGIN) as sandbox:
         await register_tasks(app, "greet")
         yield sandbox
 

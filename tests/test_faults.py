@@ -217,7 +217,7 @@ async def test_a_second_signal_returns_what_runs_at_once(
     worker.terminate()
     await eventually(lambda: _is_draining(app))
     worker.terminate()
-    assert worker.wait(10) == 0
+    assert worker.wait(60) == 0
     job = await running.status()
     assert (job.state, job.attempt) == ("ready", 0)
 

@@ -21,6 +21,7 @@ from rota.store.work import UpkeepStore
 from tests.cluster import eventually
 from tests.fake_node import FakeNode
 from tests.remote_worker import RemoteWorker, ticket
+from tests.sandboxes import isolated
 from tests.server_fixtures import LiveServer, serving
 from tests.test_server_identity import query
 
@@ -44,8 +45,9 @@ class StillServer:
 @pytest.fixture
 async def still(database_url: str) -> AsyncIterator[StillServer]:
     app = App(database_url=database_url, node_name="test", port=0)
-    async with rota.testing.isolated(app) as sandbox, serving(sandbox.app) as live:
-        hot = Database(database_url, sandbox.app.settings, hot=True)
+    async with isolated(app) as sandbox, serving(sandbox.app) as live:
+        settings = sandbox.app.settings
+        hot = Database(settings.database_url or "", settings, hot=True)
         await hot.open()
         yield StillServer(live, sandbox, hot)
         await hot.close()

@@ -198,7 +198,7 @@ async def test_a_running_job_is_followed_to_its_end(app: App, tmp_path: Path) ->
     async with Node(app).running():
         handle = await app.submit("talk_until", {"path": str(tmp_path / "go")})
         seen: list[str] = []
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             async for line in app.jobs.logs(handle.id, follow=True):
                 seen.append(line.text)
                 if line.text == "begun":

@@ -43,7 +43,7 @@ class Stage:
         self._ended.set()
 
     async def ended(self, count: int) -> list[OutcomeKind]:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while len(self.outcomes) < count:
                 self._ended.clear()
                 await self._ended.wait()
@@ -111,7 +111,7 @@ async def test_the_current_task_stays_the_same_while_a_job_waits() -> None:
     async def handler() -> list[bool]:
         before = current_task()
         await asyncio.sleep(0)
-        async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        async with asyncio.timeout(60), asyncio.TaskGroup() as group:
             group.create_task(asyncio.sleep(0))
         return [current_task() is before, before.get_name() == "handler"]
 

@@ -44,7 +44,7 @@ async def app(make_app: Callable[..., App]) -> App:
 
 def fetch(port: int, path: str = "/metrics") -> tuple[int, str]:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -328,7 +328,7 @@ def free_port() -> int:
 
 def ask(url: str) -> Any:
     try:
-        with urllib.request.urlopen(url, timeout=10) as answer:
+        with urllib.request.urlopen(url, timeout=60) as answer:
             return json.loads(answer.read())
     except OSError:
         return None
@@ -487,7 +487,7 @@ async def test_metrics_are_told_on_the_address_that_was_asked_for(
     async with Node(app, roles=["scheduler"]).running() as node:
         assert node.metrics_port is not None
         url = f"http://127.0.0.3:{node.metrics_port.port}/metrics"
-        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=30).read())
+        text = await asyncio.to_thread(lambda: urllib.request.urlopen(url, timeout=60).read())
         assert b"rota_info" in text
         with pytest.raises(urllib.error.URLError):
             await asyncio.to_thread(fetch, node.metrics_port.port)

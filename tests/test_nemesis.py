@@ -75,7 +75,7 @@ async def _seen(direct: asyncpg.Connection) -> list[int]:
 
 
 async def _eventually_seen(direct: asyncpg.Connection, expected: list[int]) -> None:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await _seen(direct) != expected:
             await asyncio.sleep(0.01)
 
@@ -114,7 +114,7 @@ async def test_one_direction_is_dropped_and_the_other_is_not(
     if arrives:
         await _eventually_seen(direct, [1])
     else:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while not trouble.hits:
                 await asyncio.sleep(0.01)
     assert not asked.done()
@@ -132,7 +132,7 @@ async def test_what_was_held_arrives_although_its_sender_has_gone(
     trouble = Trouble(kind)
     proxy.begin(trouble)
     asked = asyncio.ensure_future(connection.execute("insert into public.seen values (1)"))
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while not proxy.holding:
             await asyncio.sleep(0.01)
     connection.terminate()

@@ -56,9 +56,9 @@ async def test_a_job_submitted_to_an_idle_worker_is_started_by_its_hint(node: No
     worker = worker_of(node)
     await eventually(lambda: worker.hints_work)
     worker._settings = node.settings.replace(poll=600.0)
-    await (await task("remember").submit("first")).result(10)  # its pause is now the long one
+    await (await task("remember").submit("first")).result(60)  # its pause is now the long one
     for number in range(5):
-        assert await (await task("remember").submit(number)).result(10) == number
+        assert await (await task("remember").submit(number)).result(60) == number
 
 
 async def test_without_hints_workers_find_jobs_by_looking(
@@ -69,13 +69,13 @@ async def test_without_hints_workers_find_jobs_by_looking(
 
     monkeypatch.setattr("rota.services.listener.Listener.tick", deaf)
     async with Node(app).running():
-        assert await (await task("remember").submit("found")).result(10) == "found"
+        assert await (await task("remember").submit("found")).result(60) == "found"
 
 
 async def test_a_job_never_starts_before_it_is_due(node: Node) -> None:
     bound = [task("remember").options(delay=0.05 * n) for n in range(1, 40)]
     handles = await asyncio.gather(*(one.submit(n) for n, one in enumerate(bound)))
-    jobs = [await handle.wait(20) for handle in handles]
+    jobs = [await handle.wait(60) for handle in handles]
     assert all(job.started_at >= job.due_at for job in jobs)
 
 
@@ -83,7 +83,7 @@ async def test_cancelling_stops_a_running_coroutine(node: Node) -> None:
     handle = await task("sleep_long").submit()
     await eventually(lambda: "sleeping" in node_tasks.seen)
     assert await handle.cancel() == "stopping"
-    job = await handle.wait(10)
+    job = await handle.wait(60)
     assert job.state == "cancelled"
     assert ("woken", True) in node_tasks.seen
 
@@ -94,7 +94,7 @@ async def test_cancelling_stops_a_running_function(node: Node, tmp_path: Path, n
     handle = await task(name).submit(str(mark))
     await eventually(mark.exists)
     assert await handle.cancel() == "stopping"
-    job = await handle.wait(10)
+    job = await handle.wait(60)
     assert job.state == "cancelled"
 
 
@@ -102,16 +102,16 @@ async def test_a_coroutine_over_its_timeout_is_stopped_retried_and_ends_as_a_dea
     node: Node, app: App
 ) -> None:
     handle = await task("too_slow").submit()
-    job = await handle.wait(20)
+    job = await handle.wait(60)
     assert job.state == "failed"
     assert [attempt.outcome for attempt in job.attempts] == ["timed_out", "timed_out"]
     assert await app.jobs.dead_letters() == [handle.id]
 
 
 async def test_once_and_progress_work_in_every_runner(node: Node) -> None:
-    child = await (await task("in_child").submit(4)).wait(20)
-    loop = await (await task("in_loop").submit(4)).wait(20)
-    thread = await (await task("in_thread").submit(4)).wait(20)
+    child = await (await task("in_child").submit(4)).wait(60)
+    loop = await (await task("in_loop").submit(4)).wait(60)
+    thread = await (await task("in_thread").submit(4)).wait(60)
     assert child.result[:3] == [8, 8, 1]
     assert loop.result == [8, 8, 1, loop.token]
     assert thread.result == 8
@@ -122,7 +122,7 @@ async def test_progress_can_be_seen_while_a_job_runs(node: Node) -> None:
     job = await eventually(lambda: _with_progress(handle))
     assert job.progress == {"done": 3, "total": 10, "message": "going"}
     await handle.cancel()
-    await handle.wait(10)
+    await handle.wait(60)
 
 
 async def _with_progress(handle: Any) -> Any:
@@ -131,7 +131,7 @@ async def _with_progress(handle: Any) -> Any:
 
 
 async def test_an_effect_whose_end_is_unknown_is_not_repeated(node: Node) -> None:
-    job = await (await task("dies_inside_once").submit()).wait(20)
+    job = await (await task("dies_inside_once").submit()).wait(60)
     assert job.state == "failed"
     assert job.error is not None
     assert job.error.type.endswith("OnceUnknown")
@@ -139,18 +139,18 @@ async def test_an_effect_whose_end_is_unknown_is_not_repeated(node: Node) -> Non
 
 
 async def test_an_effect_that_failed_is_tried_again(node: Node) -> None:
-    assert await (await task("fails_inside_once").submit()).result(20) == "done"
+    assert await (await task("fails_inside_once").submit()).result(60) == "done"
     assert node_tasks.seen == ["effect", "effect"]
 
 
 async def test_handlers_say_when_to_try_again_or_never(node: Node) -> None:
-    fatal = await (await task("fatal").submit()).wait(20)
+    fatal = await (await task("fatal").submit()).wait(60)
     assert (fatal.state, fatal.attempt) == ("failed", 1)
-    assert await (await task("later").submit()).result(20) == 2
+    assert await (await task("later").submit()).result(60) == 2
 
 
 async def test_a_result_that_is_too_large_is_dropped_and_the_job_stays_done(node: Node) -> None:
-    job = await (await task("huge").submit()).wait(20)
+    job = await (await task("huge").submit()).wait(60)
     assert (job.state, job.result, job.attempt) == ("succeeded", None, 1)
     assert job.error is not None
     assert "2,000,002 bytes" in job.error.message
@@ -161,13 +161,13 @@ async def test_what_a_failed_attempt_wrote_in_its_transaction_is_gone(node: Node
     async with database.connection() as connection:
         await connection.execute("drop table if exists public.node_effect")
         await connection.execute("create table public.node_effect (number int)")
-        assert await (await task("insert_then_fail").submit(7)).result(20) is None
+        assert await (await task("insert_then_fail").submit(7)).result(60) is None
         rows = await connection.fetch("select number from public.node_effect")
     assert [row[0] for row in rows] == [7]
 
 
 async def test_at_most_once_is_not_retried_even_when_it_fails(node: Node) -> None:
-    job = await (await task("once_at_most").submit()).wait(20)
+    job = await (await task("once_at_most").submit()).wait(60)
     assert (job.state, job.attempt) == ("failed", 1)
     assert node_tasks.seen == ["began"]
 
@@ -175,11 +175,11 @@ async def test_at_most_once_is_not_retried_even_when_it_fails(node: Node) -> Non
 async def test_only_a_worker_with_the_capability_takes_a_job(app: App) -> None:
     handle = await task("needs_gpu").submit()
     async with Node(app).running():
-        await (await task("remember").submit(1)).result(10)
+        await (await task("remember").submit(1)).result(60)
         assert (await handle.status()).state == "ready"
         assert (await app.jobs.explain(handle.id)).code == "no_worker_for_lane"
     async with Node(app, queues=["heavy"], capabilities=["gpu"]).running():
-        assert await handle.result(10) == "on a gpu"
+        assert await handle.result(60) == "on a gpu"
 
 
 async def test_a_worker_keeps_to_its_limit_for_a_queue(app: App) -> None:
@@ -206,7 +206,7 @@ async def test_a_claim_whose_answer_was_lost_is_given_back(
         return rows
 
     monkeypatch.setattr(WorkStore, "claim", lose_one_answer)
-    job = await (await task("remember").submit("kept")).wait(20)
+    job = await (await task("remember").submit("kept")).wait(60)
     assert lost == [1]
     assert (job.state, job.attempt, node_tasks.seen) == ("succeeded", 1, ["kept"])
 
@@ -226,7 +226,7 @@ async def test_a_finish_whose_answer_was_lost_is_repeated_without_harm(
 
     monkeypatch.setattr(WorkStore, "finish_succeeded", lose_one_answer)
     for number in range(3):
-        assert await (await task("remember").submit(number)).result(20) == number
+        assert await (await task("remember").submit(number)).result(60) == number
     assert lost == [1]
     assert node_tasks.seen == [0, 1, 2]
 
@@ -234,7 +234,7 @@ async def test_a_finish_whose_answer_was_lost_is_repeated_without_harm(
 async def test_a_stopped_node_leaves_no_task_no_thread_and_no_process(app: App) -> None:
     before = set(asyncio.all_tasks())
     async with Node(app).running():
-        await (await task("in_child").submit(1)).result(20)
+        await (await task("in_child").submit(1)).result(60)
     left = {t for t in asyncio.all_tasks() - before if not t.done()}
     assert left == set()
     assert await app.nodes.list() == []
@@ -275,7 +275,7 @@ async def pooled_url(database_url: str) -> AsyncIterator[str]:
     await eventually(lambda: _answers(url), what="PgBouncer's start")
     yield url
     process.terminate()
-    process.wait(10)
+    process.wait(60)
     shutil.rmtree(folder)
 
 
@@ -294,13 +294,13 @@ async def test_everything_works_behind_pgbouncer_in_transaction_mode(
     pooled = node_tasks.app.using(app.settings.replace(database_url=pooled_url))
     async with pooled, Node(node_tasks.app).running() as node:
         assert worker_of(node)._store.database.behind_pooler
-        assert await (await task("remember").submit("pooled")).result(20) == "pooled"
+        assert await (await task("remember").submit("pooled")).result(60) == "pooled"
         handles = await task("remember").submit_many([(n,) for n in range(500)])
         for number, handle in enumerate(handles):
-            assert await handle.result(20) == number
-        assert (await (await task("in_child").submit(4)).result(20))[:2] == [8, 8]
+            assert await handle.result(60) == number
+        assert (await (await task("in_child").submit(4)).result(60))[:2] == [8, 8]
         delayed = await task("remember").options(delay=1.5).submit("later")
-        assert await delayed.result(20) == "later"
+        assert await delayed.result(60) == "later"
 
 
 @pytest.fixture
@@ -344,7 +344,7 @@ async def test_the_start_of_a_node_s_own_server_is_no_blocked_loop(
         async def stop(self) -> None: ...
 
     async with Node(app, ("scheduler", "worker", "server"), server=SlowServer()).running():
-        assert await (await task("remember").submit("after")).result(10) == "after"
+        assert await (await task("remember").submit("after")).result(60) == "after"
     assert "has been blocked" not in caplog.text
 
 

@@ -24,6 +24,7 @@ from rota.services.turns import AllShards
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, LaneClaim, UpkeepStore, WorkStore
 from tests.cluster import eventually
+from tests.sandboxes import isolated
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -47,7 +48,7 @@ def app(database_url: str, seen: list[Any]) -> App:
 
 @pytest.fixture
 async def sandbox(app: App) -> AsyncIterator[rota.testing.Sandbox]:
-    async with rota.testing.isolated(app, now=START) as sandbox:
+    async with isolated(app, now=START) as sandbox:
         yield sandbox
 
 

@@ -24,6 +24,7 @@ from rota.files.changes import Present, difference, fields_of
 from rota.files.crontab import read_crontab
 from rota.files.yaml_schedules import FIELDS, RULES, Source, read_schedules
 from rota.node import Node
+from tests.sandboxes import isolated
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)  # a Monday
 
@@ -287,7 +288,7 @@ def app(database_url: str) -> App:
 
 @pytest.fixture
 async def sandbox(app: App) -> AsyncIterator[rota.testing.Sandbox]:
-    async with rota.testing.isolated(app, now=START) as sandbox:
+    async with isolated(app, now=START) as sandbox:
         yield sandbox
 
 
@@ -401,6 +402,7 @@ async def test_apply_refuses_arguments_that_no_live_release_takes_and_warns_of_u
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     worker = make_app()
+    monkeypatch.setenv("ROTA_DATABASE_URL", worker.settings.database_url or "")
     monkeypatch.setenv("ROTA_SCHEMA", worker.settings.schema)
 
     @worker.task

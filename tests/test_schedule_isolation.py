@@ -19,6 +19,7 @@ from rota.services.firer import Firer
 from rota.services.turns import AllShards
 from rota.store.schedules import ScheduleStore
 from tests.broken_schedules import add_broken
+from tests.sandboxes import isolated
 
 START = datetime(2026, 3, 1, 12, 0, tzinfo=UTC)
 
@@ -36,7 +37,7 @@ def app(database_url: str) -> App:
 
 @pytest.fixture
 async def sandbox(app: App) -> AsyncIterator[rota.testing.Sandbox]:
-    async with rota.testing.isolated(app, now=START) as sandbox:
+    async with isolated(app, now=START) as sandbox:
         yield sandbox
 
 

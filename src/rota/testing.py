@@ -44,6 +44,7 @@ from uuid import UUID
 
 from rota import capture
 from rota.app import App
+from rota.config import Settings
 from rota.core.lifecycle import needs_mark
 from rota.entropy import new_id
 from rota.errors import ConfigError, NotAuthentic, RotaError
@@ -189,13 +190,22 @@ async def isolated(
     database = Database(url, private, hot=True)
     await database.open()
     try:
-        begin = await _prepare(database, now)
-        async with app.using(private):
-            yield Sandbox(app, database, begin)
+        async with open_sandbox(app, database, private, now) as sandbox:
+            yield sandbox
     finally:
         async with database.connection() as connection:
             await connection.execute(f"drop schema if exists {private.schema} cascade")
         await database.close()
+
+
+@contextlib.asynccontextmanager
+async def open_sandbox(
+    app: App, database: Database, private: Settings, now: datetime | None
+) -> AsyncIterator[Sandbox]:
+    """The app with these settings, on a schema that is made unless it exists, and kept."""
+    begin = await _prepare(database, now)
+    async with app.using(private):
+        yield Sandbox(app, database, begin)
 
 
 def _embedded_url(data_dir: Path) -> str:

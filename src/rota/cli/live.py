@@ -38,6 +38,16 @@ _READABLE = 12  # lines in a period; of failures so many more
 _SAMPLES: dict[Any, Any] = {str: "...", int: 1, float: 1.5, bool: True, list: [], dict: {}}
 
 
+class LoggedNode(Node):
+    """A node under the eyes of a supervisor rather than a person: it says what it does."""
+
+    def request_stop(self) -> None:
+        logging.getLogger("rota.node").info(
+            "asked to stop; %d jobs are running", self.count_running()
+        )
+        super().request_stop()
+
+
 class DevNode(Node):
     """A node that migrates its database, and tells the terminal what happens."""
 

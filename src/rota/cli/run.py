@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from rota.app import App
 from rota.cli import logs
-from rota.cli.live import DevNode, Teller
 from rota.cli.loading import find_reference
 from rota.cli.output import Screen
 from rota.cli.session import Session, command
 from rota.commands import enable_commands
-from rota.node import ROLES, Node, Role, ServerRole
 from rota.store.changes import act_as, local_actor
 from rota.store.database import Database
 from rota.store.migrate import check_schema, pending_names
 
-log = logging.getLogger("rota.node")
-
+# Nodes and servers are imported where they are started, so that the other commands start without them.
+if TYPE_CHECKING:
+    from rota.cli.live import Teller
+    from rota.node import Role, ServerRole
 
 AllowCommands = Annotated[
     bool,
@@ -54,6 +53,8 @@ def dev(
     port: Port = None,
 ) -> None:
     """Run everything in this terminal: the database, the scheduler, a worker and the server."""
+    from rota.cli.live import Teller
+
     reference = reference or find_reference()
     app = session.load(reference)
     if port is not None:
@@ -74,15 +75,9 @@ def _allow_commands(app: App, asked: bool) -> None:
 
 
 async def _dev(app: App, teller: Teller) -> None:
+    from rota.cli.live import DevNode
+
     await DevNode(app, teller).run()
-
-
-class _LoggedNode(Node):
-    """A node under the eyes of a supervisor rather than a person: it says what it does."""
-
-    def request_stop(self) -> None:
-        log.info("asked to stop; %d jobs are running", self.count_running())
-        super().request_stop()
 
 
 def start(
@@ -143,9 +138,8 @@ def start(
     )
     _allow_commands(app, allow_commands)
     queues = dict(_parse_queue(text) for text in queue or [])
-    roles = cast("list[Role]", role) if role else ROLES
     act_as(local_actor("python"))
-    session.run(_start(app, roles, queues, capability or [], surroundings))
+    session.run(_start(app, cast("list[Role]", role or []), queues, capability or [], surroundings))
 
 
 def _parse_queue(text: str) -> tuple[str, int | None]:
@@ -159,14 +153,18 @@ async def _start(
     app: App, roles: Sequence[Role], queues: dict[str, int | None], capabilities: list[str],
     surroundings: logs.Surroundings,
 ) -> None:  # fmt: skip
+    from rota.cli.live import LoggedNode
+    from rota.node import ROLES
+
+    roles = roles or ROLES
     server = _make_server(app) if "server" in roles else None
-    node = _LoggedNode(app, roles, queues, capabilities, server=server)
+    node = LoggedNode(app, roles, queues, capabilities, server=server)
     surroundings.node = lambda: node.id
     await node.run()
 
 
 def _make_server(app: App) -> ServerRole:
-    from rota.server.serving import Server  # here, so that the other commands start without it
+    from rota.server.serving import Server
 
     return Server(app)
 
