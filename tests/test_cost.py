@@ -58,6 +58,7 @@ async def test_no_route_costs_more_than_the_size_of_what_it_is_sent(server: Live
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.proof  # it measures, too
 async def test_a_quadratic_scan_would_be_found(server: LiveServer, monkeypatch: pytest.MonkeyPatch):
     """As there was one: a string had to end, so that each escaped quote began another search."""
     monkeypatch.setattr(arguments, "_STRINGS", re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL))
