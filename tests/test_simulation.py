@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from proof import mutants
-from proof.simulation import trouble
+from proof.simulation import surroundings, trouble
 from proof.simulation.swarm import draw_seeds, parse_seeds
 from proof.simulation.template import SCHEMA
 from rota.store.queries import load_queries
@@ -109,3 +109,8 @@ def test_every_mutant_still_finds_what_it_changes() -> None:
     for mutant in mutants.MUTANTS:
         if mutant.queries is not None:
             mutant.queries(load_queries("sim"))
+
+
+def test_every_size_that_is_made_small_is_still_there() -> None:
+    for module, name, _ in surroundings.SMALL:
+        assert isinstance(getattr(module, name), int)

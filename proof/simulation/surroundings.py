@@ -19,7 +19,6 @@ from proof.simulation.template import SCHEMA
 # Sizes that are large enough to be never reached, made small.
 SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
     (rota.settling, "_MANY", (2, 5)),
-    (rota.settling, "_BATCH", (1, 2)),
     (rota.services.firer, "_SCHEDULES", (2, 5)),
     # Not so few that a schedule with an occurrence a second never catches up with what it has missed.
     (rota.services.firer, "_OCCURRENCES", (3, 6)),
