@@ -23,7 +23,8 @@ def schedules_fire_on_time(facts: Facts, tally: Tally) -> Found:
         if not version.readable
     ]
     for life, row, before in _decided_alone(facts):
-        due = facts.at(row.due_at)
+        # Spread and jitter put it off: it is decided by then.
+        due = facts.at(row.due_at if row.run_at is None else row.run_at)
         if before > due or not _owes(facts, life, due):
             continue
         tally["occurrences due in calm"] += 1
