@@ -103,8 +103,14 @@ class Replica:
         await self._run("pg_ctl", "promote", "--wait", "--timeout=60")
 
     async def stop(self) -> None:
-        if (self._data / "postmaster.pid").exists() and psutil.pid_exists(self._pid()):
+        if self._is_running():
             await self._run("pg_ctl", "stop", "--mode=immediate", "--wait", "--timeout=60")
+
+    def _is_running(self) -> bool:
+        try:
+            return psutil.Process(self._pid()).status() != psutil.STATUS_ZOMBIE
+        except (FileNotFoundError, psutil.NoSuchProcess):
+            return False
 
     def _pid(self) -> int:
         return int((self._data / "postmaster.pid").read_text().split()[0])

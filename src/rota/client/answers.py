@@ -43,6 +43,7 @@ class NewJobDict(TypedDict, total=False):
     guarantee: GuaranteeName
     max_attempts: int
     timeout: float
+    heartbeat_timeout: float
     key: str
     tags: Sequence[str]
     headers: Mapping[str, Any]

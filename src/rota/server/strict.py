@@ -94,6 +94,9 @@ def needed_body(handler: BaseRouteHandler) -> tuple[str, dict[str, str]] | None:
     field = handler.parsed_fn_signature.parameters.get("data")
     if field is None or field.is_optional or field.has_default:
         return None
+    struct = isinstance(field.annotation, type) and issubclass(field.annotation, msgspec.Struct)
+    if not struct:
+        return "a body is needed: JSON", {"body": "is missing"}
     fields = msgspec.structs.fields(field.annotation)
     needed = [one.encode_name for one in fields if one.required]
     rest = [one.encode_name for one in fields if not one.required]
