@@ -131,6 +131,15 @@ class Meta(msgspec.Struct, frozen=True):
         later = sum(step.by for step in self.clock_steps if step.at > at)
         return at + self.database_minus_at - later
 
+    def shown(self, first: float, last: float) -> tuple[float, float]:
+        """The earliest and the latest time that the database's clock showed between the two moments."""
+        times = [self.database(first), self.database(last)]
+        for step in self.clock_steps:
+            if first <= step.at <= last:
+                after = self.database(step.at)
+                times += [after - step.by, after]
+        return min(times), max(times)
+
     def at(self, database_time: float) -> float:
         """The moment at which the database's clock had come so far."""
         difference = self.database_minus_at

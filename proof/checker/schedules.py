@@ -9,7 +9,7 @@ version that held at its moment, whoever decides on it, and when.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from proof.checker.facts import FIRED, SKIPPED, Facts, JobRow, OccurrenceRow, ScheduleRow
 from proof.checker.lives import EVER, Life, Version
@@ -91,13 +91,17 @@ class _Ledger:
     def _required(self, version: Version) -> Iterator[int]:
         """Every multiple from when it surely held to when it surely still did."""
         every = version.promise.every
-        since = self._facts.meta.database(version.surely)
-        if version is not self._life.versions[0]:
-            since += self._margin
+        since = self._since(version)
         until = min(self._reach(), self._until(version))
         if version.readable:
             first = (int(since // every) + 1) * every
             yield from range(first, int((until + _SAME_MOMENT) // every) * every + 1, every)
+
+    def _since(self, version: Version) -> float:
+        """From when on it surely held, by the database's clock. When that is set back after a schedule
+        was made, what comes a second time is before its beginning, as it was the first time."""
+        _, since = self._facts.meta.shown(version.since, version.surely)
+        return since if version is self._life.versions[0] else since + self._margin
 
     def _until(self, version: Version) -> float:
         if version.until == EVER:
@@ -119,7 +123,7 @@ class _Ledger:
         if self._schedule is not None:
             reach = self._schedule.cursor
         if paused is not None:
-            reach = min(reach, self._facts.meta.database(paused.since))
+            reach = min(reach, self._facts.meta.shown(paused.since, paused.surely)[0])
         return reach
 
     def _allowing(self, due: float) -> Iterator[Version]:
@@ -168,7 +172,8 @@ class _Ledger:
             and version.surely <= operation.at
             and operation.until <= version.until
         ]
-        created = self._facts.meta.database(self._life.versions[0].since) - _CREATION_SECONDS
+        first = self._life.versions[0]
+        created = self._facts.meta.shown(first.since, first.surely)[0] - _CREATION_SECONDS
         for version in surely:
             every = version.promise.every
             # What was due shortly before wasn't missing yet.
@@ -182,10 +187,7 @@ class _Ledger:
         every, meta = last.promise.every, self._facts.meta
         healed = meta.database(meta.healed) - last.promise.spread
         due = int(healed // every) * every
-        since = meta.database(last.surely)
-        if last is not self._life.versions[0]:
-            since += self._margin
-        if since < due and due > schedule.cursor + _SAME_MOMENT:
+        if self._since(last) < due and due > schedule.cursor + _SAME_MOMENT:
             sentence = (
                 f"its ledger ends at {schedule.cursor:.3f}, before all was healed at {healed:.3f}"
             )
@@ -203,7 +205,7 @@ def _reasons(facts: Facts, life: Life, rows: Sequence[OccurrenceRow]) -> Found:
     """From the newest to the oldest: what comes after a row says whether it was the latest."""
     after: OccurrenceRow | None = None
     for row in reversed(rows):
-        problem = _problem_of_row(facts, life, row, after)
+        problem = _problem_of_row(facts, life, row, after, rows)
         if problem:
             evidence = (_line(row), *([_line(after)] if after else []))
             yield f"schedule {life.name}", f"the occurrence at {row.due_at:.0f} {problem}", evidence
@@ -212,8 +214,9 @@ def _reasons(facts: Facts, life: Life, rows: Sequence[OccurrenceRow]) -> Found:
 
 
 def _problem_of_row(
-    facts: Facts, life: Life, row: OccurrenceRow, after: OccurrenceRow | None
-) -> str | None:
+    facts: Facts, life: Life, row: OccurrenceRow, after: OccurrenceRow | None,
+    rows: Sequence[OccurrenceRow],
+) -> str | None:  # fmt: skip
     """By the version that decided, if it is certain which one that was."""
     margin = facts.meta.horizon + facts.meta.clock_error
     due, decided = facts.at(row.due_at), facts.at(row.decided_at)
@@ -236,8 +239,26 @@ def _problem_of_row(
         return None
     if _set_between(facts, row, after or row):
         return None
+    if row.reason == "catch_up" and after is not None and not _is_latest(after):
+        others = (r for r in rows if life.holding(facts.at(r.due_at), margin) != ruling)
+        skipped = [r for r in rows if row.due_at <= r.due_at < after.due_at]
+        after = _latest_of_others(skipped, others) or after
     certain = life.deleted is None and len(life.versions) == 1
     return _problem(ruling[0].promise, row, after, certain=certain)
+
+
+def _latest_of_others(
+    skipped: Sequence[OccurrenceRow], others: Iterable[OccurrenceRow]
+) -> OccurrenceRow | None:
+    """The one of a later version that these were skipped for, each for the next one, and the last one
+    because that version had missed ones, too, when the last one was decided on. Those that fire on time,
+    beside the latest, may be in between: an occurrence that is spread runs after later ones that
+    aren't."""
+    last = [row for row in skipped if row.reason == "catch_up"][-1]
+    later = [row for row in others if row.due_at > last.due_at and row.reason not in _BY_HAND]
+    if not any(_run_at(row) < last.decided_at - MISSED_AFTER for row in later):
+        return None
+    return next((row for row in later if _is_latest(row)), None)
 
 
 def _set_between(facts: Facts, row: OccurrenceRow, after: OccurrenceRow) -> bool:
@@ -268,7 +289,7 @@ def _problem(
     promise: SchedulePromise, row: OccurrenceRow, after: OccurrenceRow | None, *, certain: bool
 ) -> str | None:
     """`after` is the next one that wasn't passed over by catch-up."""
-    due = row.due_at if row.run_at is None else row.run_at
+    due = _run_at(row)
     late = row.decided_at - due
     missed = late > MISSED_AFTER - _SAME_MOMENT
     if row.caught_up and (promise.catch_up == "none" or not missed):
@@ -294,6 +315,10 @@ def _problem_of_catch_up(
     if promise.catch_up == "latest" and (after is None or not _is_latest(after)):
         return "was skipped for a later one, and no later one was caught up with"
     return None
+
+
+def _run_at(row: OccurrenceRow) -> float:
+    return row.due_at if row.run_at is None else row.run_at
 
 
 def _is_latest(row: OccurrenceRow) -> bool:
@@ -355,7 +380,7 @@ def _mismatch(facts: Facts, row: OccurrenceRow, job: JobRow | None) -> str | Non
 
 
 def _wrong_moment(facts: Facts, row: OccurrenceRow, job: JobRow) -> str | None:
-    due = row.due_at if row.run_at is None else row.run_at
+    due = _run_at(row)
     if abs(job.due_at - due) > _SAME_MOMENT:
         return "has a job that is due at another moment"
     life = facts.lives.get(row.schedule_id)
