@@ -95,3 +95,21 @@ def test_a_schedule_begins_at_the_time_before_when_the_clock_is_set_back_as_it_i
     told = _sentences(story, tmp_path)
 
     assert told == ([] if asked < 1008 else ["the occurrence at 1700000010 has no rows"])
+
+
+@pytest.mark.parametrize("latest", [True, False])
+def test_what_was_triggered_is_not_the_latest_that_is_asked_for(latest: bool, tmp_path: Path):
+    """At 1035.5 somebody triggers it, among the missed ones, and there is no place for that job."""
+    story = Story()
+    story.schedule(overlap="queue")
+    story.operate("create", "tick", 1003, schedule=story.schedules[0], id="schedule-tick")
+    story.operate("trigger", "tick", 1035.4, id="tick-1035.5", count=1)
+    job = story.row("tick-1035.5", "cron", 1035.5, schedule_id="schedule-tick", token=None)
+    story._note("schedule-tick", 1035.5, 1035.5, job)
+    _row(story, 1035.5).update(state=2, reason="overlap_queue_full")
+    story.finish(job, 1036, 8)
+    _row(story, 1040)["caught_up"] = latest
+
+    skipped = "was skipped for a later one, and no later one was caught up with"
+    told = [skipped in sentence for sentence in _sentences(story, tmp_path)]
+    assert told == ([] if latest else [True, True])

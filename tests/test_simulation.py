@@ -25,8 +25,8 @@ pytestmark = [
 ]
 
 _ROOT = Path(__file__).parent.parent
-_SEEDS = int(os.environ.get("ROTA_SIM_SEEDS", "7"))
-_FIRST_SEED = 1005
+_SEEDS = int(os.environ.get("ROTA_SIM_SEEDS", "12"))
+_FIRST_SEED = 1000
 
 
 def start(*arguments: str, hash_seed: str = "0") -> subprocess.Popen[str]:
