@@ -15,6 +15,7 @@ import pytest
 
 from proof import mutants
 from proof.simulation import surroundings, trouble
+from proof.simulation.patches import Patches
 from proof.simulation.swarm import draw_seeds, parse_seeds
 from proof.simulation.template import SCHEMA
 from rota.store.queries import load_queries
@@ -109,6 +110,29 @@ def test_every_mutant_still_finds_what_it_changes() -> None:
     for mutant in mutants.MUTANTS:
         if mutant.queries is not None:
             mutant.queries(load_queries("sim"))
+        if mutant.patch is not None:
+            patches = Patches(None, None)  # type: ignore[arg-type]
+            try:
+                mutant.patch(patches)
+            finally:
+                patches.undo()
+
+
+def test_what_replaces_a_function_takes_what_that_takes() -> None:
+    class Owner:
+        async def work(self, one: int, *, two: int) -> None: ...
+
+    async def fits(self: Owner, one: int, **rest: int) -> None: ...
+
+    async def old(self: Owner, one: int) -> None: ...
+
+    honest, patches = Owner.work, Patches(None, None)  # type: ignore[arg-type]
+    with pytest.raises(LookupError, match=r"Owner\.work is out of date"):
+        patches.set(Owner, "work", old)
+    assert Owner.work is honest
+    patches.set(Owner, "work", fits)
+    patches.undo()
+    assert Owner.work is honest
 
 
 def test_every_size_that_is_made_small_is_still_there() -> None:

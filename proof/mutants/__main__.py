@@ -12,7 +12,7 @@ import msgspec
 
 from proof.mutants import MUTANTS
 from proof.simulation.mutant import Mutant
-from proof.simulation.swarm import fork_seed
+from proof.simulation.swarm import NOT_A_VERDICT, fork_seed
 from proof.simulation.template import SimServer
 
 
@@ -25,6 +25,8 @@ class Caught(msgspec.Struct):
 def hunt(server: SimServer, mutant: Mutant, first: int, seeds: int) -> Caught:
     for count in range(1, seeds + 1):
         result = fork_seed(server, first + count - 1, mutant=mutant, moves=mutant.moves)
+        if broken := [v for v in result.violations if v.startswith(NOT_A_VERDICT)]:
+            return Caught(mutant.name, 0, f"nothing, it is out of date: {broken[0]}")
         if result.violations:
             return Caught(mutant.name, count, _rule_of(result.violations[0]))
     return Caught(mutant.name, 0, "")

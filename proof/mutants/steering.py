@@ -24,7 +24,9 @@ from rota.store.work import WorkStore
 # -- schedules
 
 
-async def _settle_nothing(_store: Any, _connection: Any, row: Any, _stretches: Any) -> Settled:
+async def _settle_nothing(
+    _store: Any, _connection: Any, row: Any, _stretches: Any, _budget: Any, _compute: Any
+) -> Settled:
     """The new version begins now, whatever the old one has not decided."""
     return Settled(max(row["now"], row["cursor"]), None, None)
 

@@ -9,6 +9,7 @@ production runs.
 from __future__ import annotations
 
 import contextlib
+import inspect
 import os
 import socket
 import sys
@@ -55,6 +56,7 @@ class Patches:
 
     def set(self, owner: Any, name: str, value: Any) -> None:
         """For mutants too: until the simulation ends."""
+        _check_parameters(getattr(owner, name), value)
         self._undo.append((owner, name, getattr(owner, name)))
         setattr(owner, name, value)
 
@@ -64,8 +66,11 @@ class Patches:
             self._apply()
             yield self
         finally:
-            for owner, name, value in reversed(self._undo):
-                setattr(owner, name, value)
+            self.undo()
+
+    def undo(self) -> None:
+        while self._undo:
+            setattr(*self._undo.pop())
 
     def _apply(self) -> None:
         for module in (rota.store.database, rota.store.hosts):
@@ -102,6 +107,20 @@ class Patches:
         self.set(rota.entropy, "_last", 0)
         _outside.random = Random(0)
         _outside.last_id = 0
+
+
+def _check_parameters(old: Any, new: Any) -> None:
+    """A function that can't be called as the one it replaces fails each time, which proves nothing: a
+    mutant would be caught whatever it was meant to break."""
+    if not (inspect.isfunction(old) and inspect.isfunction(new)):
+        return
+    known = inspect.signature(old).parameters.values()
+    places = [p.name for p in known if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    named = [p.name for p in known if p.kind is p.KEYWORD_ONLY]
+    try:
+        inspect.signature(new).bind(*places, **dict.fromkeys(named))
+    except TypeError as error:
+        raise LookupError(f"what replaces {old.__qualname__} is out of date: {error}") from None
 
 
 class _Real:

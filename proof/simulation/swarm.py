@@ -23,6 +23,8 @@ from proof.simulation.mutant import Mutant
 from proof.simulation.run import Result, run_seed
 from proof.simulation.template import SimServer
 
+NOT_A_VERDICT = "the simulation itself failed"  # how such a violation begins
+
 
 def fork_seed(
     server: SimServer, seed: int, *, mutant: Mutant | None = None, trace: bool = False,
@@ -37,7 +39,7 @@ def fork_seed(
             result = run_seed(server, seed, mutant=mutant, trace=trace, folder=folder, moves=moves)
         except BaseException:  # noqa: BLE001 - told to the parent
             text = traceback.format_exc()
-            result = Result(seed, violations=[f"the simulation itself failed: {text}"])
+            result = Result(seed, violations=[f"{NOT_A_VERDICT}: {text}"])
         with os.fdopen(writing, "wb") as pipe:
             pipe.write(msgspec.msgpack.encode(result))
         os._exit(0)
