@@ -13,7 +13,7 @@ import psutil
 from bench.app import app, noop, plain
 from bench.support import connection, empty, left, node, submit, wait_alive
 from rota.core.rank import rank_of
-from rota.entropy import new_id, new_ids
+from rota.lib.ids import new_id, new_ids
 from rota.store.work import LOWEST_RANK, NIL
 
 CLAIM = 500

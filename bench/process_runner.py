@@ -14,9 +14,9 @@ import uuid
 
 from rota.config import Settings
 from rota.model import Outcome
-from rota.runners.base import Work
-from rota.runners.frames import AppReference
-from rota.runners.process import ProcessRunner
+from rota.worker.runners.base import Work
+from rota.worker.runners.frames import AppReference
+from rota.worker.runners.process import ProcessRunner
 
 
 class Nothing:

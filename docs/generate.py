@@ -23,7 +23,7 @@ from rota.app import App
 from rota.cli import cli
 from rota.config import Settings
 from rota.server.application import make_server
-from rota.server.given import DEPENDENCIES
+from rota.server.dependencies import DEPENDENCIES
 from rota.server.openapi import make_document
 from rota.server.policy import route_table
 from rota.server.routes import all_routes

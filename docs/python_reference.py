@@ -14,11 +14,11 @@ import rota
 import rota.client
 import rota.testing
 from rota.client import blocking
-from rota.control import Events, Jobs, Nodes, Queues
-from rota.endpoints import Endpoints
 from rota.node import Node
-from rota.schedules import Schedules
-from rota.webhooks import Webhooks
+from rota.operations.control import Events, Jobs, Nodes, Queues
+from rota.operations.endpoints import Endpoints
+from rota.operations.schedules import Schedules
+from rota.operations.webhooks import Webhooks
 
 # What is for Rota's own use in a class that is otherwise for everybody.
 _INTERNAL = {

@@ -24,7 +24,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from rota import App, Context, Latest, Retry
 from rota.core.time.schedule import compile_schedule
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.node import Node
 from rota.server.identity.links import create_link
 from rota.server.identity.tokens import create_token

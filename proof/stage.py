@@ -1,7 +1,7 @@
 """Where the sweep's victims live: a schema of their own, clients, healthy nodes, and the end of it all.
 
 Protocol. A stage is made, its victims come one after the other or several at a time, each to its
-failpoint (read from the file that it writes there, see `rota.failpoints`), and what remains of them
+failpoint (read from the file that it writes there, see `rota.lib.failpoints`), and what remains of them
 recovers. Then no new work is made, a healthy node brings everything to its end, and the history is
 judged.
 """

@@ -27,7 +27,7 @@ from typing import Literal
 import msgspec
 
 from proof.stage import Alone, Crowd, Stage
-from rota.failpoints import QUERY_POINTS, TRANSACTION_POINTS, TRANSACTIONS
+from rota.lib.failpoints import QUERY_POINTS, TRANSACTION_POINTS, TRANSACTIONS
 from rota.store.embedded import open_embedded
 
 Action = Literal["kill", "stop", "error"]

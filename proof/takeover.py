@@ -22,7 +22,7 @@ import asyncpg
 import msgspec
 
 from rota import App, Context
-from rota.entropy import unit
+from rota.lib.ids import unit
 from rota.store.embedded import open_embedded
 
 app = App()

@@ -27,8 +27,8 @@ import msgspec
 
 from proof.history import OK, Beat, Recorder, Submission, TaskPromise
 from rota import App, Context, Retry, SyncContext
-from rota.entropy import new_ids
 from rota.errors import StoreUnavailable
+from rota.lib.ids import new_ids
 from rota.model import Guarantee
 from rota.store.rows import Bulk, NewJob, Submitted
 

@@ -11,7 +11,7 @@ from uuid import UUID
 import asyncpg
 
 from rota import App
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.server.identity.tokens import create_token
 from rota.store.identity import IdentityStore
 from tests.test_api_jobs import fail_jobs

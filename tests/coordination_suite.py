@@ -1,4 +1,4 @@
-"""What every implementation of `rota.coordination.Coordination` must do.
+"""What every implementation of `rota.scheduler.coordination.Coordination` must do.
 
 Subclass it, give it a `coordination` fixture, a `pass_time` fixture (an async function that lets seconds
 pass for the coordinator) and a `make_node` fixture (an async function that gives a node's id).
@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 from uuid import UUID
 
-from rota.coordination import Coordination
+from rota.scheduler.coordination import Coordination
 
 TTL = 30.0
 SHARDS = range(8)

@@ -10,12 +10,12 @@ import msgspec
 from rota import App
 from rota.config import Settings
 from rota.context import JobInfo
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.model import State
-from rota.services.effects import Effects
-from rota.services.finisher import Finisher
 from rota.store.database import Database
 from rota.store.work import Ended, LaneClaim, Retried, Returned, Succeeded, WorkStore
+from rota.worker.effects import Effects
+from rota.worker.finisher import Finisher
 
 LANE = "default/default"
 

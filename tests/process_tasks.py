@@ -291,9 +291,9 @@ def work_a_moment(ctx, seconds):
 
 async def be_a_parent() -> None:
     from rota.config import Settings
-    from rota.runners.base import Work
-    from rota.runners.frames import AppReference
-    from rota.runners.process import ProcessRunner
+    from rota.worker.runners.base import Work
+    from rota.worker.runners.frames import AppReference
+    from rota.worker.runners.process import ProcessRunner
 
     async def on_call(work, name, body):
         told = json.loads(body)

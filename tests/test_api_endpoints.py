@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rota import App
-from rota.endpoints import verify_push
 from rota.node import Node
-from rota.webhooks import SIGNATURE_HEADER, verify
+from rota.signing import SIGNATURE_HEADER, verify, verify_push
 from tests.cluster import eventually
 from tests.receiver import Receiver
 from tests.server_fixtures import LiveServer, serving

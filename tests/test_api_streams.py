@@ -12,7 +12,7 @@ import asyncpg
 import httpx
 import pytest
 
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.server.identity.links import create_link
 from rota.store.event_stream import EventStream, Position
 from tests.server_fixtures import LiveServer, serving

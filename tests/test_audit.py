@@ -23,7 +23,7 @@ from rota import App, NotFound
 from rota.cli import cli
 from rota.core.time.calendars import NamedCalendar
 from rota.errors import RotaError
-from rota.schedules import make_spec
+from rota.operations.schedules import make_spec
 from rota.server.application import make_server
 from rota.server.identity.links import create_link
 from rota.server.policy import route_table

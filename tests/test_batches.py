@@ -8,7 +8,7 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from rota.services.reaper import Reaper
+from rota.scheduler.reaper import Reaper
 from rota.store import batches, work
 from rota.store.batches import BatchStore
 from rota.store.work import NIL, LaneClaim, UpkeepStore

@@ -12,8 +12,8 @@ import pytest
 from bench import budget
 from bench.budget import Costs, Measure
 from rota import App, Settings
-from rota.runners.loop import LoopRunner
-from rota.store.postgres import JobStore
+from rota.store.jobs import JobStore
+from rota.worker.runners.loop import LoopRunner
 
 pytestmark = pytest.mark.proof  # it measures: on a machine that others load, apart from other tests
 

@@ -33,10 +33,10 @@ from rota.cli.loading import find_reference, load_app
 from rota.cli.output import Screen, plain
 from rota.cli.times import parse_duration, parse_moment, relative
 from rota.core.lifecycle import End, Succeed, TryAgain
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.model import Failure, Outcome, OutcomeKind, State
 from rota.node import Node
-from rota.runners.base import Work
+from rota.worker.runners.base import Work
 
 HERE = Path(__file__).parent
 ROTA = Path(sys.executable).with_name("rota")
@@ -823,7 +823,7 @@ def test_an_app_that_child_processes_can_not_import_ends_the_start(
 ) -> None:
     (tmp_path / "parents_only.py").write_text(
         "import sys\n"
-        "assert 'rota.runners.child' not in sys.orig_argv, 'not for children'\n"
+        "assert 'rota.worker.runners.child' not in sys.orig_argv, 'not for children'\n"
         "from rota import App\n"
         "app = App()\n"
         "@app.task\n"

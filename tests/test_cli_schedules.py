@@ -24,7 +24,7 @@ from rota.cli import cli
 from rota.cli.jumps import previewed
 from rota.cli.moments import parse_when
 from rota.core.time.schedule import compile_schedule
-from rota.schedules import Schedules, make_spec
+from rota.operations.schedules import Schedules, make_spec
 from tests.broken_schedules import add_broken
 from tests.fake_node import register_tasks
 from tests.sandboxes import isolated

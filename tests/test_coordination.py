@@ -7,10 +7,10 @@ from uuid import UUID
 
 import pytest
 
-from rota.coordination import Grant, View
-from rota.coordination.postgres import PostgresCoordination, PostgresFence
-from rota.entropy import new_id
-from rota.services.shards import Shards
+from rota.lib.ids import new_id
+from rota.scheduler.coordination import Grant, View
+from rota.scheduler.coordination.postgres import PostgresCoordination, PostgresFence
+from rota.scheduler.shards import Shards
 from rota.store.work import UpkeepStore
 from tests.coordination_suite import CoordinationSuite, MakeNode, PassTime
 from tests.fake_node import FakeNode

@@ -18,7 +18,7 @@ import pytest_asyncio
 from playwright.async_api import Browser, expect
 
 from rota import App
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.node import Node
 from rota.server.identity.links import create_link
 from rota.server.identity.passwords import hash_password

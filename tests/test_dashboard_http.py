@@ -19,13 +19,13 @@ from typer.core import TyperGroup
 
 from rota.cli import cli
 from rota.core.time.schedule import compile_schedule
-from rota.dashboard import loads
-from rota.dashboard.words import number, span
-from rota.schedules import make_spec
+from rota.operations.schedules import make_spec
+from rota.scheduler.firer import Firer
+from rota.scheduler.turns import AllShards
 from rota.server.api.login import safe_target
+from rota.server.dashboard import loads
+from rota.server.dashboard.words import number, span
 from rota.server.identity.links import create_link
-from rota.services.firer import Firer
-from rota.services.turns import AllShards
 from rota.store import dashboard as store_module
 from rota.store.dashboard import DashboardStore
 from rota.store.events import EventStore, Slower, timed_out

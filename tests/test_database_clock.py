@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rota.services.clock import DatabaseClock
+from rota.runtime.clock import DatabaseClock
 
 _TRUE_OFFSET = 1_000_000.0
 _delay = st.floats(0, 5, allow_nan=False)

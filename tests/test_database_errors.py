@@ -14,10 +14,10 @@ from rota import All, App, Context, OnceUnknown, Retry, StoreUnavailable
 from rota.core.retry import LONGEST_DELAY, retry_delay
 from rota.errors import ConfigError
 from rota.node import Node
-from rota.runners.loop import LoopRunner
-from rota.services import effects
-from rota.services import finisher as finishing
 from rota.store.database import is_bad_value, is_transient
+from rota.worker import effects
+from rota.worker import finisher as finishing
+from rota.worker.runners.loop import LoopRunner
 from tests.cluster import eventually
 
 # Out of disk, memory, connections; an I/O error; a bug of PostgreSQL's; too slow; a conflict.

@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from rota import App, failpoints
+from rota import App
 from rota.core.declarations import Declaration, decide, is_newer
 from rota.errors import StoreUnavailable
+from rota.lib import failpoints
 
 Release = Callable[..., App]
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 
-import rota.dashboard
+import rota.server.dashboard
 from rota.core.durations import format_distance, format_duration
-from rota.dashboard.words import span
-from rota.webhooks.wording import sentence
+from rota.operations.event_text import sentence
+from rota.server.dashboard.words import span
 
-SCRIPT = Path(rota.dashboard.__file__).parent / "static" / "rota.js"
+SCRIPT = Path(rota.server.dashboard.__file__).parent / "static" / "rota.js"
 SHOWN = {
     0: "0 s", 0.000_000_1: "under 0.01 ms", 0.000_2: "0.2 ms", 0.009_96: "10 ms", 0.034: "34 ms",
     0.999_4: "999 ms", 0.999_6: "1 s", 1.24: "1.2 s", 30: "30 s", 59.94: "59.9 s", 59.96: "1 min",

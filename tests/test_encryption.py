@@ -24,10 +24,10 @@ from rota.errors import (
     NotAuthentic,
     SubmitError,
 )
+from rota.lib.encryption import ENVELOPE, Keyring, keyring_of, token_of
 from rota.node import Node
-from rota.sealing import ENVELOPE, Keyring, keyring_of, token_of
 from rota.store.quotas import Limits, QuotaStore
-from rota.store.resealing import Resealer
+from rota.store.reencryption import Resealer
 from tests import secret_tasks
 from tests.server_fixtures import serving
 

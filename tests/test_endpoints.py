@@ -19,11 +19,10 @@ from typer.testing import CliRunner
 
 from rota import App, ConfigError, InvalidArguments, NotFound, Retry
 from rota.cli import cli
-from rota.endpoints import verify_push
-from rota.endpoints.callbacks import KEY_HEADER, URL_HEADER, make_key
-from rota.failpoints import armed_with
-from rota.net.signing import SIGNATURE_HEADER
+from rota.lib.failpoints import armed_with
 from rota.node import Node
+from rota.operations.endpoint_callbacks import KEY_HEADER, URL_HEADER, make_key
+from rota.signing import SIGNATURE_HEADER, verify_push
 from rota.store.audit import AuditStore
 from rota.store.endpoints import EndpointStore, RetryNumbers
 from tests.cluster import Cluster, eventually

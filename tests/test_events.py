@@ -13,12 +13,12 @@ import rota.testing
 from rota import App, ConfigError
 from rota.core.durations import Baseline, declared_baseline, judge_trend, learn_baseline
 from rota.node import Node
-from rota.services.janitor import Janitor
-from rota.services.paces import Paces
-from rota.services.turns import AllShards
+from rota.operations.event_text import sentence
+from rota.scheduler.janitor import Janitor
+from rota.scheduler.turns import AllShards
 from rota.store.events import EventStore
 from rota.store.work import UpkeepStore
-from rota.webhooks.wording import sentence
+from rota.worker.paces import Paces
 from tests.cluster import eventually
 
 

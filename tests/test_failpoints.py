@@ -16,8 +16,9 @@ import pytest
 
 import rota
 from proof import sweep
-from rota import All, App, failpoints
+from rota import All, App
 from rota.errors import ConfigError, NotFound, StoreUnavailable
+from rota.lib import failpoints
 from rota.node import Node
 from rota.store.queries import load_queries
 from rota.testing import Sandbox

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from rota import Context, LeaseLost
-from rota.services.finisher import Finisher
-from rota.services.reaper import Reaper
+from rota.scheduler.reaper import Reaper
 from rota.store.work import LaneClaim, Succeeded, UpkeepStore
+from rota.worker.finisher import Finisher
 from tests.cluster import eventually
 from tests.fake_node import LANE, FakeNode
 

@@ -14,8 +14,8 @@ import pytest
 
 import rota.testing
 from rota import App, SubmitError
-from rota.services.overruns import Overruns
-from rota.services.reaper import Reaper
+from rota.scheduler.overruns import Overruns
+from rota.scheduler.reaper import Reaper
 from rota.store.database import Database
 from rota.store.work import UpkeepStore
 from tests.cluster import eventually

@@ -16,11 +16,11 @@ import pytest
 import rota.testing
 from rota import App, NotFound
 from rota.node import Node
-from rota.services.janitor import Janitor
-from rota.services.log_writer import LogWriter
-from rota.services.turns import AllShards
+from rota.scheduler.janitor import Janitor
+from rota.scheduler.turns import AllShards
 from rota.store.logs import LogLine, LogStore, SaidLine
 from rota.store.work import UpkeepStore
+from rota.worker.log_writer import LogWriter
 from tests import log_tasks
 from tests.cluster import eventually
 from tests.fake_node import FakeNode
@@ -282,7 +282,7 @@ async def test_words_under_a_stale_token_are_refused(stores: Any, hot: Any) -> N
 
 
 async def test_a_lost_attempt_says_nothing_more(sandbox: Any, stores: Any, hot: Any) -> None:
-    from rota.services.reaper import Reaper
+    from rota.scheduler.reaper import Reaper
 
     app, logs = stores
     await app.submit("greet")

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from rota import App
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.model import Outcome, OutcomeKind
-from rota.runners.base import Work
-from rota.runners.loop import LoopRunner
+from rota.worker.runners.base import Work
+from rota.worker.runners.loop import LoopRunner
 
 customer: ContextVar[str] = ContextVar("customer", default="nobody")
 

@@ -18,10 +18,10 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from rota import App, ConfigError, Retry
-from rota.metrics import Metrics, Tally
-from rota.metrics import figures as figures_module
 from rota.node import Node
-from rota.store.figures import FigureStore
+from rota.observe import Metrics, Tally
+from rota.observe import stats as figures_module
+from rota.store.stats import FigureStore
 from tests.cluster import eventually
 
 DEPLOY = Path(__file__).parent.parent / "deploy"

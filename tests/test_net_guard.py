@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from rota.net.guard import ForbiddenAddress, check_url, is_public
-from rota.net.post import RequestFailed, post
+from rota.lib.net.guard import ForbiddenAddress, check_url, is_public
+from rota.lib.net.post import RequestFailed, post
 from tests.receiver import Receiver
 
 FORBIDDEN = [

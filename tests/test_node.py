@@ -18,10 +18,10 @@ import pytest
 
 from rota import App, StoreUnavailable
 from rota.node import Node
-from rota.services.ticker import Ticker
-from rota.services.worker import Worker
+from rota.runtime.ticker import Ticker
 from rota.store.database import Database
 from rota.store.work import WorkStore
+from rota.worker.claim_loop import Worker
 from tests import node_tasks
 from tests.cluster import eventually
 
@@ -67,7 +67,7 @@ async def test_without_hints_workers_find_jobs_by_looking(
     async def deaf(self: Any) -> float:
         return 3600.0
 
-    monkeypatch.setattr("rota.services.listener.Listener.tick", deaf)
+    monkeypatch.setattr("rota.runtime.listener.Listener.tick", deaf)
     async with Node(app).running():
         assert await (await task("remember").submit("found")).result(60) == "found"
 

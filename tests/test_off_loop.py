@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from rota.core.time.recurrence import Recurrence
-from rota.schedules import make_spec
+from rota.operations.schedules import make_spec
 from rota.server import calculation
 from tests.server_fixtures import LiveServer
 from tests.test_server_identity import query
@@ -104,7 +104,7 @@ async def test_the_calendar_tells_what_it_did_not_get_to(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ):
     await with_schedules(server)
-    monkeypatch.setattr("rota.dashboard.calendar._SECONDS", -1.0)
+    monkeypatch.setattr("rota.server.dashboard.calendar._SECONDS", -1.0)
     admin = await server.client("admin", "*")
     answer = await admin.get("/calendar")
     assert answer.status_code == 200

@@ -22,9 +22,9 @@ from rota.config import Settings
 from rota.core.rank import rank_of
 from rota.errors import ConfigError, LeaseLost
 from rota.model import Guarantee, OutcomeKind
-from rota.runners.base import Work
-from rota.runners.frames import AppReference
-from rota.runners.process import ProcessRunner
+from rota.worker.runners.base import Work
+from rota.worker.runners.frames import AppReference
+from rota.worker.runners.process import ProcessRunner
 from tests import process_tasks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")

@@ -17,7 +17,7 @@ import pytest
 
 from rota import App
 from rota.config import Settings
-from rota.redaction import Redactor, secrets_of
+from rota.lib.redaction import Redactor, secrets_of
 from tests.cluster import all_ended, eventually
 
 KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="

@@ -20,7 +20,7 @@ from rota import App, SchemaMismatch
 from rota.node import Node
 from rota.store.embedded.binaries import find_binaries
 from rota.store.queries import load_queries
-from rota.store.wall import Wall
+from rota.store.row_security import Wall
 
 _FAST = "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\n"
 

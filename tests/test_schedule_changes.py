@@ -11,16 +11,17 @@ from uuid import uuid4
 
 import pytest
 
-import rota.settling
+import rota.operations.settling
 import rota.testing
-from rota import All, App, Context, Latest, failpoints
-from rota.dashboard.strips import to_cells
-from rota.deleting import finish_deletions
+from rota import All, App, Context, Latest
 from rota.errors import NotFound, StoreUnavailable
-from rota.schedules import make_spec
-from rota.services.firer import Firer
-from rota.services.janitor import Janitor
-from rota.services.turns import AllShards
+from rota.lib import failpoints
+from rota.operations.deleting import finish_deletions
+from rota.operations.schedules import make_spec
+from rota.scheduler.firer import Firer
+from rota.scheduler.janitor import Janitor
+from rota.scheduler.turns import AllShards
+from rota.server.dashboard.strips import to_cells
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, LaneClaim, UpkeepStore, WorkStore
 from tests.cluster import eventually
@@ -206,8 +207,8 @@ async def test_what_was_due_when_its_schedule_is_deleted_has_a_row(
 async def test_however_much_was_due_when_its_schedule_is_deleted_all_of_it_has_a_row(
     app: App, sandbox: rota.testing.Sandbox, hot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rota.settling, "_MANY", 4)
-    monkeypatch.setattr(rota.settling, "BATCH", 2)
+    monkeypatch.setattr(rota.operations.settling, "_MANY", 4)
+    monkeypatch.setattr(rota.operations.settling, "BATCH", 2)
     await app.schedule("s", "tell", every="1h", catch_up=All())
     await app.schedules.pause("s")
     await sandbox.advance(hours=5)
@@ -244,7 +245,7 @@ async def test_however_much_was_due_when_its_schedule_is_deleted_all_of_it_has_a
 async def test_jobs_of_a_deleted_schedule_are_skipped_in_steps_and_none_starts_meanwhile(
     app: App, sandbox: rota.testing.Sandbox, hot: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rota.settling, "_MANY", 10)
+    monkeypatch.setattr(rota.operations.settling, "_MANY", 10)
     await app.schedule("s", "tell", every="1m", overlap="queue", max_queued=5)
     await sandbox.advance(minutes=1)
     await fire(hot)
@@ -275,7 +276,7 @@ async def test_a_job_that_was_to_come_doesn_t_start_while_its_schedule_is_being_
     await app.schedule("s", "tell", every="1h", spread="30m")
     await sandbox.advance(hours=1)
     await app.schedule("s", "tell", every="2h", spread="30m")  # decides what waits for its spread
-    monkeypatch.setattr(rota.settling, "_MANY", 0)
+    monkeypatch.setattr(rota.operations.settling, "_MANY", 0)
     await app.schedules.delete("s")
     await sandbox.advance(hours=1)
     async with hot.connection() as connection:

@@ -13,10 +13,10 @@ import pytest
 import rota.testing
 from rota import App, ConfigError, Context
 from rota.core.time import zones
-from rota.metrics import Metrics
-from rota.services import firer as firer_module
-from rota.services.firer import Firer
-from rota.services.turns import AllShards
+from rota.observe import Metrics
+from rota.scheduler import firer as firer_module
+from rota.scheduler.firer import Firer
+from rota.scheduler.turns import AllShards
 from rota.store.schedules import ScheduleStore
 from tests.broken_schedules import add_broken
 from tests.sandboxes import isolated

@@ -13,8 +13,8 @@ import pytest
 
 import rota.testing
 from rota import All, App, ConfigError, Context, Latest, NotFound
-from rota.services.firer import Firer
-from rota.services.turns import AllShards
+from rota.scheduler.firer import Firer
+from rota.scheduler.turns import AllShards
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, WorkStore
 from tests.sandboxes import isolated

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.server.identity.links import create_link
 from rota.server.identity.memory import BELIEVED_SECONDS
 from rota.server.identity.passwords import hash_password

@@ -21,7 +21,7 @@ from litestar.response import ServerSentEvent
 from rota import App
 from rota.core.arguments import json_depth
 from rota.server.api import health, session
-from rota.server.given import GivenContext
+from rota.server.dependencies import GivenContext
 from rota.server.limits import check_json, has_half_surrogate
 from rota.server.policy import OPERATOR, PUBLIC
 from rota.server.problems import Problem

@@ -10,7 +10,7 @@ import pytest
 from joserfc import jwk
 
 from rota import App, ConfigError
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.server.identity.oidc import OpenIDConnect
 from tests.oidc_provider import CLIENT_ID, CLIENT_SECRET, Provider, providing
 from tests.server_fixtures import LiveServer, serving

@@ -14,8 +14,8 @@ import pytest
 
 from rota import App, ConfigError
 from rota.config import is_internal_task
-from rota.entropy import new_id
-from rota.schedules import make_spec
+from rota.lib.ids import new_id
+from rota.operations.schedules import make_spec
 from rota.server.identity.links import create_link
 from rota.server.identity.passwords import hash_password
 from rota.server.identity.tokens import check_scopes

@@ -17,7 +17,7 @@ from rota.server.problems import Problem
 from rota.store.functions import FUNCTIONS
 from rota.store.migrate import known_migrations, migrate
 from rota.store.quotas import Limits, QuotaStore
-from rota.store.wall import Wall
+from rota.store.row_security import Wall
 from rota.task import SubmitOptions
 from tests.server_fixtures import LiveServer, serving
 from tests.test_server_identity import log_in, query

@@ -16,8 +16,8 @@ import pytest
 import rota.testing
 from rota import App, Context, SyncContext
 from rota.node import Node
-from rota.services.firer import Firer
-from rota.services.turns import AllShards
+from rota.scheduler.firer import Firer
+from rota.scheduler.turns import AllShards
 from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, WorkStore

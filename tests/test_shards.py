@@ -15,13 +15,13 @@ from hypothesis import strategies as st
 from rota import All
 from rota.cli.shards import ranges
 from rota.config import Settings
-from rota.coordination.postgres import PostgresCoordination
 from rota.core.shards import assign, moves_of
-from rota.entropy import new_id
 from rota.errors import ConfigError, StoreUnavailable
-from rota.services.firer import Firer
-from rota.services.releaser import Releaser
-from rota.services.shards import Shards
+from rota.lib.ids import new_id
+from rota.scheduler.coordination.postgres import PostgresCoordination
+from rota.scheduler.firer import Firer
+from rota.scheduler.releaser import Releaser
+from rota.scheduler.shards import Shards
 from rota.store.database import Database
 from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
@@ -206,7 +206,7 @@ async def test_shards_are_shared_and_handed_over(sandbox, hot):
 
 async def test_trust_in_a_lease_ends_by_the_node_s_own_monotonic_clock(sandbox, hot, monkeypatch):
     """The database's clock stands still here; the node's says that its lease is over."""
-    import rota.services.shards as module
+    import rota.scheduler.shards as module
 
     moment = 1000.0
     monkeypatch.setattr(module, "monotonic", lambda: moment)
@@ -220,7 +220,7 @@ async def test_trust_in_a_lease_ends_by_the_node_s_own_monotonic_clock(sandbox, 
 
 
 async def test_a_slow_answer_does_not_stretch_the_trust(sandbox, hot, monkeypatch):
-    import rota.services.shards as module
+    import rota.scheduler.shards as module
 
     moment = 1000.0
     monkeypatch.setattr(module, "monotonic", lambda: moment)

@@ -20,7 +20,7 @@ from rota.core.arguments import Arguments
 from rota.core.signature import Signature, problem_with
 from rota.core.time.schedule import Cron
 from rota.node import Node
-from rota.schedule_checks import lint_tasks
+from rota.operations.schedule_checks import lint_tasks
 from tests.server_fixtures import LiveServer, serving
 
 

@@ -27,9 +27,9 @@ from rota import (
     SubmitError,
 )
 from rota.core.rank import rank_of
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.store.database import Database
-from rota.store.postgres import shard_of
+from rota.store.jobs import shard_of
 from rota.store.rows import NewJob, lane_name
 from rota.store.work import (
     Ended,

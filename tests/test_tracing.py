@@ -14,7 +14,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from rota import App, tracing
+from rota import App
+from rota.lib import tracing
 from rota.node import Node
 from tests import trace_tasks
 from tests.cluster import eventually

@@ -9,9 +9,9 @@ import asyncpg
 import pytest
 
 from rota import NotFound, Retry
-from rota.services.janitor import Janitor
-from rota.services.releaser import Releaser
-from rota.services.turns import AllShards
+from rota.scheduler.janitor import Janitor
+from rota.scheduler.releaser import Releaser
+from rota.scheduler.turns import AllShards
 from rota.store.database import Database
 from rota.store.work import Succeeded, UpkeepStore
 from tests.cluster import eventually

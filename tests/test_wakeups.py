@@ -16,11 +16,11 @@ import msgspec
 import pytest
 
 from rota import App, Node
-from rota.entropy import new_id
-from rota.services.hunger import Hunger
-from rota.services.keeper import Keeper
-from rota.services.listener import channel_of
+from rota.lib.ids import new_id
+from rota.runtime.heartbeat import Keeper
+from rota.runtime.listener import channel_of
 from rota.store.work import LOWEST_RANK
+from rota.worker.idle import Hunger
 from tests.cluster import Cluster, eventually
 from tests.fake_node import FakeNode
 from tests.test_plans import nodes as plan_nodes
@@ -464,7 +464,7 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
 ):
     node = await FakeNode(hot, sandbox.app.settings).register()
     now = 1000.0
-    monkeypatch.setattr("rota.services.hunger.monotonic", lambda: now)
+    monkeypatch.setattr("rota.worker.idle.monotonic", lambda: now)
     hunger = Hunger(node.store, "default", SimpleNamespace(node_id=node.id))
     row = f"select wants, xmin::text from {hot.schema}.node where id = $1"
     seen: list[Any] = []

@@ -11,10 +11,12 @@ import pytest
 
 from rota import App, CatchUp, ConfigError, NotFound, Retry
 from rota.node import Node
-from rota.services.reaper import Reaper
+from rota.operations.event_text import slack
+from rota.scheduler.reaper import Reaper
+from rota.signing import SIGNATURE_HEADER, verify
 from rota.store.work import UpkeepStore
-from rota.webhooks import SIGNATURE_HEADER, delivery, enable_webhooks, verify
-from rota.webhooks.wording import slack
+from rota.worker import webhook_delivery as delivery
+from rota.worker.webhook_delivery import enable_webhooks
 from tests.cluster import eventually
 from tests.fake_node import FakeNode
 from tests.receiver import Receiver

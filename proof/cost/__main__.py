@@ -14,7 +14,7 @@ import msgspec
 
 from proof.cost.measure import STRANGERS_LIMIT, Cost, Fuzzer, make_names, objections
 from rota import App
-from rota.server.given import DEPENDENCIES
+from rota.server.dependencies import DEPENDENCIES
 from rota.server.identity.tokens import create_token
 from rota.server.openapi import make_document
 from rota.server.policy import route_table

@@ -12,28 +12,28 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
-import rota.entropy
-import rota.services.effects
-import rota.services.keeper
-import rota.services.reaper
-import rota.services.worker
+import rota.lib.ids
+import rota.runtime.heartbeat
+import rota.scheduler.reaper
+import rota.worker.claim_loop
+import rota.worker.effects
 from proof.mutants import idleness, steering
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA
 from rota.core.lifecycle import End, GiveBack, TryAgain, judge_lost, needs_mark
 from rota.model import Guarantee, OutcomeKind
-from rota.services.clock import DatabaseClock
-from rota.services.cursors import Cursors
-from rota.services.effects import Effects, succeeded
-from rota.services.firer import Firer
-from rota.services.keeper import Keeper
-from rota.services.worker import Worker
+from rota.runtime.clock import DatabaseClock
+from rota.runtime.heartbeat import Keeper
+from rota.scheduler.firer import Firer
 from rota.store.functions import function_statements
 from rota.store.queries import in_schema
 from rota.store.rows import Submitted
 from rota.store.submitter import Submitter
 from rota.store.work import WorkStore
+from rota.worker.claim_loop import Worker
+from rota.worker.cursors import Cursors
+from rota.worker.effects import Effects, succeeded
 
 # -- the ways to change something
 
@@ -107,7 +107,7 @@ def _transact_outside(patches: Patches) -> None:
 def _finish_unchecked(patches: Patches) -> None:
     async def finish(self: Effects, connection: Any, node: Any, work: Any, outcome: Any) -> None:
         """Whether the finish found its job isn't looked at."""
-        now = rota.services.effects.monotonic()
+        now = rota.worker.effects.monotonic()
         done = succeeded(work, outcome, now)
         await self._store.finish_succeeded(node, [done], now, connection)
 
@@ -121,7 +121,7 @@ effect_unchecked = Mutant(name="effect kept though the lease is lost", patch=_fi
 
 
 def _judging(judge: Callable[..., Any]) -> Callable[[Patches], None]:
-    return lambda patches: patches.set(rota.services.reaper, "judge_lost", judge)
+    return lambda patches: patches.set(rota.scheduler.reaper, "judge_lost", judge)
 
 
 def _requeue_all(tried: Any, **facts: Any) -> Any:
@@ -142,7 +142,7 @@ def _mark_nothing(patches: Patches) -> None:
     def never(guarantee: Guarantee, crashes: int) -> bool:
         return guarantee is not Guarantee.AT_MOST_ONCE and needs_mark(guarantee, crashes)
 
-    patches.set(rota.services.worker, "needs_mark", never)
+    patches.set(rota.worker.claim_loop, "needs_mark", never)
 
 
 at_most_requeued = Mutant(name="at_most_once requeued", patch=_judging(_requeue_all))
@@ -190,10 +190,10 @@ def _trust_for_ever(patches: Patches) -> None:
 
 def _lease_by_wall_clock(patches: Patches) -> None:
     def wall() -> float:
-        return rota.entropy.time.time_ns() / 1e9
+        return rota.lib.ids.time.time_ns() / 1e9
 
-    patches.set(rota.services.keeper, "monotonic", wall)
-    patches.set(rota.services.worker, "monotonic", wall)
+    patches.set(rota.runtime.heartbeat, "monotonic", wall)
+    patches.set(rota.worker.claim_loop, "monotonic", wall)
 
 
 def _start_early(patches: Patches) -> None:

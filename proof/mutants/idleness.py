@@ -7,7 +7,7 @@ from typing import Any
 
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
-from rota.services.slots import Slots, _Places
+from rota.worker.slots import Slots, _Places
 
 _REST = 10.0
 

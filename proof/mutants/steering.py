@@ -11,15 +11,15 @@ from typing import Any
 import asyncpg
 import msgspec
 
-import rota.schedules
+import rota.operations.schedules
 import rota.store.database
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from rota.errors import StoreUnavailable
-from rota.services.effects import Effects
-from rota.services.firer import Firer
-from rota.settling import Settled
+from rota.operations.settling import Settled
+from rota.scheduler.firer import Firer
 from rota.store.work import WorkStore
+from rota.worker.effects import Effects
 
 # -- schedules
 
@@ -52,7 +52,7 @@ def _leave_waiters(queries: dict[str, str]) -> None:
 
 pending_passed_over = Mutant(
     name="an update moves the cursor past what is pending",
-    patch=lambda patches: patches.set(rota.schedules, "settle", _settle_nothing),
+    patch=lambda patches: patches.set(rota.operations.schedules, "settle", _settle_nothing),
 )
 schedules_not_isolated = Mutant(
     name="one bad schedule stops the others",

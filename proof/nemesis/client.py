@@ -28,9 +28,9 @@ import msgspec
 
 from proof.history import Recorder, Submission
 from proof.nemesis.tasks import app
-from rota.entropy import new_ids
 from rota.errors import StoreUnavailable
-from rota.store.postgres import JobStore
+from rota.lib.ids import new_ids
+from rota.store.jobs import JobStore
 from rota.store.rows import Bulk, NewJob, Submitted
 
 log = logging.getLogger("nemesis.client")

@@ -12,7 +12,7 @@ import asyncpg
 
 from proof.history import Submission
 from rota import App, KeyConflict, NotFound, RotaError, StoreUnavailable, SubmitError
-from rota.store.callers import submit_through
+from rota.store.drivers import submit_through
 from rota.store.rows import NewJob
 
 Mix = dict[str, float]

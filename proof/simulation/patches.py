@@ -1,6 +1,6 @@
 """The few things that Rota takes from the real world, replaced for the length of a simulation.
 
-The driver below `rota.store.database`; `time.monotonic` in every module; in `rota.entropy` the wall
+The driver below `rota.store.database`; `time.monotonic` in every module; in `rota.lib.ids` the wall
 clock (each process has its own, wrong one) and the randomness; the process's id and host name; and
 threads, which would end at real moments: the keeper's runs on the loop. Everything else is what
 production runs.
@@ -19,13 +19,13 @@ from random import Random
 from types import SimpleNamespace
 from typing import Any
 
-import rota.entropy
+import rota.lib.ids
 import rota.node
-import rota.services.firer
-import rota.services.keeper
+import rota.runtime.heartbeat
+import rota.scheduler.firer
 import rota.store.database
 import rota.store.hosts
-import rota.worker_role
+import rota.worker.role
 from proof.simulation.driver import SimDriver
 from proof.simulation.engine import DATABASE_MINUS_AT
 from proof.simulation.gateway import Gateway
@@ -42,10 +42,10 @@ class _IdCounter:
     """In place of the lock around the last id: each process has a last id of its own."""
 
     def __enter__(self) -> None:
-        rota.entropy._last = current().last_id
+        rota.lib.ids._last = current().last_id
 
     def __exit__(self, *_: object) -> None:
-        current().last_id = rota.entropy._last
+        current().last_id = rota.lib.ids._last
 
 
 class Patches:
@@ -77,11 +77,11 @@ class Patches:
             self.set(module, "asyncpg", SimDriver(self._gateway))
         self._patch_clocks()
         self._patch_entropy()
-        for module in (rota.node, rota.services.firer):
+        for module in (rota.node, rota.scheduler.firer):
             self.set(module, "os", _Real(os, getpid=lambda: 1))
         self.set(rota.node, "socket", _Real(socket, gethostname=lambda: current().name))
-        self.set(rota.services.keeper.Keeper, "threaded", False)
-        self.set(rota.worker_role, "watch_overdue", lambda overdue: None)
+        self.set(rota.runtime.heartbeat.Keeper, "threaded", False)
+        self.set(rota.worker.role, "watch_overdue", lambda overdue: None)
 
     def _patch_clocks(self) -> None:
         monotonic = self._loop.time
@@ -99,12 +99,12 @@ class Patches:
             wall = self._loop.time() + DATABASE_MINUS_AT + current().wall_offset
             return int(wall * 1e9)
 
-        self.set(rota.entropy, "time", SimpleNamespace(time_ns=time_ns))
+        self.set(rota.lib.ids, "time", SimpleNamespace(time_ns=time_ns))
         urandom = SimpleNamespace(urandom=lambda count: current().random.randbytes(count))
-        self.set(rota.entropy, "os", urandom)
-        self.set(rota.entropy, "random", SimpleNamespace(random=lambda: current().random.random()))
-        self.set(rota.entropy, "_lock", _IdCounter())
-        self.set(rota.entropy, "_last", 0)
+        self.set(rota.lib.ids, "os", urandom)
+        self.set(rota.lib.ids, "random", SimpleNamespace(random=lambda: current().random.random()))
+        self.set(rota.lib.ids, "_lock", _IdCounter())
+        self.set(rota.lib.ids, "_last", 0)
         _outside.random = Random(0)
         _outside.last_id = 0
 

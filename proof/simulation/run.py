@@ -31,8 +31,8 @@ from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA, SimServer
 from proof.simulation.workload import SCHEDULED, choose_schedules, make_app, task_promises
 from rota import Settings
-from rota.services.firer import Firer
-from rota.services.releaser import Releaser
+from rota.scheduler.firer import Firer
+from rota.scheduler.releaser import Releaser
 from rota.store.queries import load_queries
 
 _CALM = 20.0  # virtual seconds that a mended cluster is watched for at least

@@ -6,10 +6,10 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import rota.services.finisher
-import rota.services.firer
-import rota.settling
+import rota.operations.settling
+import rota.scheduler.firer
 import rota.store.submitter
+import rota.worker.finisher
 from proof import owners
 from proof.simulation.engine import Engine
 from proof.simulation.gateway import Gateway
@@ -18,12 +18,12 @@ from proof.simulation.template import SCHEMA
 
 # Sizes that are large enough to be never reached, made small.
 SMALL: tuple[tuple[Any, str, tuple[int, ...]], ...] = (
-    (rota.settling, "_MANY", (2, 5)),
-    (rota.services.firer, "_SCHEDULES", (2, 5)),
+    (rota.operations.settling, "_MANY", (2, 5)),
+    (rota.scheduler.firer, "_SCHEDULES", (2, 5)),
     # Not so few that a schedule with an occurrence a second never catches up with what it has missed.
-    (rota.services.firer, "_OCCURRENCES", (3, 6)),
-    (rota.services.firer, "_PROMOTIONS", (1, 2)),
-    (rota.services.finisher, "_BATCH", (1, 3)),
+    (rota.scheduler.firer, "_OCCURRENCES", (3, 6)),
+    (rota.scheduler.firer, "_PROMOTIONS", (1, 2)),
+    (rota.worker.finisher, "_BATCH", (1, 3)),
     (rota.store.submitter, "_FLUSH", (2, 5)),
 )
 

@@ -30,7 +30,6 @@ from rota.errors import (
     UnknownTask,
 )
 from rota.handle import JobFailed, JobHandle
-from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus
 from rota.model import (
     Attempt,
     Failure,
@@ -41,6 +40,7 @@ from rota.model import (
     ShardStatus,
     Takeover,
 )
+from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
 from rota.store.events import Event
 from rota.task import Task
 

@@ -11,22 +11,25 @@ from typing import TYPE_CHECKING, Any, Concatenate, overload
 
 import msgspec
 
-from rota import tracing
 from rota.config import Settings, check_open_task
 from rota.context import ErrorHook
-from rota.control import Events, Jobs, Nodes, Queues
 from rota.core.arguments import Limits, encode_payload
 from rota.core.codec import ResultReader
 from rota.core.time.schedule import compile_schedule
-from rota.door import Door
-from rota.endpoints import Endpoint, Endpoints, EndpointTask
-from rota.entropy import new_id, new_ids
 from rota.errors import ConfigError, InvalidArguments, KeyConflict, UnknownTask
 from rota.handle import JobHandle
+from rota.lib import tracing
+from rota.lib.ids import new_id, new_ids
+from rota.lib.sync_bridge import portal
 from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
-from rota.portal import portal
-from rota.schedules import Change, Schedules, make_spec
-from rota.store.callers import (
+from rota.operations.connection import Door
+from rota.operations.control import Events, Jobs, Nodes, Queues
+from rota.operations.endpoint_definition import Endpoint
+from rota.operations.endpoint_push import EndpointTask
+from rota.operations.endpoints import Endpoints
+from rota.operations.schedules import Change, Schedules, make_spec
+from rota.operations.webhooks import Webhooks
+from rota.store.drivers import (
     ask_encrypted,
     ask_encrypted_sync,
     submit_through,
@@ -34,10 +37,9 @@ from rota.store.callers import (
 )
 from rota.store.rows import Bulk, NewJob, Submitted
 from rota.task import P, R, SubmitOptions, Task, TaskOptions
-from rota.webhooks import Webhooks
 
 if TYPE_CHECKING:
-    from rota.declared import AnyContext, DeclaredTask, ScheduleDecorator, TaskDecorator, Untyped
+    from rota.decorators import AnyContext, DeclaredTask, ScheduleDecorator, TaskDecorator, Untyped
 
 log = logging.getLogger("rota.submit")
 

@@ -28,9 +28,9 @@ from typing import Any, Literal, TypedDict, TypeVar, cast
 
 import msgspec
 
-from rota import capture
 from rota.app import App
 from rota.errors import ConfigError, Fatal, JobError
+from rota.lib import capture
 from rota.model import Retry
 
 __all__ = ["COMMAND_TASK", "CommandFailed", "CommandResult", "enable_commands"]

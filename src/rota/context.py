@@ -10,8 +10,8 @@ from uuid import UUID
 
 import msgspec
 
-from rota.capture.lines import storable
 from rota.errors import OnceNotKept, StoreUnavailable
+from rota.lib.capture.lines import storable
 
 T = TypeVar("T")
 

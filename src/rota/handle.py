@@ -10,8 +10,8 @@ import msgspec
 
 from rota.core.codec import ResultReader
 from rota.errors import ResultUnavailable, RotaError
+from rota.lib.sync_bridge import portal
 from rota.model import RESULT_DROPPED, Job, State
-from rota.portal import portal
 
 if TYPE_CHECKING:
     from rota.app import App

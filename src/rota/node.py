@@ -16,28 +16,28 @@ from uuid import UUID
 import rota
 from rota.app import App
 from rota.config import Settings, check_name
-from rota.coordination import Coordination
-from rota.coordination.postgres import PostgresCoordination, PostgresFence
 from rota.core.durations import format_duration
-from rota.entropy import unit
 from rota.errors import ConfigError, StoreUnavailable
-from rota.metrics import Metrics, MetricsPort, shared_metrics
-from rota.metrics.health import Report, check
-from rota.services.firer import Firer
-from rota.services.janitor import Janitor
-from rota.services.keeper import Keeper, NodeProfile
-from rota.services.overruns import Overruns
-from rota.services.reaper import Reaper
-from rota.services.releaser import Releaser
-from rota.services.shards import Shards
-from rota.services.ticker import Service, Ticker
-from rota.services.worker import Serves
+from rota.lib.ids import unit
+from rota.observe import Metrics, MetricsPort, shared_metrics
+from rota.observe.health import Report, check
+from rota.runtime.heartbeat import Keeper, NodeProfile
+from rota.runtime.ticker import Service, Ticker
+from rota.scheduler.coordination import Coordination
+from rota.scheduler.coordination.postgres import PostgresCoordination, PostgresFence
+from rota.scheduler.firer import Firer
+from rota.scheduler.janitor import Janitor
+from rota.scheduler.overruns import Overruns
+from rota.scheduler.reaper import Reaper
+from rota.scheduler.releaser import Releaser
+from rota.scheduler.shards import Shards
 from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 from rota.task import heartbeat_timeouts
-from rota.webhooks import enable_webhooks
-from rota.worker_role import WorkerRole
+from rota.worker.claim_loop import Serves
+from rota.worker.role import WorkerRole
+from rota.worker.webhook_delivery import enable_webhooks
 
 log = logging.getLogger("rota.node")
 

@@ -42,22 +42,15 @@ from pathlib import Path
 from typing import Any, Self
 from uuid import UUID
 
-from rota import capture
 from rota.app import App
 from rota.config import Settings
 from rota.core.lifecycle import needs_mark
-from rota.entropy import new_id
 from rota.errors import ConfigError, NotAuthentic, RotaError
+from rota.lib import capture
+from rota.lib.ids import new_id
 from rota.model import Failure, Guarantee, Job, State
-from rota.runners.base import Runner, Work
-from rota.runners.loop import LoopRunner
-from rota.runners.thread import ThreadRunner
-from rota.services.effects import Effects
-from rota.services.finisher import Finisher
-from rota.services.firer import Firer
-from rota.services.log_writer import LogWriter
-from rota.services.outcomes import Outcomes
-from rota.services.turns import AllShards
+from rota.scheduler.firer import Firer
+from rota.scheduler.turns import AllShards
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.logs import LogStore
@@ -65,6 +58,13 @@ from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, UpkeepStore, WorkStore
 from rota.task import Task, own_heartbeat_timeout
+from rota.worker.effects import Effects
+from rota.worker.finisher import Finisher
+from rota.worker.log_writer import LogWriter
+from rota.worker.outcomes import Outcomes
+from rota.worker.runners.base import Runner, Work
+from rota.worker.runners.loop import LoopRunner
+from rota.worker.runners.thread import ThreadRunner
 
 __all__ = ["EndlessRun", "Sandbox", "isolated"]
 

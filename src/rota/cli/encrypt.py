@@ -12,9 +12,9 @@ from rota.cli.access import change_of
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.config import check_name
-from rota.entropy import new_nonce
 from rota.errors import KeyMissing
-from rota.store.resealing import Resealer, Rewritten
+from rota.lib.ids import new_nonce
+from rota.store.reencryption import Resealer, Rewritten
 
 _KEY_BYTES = 32
 

@@ -9,9 +9,9 @@ import typer
 from rota.app import App
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
-from rota.endpoints import EndpointStatus, NewEndpoint
 from rota.errors import ConfigError
 from rota.model import GuaranteeName
+from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.store.endpoints import RetryNumbers
 
 group = typer.Typer(help="Tasks that are HTTP endpoints, pushed by every worker of the namespace.")

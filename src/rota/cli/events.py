@@ -10,9 +10,9 @@ from rota.cli.jobs import database_now
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.cli.times import relative
+from rota.operations.event_text import sentence
+from rota.operations.webhooks import KINDS
 from rota.store.events import Event
-from rota.webhooks.noun import KINDS
-from rota.webhooks.wording import sentence
 
 
 def add_to(group: typer.Typer) -> None:

@@ -15,7 +15,7 @@ from rota.cli.output import plain, table
 from rota.cli.schedule_views import ledger_table
 from rota.cli.schedules import Name
 from rota.cli.session import Session, command
-from rota.ledger import Audit, OccurrenceStatus
+from rota.operations.ledger import Audit, OccurrenceStatus
 
 _PAGE = 10_000
 _TICK = timedelta(microseconds=1)

@@ -13,8 +13,8 @@ from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
 from rota.config import Settings, check_name
 from rota.core.durations import format_duration
-from rota.entropy import new_id
 from rota.errors import ConfigError, NotFound
+from rota.lib.ids import new_id
 from rota.server.identity.links import create_link, link_url
 from rota.server.identity.principal import ANYWHERE
 from rota.server.policy import Role

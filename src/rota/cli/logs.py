@@ -16,10 +16,10 @@ from uuid import UUID
 
 import msgspec
 
-from rota.capture import current
 from rota.config import Settings
-from rota.redaction import Redactor, secrets_of
-from rota.runners.base import Work
+from rota.lib.capture import current
+from rota.lib.redaction import Redactor, secrets_of
+from rota.worker.runners.base import Work
 
 log = logging.getLogger("rota.node")
 

@@ -25,7 +25,7 @@ from rota.cli.session import Session, command
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import Cron, ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
-from rota.schedules import make_spec
+from rota.operations.schedules import make_spec
 from rota.store.schedules import ScheduleStore
 
 _NAMELESS = "preview"

@@ -22,8 +22,8 @@ from rota.cli.session import Session, command
 from rota.cli.submit import read_payload
 from rota.cli.times import parse_duration, relative
 from rota.core.time.schedule import CatchUp
-from rota.schedule_checks import task_warnings
-from rota.schedules import make_spec
+from rota.operations.schedule_checks import task_warnings
+from rota.operations.schedules import make_spec
 
 _LIMITS = "Limits"
 _JOBS = "Its jobs"

@@ -21,7 +21,7 @@ from rota.files import changes as changing
 from rota.files.changes import Action, Change, FieldChange, Present, difference
 from rota.files.crontab import MAX_BYTES, Crontab, read_crontab
 from rota.files.yaml_schedules import Source, Wanted, read_schedules
-from rota.schedule_checks import lint_tasks
+from rota.operations.schedule_checks import lint_tasks
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 

@@ -10,8 +10,8 @@ from rota.cli.moments import database_time
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.core.time.lint import Warned, Watched, lint
-from rota.ledger import ScheduleStatus, watch_all
-from rota.schedule_checks import lint_tasks
+from rota.operations.ledger import ScheduleStatus, watch_all
+from rota.operations.schedule_checks import lint_tasks
 from rota.store.schedules import ScheduleStore, TaskDuration
 
 

@@ -18,8 +18,8 @@ from rota.cli.times import relative
 from rota.core.durations import format_duration
 from rota.core.time.interval import duration_text
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, Rule, ScheduleSpec
-from rota.ledger import OccurrenceStatus, ScheduleStatus
 from rota.model import State
+from rota.operations.ledger import OccurrenceStatus, ScheduleStatus
 from rota.store.schedules import FIRED
 
 _PATIENCE = 10.0  # seconds after which a scheduler should have looked at what is due

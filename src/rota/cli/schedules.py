@@ -16,7 +16,7 @@ from rota.cli.schedule_views import LedgerRow, ledger_rows, show_schedule, show_
 from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration, relative
 from rota.errors import ConfigError
-from rota.ledger import ScheduleStatus
+from rota.operations.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.")]

@@ -13,7 +13,7 @@ from rota.cli.session import Session, callback, command
 from rota.cli.times import relative
 from rota.errors import RotaError
 from rota.model import Job
-from rota.webhooks.noun import KINDS, Format
+from rota.operations.webhooks import KINDS, Format
 
 group = typer.Typer(help="Send events to other programs.")
 _Id = Annotated[UUID, typer.Argument(metavar="ID", parser=parse_id, show_default=False)]

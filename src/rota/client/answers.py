@@ -15,8 +15,8 @@ import msgspec
 
 from rota.core.time.lint import Warned
 from rota.core.time.recurrence import Occurrence
-from rota.ledger import Audit
 from rota.model import Attempt, Failure, GuaranteeName, NodeStatus, QueueStatus
+from rota.operations.ledger import Audit
 from rota.store.search import Count, DeadGroup, JobSummary
 
 

@@ -25,8 +25,8 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 import msgspec
 
 from rota.client.problems import error_of, retry_after
-from rota.entropy import unit
 from rota.errors import ConfigError, ServerUnavailable
+from rota.lib.ids import unit
 
 T = TypeVar("T")
 Method = Literal["GET", "POST", "PUT", "DELETE"]

@@ -15,8 +15,8 @@ from rota.client.asking import Ask, Page, Pause, Talk, get, post, read
 from rota.client.following import Follow
 from rota.client.listing import Pages
 from rota.core.explain import Explanation
-from rota.entropy import new_id
 from rota.errors import InvalidArguments, NotFound
+from rota.lib.ids import new_id
 from rota.model import GuaranteeName, Job
 from rota.store.logs import LogLine
 from rota.store.search import Count, JobSummary

@@ -14,7 +14,7 @@ from rota.client.asking import Answer, Ask, Page, Talk, get, post, read
 from rota.client.listing import Pages
 from rota.client.problems import error_of
 from rota.errors import NotFound
-from rota.ledger import OccurrenceStatus, ScheduleStatus
+from rota.operations.ledger import OccurrenceStatus, ScheduleStatus
 
 _PATH = "/v1/schedules"
 

@@ -20,7 +20,7 @@ import msgspec
 from rota.core.codec import Adapter, decode_hook, encode_hook, is_pydantic, json_types, unreadable
 from rota.core.signature import Argument, Signature, missing, unknown
 from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge
-from rota.sealing import ENVELOPE_BYTES
+from rota.lib.encryption import ENVELOPE_BYTES
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
 _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL

@@ -16,7 +16,7 @@ from rota.app import App
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.interval import duration_text
 from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, RRule, ScheduleSpec
-from rota.ledger import ScheduleStatus
+from rota.operations.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore
 
 Action = Literal["create", "update", "unchanged", "delete"]

@@ -16,17 +16,17 @@ from litestar.datastructures import State
 from litestar.types import ControllerRouterHandler, Scope
 
 from rota.app import App
+from rota.runtime.ticker import Ticker
 from rota.server.authorization import gate
 from rota.server.context import ServerContext
+from rota.server.dependencies import DEPENDENCIES
 from rota.server.frame import Frame
-from rota.server.given import DEPENDENCIES
 from rota.server.openapi import make_document
 from rota.server.policy import PUBLIC, SAFE_METHODS, policy_of, route_table
 from rota.server.problems import answer, what_to_tell
 from rota.server.requests import RotaRequest
 from rota.server.routes import all_routes, prepare_pages, problem_page
 from rota.server.upkeep import ServerUpkeep
-from rota.services.ticker import Ticker
 
 
 def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = None) -> Litestar:

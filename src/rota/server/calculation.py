@@ -17,12 +17,12 @@ from typing import TypeVar
 import msgspec
 
 from rota.app import App
-from rota.computing import Spend
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
 from rota.errors import ConfigError
+from rota.lib.computing import Spend
 from rota.server.problems import Problem
 from rota.store.schedules import ScheduleStore
 
@@ -79,7 +79,7 @@ async def off_loop(work: Callable[[Budget], T], thread: _Thread = _previews) -> 
 
 
 async def compute_off_loop(work: Callable[[Spend], T]) -> T:
-    """In place of `rota.computing.compute_here`."""
+    """In place of `rota.lib.computing.compute_here`."""
     return await off_loop(lambda budget: work(budget.spent_on), _changes)
 
 

@@ -15,13 +15,13 @@ from rota.server.identity.passwords import Passwords
 from rota.server.identity.sessions import Sessions
 from rota.server.identity.tokens import Tokens
 from rota.server.quotas import Quotas
-from rota.server.remote.desk import RemoteDesk
+from rota.server.remote_workers.desk import RemoteDesk
 from rota.server.tenants import Tenants
 from rota.store.audit import AuditStore
 from rota.store.database import Database
 from rota.store.identity import IdentityStore
 from rota.store.quotas import QuotaStore
-from rota.store.wall import Wall
+from rota.store.row_security import Wall
 
 log = logging.getLogger("rota.server")
 

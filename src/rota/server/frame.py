@@ -18,7 +18,7 @@ from urllib.parse import unquote_to_bytes
 from litestar.enums import ScopeType
 from litestar.types import ASGIApp, Message, Receive, Scope, Send
 
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.server.problems import MEDIA_TYPE, Problem, render
 
 log = logging.getLogger("rota.server")

@@ -15,7 +15,7 @@ from litestar.types import ControllerRouterHandler
 
 from rota.server.problems import Problem
 
-DASHBOARD = "rota.dashboard.routes"
+DASHBOARD = "rota.server.dashboard.routes"
 
 NOUNS = (
     "audit",

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import OrderedDict
 
 from rota.app import App
-from rota.door import Opened
+from rota.operations.connection import Opened
 from rota.server.calculation import compute_off_loop
-from rota.store.wall import Wall, WalledDatabase
+from rota.store.row_security import Wall, WalledDatabase
 
 _ROOM = 1_000
 

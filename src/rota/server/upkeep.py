@@ -13,7 +13,7 @@ _SWEEP_EVERY = 120  # ticks: once an hour
 
 
 class ServerUpkeep:
-    """A service: see `rota.services.ticker`."""
+    """A service: see `rota.runtime.ticker`."""
 
     name = "server upkeep"
 

@@ -22,7 +22,7 @@ import msgspec
 
 from rota.core.rank import rank_of
 from rota.store.database import Connection
-from rota.store.postgres import JobStore, shard_of
+from rota.store.jobs import JobStore, shard_of
 from rota.store.rows import NewJob, Submitted, lane_name
 
 _PART = 1_000

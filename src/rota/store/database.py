@@ -30,14 +30,14 @@ from typing import Any, TypeAlias
 
 import asyncpg
 
-from rota import failpoints
 from rota.config import Settings
-from rota.entropy import new_id
 from rota.errors import ConfigError, StoreUnavailable, SubmitError
+from rota.lib import failpoints
+from rota.lib.ids import new_id
 from rota.store import ambient, session
+from rota.store.encrypted import Sealing
 from rota.store.hosts import MISCONFIGURED, Hosts
 from rota.store.queries import load_queries
-from rota.store.sealed import Sealing
 
 Connection: TypeAlias = Any  # asyncpg's, pooled or not
 

@@ -27,8 +27,8 @@ from typing import Any, Literal
 import asyncpg
 import msgspec
 
-from rota.entropy import unit
 from rota.errors import ConfigError, SchemaMismatch, StoreUnavailable
+from rota.lib.ids import unit
 from rota.store.changes import Change, record_on
 from rota.store.functions import FUNCTIONS, checksum_of_functions, function_statements
 from rota.store.queries import in_schema, load_queries

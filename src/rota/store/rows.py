@@ -16,7 +16,7 @@ _failure = msgspec.json.Decoder(Failure)
 
 
 class Opener(Protocol):
-    """Reads what may be encrypted. See `rota.store.sealed`."""
+    """Reads what may be encrypted. See `rota.store.encrypted`."""
 
     def shown(self, text: str | None, id: UUID, field: str, task: str = "") -> Any: ...
     def shown_failure(self, failure: Failure | None, id: UUID) -> Failure | None: ...

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 
 from rota.errors import StoreUnavailable
-from rota.store.postgres import JobStore
+from rota.store.jobs import JobStore
 from rota.store.rows import NewJob, Submitted
 
 _FLUSH = 500

@@ -15,9 +15,9 @@ from uuid import UUID
 
 import msgspec
 
-from rota import failpoints
 from rota.errors import ConfigError, Fatal, LeaseLost
-from rota.sealing import Seal
+from rota.lib import failpoints
+from rota.lib.encryption import Seal
 from rota.store import session
 from rota.store.hosts import psycopg_arguments
 from rota.store.queries import load_queries

@@ -6,7 +6,7 @@ from litestar import get
 from litestar.params import FromQuery
 
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.given import GivenContext, GivenPrincipal
+from rota.server.dependencies import GivenContext, GivenPrincipal
 from rota.server.policy import ADMIN
 from rota.store.audit import AuditEntry, AuditStore
 

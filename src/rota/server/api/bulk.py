@@ -26,13 +26,13 @@ from litestar.params import QueryParameter
 from litestar.response import Stream
 
 from rota.app import App
-from rota.entropy import new_ids
 from rota.errors import InvalidArguments, KeyConflict, RotaError
+from rota.lib.ids import new_ids
 from rota.server.api.bodies import NDJSON, BulkOperation
 from rota.server.api.declared import declared_guarantees
 from rota.server.api.job_requests import JobRequest, check_guarantee, to_new_job
 from rota.server.api.jobs import check_task_of_token
-from rota.server.given import GivenQuotas, GivenTenant
+from rota.server.dependencies import GivenQuotas, GivenTenant
 from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem

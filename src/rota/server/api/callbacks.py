@@ -1,4 +1,4 @@
-"""What is reported of attempts that an endpoint answered with 202. See `rota.endpoints.callbacks`.
+"""What is reported of attempts that an endpoint answered with 202. See `rota.operations.endpoint_callbacks`.
 
 Public: it needs no token, but the key that the push carried, which is for one attempt of one job. A key
 that isn't good is answered in the same way whether there is such a job or not.
@@ -15,17 +15,17 @@ from litestar import post
 from litestar.params import FromPath
 from msgspec import Meta
 
-from rota.endpoints.callbacks import KEY_HEADER, read_key
 from rota.errors import NotFound
-from rota.runners.results import told_apart
-from rota.sealing import Seal
+from rota.lib.encryption import Seal
+from rota.operations.endpoint_callbacks import KEY_HEADER, read_key
 from rota.server.api.bodies import DecodedHere, decode_body, schema_of
 from rota.server.context import ServerContext
-from rota.server.given import GivenContext
+from rota.server.dependencies import GivenContext
 from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 from rota.store.endpoints import EndpointStore, Reported
+from rota.worker.runners.results import told_apart
 
 _NULL = msgspec.Raw(b"null")
 

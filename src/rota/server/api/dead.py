@@ -15,7 +15,7 @@ from rota.app import App
 from rota.errors import NotFound
 from rota.server.api.jobs import Filter
 from rota.server.api.pages import Limit
-from rota.server.given import GivenTenant
+from rota.server.dependencies import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.store.changes import Change, changing

@@ -10,11 +10,11 @@ from litestar import Response, delete, get, patch, post
 from litestar.params import JSONBody, PathParameter
 from msgspec import UNSET, Meta, UnsetType
 
-from rota.endpoints import EndpointStatus
 from rota.errors import ConfigError
 from rota.model import GuaranteeName
+from rota.operations.endpoints import EndpointStatus
 from rota.server.api.job_requests import Name
-from rota.server.given import GivenTenant
+from rota.server.dependencies import GivenTenant
 from rota.server.policy import ADMIN, OPERATOR
 from rota.server.problems import Problem
 from rota.store.endpoints import RetryNumbers

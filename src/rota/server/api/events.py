@@ -15,7 +15,7 @@ from rota.server.api.jobs import Filter, zoned
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
-from rota.server.given import GivenContext, GivenTenant
+from rota.server.dependencies import GivenContext, GivenTenant
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest

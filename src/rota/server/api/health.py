@@ -8,7 +8,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from rota.errors import RotaError, SchemaMismatch, StoreUnavailable
 from rota.server.context import ServerContext
-from rota.server.given import GivenContext
+from rota.server.dependencies import GivenContext
 from rota.server.policy import PUBLIC
 from rota.store.migrate import check_schema, pending_names
 from rota.store.quotas import QuotaStore

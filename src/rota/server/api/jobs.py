@@ -13,11 +13,11 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from rota import tracing
 from rota.app import App
 from rota.core.explain import Explanation
-from rota.entropy import new_id
 from rota.errors import KeyConflict
+from rota.lib import tracing
+from rota.lib.ids import new_id
 from rota.model import Attempt, Failure, Job, OutcomeKind, State
 from rota.server.api.bodies import SubmitOperation, decode_body
 from rota.server.api.conditions import matches, tag_of
@@ -25,7 +25,7 @@ from rota.server.api.declared import check_declared
 from rota.server.api.encoded import Encoded
 from rota.server.api.job_requests import JobRequest, StateName, Text, to_new_job
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
-from rota.server.given import GivenTenant
+from rota.server.dependencies import GivenTenant
 from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem

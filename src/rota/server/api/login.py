@@ -17,7 +17,7 @@ from litestar.response import Redirect
 
 from rota.server.authorization import check_origin, cookie_name, is_secure
 from rota.server.context import ServerContext
-from rota.server.given import GivenContext
+from rota.server.dependencies import GivenContext
 from rota.server.identity.principal import Identity
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import PUBLIC

@@ -21,7 +21,7 @@ from rota.model import State
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
-from rota.server.given import GivenContext, GivenTenant
+from rota.server.dependencies import GivenContext, GivenTenant
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest

@@ -7,8 +7,8 @@ from typing import Annotated
 from litestar import Response, get
 from litestar.params import HeaderParameter
 
-from rota.metrics import Metrics, shared_metrics
-from rota.server.given import GivenContext, GivenPrincipal
+from rota.observe import Metrics, shared_metrics
+from rota.server.dependencies import GivenContext, GivenPrincipal
 from rota.server.policy import VIEWER
 
 

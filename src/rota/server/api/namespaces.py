@@ -10,7 +10,7 @@ from litestar.params import FromPath, JSONBody
 
 from rota.config import check_name
 from rota.errors import NotFound
-from rota.server.given import GivenContext, GivenPrincipal
+from rota.server.dependencies import GivenContext, GivenPrincipal
 from rota.server.policy import EVERYWHERE, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.quotas import Limits, Namespace

@@ -12,7 +12,7 @@ from litestar.params import FromPath, QueryParameter
 
 from rota.errors import NotFound
 from rota.model import NodeStatus
-from rota.server.given import GivenTenant
+from rota.server.dependencies import GivenTenant
 from rota.server.policy import VIEWER
 
 

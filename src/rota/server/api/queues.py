@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from rota.app import App
 from rota.model import QueueStatus
-from rota.server.given import GivenTenant
+from rota.server.dependencies import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.store.changes import changing
 

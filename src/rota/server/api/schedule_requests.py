@@ -20,7 +20,7 @@ from rota.core.time.schedule import (
 )
 from rota.core.time.zones import Fold, Gap
 from rota.errors import ConfigError
-from rota.schedules import make_spec
+from rota.operations.schedules import make_spec
 from rota.server.api.job_requests import Moment, Name
 
 _YEARS = range(1970, 9999)

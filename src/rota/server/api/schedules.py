@@ -20,8 +20,8 @@ from rota.core.time.lint import Warned, lint
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec
 from rota.errors import NotFound
-from rota.ledger import Audit, OccurrenceStatus, ScheduleStatus, to_status, watch_all
-from rota.schedule_checks import lint_tasks, task_warnings
+from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus, to_status, watch_all
+from rota.operations.schedule_checks import lint_tasks, task_warnings
 from rota.server.api.conditions import check_unchanged, matches
 from rota.server.api.job_requests import Moment
 from rota.server.api.jobs import Filter, zoned
@@ -33,7 +33,7 @@ from rota.server.api.schedule_requests import (
     to_spec,
 )
 from rota.server.calculation import Budget, off_loop, preview
-from rota.server.given import GivenTenant
+from rota.server.dependencies import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.store.database import Database

@@ -14,7 +14,7 @@ from rota.server.authorization import (
     is_secure,
     session_secret,
 )
-from rota.server.given import GivenContext, GivenPrincipal
+from rota.server.dependencies import GivenContext, GivenPrincipal
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import PUBLIC, VIEWER
 from rota.server.requests import RotaRequest

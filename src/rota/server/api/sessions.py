@@ -10,7 +10,7 @@ from litestar.params import FromPath
 
 from rota.errors import NotFound
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.given import GivenContext, GivenPrincipal
+from rota.server.dependencies import GivenContext, GivenPrincipal
 from rota.server.policy import ADMIN
 from rota.server.requests import RotaRequest
 from rota.store.identity import OpenSession

@@ -12,7 +12,7 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from rota.errors import ConfigError, NotFound
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.given import GivenContext, GivenPrincipal
+from rota.server.dependencies import GivenContext, GivenPrincipal
 from rota.server.identity.principal import ANYWHERE, Principal
 from rota.server.identity.tokens import check_scopes, create_token
 from rota.server.policy import ADMIN

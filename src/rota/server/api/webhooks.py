@@ -14,7 +14,7 @@ from msgspec import Meta
 from rota.app import App
 from rota.errors import NotFound
 from rota.server.api.jobs import JobAccepted
-from rota.server.given import GivenTenant
+from rota.server.dependencies import GivenTenant
 from rota.server.policy import ADMIN
 from rota.server.problems import Problem
 from rota.store.webhooks import Webhook

@@ -14,12 +14,12 @@ from rota.config import OWN_PREFIX
 from rota.core.signature import Argument, Signature
 from rota.errors import InvalidArguments
 from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
-from rota.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT
-from rota.runners.results import encode_result
 from rota.server.api.job_requests import Name, known_name
-from rota.server.remote.claims import HandedJob
-from rota.server.remote.workers import Answer, Finished, Said
+from rota.server.remote_workers.claims import HandedJob
+from rota.server.remote_workers.workers import Answer, Finished, Said
 from rota.store.remote import JobToken, NewWorker, RemoteTask
+from rota.worker.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT
+from rota.worker.runners.results import encode_result
 
 _DEFAULT = Retry()
 

@@ -11,7 +11,7 @@ from litestar import Response, delete, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody
 
-from rota.entropy import new_id
+from rota.lib.ids import new_id
 from rota.server.api.worker_requests import (
     Answered,
     Answers,
@@ -31,11 +31,11 @@ from rota.server.api.worker_requests import (
     to_said,
 )
 from rota.server.authorization import authorize_again
-from rota.server.given import GivenContext, GivenPrincipal
+from rota.server.dependencies import GivenContext, GivenPrincipal
 from rota.server.policy import WORKER
 from rota.server.problems import Problem, ProblemDetails
-from rota.server.remote.claims import Ask, Asker
-from rota.server.remote.workers import Answer
+from rota.server.remote_workers.claims import Ask, Asker
+from rota.server.remote_workers.workers import Answer
 from rota.server.requests import RotaRequest
 from rota.store.remote import JobToken
 

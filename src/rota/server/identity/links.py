@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from rota.entropy import new_secret
 from rota.errors import NotFound
+from rota.lib.ids import new_secret
 from rota.server.identity.principal import ANYWHERE
 from rota.server.identity.tokens import hash_secret
 from rota.server.policy import Role

@@ -18,8 +18,8 @@ from urllib.parse import urlencode
 from uuid import UUID
 
 from rota.config import Settings
-from rota.entropy import new_secret
 from rota.errors import ConfigError
+from rota.lib.ids import new_secret
 from rota.server.identity.tokens import hash_secret
 from rota.server.problems import Problem
 from rota.store.identity import IdentityStore

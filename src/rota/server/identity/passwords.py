@@ -18,8 +18,8 @@ from uuid import UUID
 from argon2 import PasswordHasher
 from argon2.exceptions import InvalidHashError, VerificationError
 
-from rota.entropy import new_secret
 from rota.errors import ConfigError
+from rota.lib.ids import new_secret
 from rota.server.problems import Problem
 from rota.store.identity import IdentityStore
 

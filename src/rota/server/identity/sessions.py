@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
-from rota.entropy import new_id, new_secret
+from rota.lib.ids import new_id, new_secret
 from rota.server.identity.memory import Looked, Memory
 from rota.server.identity.principal import Identity
 from rota.server.identity.tokens import hash_secret

@@ -15,8 +15,8 @@ from difflib import get_close_matches
 from uuid import UUID
 
 from rota.config import check_name
-from rota.entropy import new_id, new_prefix, new_secret
 from rota.errors import ConfigError
+from rota.lib.ids import new_id, new_prefix, new_secret
 from rota.server.identity.memory import Looked, Memory
 from rota.server.identity.principal import ANYWHERE, Identity
 from rota.server.policy import SCOPE_NOUNS, SUBMIT_SCOPE, Role

@@ -1,0 +1,202 @@
+"""Makes Prometheus' text of the figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from importlib.metadata import version
+from itertools import accumulate
+from time import monotonic
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector, CollectorRegistry
+
+from rota.observe.counters import BUCKETS, LAG_BUCKETS, Tally
+from rota.observe.stats import Figures
+from rota.store.database import Database
+from rota.store.stats import FigureStore
+from rota.worker.role import WorkerRole
+
+Values = Mapping[tuple[str, ...], float]
+
+
+class Metrics:
+    """Of one process: what its worker does, if it has one, and what the database says of all."""
+
+    def __init__(self, database: Database, worker: WorkerRole | None = None) -> None:
+        self.namespace = database.settings.namespace
+        self.figures = Figures(FigureStore(database))
+        self.worker = worker
+        self.tally: Tally | None = None
+        if worker is not None:
+            self.tally = Tally(worker.task_names, worker.clock)
+            worker.outcomes.observers.append(self.tally.ended)
+
+    async def render(self, accept: str = "", namespace: str | None = None) -> tuple[bytes, str]:
+        """The text and its content type. With a namespace: nothing of others."""
+        await self.figures.refresh()
+        registry = CollectorRegistry()
+        registry.register(_Families(self, namespace))
+        encode, content_type = choose_encoder(accept)
+        return encode(registry), content_type
+
+
+class _Families(Collector):
+    """One scrape."""
+
+    def __init__(self, metrics: Metrics, namespace: str | None) -> None:
+        self._metrics = metrics
+        self._namespace = namespace
+
+    def describe(self) -> Iterable[Metric]:
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        yield from self._about()
+        if self._sees(self._metrics.namespace):
+            yield from self._attempts()
+            yield from self._worker()
+        yield from self._jobs()
+        yield from self._nodes()
+        if self._namespace is None:
+            yield from self._shards()
+
+    def _sees(self, namespace: str) -> bool:
+        return self._namespace in (None, namespace)
+
+    def _about(self) -> Iterator[Metric]:
+        figures = self._metrics.figures
+        info = GaugeMetricFamily("rota_info", "The release that answers.", labels=["version"])
+        info.add_metric([version("rota")], 1)
+        yield info
+        yield _gauge("rota_database_up", "Whether the database answered the last look.", figures.up)
+        if figures.looked_at is not None:
+            age = monotonic() - figures.looked_at
+            yield _gauge("rota_figures_age_seconds", "Age of the database's figures.", age)
+        yield _gauge("rota_figures_seconds", "What the last look took.", figures.seconds)
+
+    def _attempts(self) -> Iterator[Metric]:
+        tally, namespace = self._metrics.tally, self._metrics.namespace
+        if tally is None:
+            return
+        attempts = CounterMetricFamily(
+            "rota_attempts", "Attempts that ended on this node, by what became of them.",
+            labels=["namespace", "task", "outcome"],
+        )  # fmt: skip
+        seconds = HistogramMetricFamily(
+            "rota_attempt_seconds", "How long attempts ran.", labels=["namespace", "task"]
+        )
+        lags = HistogramMetricFamily(
+            "rota_start_lag_seconds", "How long after they were due jobs started.",
+            labels=["namespace", "task"],
+        )  # fmt: skip
+        stopped = CounterMetricFamily(
+            "rota_attempts_stopped", "Attempts that were stopped here for taking too long.",
+            labels=["namespace", "task", "reason"],
+        )  # fmt: skip
+        for task, counts in tally.tasks.items():
+            for outcome, count in counts.outcomes.items():
+                attempts.add_metric([namespace, task, outcome], count)
+            for reason, count in counts.stopped.items():
+                stopped.add_metric([namespace, task, reason], count)
+            buckets = _cumulative(BUCKETS, counts.buckets)
+            seconds.add_metric([namespace, task], buckets, counts.seconds)
+            buckets = _cumulative(LAG_BUCKETS, counts.lag_buckets)
+            lags.add_metric([namespace, task], buckets, counts.lag_seconds)
+        yield from (attempts, seconds, lags, stopped)
+
+    def _worker(self) -> Iterator[Metric]:
+        role = self._metrics.worker
+        if role is None:
+            return
+        slots = role.worker.slots
+        yield _gauge("rota_slots", "Jobs that this node can run at a time.", slots.capacity())
+        yield _gauge("rota_slots_busy", "Jobs that run here.", slots.count_running())
+        outcomes, refused = role.outcomes, role.refused()
+        yield _counter("rota_claims", "Batches that this node claimed.", outcomes.claims)
+        yield _counter("rota_claimed_jobs", "Jobs that this node claimed.", outcomes.claimed_jobs)
+        what = "What was refused to this node because leases had moved on."
+        yield _counters("rota_refused", what, ["what"], {(n,): v for n, v in refused.items()})
+
+    def _jobs(self) -> Iterator[Metric]:
+        figures = self._metrics.figures
+        what = "Jobs by queue and state: waiting, scheduled, ready, running."
+        yield self._gauges("rota_jobs", what, ["namespace", "queue", "state"], figures.jobs)
+        what = "How long the oldest ready job of a queue has been due."
+        yield self._gauges("rota_queue_lag_seconds", what, ["namespace", "queue"], figures.lag)
+        what = "Failed jobs that wait for a person."
+        yield self._gauges("rota_dead_letters", what, ["namespace", "task"], figures.dead)
+        what = "Schedules that some node can't plan and has set aside."
+        yield self._gauges("rota_schedules_set_aside", what, ["namespace"], figures.set_aside)
+        what = "Occurrences of schedules by outcome, as this process saw them decided."
+        yield _counters(
+            "rota_occurrences", what, ["namespace", "outcome"], self._seen(figures.occurrences)
+        )
+        what = "Events by kind, as this process saw them recorded."
+        yield _counters("rota_events", what, ["namespace", "kind"], self._seen(figures.events))
+
+    def _nodes(self) -> Iterator[Metric]:
+        rows = [row for row in self._metrics.figures.nodes if self._sees(row["namespace"])]
+        nodes: dict[tuple[str, ...], float] = {
+            (row["namespace"], row["state"]): row["nodes"] for row in rows
+        }
+        what = "Nodes by state; those that ended for an hour."
+        yield self._gauges("rota_nodes", what, ["namespace", "state"], nodes)
+        live = [row for row in rows if row["state"] in ("live", "draining", "silent")]
+        for name, what, field in (
+            ("rota_cluster_slots", "Jobs that all nodes together can run at a time.", "slots"),
+            ("rota_cluster_running", "Jobs that run, as their nodes last said.", "running"),
+        ):
+            total: dict[tuple[str, ...], float] = {}
+            for row in live:
+                key = (row["namespace"],)
+                total[key] = total.get(key, 0) + row[field]
+            yield self._gauges(name, what, ["namespace"], total)
+        ages: dict[tuple[str, ...], float] = {}
+        for row in live:
+            key = (row["namespace"],)
+            ages[key] = max(ages.get(key, 0.0), row["heartbeat_age"])
+        what = "How long the most silent of the nodes has been silent."
+        yield self._gauges("rota_heartbeat_age_seconds", what, ["namespace"], ages)
+
+    def _shards(self) -> Iterator[Metric]:
+        shards = self._metrics.figures.shards
+        if shards is not None:
+            held: Values = {("held",): shards["held"], ("free",): shards["shards"] - shards["held"]}
+            yield self._gauges("rota_shards", "Shards with and without an owner.", ["state"], held)
+            yield _gauge("rota_shard_owners", "Schedulers that own shards.", shards["owners"])
+            yield _gauge("rota_shard_moves_hour", "Takeovers in the last hour.", shards["moves"])
+
+    def _seen(self, values: Values) -> Values:
+        return {key: value for key, value in values.items() if self._sees(key[0])}
+
+    def _gauges(self, name: str, what: str, labels: Sequence[str], values: Values) -> Metric:
+        family = GaugeMetricFamily(name, what, labels=labels)
+        own = self._seen(values) if labels[0] == "namespace" else values
+        for key, value in own.items():
+            family.add_metric(key, value)
+        return family
+
+
+def _cumulative(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    return list(zip([*map(str, bounds), "+Inf"], accumulate(counts), strict=True))
+
+
+def _gauge(name: str, what: str, value: float) -> Metric:
+    return GaugeMetricFamily(name, what, value=float(value))
+
+
+def _counter(name: str, what: str, value: float) -> Metric:
+    return CounterMetricFamily(name, what, value=value)
+
+
+def _counters(name: str, what: str, labels: Sequence[str], values: Values) -> Metric:
+    family = CounterMetricFamily(name, what, labels=labels)
+    for key, value in values.items():
+        family.add_metric(key, value)
+    return family

@@ -1,0 +1,151 @@
+"""An app's door to its database: opened at the first use, once per event loop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import weakref
+from collections.abc import AsyncIterator
+from typing import Self
+
+from rota.config import Settings
+from rota.lib.sync_bridge import portal
+from rota.store.database import Connection, Database
+from rota.store.embedded import EmbeddedPostgres, open_embedded
+from rota.store.encrypted import Sealing
+from rota.store.jobs import JobStore
+from rota.store.migrate import Migrated, check_schema, migrate
+from rota.store.signatures import Signatures
+from rota.store.submitter import Submitter
+
+
+class Opened:
+    """What an app keeps for one event loop: connections can't be shared between loops."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.store = JobStore(database)
+        self.submitter = Submitter(self.store)
+        self.signatures = Signatures(database)
+
+
+class Door:
+    """Opens, shares, migrates and closes; the embedded PostgreSQL when no database is configured."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._opened: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Opened] = (
+            weakref.WeakKeyDictionary()
+        )
+        self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
+            weakref.WeakKeyDictionary()
+        )
+        self.sealing = Sealing(settings)  # for submits through callers' own connections
+        self._embedded: EmbeddedPostgres | None = None
+        self._embedded_lock = threading.Lock()
+
+    async def database_url(self) -> str:
+        """Where the database is; starts the embedded one when none is configured."""
+        if self.settings.database_url:
+            return self.settings.database_url
+        return (await asyncio.to_thread(self._start_embedded)).url
+
+    def _start_embedded(self) -> EmbeddedPostgres:
+        with self._embedded_lock:
+            if self._embedded is None:
+                self._embedded = open_embedded(self.settings.data_dir)
+            return self._embedded
+
+    async def open_database(self, *, hot: bool = False) -> Database:
+        """A database of the caller's own, with its schema checked. The embedded one is migrated."""
+        database = Database(await self.database_url(), self.settings, hot=hot)
+        await database.open()
+        try:
+            async with database.connection() as connection:
+                if not self.settings.database_url:
+                    await self._migrate_on(connection)
+                await check_schema(connection, self.settings.schema)
+        except BaseException:
+            await database.close()
+            raise
+        return database
+
+    async def _open(self) -> Opened:
+        loop = asyncio.get_running_loop()
+        opened = self._opened.get(loop)
+        if opened is None:
+            async with self._opening.setdefault(loop, asyncio.Lock()):
+                opened = self._opened.get(loop)
+                if opened is None:
+                    opened = self._opened[loop] = Opened(await self.open_database())
+        return opened
+
+    async def store(self) -> JobStore:
+        return (await self._open()).store
+
+    async def submitter(self) -> Submitter:
+        """For jobs that are made already: those that come at the same time are committed together."""
+        return (await self._open()).submitter
+
+    async def signatures(self) -> Signatures:
+        """What nodes registered of their tasks' arguments."""
+        return (await self._open()).signatures
+
+    async def migrate(self, *, include_post: bool = False) -> Migrated:
+        """Bring the database's schema up to this code; the files that were applied."""
+        database = Database(await self.database_url(), self.settings)
+        await database.open()
+        try:
+            async with database.connection() as connection:
+                done = await self._migrate_on(connection, include_post=include_post)
+                # Plain SQL is held to the same limit as Python.
+                await connection.execute(
+                    f"update {self.settings.schema}.setting set value = $1"  # noqa: S608
+                    " where name = 'max_payload_bytes'",
+                    self.settings.max_payload_bytes,
+                )
+                return done
+        finally:
+            await database.close()
+
+    async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> Migrated:
+        settings = self.settings
+        return await migrate(
+            connection, settings.schema, include_post=include_post, shards=settings.shards,
+            namespace=settings.namespace,
+        )  # fmt: skip
+
+    async def close(self) -> None:
+        """Close this event loop's connections and those of synchronous callers, and leave the
+        embedded PostgreSQL."""
+        for loop in (asyncio.get_running_loop(), portal.loop):
+            if loop is not None and (opened := self._opened.pop(loop, None)) is not None:
+                await portal.run_on(loop, opened.database.close())
+        if not self._opened:
+            await asyncio.to_thread(self._leave_embedded)
+
+    def _leave_embedded(self) -> None:
+        with self._embedded_lock:
+            embedded, self._embedded = self._embedded, None
+            if embedded is not None:
+                embedded.close()
+
+    async def __aenter__(self) -> Self:
+        await self._open()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @contextlib.asynccontextmanager
+    async def using(self, settings: Settings) -> AsyncIterator[Self]:
+        """The same app on another database or schema for a while, e.g. in tests."""
+        before = self.settings
+        await self.close()
+        self.settings, self.sealing = settings, Sealing(settings)
+        try:
+            yield self
+        finally:
+            await self.close()
+            self.settings, self.sealing = before, Sealing(before)

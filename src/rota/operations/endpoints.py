@@ -1,0 +1,152 @@
+"""`app.endpoints`: the endpoints that a namespace stores, for all its workers."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.errors import ConfigError, NotFound
+from rota.model import Guarantee, GuaranteeName
+from rota.operations.endpoint_callbacks import Callbacks
+from rota.operations.endpoint_definition import Endpoint
+from rota.store.changes import changing
+from rota.store.endpoints import EndpointStore, RetryNumbers, StoredEndpoint
+
+if TYPE_CHECKING:
+    from rota.app import App
+
+_CHANGEABLE = frozenset(
+    ("url", "secret", "queue", "needs", "priority", "guarantee", "retry", "timeout",
+     "callback_timeout")
+)  # fmt: skip
+
+
+class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """An endpoint as it is shown: without its secret."""
+
+    name: str
+    url: str
+    queue: str
+    needs: tuple[str, ...]
+    priority: int
+    guarantee: GuaranteeName
+    retry: RetryNumbers
+    timeout: float
+    callback_timeout: float
+    created_at: datetime | None
+    updated_at: datetime | None
+
+
+class NewEndpoint(msgspec.Struct, frozen=True):
+    """`secret` is shown here and nowhere else."""
+
+    name: str
+    secret: str
+
+
+class Endpoints:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.callbacks = Callbacks(app)
+
+    @property
+    def _namespace(self) -> str:
+        return self._app.settings.namespace
+
+    async def _store(self) -> EndpointStore:
+        return EndpointStore((await self._app.store()).database)
+
+    async def add(
+        self,
+        name: str,
+        url: str,
+        *,
+        secret: str | None = None,
+        queue: str = "default",
+        needs: Sequence[str] = (),
+        priority: int = 0,
+        guarantee: GuaranteeName = "at_least_once",
+        retry: RetryNumbers | None = None,
+        timeout: float = 30.0,
+        callback_timeout: float = 3600.0,
+    ) -> NewEndpoint:
+        """Make an HTTP endpoint a task, for all workers of the namespace, within seconds.
+
+        Args:
+            name: the task's name.
+            url: of http or https. Whether its address may be gone to is judged at each push.
+            secret: what pushes are signed with; made up if not given.
+            queue: where its jobs wait.
+            needs: capabilities that a worker must have to push it.
+            priority: higher goes first.
+            guarantee: ``at_least_once`` or ``at_most_once``.
+            retry: how often and after how long a failed push is repeated.
+            timeout: seconds for an answer.
+            callback_timeout: seconds for the callback, after an answer of 202.
+        """
+        row = StoredEndpoint(
+            name=name, url=url, secret=secret or secrets.token_urlsafe(32), queue=queue,
+            needs=(needs,) if isinstance(needs, str) else tuple(needs), priority=priority,
+            guarantee=Guarantee.parse(guarantee), retry=retry or RetryNumbers(), timeout=timeout,
+            callback_timeout=callback_timeout,
+        )  # fmt: skip
+        Endpoint.of(row)  # or it says why not
+        store = await self._store()
+        async with changing(store.database, "create", f"endpoint {name}", after=_shown(row)):
+            if not await store.add(self._namespace, row):
+                raise ConfigError(f"there is an endpoint {name!r} already: change it, or remove it")
+        return NewEndpoint(name, row.secret)
+
+    async def list(self) -> list[EndpointStatus]:
+        return [_shown(row) for row in await (await self._store()).list(self._namespace)]
+
+    async def get(self, name: str) -> EndpointStatus:
+        return _shown(await self._row(name))
+
+    async def change(self, name: str, **changes: Any) -> EndpointStatus:
+        """Takes what `add` takes. It holds for pushes from a few seconds later on."""
+        unknown = sorted(set(changes) - _CHANGEABLE)
+        if unknown:
+            raise ConfigError(f"an endpoint has no {unknown[0]!r} that could be changed")
+        if isinstance(given := changes.get("guarantee"), str):
+            changes["guarantee"] = Guarantee.parse(given)
+        if "needs" in changes:
+            changes["needs"] = tuple(changes["needs"])
+        store = await self._store()
+        async with changing(store.database, "change", f"endpoint {name}") as change:
+            before = await self._row(name)
+            row = msgspec.structs.replace(before, **changes)
+            Endpoint.of(row)
+            if not await store.change(self._namespace, row):
+                raise _no_endpoint(name, self._namespace)
+            after = await self.get(name)
+            secret = "changed" if "secret" in changes else "kept"
+            change.before, change.after = _shown(before), {"endpoint": after, "secret": secret}
+        return after
+
+    async def remove(self, name: str) -> None:
+        """Its jobs stay in their queue."""
+        store = await self._store()
+        async with changing(store.database, "remove", f"endpoint {name}") as change:
+            change.before = await self.get(name)
+            if not await store.remove(self._namespace, name):
+                raise _no_endpoint(name, self._namespace)
+
+    async def _row(self, name: str) -> StoredEndpoint:
+        rows = await (await self._store()).list(self._namespace, name)
+        if not rows:
+            raise _no_endpoint(name, self._namespace)
+        return rows[0]
+
+
+def _shown(row: StoredEndpoint) -> EndpointStatus:
+    fields = {name: getattr(row, name) for name in EndpointStatus.__struct_fields__}
+    return EndpointStatus(**{**fields, "guarantee": row.guarantee.label})
+
+
+def _no_endpoint(name: str, namespace: str) -> NotFound:
+    return NotFound(f"there is no endpoint {name!r} in namespace {namespace!r}")

@@ -1,0 +1,562 @@
+"""Schedules: creating, steering and looking at them. `app.schedules`"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from rota.config import check_open_task
+from rota.core.arguments import encode_payload
+from rota.core.declarations import Verdict
+from rota.core.time.calendars import NamedCalendar
+from rota.core.time.interval import seconds_of
+from rota.core.time.plan import LedgerEntry
+from rota.core.time.recurrence import Occurrence, Recurrence
+from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec, compile_schedule
+from rota.core.time.zones import wall_time, zone
+from rota.errors import ConfigError, InvalidArguments, NotFound
+from rota.lib.computing import Compute, Spend, compute_here
+from rota.lib.ids import new_id
+from rota.operations import declared_schedules as declaring
+from rota.operations.deleting import delete_locked
+from rota.operations.firing import occurrence_headers
+from rota.operations.ledger import (
+    Audit,
+    OccurrenceStatus,
+    ScheduleStatus,
+    Version,
+    expected_moments,
+    outside,
+    recorded_moments,
+    to_occurrence,
+    to_status,
+    unsettled_stretches,
+)
+from rota.operations.schedule_checks import task_warnings
+from rota.operations.settling import Budget, Stretch, settle, stretches_of
+from rota.store.changes import Change as Recorded
+from rota.store.changes import changing, record
+from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, State, decode_spec
+from rota.task import SubmitOptions
+
+if TYPE_CHECKING:
+    from rota.app import App
+
+log = logging.getLogger("rota.schedules")
+
+Change = Literal["created", "updated", "unchanged"]
+Expectation = Callable[[Any], None]
+
+_UNLIMITED = 1_000_000
+
+
+class Schedules:
+    def __init__(self, app: App) -> None:
+        self._app = app
+        self.declared: dict[str, ScheduleSpec] = {}  # in code, by @app.cron
+        self.always_declare = False  # whatever was declared before: for development
+        self.compute: Compute = compute_here  # what a rule says; a server has a thread for it
+
+    @property
+    def _namespace(self) -> str:
+        return self._app.settings.namespace
+
+    async def _store(self) -> ScheduleStore:
+        return ScheduleStore((await self._app.store()).database)
+
+    # -- creating and changing
+
+    async def declare(self, *, force: bool = False) -> Verdict:
+        """Bring the schedules that the code declares into the database. Schedulers do it at start.
+
+        What this application declared before and no longer does is deleted. A set that another
+        release has superseded isn't put back, unless forced: gives back ``apply``,
+        ``older_release`` or ``superseded``.
+        """
+        store, app = await self._store(), self._app
+        return await declaring.declare(
+            self, store, app.name, app.settings.release, force=force or self.always_declare
+        )
+
+    async def put(
+        self, spec: ScheduleSpec, *, source: str = "api", expect: Expectation | None = None
+    ) -> Change:
+        """Create it, or change it from now on: what was due before is left to what was said before."""
+        return (await self.put_all([spec], source=source, expect=expect))[0]
+
+    async def put_all(
+        self, specs: Sequence[ScheduleSpec], *, delete: Sequence[str] = (), source: str = "api",
+        expect: Expectation | None = None, within: Any = None,
+    ) -> Sequence[Change]:  # fmt: skip
+        """Create or change many, and delete others: all or none, in one transaction.
+
+        `expect` is shown each schedule that is there (its row, locked; or None), and may raise.
+        `within`: a connection whose transaction this is to be a part of.
+        """
+        for spec in specs:
+            check_open_task(spec.task)
+        store = await self._store()
+        prepared = [
+            (spec, await self._compile(store, spec), await self._job_options(store, spec))
+            for spec in sorted(specs, key=_by_name)
+        ]
+        changes: dict[str, Change] = {}
+        budget = Budget()
+        transaction = store.database.transaction("put_schedules")
+        async with transaction if within is None else _part_of(within) as connection:
+            for name in sorted({*(spec.name for spec in specs), *delete}):
+                # One order of locks for everybody: also of those who delete what others change.
+                await store.lock(connection, self._namespace, name)
+            for spec, recurrence, options in prepared:
+                change = await self._put_on(
+                    store, connection, spec, recurrence, options, source, expect, budget
+                )
+                changes[spec.name] = change
+            for name in sorted(delete):
+                if (row := await store.lock(connection, self._namespace, name)) is not None:
+                    await self._delete(store, connection, row, budget)
+        return [changes[spec.name] for spec in specs]
+
+    async def _put_on(
+        self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
+        options: JobOptions, source: str, expect: Expectation | None, budget: Budget,
+    ) -> Change:  # fmt: skip
+        for _ in range(3):  # a racing creation makes the next look an update
+            row = await store.lock(connection, self._namespace, spec.name)
+            if expect is not None:
+                expect(row)
+            if row is None:
+                if await self._create(store, connection, spec, recurrence, options, source):
+                    await self._record(store, connection, "create", spec.name, after=spec)
+                    return "created"
+                continue
+            if self._says_the_same(store, row, spec):
+                return "unchanged"
+            await self._update(store, connection, row, spec, recurrence, options, source, budget)
+            await self._record(
+                store, connection, "update", spec.name, before=row["spec"], after=spec
+            )
+            return "updated"
+        raise ConfigError(
+            f"schedule {spec.name!r} is being created and deleted by others; try again"
+        )
+
+    def _says_the_same(self, store: ScheduleStore, row: Any, spec: ScheduleSpec) -> bool:
+        try:
+            known = store.database.sealing.shown_spec(row["id"], decode_spec(row["spec"]))
+        except (ConfigError, msgspec.MsgspecError):
+            return False  # one that can't be read is replaced
+        return msgspec.json.encode(known) == msgspec.json.encode(spec)
+
+    async def _create(
+        self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
+        options: JobOptions, source: str,
+    ) -> bool:  # fmt: skip
+        now = await connection.fetchval(store.database.queries["now"])
+        id = new_id()
+        spec = (await store.database.known_sealing()).spec(id, spec)
+        await self._ensure_lane(store, connection, options)
+        next_due = await self.compute(lambda _: _next_due(recurrence, now))
+        state = State(now, next_due, now if spec.paused else None)
+        made = await store.insert(connection, id, self._namespace, spec, options, state, source)
+        if made:
+            text = msgspec.json.encode(spec).decode()
+            await store.note_version(connection, id, 1, now, text)
+        return made
+
+    async def _update(
+        self, store: ScheduleStore, connection: Any, row: Any, spec: ScheduleSpec,
+        recurrence: Recurrence, options: JobOptions, source: str, budget: Budget,
+    ) -> None:  # fmt: skip
+        now: datetime = row["now"]
+        valid_from = max(now, row["cursor"])
+        stretches = await self._stretches(store, connection, row, valid_from)
+        settled = await settle(store, connection, row, stretches, budget, self.compute)
+        spec = (await store.database.known_sealing()).spec(row["id"], spec)
+        # A pause is the operator's: an update that says nothing of it leaves it as it is.
+        resumed = _was_paused(row["spec"]) and not spec.paused
+        paused_at = None if resumed else row["paused_at"] or (now if spec.paused else None)
+        await self._ensure_lane(store, connection, options)
+        # What is left of the old version is for the firer to look at, at once.
+        next_due: datetime | None = now
+        if not settled.behind:
+            next_due = await self.compute(lambda _: _next_due(recurrence, valid_from))
+        state = State(settled.cursor, next_due, paused_at, settled.behind)
+        version = await store.update(
+            connection, row["id"], self._namespace, spec, options, state, source
+        )
+        text = msgspec.json.encode(spec).decode()
+        await store.note_version(
+            connection, row["id"], version, valid_from, text, settled.unsettled
+        )
+        if settled.unsettled:
+            log.error(
+                "schedule %s was updated, but its version %d can't be read: what was due from %s to "
+                "%s is not known (%s)", row["name"], row["version"], settled.unsettled.begin, valid_from,
+                settled.unsettled.reason,
+            )  # fmt: skip
+
+    async def _stretches(
+        self, store: ScheduleStore, connection: Any, row: Any, ends: datetime
+    ) -> list[Stretch]:
+        """The versions that may have undecided occurrences until `ends`."""
+        calendars = (await store.calendars()).get(self._namespace, {})
+        return await stretches_of(
+            store, connection, row, lambda spec: compile_schedule(spec, calendars), ends,
+            self.compute,
+        )  # fmt: skip
+
+    async def _delete(
+        self, store: ScheduleStore, connection: Any, row: Any, budget: Budget
+    ) -> None:
+        await delete_locked(store, connection, row, budget, self.compute)
+        await self._record(store, connection, "delete", row["name"], before=row["spec"])
+
+    async def _compile(self, store: ScheduleStore, spec: ScheduleSpec) -> Recurrence:
+        calendars: dict[str, NamedCalendar] = {}
+        if spec.exclude or spec.include:
+            calendars = (await store.calendars()).get(self._namespace, {})
+        try:
+            return await self.compute(lambda _: compile_schedule(spec, calendars))
+        except OverflowError:
+            raise ConfigError(
+                f"schedule {spec.name!r}: starts, ends or the anchor is too far away in time"
+            ) from None
+
+    async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> JobOptions:
+        for told in await task_warnings(self._app, spec):  # refuses what wouldn't run
+            log.warning("schedule %r: %s", spec.name, told)
+        task = self._app.tasks.get(spec.task)
+        if task is not None:
+            own = task.options_
+            defaults = JobOptions(own.queue, own.needs, own.priority, int(own.guarantee),
+                                  own.retry.max_attempts, own.timeout)  # fmt: skip
+        else:
+            encode_payload(spec.payload or {}, self._app.limits, spec.task)
+            defaults = await store.task_defaults(self._namespace, spec.task)
+        checked = SubmitOptions.checked(**spec.options)
+        chosen = {
+            name: getattr(checked, name)
+            for name in spec.options
+            if name in JobOptions.__struct_fields__
+        }
+        return msgspec.structs.replace(defaults, **chosen)
+
+    async def _ensure_lane(
+        self, store: ScheduleStore, connection: Any, options: JobOptions
+    ) -> None:
+        needs = "".join(f"+{need}" for need in sorted(set(options.needs)))
+        await store.ensure_lane(connection, f"{self._namespace}/{options.queue}{needs}")
+
+    async def pause(self, name: str, *, until: datetime | None = None) -> None:
+        """No occurrence fires until it is resumed (or `until`); what runs goes on."""
+        if until is not None and until.tzinfo is None:
+            raise InvalidArguments("until must be a datetime with a time zone")
+        store = await self._store()
+        subject, after = f"schedule {name}", {"until": until}
+        async with changing(store.database, "pause", subject, after=after):
+            if not await store.pause(self._namespace, name, until):
+                raise self._unknown(name)
+
+    async def resume(self, name: str) -> None:
+        """Goes on. What was due during the pause is decided by the catch-up policy."""
+        store = await self._store()
+        async with changing(store.database, "resume", f"schedule {name}"):
+            if not await store.resume(self._namespace, name):
+                raise self._unknown(name)
+
+    async def delete(self, name: str, *, expect: Expectation | None = None) -> None:
+        """Delete it. What has started goes on; what waits for its turn or its moment is skipped.
+
+        Its ledger and its jobs stay until their retention is over.
+        """
+        async with self._locked(name) as (store, connection, row):
+            if expect is not None:
+                expect(row)
+            await self._delete(store, connection, row, Budget())
+
+    async def put_calendar(self, calendar: NamedCalendar) -> None:
+        """Create or replace a named calendar, for `exclude` and `include`."""
+        store = await self._store()
+        subject = f"calendar {calendar.name}"
+        async with changing(store.database, "put", subject, after=calendar):
+            await store.put_calendar(self._namespace, calendar)
+
+    async def _record(
+        self, store: ScheduleStore, connection: Any, action: str, name: str, *,
+        before: Any = None, after: Any = None,
+    ) -> None:  # fmt: skip
+        """In the audit log, where nothing is encrypted: there a payload isn't told."""
+        change = Recorded(action, f"schedule {name}", namespace=self._namespace,
+                          before=_told(before), after=_told(after))  # fmt: skip
+        await record(store.database, connection, change)
+
+    # -- looking
+
+    async def list(self) -> list[ScheduleStatus]:
+        store = await self._store()
+        rows = await store.list(self._namespace)
+        return [to_status(row, store.database.sealing.shown_spec) for row in rows]
+
+    async def get(self, name: str) -> ScheduleStatus:
+        store = await self._store()
+        rows = await store.list(self._namespace, name)
+        if not rows:
+            raise self._unknown(name)
+        return to_status(rows[0], store.database.sealing.shown_spec)
+
+    async def preview(
+        self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None
+    ) -> Sequence[Occurrence]:
+        """The next occurrences of a rule, whether it is stored or not."""
+        store = await self._store()
+        start = after or await (await self._app.store()).now()
+        recurrence = await self._compile(store, spec)
+        return await self.compute(lambda spend: list(spend(recurrence.after(start, count))))
+
+    async def occurrences(
+        self, name: str, first: datetime, end: datetime, limit: int = 1000
+    ) -> Sequence[OccurrenceStatus]:
+        """The ledger of a stretch of time, oldest first."""
+        status = await self.get(name)
+        rows = await (await self._store()).occurrences(status.id, first, end, limit)
+        return [to_occurrence(row) for row in rows]
+
+    async def audit(self, name: str, first: datetime, end: datetime) -> Audit:
+        """Recompute what must be in the ledger, and compare: nothing missing, nothing extra."""
+        status = await self.get(name)
+        store = await self._store()
+        cursor = (await store.list(self._namespace, name))[0]["cursor"]
+        stop = min(end, cursor + timedelta(microseconds=1))
+        calendars = (await store.calendars()).get(self._namespace, {})
+        async with store.database.connection() as connection:
+            rows = await store.versions(connection, status.id)
+        ledger = await store.ledger(status.id, first, stop)
+
+        def compare(spend: Spend) -> Audit:
+            versions = [_version(row, calendars) for row in spend(rows)]
+            unsettled = unsettled_stretches(versions, first, stop)
+            expected = outside(expected_moments(versions, cursor, first, stop, spend), unsettled)
+            found = outside(recorded_moments(ledger), unsettled)
+            return Audit(
+                name=name, first=first, end=stop, expected=len(expected), unsettled=unsettled,
+                missing=sorted(expected - found), extra=sorted(found - expected),
+            )  # fmt: skip
+
+        return await self.compute(compare)
+
+    # -- running by hand
+
+    async def trigger(self, name: str) -> UUID:
+        """Run it once now, beside its rule. The job's id."""
+        job = new_id()
+
+        async def attempt(repeated: bool) -> UUID:
+            async with self._locked(name) as (store, connection, row):
+                if not repeated or not await self._was_triggered(store, row, job):
+                    moment = await self._free_moment(store, row)
+                    await store.fire(connection, [_by_hand(row, moment, job)], [])
+                    await self._record(store, connection, "trigger", name, after={"job_id": job})
+            return job
+
+        return await (await self._app.store()).persistently(attempt)
+
+    async def _was_triggered(self, store: ScheduleStore, row: Any, job: UUID) -> bool:
+        """By an attempt whose answer was lost."""
+        around = timedelta(hours=1)
+        entries = await store.ledger(row["id"], row["now"] - around, row["now"] + around)
+        return any(each["job_id"] == job for each in entries)
+
+    async def _free_moment(self, store: ScheduleStore, row: Any) -> datetime:
+        """Now, or a few microseconds later: not a moment of the rule's, nor one that is taken."""
+        moment: datetime = row["now"]
+        second = timedelta(seconds=1)
+        recurrence = await self._compile(store, decode_spec(row["spec"]))
+        taken = await self.compute(
+            lambda _: {found.nominal for found in recurrence.between(moment, moment + second)}
+        )
+        taken |= {each["due_at"] for each in await store.ledger(row["id"], moment, moment + second)}
+        while moment in taken:
+            moment += timedelta(microseconds=1)
+        return moment
+
+    async def backfill(
+        self,
+        name: str,
+        first: datetime,
+        end: datetime,
+        *,
+        max_parallel: int | None = None,
+        dry_run: bool = False,
+    ) -> int:
+        """Run the occurrences of a past stretch that have no row in the ledger yet; how many.
+
+        They run beside the live ones, oldest first, `max_parallel` at a time: by default one, or
+        for a schedule that allows overlap as many as it allows. The stretch can't begin before the
+        ledger does (`ledger_days`): nobody knows what has run before.
+        """
+        if first.tzinfo is None or end.tzinfo is None:
+            raise InvalidArguments("a backfill's range needs time zones")
+        if max_parallel is not None and max_parallel < 1:
+            raise InvalidArguments(f"max_parallel must be at least 1, not {max_parallel}")
+        async with self._locked(name) as (store, connection, row):
+            if first < (known_from := await store.ledger_from()):
+                raise InvalidArguments(
+                    f"first: {first} is before {known_from}, from when on the ledger is kept (setting "
+                    "ledger_days). What has run before then is no longer known, and would run again: "
+                    "begin there, or submit the jobs yourself"
+                )
+            spec = decode_spec(row["spec"])
+            end = min(end, row["cursor"])
+            recurrence = await self._compile(store, spec)
+            known = {each["due_at"] for each in await store.ledger(row["id"], first, end)}
+
+            def expand(spend: Spend) -> Sequence[Entry]:
+                moments = spend(recurrence.between(first, end))
+                return _backfilled(
+                    row, [o for o in moments if o.excluded_by is None and o.nominal not in known]
+                )
+
+            missing = await self.compute(expand)
+            if missing and not dry_run:
+                default = (spec.max_running or _UNLIMITED) if spec.overlap == "allow" else 1
+                parallel = max_parallel or default
+                await store.backfill(connection, row["id"], new_id(), parallel, missing)
+                told = {"first": first, "end": end, "count": len(missing), "parallel": parallel}
+                await self._record(store, connection, "backfill", name, after=told)
+            return len(missing)
+
+    @asynccontextmanager
+    async def _locked(self, name: str) -> AsyncIterator[tuple[ScheduleStore, Any, Any]]:
+        store = await self._store()
+        async with store.database.transaction("schedule_by_hand") as connection:
+            row = await store.lock(connection, self._namespace, name)
+            if row is None:
+                raise self._unknown(name)
+            yield store, connection, row
+
+    def _unknown(self, name: str) -> NotFound:
+        return NotFound(f"there is no schedule {name!r} in namespace {self._namespace!r}")
+
+
+@asynccontextmanager
+async def _part_of(connection: Any) -> AsyncIterator[Any]:
+    async with connection.transaction():  # a savepoint
+        yield connection
+
+
+def make_spec(
+    name: str,
+    task: str,
+    *,
+    cron: str | None = None,
+    every: float | str | timedelta | None = None,
+    calendar: str | None = None,
+    rrule: str | None = None,
+    anchor: datetime | None = None,
+    jitter: float | str = 0.0,
+    spread: float | str = 0.0,
+    **rest: Any,
+) -> ScheduleSpec:
+    """A schedule from its parts: exactly one of cron, every, calendar and rrule, and what it allows."""
+    if isinstance(every, timedelta):
+        every = every.total_seconds()
+    rules: dict[str, Any] = {
+        "cron": cron and Cron(cron),
+        "every": every and Every(seconds_of(every, "every"), anchor),
+        "calendar": calendar and Calendar(calendar),
+        "rrule": rrule and RRule(rrule),
+    }
+    given = [rule for rule in rules.values() if rule]
+    if len(given) != 1:
+        raise ConfigError(
+            f"schedule {name!r} needs exactly one rule: cron, every, calendar or rrule"
+        )
+    if anchor is not None and not every:
+        raise ConfigError(f"schedule {name!r}: anchor goes with every")
+    unknown = sorted(set(rest) - set(ScheduleSpec.__struct_fields__))
+    if unknown:
+        raise ConfigError(f"schedule {name!r}: unknown setting {unknown[0]!r}")
+    for several in ("tags", "exclude", "include"):
+        if several in rest:
+            rest[several] = _names(rest[several])
+    if isinstance(options := rest.get("options"), dict):
+        # Lists, as they come back from the database.
+        listed = {key: [*_names(options[key])] for key in ("needs", "tags") if options.get(key)}
+        rest["options"] = {**options, **listed}
+    return ScheduleSpec(
+        name=name,
+        task=task,
+        rule=given[0],
+        jitter=seconds_of(jitter, "jitter") if jitter else 0.0,
+        spread=seconds_of(spread, "spread") if spread else 0.0,
+        **rest,
+    )
+
+
+def _names(given: Any) -> tuple[Any, ...]:
+    """A text is one name, not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
+def _told(value: Any) -> Any:
+    """A schedule as the audit log tells it: without its payload, which may be encrypted later on."""
+    if isinstance(value, str):  # as it is stored
+        value = msgspec.json.decode(value)
+        if isinstance(value, dict) and value.get("payload"):  # one that is broken may be anything
+            value["payload"] = "(not recorded)"
+    elif isinstance(value, ScheduleSpec) and value.payload:
+        value = msgspec.structs.replace(value, payload="(not recorded)")
+    return value
+
+
+def _by_name(spec: ScheduleSpec) -> str:
+    return spec.name
+
+
+def _next_due(recurrence: Recurrence, after: datetime) -> datetime | None:
+    """When the next occurrence has to be planned: without its jitter, as the plan says it."""
+    found = next(recurrence.after(after, 1), None)
+    return found.nominal + recurrence.spread_offset if found is not None else None
+
+
+def _version(row: Any, calendars: Mapping[str, NamedCalendar]) -> Version:
+    begin, gap = row["valid_from"], (row["unsettled_from"], row["unsettled"])
+    try:
+        return Version(begin, compile_schedule(decode_spec(row["spec"]), calendars), None, *gap)
+    except (ConfigError, msgspec.MsgspecError, OverflowError) as error:
+        return Version(begin, None, str(error), *gap)
+
+
+def _was_paused(text: str) -> bool:
+    try:
+        return decode_spec(text).paused
+    except (ConfigError, msgspec.MsgspecError):
+        return False
+
+
+def _by_hand(row: Any, moment: datetime, job: UUID) -> Entry:
+    local = wall_time(moment, zone(decode_spec(row["spec"]).tz))
+    entry = LedgerEntry(nominal=moment, due_at=moment, local=local, verdict="fire")
+    headers = occurrence_headers(row["name"], entry, row["previous"])
+    return Entry(row["id"], moment, row["now"], FIRED, "triggered", False, job, headers)
+
+
+def _backfilled(row: Any, missing: Sequence[Occurrence]) -> Sequence[Entry]:
+    entries = []
+    for found in missing:
+        entry = LedgerEntry(nominal=found.nominal, due_at=found.due_at, local=found.local,
+                            verdict="fire", caught_up=True)  # fmt: skip
+        headers = occurrence_headers(row["name"], entry, None)
+        entries.append(
+            Entry(
+                row["id"], found.nominal, row["now"], FIRED, "backfilled", True, new_id(), headers
+            )
+        )
+    return entries

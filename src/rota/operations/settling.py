@@ -1,0 +1,207 @@
+"""Occurrences that an update finds undecided. (`rota.operations.deleting`: those of a deletion.)
+
+An occurrence belongs to the version of its schedule that was in force at its moment: that version's
+rule says that it exists, and that version's catch-up policy whether it runs. An update therefore
+decides, in its own transaction and by the old version, everything that was due until now, also what
+waits for its spread. Two kinds of occurrences stay undecided: those that a pause holds back for the
+catch-up after it, and those beyond `_MANY` (a transaction has to end). For them the row's `behind`
+names the oldest version with undecided occurrences, and the cursor stays before them. The firer works
+them off by that version, up to the moment at which the next one came into force, and runs them with
+the task and the payload of the newest version.
+
+A version that can't be read any more can't be settled. An update then goes on without it; the new
+version's record says from when on nothing is known, and why.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from rota.core.time.plan import Outlook, Plan
+from rota.core.time.recurrence import Recurrence
+from rota.core.time.schedule import ScheduleSpec
+from rota.lib.computing import Compute, Spend, compute_here
+from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
+from rota.store.database import blames_the_data
+from rota.store.schedules import Advance, Entry, ScheduleStore, Unsettled, decode_spec
+
+Compile = Callable[[ScheduleSpec], Recurrence]
+
+_MANY = 100_000  # occurrences that one transaction decides, and jobs that it skips
+BATCH = 10_000
+_LATEST_OFFSET = timedelta(days=2)  # more than spread and jitter together
+
+
+class Stretch(msgspec.Struct):
+    """A version, and the last moment that it decides about; None: it is the one in force."""
+
+    version: int
+    ends: datetime | None
+    compiled: Compiled | None
+    problem: str | None = None
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """How far the old versions are accounted for; `behind` is the first that isn't entirely."""
+
+    cursor: datetime
+    behind: int | None
+    unsettled: Unsettled | None
+
+
+class Budget:
+    """How much a transaction may still write: however many schedules it changes, it has to end."""
+
+    def __init__(self) -> None:
+        self.left = _MANY
+
+    def spend(self, count: int) -> None:
+        self.left = max(0, self.left - count)
+
+
+async def stretches_of(
+    store: ScheduleStore, connection: Any, row: Any, compiled: Compile, ends: datetime | None,
+    compute: Compute = compute_here,
+) -> list[Stretch]:  # fmt: skip
+    """The versions that may have undecided occurrences, the oldest first. The newest ends at `ends`."""
+    if row["behind"] is None:
+        versions = [(row["version"], row["spec"], ends)]
+    else:
+        found = await store.versions(connection, row["id"], row["behind"])
+        closes = [*(each["valid_from"] for each in found[1:]), ends]
+        versions = [
+            (each["version"], each["spec"], close)
+            for each, close in zip(found, closes, strict=True)
+        ]
+    return await compute(lambda _: [_stretch(*version, compiled) for version in versions])
+
+
+def _stretch(version: int, text: str, ends: datetime | None, compiled: Compile) -> Stretch:
+    try:
+        spec = decode_spec(text)
+        return Stretch(version, ends, Compiled(version, spec, compiled(spec)))
+    except Exception as error:  # noqa: BLE001 (whatever it is, others go on)
+        return Stretch(version, ends, None, str(error) or type(error).__name__)
+
+
+def plan_stretch(
+    row: Any, stretch: Stretch, later: Sequence[Stretch], *, limit: int, until: float | None = None
+) -> Plan:
+    """The verdicts on the next occurrences of a version that isn't the newest any more."""
+    compiled = stretch.compiled
+    assert compiled is not None
+    assert stretch.ends is not None
+    bounded = Compiled(compiled.version, compiled.spec, compiled.recurrence.up_to(stretch.ends))
+    newer = compiled.spec.catch_up.kind == "latest" and any(
+        _has_latest(row, begin.ends, one)
+        for begin, one in zip([stretch, *later], later, strict=False)
+    )
+    return plan_row(row, bounded, limit=limit, until=until, superseded=newer)
+
+
+def is_decided(stretch: Stretch, cursor: datetime) -> bool:
+    """Whether no occurrence of the version is left after the cursor."""
+    assert stretch.compiled is not None
+    assert stretch.ends is not None
+    recurrence = stretch.compiled.recurrence.up_to(stretch.ends)
+    return next(recurrence.after(cursor, 1), None) is None
+
+
+def _has_latest(row: Any, begin: datetime | None, stretch: Stretch) -> bool:
+    """Whether a later version has a missed occurrence that may run."""
+    compiled, now = stretch.compiled, row["now"]
+    if compiled is None or begin is None or compiled.spec.catch_up.kind == "none":
+        return False
+    catch_up = compiled.spec.catch_up
+    outlook = Outlook(now=now, horizon=0.0, catch_up=catch_up, paused_since=row["paused_at"])
+    if catch_up.within is not None:
+        begin = max(begin, now - timedelta(seconds=catch_up.within) - _LATEST_OFFSET)
+    end = now if stretch.ends is None else min(now, stretch.ends)
+    for found in compiled.recurrence.kept_after(begin):
+        if found.nominal > end:
+            return False
+        if outlook.may_be_latest(found):
+            return True
+    return False
+
+
+async def settle(
+    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch], budget: Budget,
+    compute: Compute = compute_here,
+) -> Settled:  # fmt: skip
+    """Decide by the old versions what they can decide by now. Every stretch has an end."""
+    at = dict(row)
+    unsettled = None
+    for place, stretch in enumerate(stretches):
+        assert stretch.ends is not None
+        while stretch.compiled is not None:
+            try:
+                # Without a budget: an update that settles much has to succeed, too.
+                later, most = stretches[place + 1 :], min(budget.left, BATCH)
+                step = await compute(partial(_plan_step, at, stretch, later, most))
+                async with connection.transaction():
+                    await store.fire(connection, step.entries, [step.advance])
+            except Exception as error:
+                if not _is_to_blame(error):
+                    raise
+                stretch.compiled = None
+                stretch.problem = str(error) or type(error).__name__
+                break
+            budget.spend(len(step.entries))
+            at["cursor"] = step.advance.cursor
+            at["previous"] = step.entries[-1].due_at if step.entries else at["previous"]
+            if step.decided:
+                break
+            if not step.more or budget.left == 0:
+                return Settled(at["cursor"], stretch.version, unsettled)
+        if stretch.compiled is None and unsettled is None:
+            unsettled = Unsettled(at["cursor"], stretch.problem or "it can't be read")
+        at["cursor"] = max(at["cursor"], stretch.ends)
+    return Settled(at["cursor"], None, unsettled)
+
+
+class _Unplanned(Exception):
+    """A rule that fails when it is asked."""
+
+
+class _Step(msgspec.Struct, frozen=True):
+    entries: list[Entry]
+    advance: Advance
+    decided: bool
+    more: bool
+
+
+def _plan_step(
+    at: Any, stretch: Stretch, later: Sequence[Stretch], limit: int, _spend: Spend
+) -> _Step:
+    assert stretch.compiled is not None
+    try:
+        # Also what waits for its spread: it becomes a job that is due later.
+        spread = stretch.compiled.recurrence.spread_offset.total_seconds()
+        planned = plan_stretch(at, stretch, later, limit=limit, until=spread)
+        entries = to_entries(at, planned)
+        advance = msgspec.structs.replace(to_advance(at, planned, entries), behind=stretch.version)
+        return _Step(entries, advance, is_decided(stretch, planned.cursor), planned.more)
+    except Exception as error:
+        raise _Unplanned(str(error) or type(error).__name__) from error
+
+
+def _is_to_blame(error: Exception) -> bool:
+    """Whether the schedule is: else the database is away, and nothing may be given up."""
+    return isinstance(error, _Unplanned) or blames_the_data(error)
+
+
+def next_stretch(row: Any, stretches: Sequence[Stretch], planned: Plan, fired: int) -> Advance:
+    """Where the firer goes on after a plan of the first stretch."""
+    first = stretches[0]
+    assert first.ends is not None
+    if planned.more or not is_decided(first, planned.cursor):
+        next_due = row["now"] if planned.more else planned.next_due
+        return Advance(row["id"], planned.cursor, next_due, fired, row["behind"])
+    behind = stretches[1].version if len(stretches) > 2 else None
+    return Advance(row["id"], max(planned.cursor, first.ends), row["now"], fired, behind)

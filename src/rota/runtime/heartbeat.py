@@ -1,0 +1,251 @@
+"""Keeps a node alive in the eyes of the cluster, from a connection of its own.
+
+Protocol. A node registers under a new id, then says so about every `heartbeat` seconds; the database's
+clock says until when it is believed. What the node itself believes ends earlier: it counts from
+before the request, on its monotonic clock, so that a slow reply or a long sleep shortens its trust
+and never stretches it. No row back from a heartbeat: it was declared dead. Then everything it holds
+belongs to others; it stops its handlers, throws this identity away and registers anew. The answer also
+brings what the node should know: its signals, how many workers are of its kind, whether its listener
+is there.
+
+User code can block the node's loop, but not the keeper's thread: it goes on with the heartbeats, notices
+that the loop doesn't answer, says who blocks it, and sees to it that hints go to others meanwhile.
+Where nothing can block the loop, or time is not the machine's, a keeper can live on the node's loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, ClassVar, Protocol
+from uuid import UUID
+
+import msgspec
+
+from rota.config import Settings
+from rota.errors import StoreUnavailable
+from rota.lib.ids import new_id, unit
+from rota.runtime.clock import DatabaseClock
+from rota.runtime.heartbeat_host import HomeHost, Host, ThreadHost
+from rota.store.database import Connection, Database
+
+log = logging.getLogger("rota.keeper")
+
+
+class NodeProfile(msgspec.Struct, frozen=True):
+    """What a node says of itself when it registers."""
+
+    namespace: str
+    name: str
+    host: str
+    pid: int
+    version: str
+    roles: tuple[str, ...]
+    queues: tuple[str, ...]
+    capabilities: tuple[str, ...]
+    tasks: tuple[str, ...]
+    slots: int
+    heartbeat_timeouts: Mapping[str, float] = {}
+    release: str | None = None  # what its tasks' signatures are known by; None: it has no tasks
+
+
+class KeptNode(Protocol):
+    """What the keeper needs to know of, and tell, the node it keeps. Called on the node's loop."""
+
+    def count_running(self) -> int: ...
+
+    def is_draining(self) -> bool: ...
+
+    def take_signals(self, signals: list[tuple[UUID, int, str]]) -> None: ...
+
+    def declared_dead(self) -> None: ...
+
+
+class Keeper:
+    # Whether keepers have a thread of their own, unless told otherwise one by one.
+    threaded: ClassVar[bool] = True
+
+    def __init__(
+        self, database: Database, settings: Settings, kept: KeptNode, threaded: bool | None = None
+    ) -> None:
+        self._database = database
+        self._settings = settings
+        self._kept = kept
+        self.node_id: UUID = new_id()
+        self.clock = DatabaseClock()
+        self.trusted_until = 0.0  # monotonic
+        self.tried_at = (
+            monotonic()
+        )  # when it last turned: began a heartbeat, or looked while it rested
+        self.registered = False
+        self.peers = (
+            1  # live workers of this node's kind, itself included; counted up to a few hundred
+        )
+        # Told on the node's loop: that the listener isn't there, in the database's eyes; that hints
+        # were sent to others because the loop was blocked.
+        self.on_deaf: Callable[[], None] = lambda: None
+        self.on_dozed: Callable[[], None] = lambda: None
+        own_thread = self.threaded if threaded is None else threaded
+        self._host: Host = ThreadHost() if own_thread else HomeHost()
+        self._profile: NodeProfile | None = None
+        self._silent_since: float | None = None  # monotonic: since when no heartbeat got through
+        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    @property
+    def trusted(self) -> bool:
+        """Whether this node may still start jobs."""
+        return monotonic() < self.trusted_until
+
+    async def start(self, profile: NodeProfile) -> None:
+        """Returns when the node is registered; raises when that failed."""
+        self._profile = profile
+        self._host.begin(self._keep)
+        await self._first
+
+    def watch(self) -> None:
+        """From now on say who blocks the node's loop."""
+        self._host.watch()
+
+    def know_tasks(self, names: tuple[str, ...]) -> None:
+        """For when the node registers again."""
+        if self._profile is not None:
+            self._profile = msgspec.structs.replace(self._profile, tasks=names)
+
+    async def stop(self) -> None:
+        await self._host.stop()
+
+    # -- where the keeper lives: maybe not on the node's loop
+
+    async def _keep(self) -> None:
+        connection: Connection | None = None
+        registered = False
+        pause = 0.0
+        while True:
+            await self._rest(pause, connection)
+            if self._host.stopping:
+                break
+            self.tried_at, self.registered = monotonic(), registered
+            try:
+                if connection is None or connection.is_closed():
+                    connection = await self._database.dedicated()
+                if not registered:
+                    await self._register(connection)
+                    registered = True
+                    self._host.tell(self._report_first, None)
+                self.registered = registered = await self._beat(connection)
+                if registered and self._silent_since is not None:
+                    silent = monotonic() - self._silent_since
+                    log.info("heartbeats work again after %.1f s", silent)
+                    self._silent_since = None
+                # Jitter, so that a thousand nodes that were started together don't stay together.
+                pause = self._settings.heartbeat * (0.9 + unit() / 5) if registered else 0.0
+            except Exception as error:  # noqa: BLE001 - reported, and tried again
+                self._recover(connection, error)
+                connection = None
+                pause = min(1.0, self._settings.heartbeat / 5) * (0.5 + unit())
+        await self._leave(connection, registered)
+
+    async def _rest(self, seconds: float, connection: Connection | None) -> None:
+        """Until the next heartbeat. A loop that is blocked meanwhile hears no hints: others get them."""
+        end = monotonic() + seconds
+        while not await self._host.rest(end - monotonic()):
+            if connection is not None and not connection.is_closed():
+                with contextlib.suppress(Exception):  # the next heartbeat deals with it
+                    await self._database.fetch_on(connection, "doze", self.node_id)
+            self._host.tell(self.on_dozed)
+
+    async def _register(self, connection: Connection) -> None:
+        profile = self._profile
+        assert profile is not None
+        sent = monotonic()
+        await self._database.fetch_on(
+            connection, "register_node",
+            self.node_id, profile.namespace, profile.name, profile.host, profile.pid,
+            profile.version, profile.roles, self._settings.lease_seconds, profile.queues,
+            profile.capabilities, profile.tasks, profile.slots,
+        )  # fmt: skip
+        if profile.heartbeat_timeouts:
+            timeouts = msgspec.json.encode(profile.heartbeat_timeouts).decode()
+            await self._database.fetch_on(
+                connection, "note_heartbeat_timeouts", self.node_id, timeouts
+            )
+        if profile.release is not None:
+            await self._database.fetch_on(connection, "note_release", self.node_id, profile.release)
+        ring = self._database.sealing.ring
+        if ring is not None:
+            await self._database.fetch_on(connection, "note_keys", self.node_id, ring.names)
+        self._trust_from(sent)
+
+    async def _beat(self, connection: Connection) -> bool:
+        """Whether the cluster still believes in us."""
+        sent = monotonic()
+        rows = await self._database.fetch_on(
+            connection, "heartbeat", self.node_id, self._settings.lease_seconds,
+            self._kept.count_running(), self._kept.is_draining(),
+        )  # fmt: skip
+        received = monotonic()
+        if not rows:
+            self._die()
+            return False
+        self._trust_from(sent)
+        self._host.tell(self._take_answer, rows, sent, received)
+        return True
+
+    def _trust_from(self, sent: float) -> None:
+        # Measured from before the request: a slow reply must not extend our trust.
+        margin = min(1.0, self._settings.lease_seconds / 10)
+        self.trusted_until = sent + self._settings.lease_seconds - margin
+
+    def _die(self) -> None:
+        log.error(
+            "node %s was declared dead: it was not heard of for %.0f s. Its jobs were given to "
+            "others; it stops them here and goes on under a new identity",
+            self.node_id, self._settings.lease_seconds,
+        )  # fmt: skip
+        self.trusted_until = 0.0
+        self.node_id = new_id()
+        self._host.tell(self._kept.declared_dead)
+
+    def _recover(self, connection: Connection | None, error: Exception) -> None:
+        if self._silent_since is None:
+            self._silent_since = monotonic()
+        if not isinstance(error, StoreUnavailable):
+            log.exception("heartbeat failed")
+        elif self.trusted:
+            log.warning("heartbeat failed, trying again: %s", error)
+        self._host.tell(self._report_first, error)
+        if connection is not None:
+            connection.terminate()
+
+    async def _leave(self, connection: Connection | None, registered: bool) -> None:
+        if connection is None or connection.is_closed():
+            return
+        try:
+            if registered:
+                await self._database.fetch_on(connection, "deregister_node", self.node_id)
+            await connection.close(timeout=2)
+        except Exception:  # noqa: BLE001 - the lease runs out by itself
+            connection.terminate()
+
+    # -- on the node's loop
+
+    def _take_answer(self, rows: list[Any], sent: float, received: float) -> None:
+        """One row for each signal, or one without."""
+        self.clock.observe(rows[0]["now"], sent, received)
+        self.peers = max(rows[0]["peers"], 1)
+        if not rows[0]["hears"]:
+            self.on_deaf()
+        signals = [(r["job_id"], r["token"], r["signal"]) for r in rows if r["job_id"] is not None]
+        if signals:
+            self._kept.take_signals(signals)
+
+    def _report_first(self, error: Exception | None) -> None:
+        if not self._first.done():
+            if error is None:
+                self._first.set_result(None)
+            else:
+                self._first.set_exception(error)
+                self._host.stopping = True

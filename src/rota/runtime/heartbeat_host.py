@@ -1,0 +1,126 @@
+"""Where a keeper lives: on a thread of its own, or on its node's loop.
+
+On a thread, user code that blocks the node's loop doesn't hold up heartbeats; the host then notices
+the silence (see `Watchdog`). On the node's loop there are no threads and no clock but the loop's: for
+programs that run many nodes on one loop, and on a time of their own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import Callable, Coroutine
+from time import monotonic
+from typing import Any, Protocol, TypeAlias
+
+from rota.runtime.watchdog import Watchdog
+
+Life: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+
+_LOOK_EVERY = 0.1
+_BLOCKED_AFTER = 0.5
+
+
+class Host(Protocol):
+    stopping: bool
+
+    def begin(self, life: Life) -> None: ...
+
+    def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call this on the node's loop, soon."""
+        ...
+
+    def watch(self) -> None:
+        """Notice from now on when the node's loop goes silent. Before, the node is starting."""
+        ...
+
+    async def rest(self, seconds: float) -> bool:
+        """Sleep, unless asked to stop. False, and early, when the node's loop has just gone silent."""
+        ...
+
+    async def stop(self) -> None:
+        """Ask the life to end, and wait until it has."""
+        ...
+
+
+class HomeHost:
+    """A task on the node's own loop."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def begin(self, life: Life) -> None:
+        self._task = asyncio.create_task(life(), name="rota-keeper")
+
+    def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        asyncio.get_running_loop().call_soon(callback, *arguments)
+
+    def watch(self) -> None:
+        """Nobody could: the loop that would be silent is this one."""
+
+    async def rest(self, seconds: float) -> bool:
+        if seconds > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(seconds):
+                    await self._stop.wait()
+        return True
+
+    async def stop(self) -> None:
+        self.stopping = True
+        self._stop.set()
+        if self._task is not None:
+            await self._task
+
+
+class ThreadHost:
+    """A thread with a loop of its own."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._home = asyncio.get_running_loop()
+        self._watchdog = Watchdog(self._home)
+        self._silent = False
+        self._watching = False
+        self._thread: threading.Thread | None = None
+        self._ended = asyncio.Event()
+
+    def begin(self, life: Life) -> None:
+        self._thread = threading.Thread(
+            target=self._live, args=[life], name="rota-keeper", daemon=True
+        )
+        self._thread.start()
+
+    def _live(self, life: Life) -> None:
+        try:
+            asyncio.run(life())
+        finally:
+            self.tell(self._ended.set)
+
+    def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        try:
+            self._home.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            self.stopping = True  # the loop is gone, and so is the node
+
+    def watch(self) -> None:
+        self._watching = True
+
+    async def rest(self, seconds: float) -> bool:
+        end = monotonic() + seconds
+        while not self.stopping and (left := end - monotonic()) > 0:
+            if self._watching:
+                self._watchdog.look()
+                was_silent, self._silent = self._silent, self._watchdog.silence() >= _BLOCKED_AFTER
+                if self._silent and not was_silent:
+                    return False
+            await asyncio.sleep(min(left, _LOOK_EVERY))
+        return True
+
+    async def stop(self) -> None:
+        self.stopping = True
+        if self._thread is not None:
+            await self._ended.wait()
+            await asyncio.to_thread(self._thread.join)

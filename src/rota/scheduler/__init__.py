@@ -1,0 +1,1 @@
+"""Schedulers: fire schedules, release jobs that are due, recover the jobs of dead nodes, upkeep."""

@@ -1,0 +1,66 @@
+"""Who owns which shard: the seam between Rota and whoever coordinates its schedulers.
+
+A coordinator grants shards to nodes for a time. A grant is (shard, owner, epoch): the epoch is a fencing
+number that is higher than that of every grant of the shard before. Rota asks nothing more of it, and
+doesn't trust it with correctness: the database enforces the epochs (`Fence`), in the transaction of
+every write that a scheduler makes as an owner. A coordinator that grants a shard twice, loses its
+memory or is away costs work done twice or work done later, never a wrong result.
+
+PostgreSQL is the default (`rota.scheduler.coordination.postgres`): coordinator and fence are then the same row.
+Where a company already runs etcd, ZooKeeper or Consul, an implementation of `Coordination` uses their
+leases and their revisions (etcd: `create_revision` of the key; ZooKeeper: `czxid`; Consul: `LockIndex`
+joined with the key's `ModifyIndex`), and passes the suite in tests/coordination_suite.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+from uuid import UUID
+
+import msgspec
+
+
+class Grant(msgspec.Struct, frozen=True, order=True):
+    """A shard, and the number under which it was given to its owner."""
+
+    shard: int
+    epoch: int
+
+
+class View(msgspec.Struct, frozen=True):
+    """What a coordinator knows at one moment."""
+
+    members: tuple[UUID, ...]  # the nodes among whom the shards are shared
+    owners: Mapping[int, tuple[UUID, int]]  # shard: (owner, epoch), of grants that hold
+
+    def grants_of(self, node: UUID) -> list[Grant]:
+        return [Grant(s, epoch) for s, (owner, epoch) in self.owners.items() if owner == node]
+
+
+class Coordination(Protocol):
+    """Every call is safe to repeat. Whatever can't be reached raises StoreUnavailable."""
+
+    async def acquire(self, node: UUID, ttl: float, shards: Sequence[int]) -> list[Grant]:
+        """Those of the shards that nobody holds, granted to this node for `ttl` seconds."""
+        ...
+
+    async def renew(self, node: UUID, ttl: float) -> View:
+        """The node is a member, and keeps what it holds, for another `ttl` seconds."""
+        ...
+
+    async def watch(self, node: UUID) -> View:
+        """What there is to see, without renewing anything."""
+        ...
+
+    async def release(self, node: UUID, shards: Sequence[int] | None = None) -> None:
+        """Hand these over, free at once; without any named: all of them, and stop being a member."""
+        ...
+
+
+class Fence(Protocol):
+    """Where the epochs of another coordinator are made the database's."""
+
+    async def enforce(self, node: UUID, ttl: float, grants: Sequence[Grant]) -> list[Grant]:
+        """Those that the database has taken up. A number that isn't higher than before is refused."""
+        ...

@@ -1,0 +1,100 @@
+"""Keeps the tables in shape: days of the past ahead of time, old ones dropped, the hot table vacuumed.
+
+Protocol. Every step can be repeated and raced by any number of janitors: partitions are made if not
+there, dropped if still there, rows deleted in bounded steps. `present` is vacuumed by its count of
+dead rows, because autovacuum naps longer than a fast queue can wait. To spare the tables, only the owner
+of the first shard does it: whose turn it is matters to nothing else.
+"""
+
+from __future__ import annotations
+
+import logging
+from time import monotonic
+
+from rota.config import Settings
+from rota.operations.deleting import finish_deletions
+from rota.scheduler.turns import Ownership
+from rota.store.events import EventStore
+from rota.store.schedules import ScheduleStore
+from rota.store.work import NIL, UpkeepStore
+
+log = logging.getLogger("rota.janitor")
+
+_DAYS_AHEAD = 7
+_STEP = 10_000
+_DEAD_ROWS = 50_000
+_DEADLINES_EVERY = 2.0
+_LAGS_EVERY = 5.0
+
+
+class Janitor:
+    name = "janitor"
+
+    def __init__(
+        self, store: UpkeepStore, settings: Settings, ownership: Ownership, interval: float = 60.0
+    ) -> None:
+        self._store = store
+        self._settings = settings
+        self._ownership = ownership
+        self._events = EventStore(store.database)
+        self._schedules = ScheduleStore(store.database)
+        self._interval = interval
+        self._cleaned_at = -interval
+        self._vacuum_from = _DEAD_ROWS
+        self._deadlines_at = 0.0
+        self._lags_at = 0.0
+        self._strays_after = NIL  # the job up to which running ones were looked at
+
+    async def tick(self) -> float:
+        if not any(grant.shard == 0 for grant in self._ownership.held()):
+            return 1.0
+        if monotonic() - self._cleaned_at >= self._interval:
+            await self.clean()
+            self._cleaned_at = monotonic()
+        more = await finish_deletions(self._schedules)
+        await self._note_missed_deadlines()
+        await self._note_queue_lag()
+        await self._vacuum_if_needed()
+        return 0.0 if more else 1.0
+
+    async def _note_missed_deadlines(self) -> None:
+        # It reads all that is ready: at most a twentieth of the time, however much that is.
+        began = monotonic()
+        if began >= self._deadlines_at:
+            await self._events.note_missed_deadlines()
+            spent = monotonic() - began
+            self._deadlines_at = began + max(_DEADLINES_EVERY, 20 * spent)
+
+    async def _note_queue_lag(self) -> None:
+        if self._settings.lag_after and monotonic() >= self._lags_at:
+            began = monotonic()
+            await self._events.note_queue_lag(self._settings.lag_after)
+            self._lags_at = began + max(_LAGS_EVERY, 20 * (monotonic() - began))
+
+    async def clean(self) -> None:
+        """Make days, drop days, forget what is over. Also for tests and impatient people."""
+        await self._store.make_days(_DAYS_AHEAD)
+        strays, self._strays_after = await self._store.note_strays(self._strays_after)
+        if strays:
+            log.error("%d batches of running jobs had no record; the reaper knows them now", strays)
+        for name in await self._store.drop_old_days(
+            self._settings.retention_days, self._settings.ledger_days, self._settings.log_days
+        ):
+            log.info("dropped %s: its retention is over", name)
+        await self._store.forget_shard_moves()
+        await self._events.forget(self._settings.retention_days)
+        settings = self._settings
+        while (
+            await self._store.forget_old(settings.retention_days, settings.dead_letter_days, _STEP)
+            >= _STEP
+        ):
+            pass
+
+    async def _vacuum_if_needed(self) -> None:
+        dead, live = await self._store.dead_rows()
+        if dead > max(self._vacuum_from, live // 5):
+            await self._store.vacuum_present()
+            left, _ = await self._store.dead_rows()
+            # What an old transaction elsewhere keeps alive can't be cleaned: don't try again before
+            # it has doubled, or every second would be spent on a vacuum in vain.
+            self._vacuum_from = max(_DEAD_ROWS, 2 * left)

@@ -1,0 +1,189 @@
+"""Returns the jobs of dead nodes.
+
+Protocol. A node whose lease ran out by the database's clock is declared dead: from then on its
+heartbeats and claims are refused. In a second transaction the batches of nodes that aren't alive are
+locked, the jobs that they still hold are looked at under lock and judged, each moves on under its own
+(node, token) guard, and the batch rows go. A batch with many jobs of others between its own is looked
+through in parts, one in each transaction; what was looked through is cut off the batch. Dying anywhere
+rolls back one transaction, which the next reaper repeats. Two reapers skip each other's locks. What
+can't be written together is written apart, each part in a savepoint: a row that the database refuses
+fails by itself, a batch that it can't write at the moment is left for later, and neither keeps the
+others from moving on.
+
+A reaper that couldn't reach the database doesn't know who was silent and who was only cut off like
+itself: after an interruption it gives everyone a lease's time to be heard again.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from rota.config import Settings
+from rota.core.lifecycle import End, GiveBack, Tried, TryAgain, judge_lost
+from rota.errors import StoreUnavailable
+from rota.model import Failure, Guarantee, OutcomeKind, State
+from rota.runtime.entries import attempt_entry, encode_failure
+from rota.store.batches import Batch
+from rota.store.database import FAREWELLS, is_bad_value
+from rota.store.work import Ended, Retried, Returned, UpkeepStore
+
+log = logging.getLogger("rota.reaper")
+
+_BATCHES = 20
+_LATER_SECONDS = 10.0  # before a batch that could not be written is tried again
+
+
+class Reaper:
+    name = "reaper"
+
+    def __init__(self, store: UpkeepStore, settings: Settings) -> None:
+        self._store = store
+        self._settings = settings
+        self._patient_until = 0.0
+        self._goes_on = False  # parts of batches are left to look at
+        self._later: dict[int, float] = {}  # batches that can't be written now, and until when
+
+    async def tick(self) -> float:
+        try:
+            if monotonic() >= self._patient_until:
+                await self._declare_dead()
+            taken = await self._reap()
+        except StoreUnavailable:
+            self._patient_until = monotonic() + self._settings.lease_seconds
+            raise
+        return 0.0 if taken == _BATCHES or self._goes_on else self._settings.heartbeat / 2
+
+    async def _declare_dead(self) -> None:
+        for node in await self._store.declare_dead():
+            log.warning(
+                "node %s (%s, pid %s) is dead: silent for %.1f s",
+                node["name"], node["host"], node["pid"], node["silent"],
+            )  # fmt: skip
+
+    async def _reap(self) -> int:
+        database = self._store.database
+        problems: list[Exception] = []
+        self._goes_on = False
+        async with database.transaction("reap") as connection:
+            batches = await connection.fetch(
+                database.queries["take_abandoned"], _BATCHES, self._left_for_later()
+            )
+            for node in sorted({batch["node"] for batch in batches}):
+                mine = [batch for batch in batches if batch["node"] == node]
+                problems += await self._reap_apart(connection, node, mine)
+        if problems:
+            log.warning(
+                "%d batches of dead nodes are left for later: %s", len(problems), problems[0]
+            )
+        return len(batches)
+
+    def _left_for_later(self) -> list[int]:
+        now = monotonic()
+        self._later = {token: until for token, until in self._later.items() if until > now}
+        return list(self._later)
+
+    async def _reap_apart(
+        self, connection: Any, node: UUID, batches: Sequence[Any]
+    ) -> list[Exception]:
+        """All of them, or what can be of them; and why not the others."""
+        try:
+            async with connection.transaction():  # a savepoint
+                await self._reap_node(connection, node, batches)
+            return []
+        except FAREWELLS:
+            raise
+        except asyncpg.PostgresError as error:
+            if len(batches) == 1:
+                self._later[batches[0]["token"]] = monotonic() + _LATER_SECONDS
+                return [error]
+        return [
+            problem
+            for batch in batches
+            for problem in await self._reap_apart(connection, node, [batch])
+        ]
+
+    async def _reap_node(self, connection: Any, node: UUID, batches: Sequence[Any]) -> None:
+        store = self._store.work.batches
+        wanted = [Batch(batch["token"], batch["lane"]) for batch in batches]
+        parts = await store.parts(node, wanted, connection)
+        held = await store.held_jobs(node, parts, connection)
+        failed = await self._move(connection, node, held)
+        if await store.close_parts(node, parts, connection) and not all(p.last for p in parts):
+            self._goes_on = True
+        if held:
+            log.warning(
+                "returned %d jobs of dead node %s, failed or cancelled %d",
+                len(held) - failed, node, failed,
+            )  # fmt: skip
+
+    async def _move(self, connection: Any, node: UUID, held: Sequence[Any]) -> int:
+        """Where each belongs; how many ended. One that can't be written takes no other with it."""
+        ended, retried, returned = self._judge(node, held)
+        try:
+            async with connection.transaction():  # a savepoint
+                await self._write(connection, node, ended, retried, returned)
+            return len(ended)
+        except asyncpg.PostgresError as error:
+            if not is_bad_value(error):
+                raise
+            if len(held) == 1:
+                log.error(
+                    "job %s of a dead node can't be returned, so it fails: %s", held[0]["id"], error
+                )
+                failure = Failure("OutcomeNotStored", f"its node died, and then: {error}")
+                row, text = held[0], encode_failure(failure)
+                plain = Ended(
+                    row["id"], row["token"], State.FAILED, None, text, row["crashes"], 0.0, 0.0
+                )
+                await self._store.work.finish_ended(node, [plain], 0.0, connection)
+                return 1
+        half = len(held) // 2
+        first = await self._move(connection, node, held[:half])
+        return first + await self._move(connection, node, held[half:])
+
+    async def _write(
+        self, connection: Any, node: UUID, ended: list[Ended], retried: list[Retried],
+        returned: list[Returned],
+    ) -> None:  # fmt: skip
+        work, now = self._store.work, 0.0
+        if ended:
+            await work.finish_ended(node, ended, now, connection)
+        if retried:
+            await work.finish_retried(node, retried, now, connection)
+        if returned:
+            await work.give_back(node, returned, connection)
+
+    def _judge(
+        self, node: UUID, held: Sequence[Any]
+    ) -> tuple[list[Ended], list[Retried], list[Returned]]:
+        ended: list[Ended] = []
+        retried: list[Retried] = []
+        returned: list[Returned] = []
+        for row in held:
+            tried = Tried(
+                row["attempt"], row["max_attempts"], Guarantee(row["guarantee"]), row["crashes"]
+            )
+            verdict = judge_lost(
+                tried, started=row["started"], cancelled=row["cancelled"],
+                max_crashes=self._settings.max_crashes,
+            )  # fmt: skip
+            id, token, ran = row["id"], row["token"], row["ran"]
+            failure = verdict.failure if isinstance(verdict, End) else None
+            entry = attempt_entry(row["attempt"], OutcomeKind.LOST, token, node, failure)
+            match verdict:
+                case GiveBack():
+                    returned.append(Returned(id, token))
+                case TryAgain():
+                    retried.append(Retried(id, token, 0.0, entry, verdict.crashes, ran, 0.0))
+                case End():
+                    error = encode_failure(verdict.failure)
+                    ended.append(
+                        Ended(id, token, verdict.state, entry, error, verdict.crashes, ran, 0.0)
+                    )
+        return ended, retried, returned

@@ -1,0 +1,120 @@
+"""Keeps a scheduler's share of the shards.
+
+Protocol. Every tick is one statement: see who is a scheduler and who holds what, and, when a third of
+the lease is gone, renew. From that view every scheduler decides alone what its share is: it takes what
+should be its own and is nobody's, and hands over what should be another's. A graceful stop hands over
+everything at once; of a node that dies the rows expire.
+
+What is held is believed until the request that renewed it was sent, plus the lease, minus a margin, on
+this node's monotonic clock: a slow answer or a long sleep shortens the belief. It is only a belief:
+whatever is written as an owner checks the epoch in its own transaction, and who finds there that its
+epoch is over steps down (`lost`). An answer that never came is found in the next view.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Sequence
+from time import monotonic
+from uuid import UUID
+
+from rota.core.shards import moves_of
+from rota.lib.ids import unit
+from rota.scheduler.coordination import Coordination, Fence, Grant, View
+
+log = logging.getLogger("rota.shards")
+
+_LOOK_EVERY = 0.5  # what is handed over shall not wait long for its new owner
+_LOOKS_PER_LEASE = 6
+_RENEWALS_PER_LEASE = 3
+
+
+class Shards:
+    name = "shards"
+
+    def __init__(
+        self, coordination: Coordination, count: int, ttl: float, node: Callable[[], UUID],
+        fence: Fence | None = None,
+    ) -> None:  # fmt: skip
+        self._coordination = coordination
+        self._fence = fence  # for coordinators other than the database itself
+        self._all = range(count)
+        self._ttl = ttl
+        self._node = node
+        self._me: UUID | None = None
+        self._held: dict[int, int] = {}
+        self._believed_until = 0.0
+        self._renew_at = 0.0
+
+    # -- what the scheduler's services ask
+
+    def held(self) -> list[Grant]:
+        """The shards that are this node's, as far as it may believe that."""
+        if monotonic() >= self._believed_until or self._me != self._node():
+            return []
+        return [Grant(shard, epoch) for shard, epoch in self._held.items()]
+
+    @property
+    def joined(self) -> bool:
+        """Whether this scheduler is one of those that share the shards, however many it got."""
+        return monotonic() < self._believed_until and self._me == self._node()
+
+    def others(self) -> list[int]:
+        """Those that are not: somebody else looks after them, or nobody."""
+        held = self._held if monotonic() < self._believed_until else {}
+        return [shard for shard in self._all if shard not in held]
+
+    def lost(self, shards: Iterable[int]) -> None:
+        """A fence refused us: these are another's."""
+        gone = [shard for shard in shards if self._held.pop(shard, None) is not None]
+        if gone:
+            log.warning("stepped down from %d shards that another scheduler has taken", len(gone))
+
+    # -- keeping them
+
+    async def tick(self) -> float:
+        me, sent = self._node(), monotonic()
+        if me != self._me:  # a new identity owns nothing yet
+            self._me, self._held, self._renew_at = me, {}, 0.0
+        if sent >= self._renew_at:
+            view = await self._coordination.renew(me, self._ttl)
+            # Measured from before the request: a slow answer must not stretch it.
+            self._believed_until = sent + self._ttl * 0.9
+            self._renew_at = sent + self._ttl / _RENEWALS_PER_LEASE
+        else:
+            view = await self._coordination.watch(me)
+        await self._settle(me, view)
+        return min(_LOOK_EVERY, self._ttl / _LOOKS_PER_LEASE) * (0.9 + unit() / 5)
+
+    async def _settle(self, me: UUID, view: View) -> None:
+        await self._hold(me, view.grants_of(me))
+        owners = {shard: owner for shard, (owner, _) in view.owners.items()}
+        take, give = moves_of(me, self._all, view.members, owners)
+        if give:
+            for shard in give:
+                self._held.pop(shard, None)
+            await self._coordination.release(me, give)
+            log.info("handed over %d shards, %d left", len(give), len(self._held))
+        if take:
+            await self._take(me, take)
+
+    async def _take(self, me: UUID, shards: Sequence[int]) -> None:
+        taken = await self._coordination.acquire(me, self._ttl, shards)
+        if taken:
+            await self._hold(me, [*self.held(), *taken])
+            log.info("took over %d shards, %d in all", len(taken), len(self._held))
+
+    async def _hold(self, me: UUID, grants: Sequence[Grant]) -> None:
+        if self._fence is not None and grants:
+            grants = await self._fence.enforce(me, self._ttl, grants)
+        self._held = {grant.shard: grant.epoch for grant in grants}
+
+    async def leave(self) -> None:
+        """Hand everything over at once. If that fails, it expires."""
+        self._held = {}
+        if self._me is None:
+            return
+        try:
+            await self._coordination.release(self._me)
+        except Exception as error:  # noqa: BLE001 - stopping must go on
+            log.warning("could not hand over the shards, they expire by themselves: %s", error)

@@ -1,0 +1,56 @@
+"""Which shards a scheduler's service looks at: its own always, those of others now and then."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from time import monotonic
+from typing import Protocol
+
+from rota.scheduler.coordination import Grant
+
+# A shard that nobody looks after delays nothing for longer than this.
+SWEEP_EVERY = 0.5
+
+
+class Ownership(Protocol):
+    """What a scheduler's services need to know of shards."""
+
+    def held(self) -> list[Grant]: ...
+
+    def others(self) -> list[int]: ...
+
+    def lost(self, shards: Iterable[int]) -> None: ...
+
+
+class Turns:
+    """Whose turn it is, tick by tick."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        self._sweep_at = 0.0
+
+    def next(self) -> tuple[list[int], list[int | None]]:
+        """Shards, and the epoch under which each is ours; None: it isn't, and is swept."""
+        held = self._ownership.held()
+        shards, epochs = [grant.shard for grant in held], [grant.epoch for grant in held]
+        if (now := monotonic()) < self._sweep_at:
+            return shards, [*epochs]
+        self._sweep_at = now + SWEEP_EVERY
+        others = self._ownership.others()
+        return [*shards, *others], [*epochs, *(None for _ in others)]
+
+
+class AllShards:
+    """All of them, as they are before any scheduler took one: for tests and `rota.testing`."""
+
+    def __init__(self, count: int) -> None:
+        self._all = [Grant(shard, 0) for shard in range(count)]
+
+    def held(self) -> list[Grant]:
+        return self._all
+
+    def others(self) -> list[int]:
+        return []
+
+    def lost(self, shards: Iterable[int]) -> None:
+        """Nobody else is there to have taken them."""

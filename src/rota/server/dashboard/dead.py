@@ -1,0 +1,102 @@
+"""Dead letters: jobs that failed for good, in groups that are alike, and ways off the list."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar.params import QueryParameter
+
+from rota.app import App
+from rota.errors import NotFound
+from rota.model import State
+from rota.server.api import dead as api
+from rota.server.api.dead import Fingerprint, GroupRequest
+from rota.server.dashboard.commands import Copyable, cli, curl
+from rota.server.dashboard.forms import Fields
+from rota.server.dashboard.pages import Back, Html, action, back, page, show
+from rota.server.dashboard.words import plural
+from rota.server.dependencies import GivenTenant
+from rota.server.policy import OPERATOR, VIEWER
+from rota.server.requests import RotaRequest
+from rota.store.dashboard import DashboardStore
+from rota.store.search import DeadGroup, JobFilter, JobSearch
+
+_ROUNDS = 20  # of ten thousand
+
+
+@page("/dead", policy=VIEWER)
+async def list_dead(
+    request: RotaRequest,
+    tenant: GivenTenant,
+    task: Annotated[str | None, QueryParameter(max_length=200)] = None,
+) -> Html:
+    store = await tenant.store()
+    namespace = tenant.settings.namespace
+    dead = await DashboardStore(store.database, namespace).dead_groups(task or None)
+    count = await JobSearch(store.database).quick_count(
+        namespace, JobFilter(states=(State.FAILED,))
+    )
+    return await show(
+        request, "dead.html", dead=dead, count=count, task=task or "",
+        how=Copyable(cli=cli("jobs", "dead"), curl=curl("GET", "/v1/dead")),
+    )  # fmt: skip
+
+
+async def _group(tenant: App, fingerprint: str) -> tuple[DeadGroup, int, bool]:
+    """The group, how many are in it now, and whether there are more."""
+    done = await api.retry_group.fn(tenant, fingerprint, GroupRequest(dry_run=True))
+    groups = await DashboardStore(
+        (await tenant.store()).database, tenant.settings.namespace
+    ).dead_groups()
+    for group in groups.groups:
+        if group.fingerprint == fingerprint:
+            return group, done.matched, done.more
+    # Not among the newest: the long way.
+    search = JobSearch((await tenant.store()).database)
+    for group in await search.dead_groups(tenant.settings.namespace, None, None, 10_000):
+        if group.fingerprint == fingerprint:
+            return group, done.matched, done.more
+    raise NotFound(f"there are no dead letters {fingerprint!r}: perhaps not any more")
+
+
+@action("/dead/{fingerprint:str}/retry", policy=OPERATOR)
+async def retry_group(
+    request: RotaRequest, tenant: GivenTenant, fingerprint: Fingerprint
+) -> Back | Html:
+    return await _act(request, tenant, fingerprint, "retry")
+
+
+@action("/dead/{fingerprint:str}/discard", policy=OPERATOR)
+async def discard_group(
+    request: RotaRequest, tenant: GivenTenant, fingerprint: Fingerprint
+) -> Back | Html:
+    return await _act(request, tenant, fingerprint, "discard")
+
+
+async def _act(request: RotaRequest, tenant: App, fingerprint: str, word: str) -> Back | Html:
+    """Asked once: how many. Asked again with `sure`: done, in rounds, until none is left."""
+    if not (await Fields.of(request)).flag("sure"):
+        group, count, more = await _group(tenant, fingerprint)
+        return await show(
+            request, "dead_confirm.html", group=group, count=count, more=more, word=word,
+            how=Copyable(curl=curl("POST", f"/v1/dead/{fingerprint}/{word}")),
+        )  # fmt: skip
+    changed = 0
+    do = api.retry_group if word == "retry" else api.discard_group
+    for _ in range(_ROUNDS):
+        try:
+            done = await do.fn(tenant, fingerprint, GroupRequest())
+        except NotFound:
+            if changed:
+                break  # the round before took the last of them
+            raise
+        changed += done.changed
+        if not done.more:
+            break
+    told = (
+        "will run again" if word == "retry" else ("was" if changed == 1 else "were") + " discarded"
+    )
+    return back(request, "/dead", f"{plural(changed, 'job')} {told}.")
+
+
+ROUTES = [list_dead, retry_group, discard_group]

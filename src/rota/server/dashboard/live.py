@@ -1,0 +1,65 @@
+"""What tells an open page that it is time to look again.
+
+Protocol. A stream of server-sent events. For a job's page the job is looked at twice a second, and an
+event is sent when it has changed; for other pages there is an event every two seconds. The page then
+asks for itself again, in the background, and replaces what is different. So nothing is sent that a page
+wouldn't show, a hidden page asks for nothing, and a lost event costs two seconds. When the server stops,
+the stream ends, the page says so, and comes back by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from typing import Annotated
+from uuid import UUID
+
+from litestar import get
+from litestar.params import QueryParameter
+from litestar.response import Stream
+
+from rota.app import App
+from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
+from rota.server.context import ServerContext
+from rota.server.dependencies import GivenContext, GivenTenant
+from rota.server.policy import VIEWER
+from rota.server.requests import RotaRequest
+
+_LOOK = 0.5
+_TICK = 2.0
+
+
+@get(
+    "/live/stream", policy=VIEWER, include_in_schema=False, media_type=MEDIA_TYPE,
+    opt={"uncompressed": True},
+)  # fmt: skip
+async def live(
+    request: RotaRequest,
+    tenant: GivenTenant,
+    context: GivenContext,
+    job: Annotated[UUID | None, QueryParameter()] = None,
+) -> Stream:
+    return stream_of(request, _ticks(context) if job is None else _changes(tenant, context, job))
+
+
+async def _ticks(context: ServerContext) -> AsyncIterator[bytes]:
+    number = 0
+    while True:
+        yield event_bytes("look", str(number), {})
+        number += 1
+        await pause(context, _TICK)
+
+
+async def _changes(tenant: App, context: ServerContext, id: UUID) -> AsyncIterator[bytes]:
+    database = (await tenant.store()).database
+    seen, number = None, 0
+    while True:
+        found = await database.fetchval("job_mark", tenant.settings.namespace, id)
+        if number == 0 or found != seen:
+            yield event_bytes("look", str(number), {})
+            seen, number = found, number + 1
+        else:
+            yield b""
+        await pause(context, _LOOK)
+
+
+ROUTES = [live]

@@ -1,0 +1,265 @@
+"""Hands out jobs to workers over HTTP, and waits with those for whom there are none yet.
+
+Protocol. A claim is one statement (`rota.claim_remote`) under a new token. What it took is held here
+until it is due, marked as started where that is needed (at_most_once, jobs that were lost before, jobs
+of schedules), and handed out; what can't be handed out is given back. A request that finds nothing and
+may wait opens an ear, says in the worker's row that it is hungry, looks again, and then looks when it is
+told to, or after a while.
+
+Whether the worker may still ask is judged again while it waits, and before jobs are handed out, by what
+requests are judged by: one whose token was revoked meanwhile gets the refusal that its next request
+would get, and what was claimed for it is given back.
+
+Whoever goes away while we wait or hold is given nothing: it is given back. Whoever goes away while we
+answer repeats the request under the same id, and gets the jobs under another token. Dying anywhere
+leaves claimed rows, which are the next try's; or the worker's next heartbeat, which tells what it knows
+of, gives them back; or the reaper does. Nothing is kept here between two requests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.config import Settings
+from rota.core.lifecycle import needs_mark, runs_alone
+from rota.errors import StoreUnavailable
+from rota.lib.ids import unit
+from rota.model import Guarantee
+from rota.runtime.served_queues import Serves
+from rota.server.remote_workers.encryption import opened
+from rota.server.remote_workers.subscription import Ear, Ears
+from rota.store.remote import JobToken, RemoteStore, WorkerState
+from rota.store.work import Returned
+
+_LOOK_EVERY = 0.25  # of all who wait here together, without having been told to
+_DEAF_POLL = 0.5  # of who can't be told
+_CHECK_SECONDS = 0.5  # between two looks at whether the worker may still ask
+_AFTER_NOTHING = 0.5  # seconds, when what was found could not be handed out
+_SUSPECT_CRASHES = 2
+_MOST_BYTES = 4_000_000  # of payloads in one answer
+_EPSILON = 0.002  # seconds: what is due so soon is due
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """A worker's claim."""
+
+    worker: UUID
+    request: str
+    most: int
+    wait: float
+
+
+class Asker(msgspec.Struct, frozen=True):
+    """`gone`: comes when the client doesn't listen any more. `check`: raises when it may not ask now."""
+
+    gone: Awaitable[None]
+    check: Callable[[], Awaitable[None]]
+
+
+class HandedJob(msgspec.Struct, frozen=True):
+    row: Any  # of claim_remote
+    payload: bytes  # opened, if it was encrypted
+
+
+class Handed(msgspec.Struct, frozen=True):
+    """`cancels`: jobs that are to be stopped, when that was said while we waited."""
+
+    jobs: Sequence[HandedJob]
+    cancels: Sequence[JobToken]
+
+
+NOTHING = Handed((), ())
+
+
+class Claims:
+    def __init__(self, ears: Ears, settings: Settings, stopping: asyncio.Event) -> None:
+        self._ears = ears
+        self._settings = settings
+        self._stopping = stopping
+
+    async def claim(
+        self, store: RemoteStore, worker: WorkerState, ask: Ask, asker: Asker
+    ) -> Handed:
+        ends = monotonic() + ask.wait
+        this_try = await store.next_try()
+        left = asyncio.ensure_future(asker.gone)
+        look = _Look(store, ask, this_try, left, asker.check)
+        try:
+            if jobs := await look():
+                return Handed(jobs, ())
+            if ask.wait <= 0 or left.done():
+                return NOTHING
+            serves = Serves(dict.fromkeys(worker.queues), worker.capabilities)
+            ear = Ear(ask.worker, store.namespace, serves)
+            async with self._ears.open(ear):
+                try:
+                    return await self._wait(store, ask, look, ear, ends)
+                finally:
+                    await asyncio.shield(_leave_table(store, ear))
+        finally:
+            left.cancel()
+
+    async def _wait(
+        self, store: RemoteStore, ask: Ask, look: _Look, ear: Ear, ends: float
+    ) -> Handed:
+        await store.work.hunger(ask.worker, ask.most)
+        while not (look.left.done() or self._stopping.is_set()):
+            ear.woken.clear()
+            jobs = await look()
+            ear.settle(row["lane"] for row in look.took)
+            if jobs or ear.signalled:
+                cancels = await store.cancels(ask.worker) if ear.signalled else ()
+                return Handed(jobs, cancels)
+            state = await store.find(ask.worker)
+            # Its lease must not run out while it waits for our answer.
+            if state is None or state.trusted < self._settings.lease_seconds / 3:
+                break
+            left_to_wait = ends - monotonic()
+            if left_to_wait <= 0:
+                break
+            if look.took:
+                # It had to give back all it found, which was a hint to itself, among others.
+                await asyncio.sleep(min(_AFTER_NOTHING, left_to_wait))
+            else:
+                await self._rest(ear, look, min(self._pause(ear), left_to_wait))
+            await self._ears.tune(ear)
+        return NOTHING
+
+    def _pause(self, ear: Ear) -> float:
+        if not self._ears.hears(ear):
+            return _DEAF_POLL * (0.75 + unit() / 2)
+        poll = max(self._settings.poll, self._ears.waiting * _LOOK_EVERY)
+        return min(poll, self._settings.lease_seconds / 3) * (0.75 + unit() / 2)
+
+    async def _rest(self, ear: Ear, look: _Look, seconds: float) -> None:
+        waits = [asyncio.ensure_future(event.wait()) for event in (ear.woken, self._stopping)]
+        any_of: list[asyncio.Future[Any]] = [look.left, *waits]
+        ends = monotonic() + seconds
+        done: set[asyncio.Future[Any]] = set()
+        try:
+            while not done and (left_to_rest := ends - monotonic()) > 0:
+                done, _ = await asyncio.wait(
+                    any_of, timeout=min(left_to_rest, _CHECK_SECONDS),
+                    return_when=asyncio.FIRST_COMPLETED,
+                )  # fmt: skip
+                await look.check()
+        finally:
+            for wait in waits:
+                wait.cancel()
+
+
+class _Look:
+    """One look for work, and all that lies between a claim and its answer."""
+
+    def __init__(
+        self, store: RemoteStore, ask: Ask, this_try: int, left: asyncio.Future[None],
+        check: Callable[[], Awaitable[None]],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._ask = ask
+        self._try = this_try
+        self.left = left
+        self.check = check
+        self.took: Sequence[Any] = ()  # what the last look claimed, handed out or not
+
+    async def __call__(self) -> list[HandedJob]:
+        """What can be handed out now. Whatever goes wrong: the rest is given back."""
+        ask = self._ask
+        self.took = rows = await self._store.claim(ask.worker, ask.request, self._try, ask.most)
+        received = monotonic()
+        if not rows:
+            return []
+        handed: list[Any] = []
+        try:
+            kept = await self._without_suspects(_within(rows, _MOST_BYTES))
+            due = await self._due(kept, received)
+            payloads = await opened(self._store, ask.worker, due)
+            await self.check()
+            handed = await self._started([row for row in due if row["id"] in payloads])
+            if self.left.done():
+                handed = []
+        except BaseException:
+            handed = []
+            raise
+        finally:
+            out = {row["id"] for row in handed}
+            rest = [Returned(row["id"], row["token"]) for row in rows if row["id"] not in out]
+            # Rows that moved on meanwhile (skipped, put off) are not found there, which is right.
+            await asyncio.shield(self._store.give_back(ask.worker, rest))
+        return [HandedJob(row, payloads[row["id"]]) for row in handed]
+
+    async def _without_suspects(self, rows: list[Any]) -> list[Any]:
+        """Jobs that seem to take their process down are handed out one at a time."""
+        suspects = [row["id"] for row in rows if runs_alone(row["crashes"])]
+        if not suspects:
+            return rows
+        token = rows[0]["token"]
+        held = await self._store.count_suspects(self._ask.worker, token, _SUSPECT_CRASHES)
+        refused = set(suspects if held else suspects[1:])
+        return [row for row in rows if row["id"] not in refused]
+
+    async def _due(self, rows: list[Any], received: float) -> list[Any]:
+        """Jobs are released shortly before they are due. Nothing starts early: they are held here."""
+        early = [row["early"] for row in rows if row["early"] is not None]
+        if not early:
+            return rows
+        # Counted from the receipt of the database's time: never ahead of it.
+        database_ahead = rows[0]["now"] - received
+        if len(early) == len(rows):
+            await asyncio.wait([self.left], timeout=min(early) - database_ahead - monotonic())
+        until = monotonic() + database_ahead + _EPSILON
+        soon = [row for row in rows if row["early"] is None or row["early"] <= until]
+        last = max((row["early"] for row in soon if row["early"] is not None), default=0.0)
+        await asyncio.sleep(last - database_ahead - monotonic())
+        return soon
+
+    async def _started(self, rows: list[Any]) -> list[Any]:
+        """Those that may start, marked where they must be: handed out is as good as begun."""
+        if self.left.done():
+            return []
+        plain = [row for row in rows if row["schedule_id"] is None and _marked(row)]
+        scheduled = [row for row in rows if row["schedule_id"] is not None]
+        may = {row["id"] for row in rows if row["schedule_id"] is None and not _marked(row)}
+        work, worker = self._store.work, self._ask.worker
+        if plain:
+            may |= await work.mark_started(worker, *_columns(plain))
+        if scheduled:
+            verdicts = await work.begin_scheduled(worker, *_columns(scheduled))
+            may |= {id for id, verdict in verdicts.items() if verdict == "start"}
+        return [row for row in rows if row["id"] in may]
+
+
+async def _leave_table(store: RemoteStore, ear: Ear) -> None:
+    """Not to be told any more; and what only we were told of is passed on."""
+    with contextlib.suppress(StoreUnavailable):  # hints may be lost
+        await store.work.doze(ear.worker)
+        if ear.owed:
+            ranks, counts = zip(*ear.owed.values(), strict=True)
+            await store.work.pass_on(ear.worker, store.namespace, list(ear.owed), ranks, counts)
+
+
+def _within(rows: Sequence[Any], most: int) -> list[Any]:
+    """As many of the first as fit into one answer; one at least."""
+    kept: list[Any] = []
+    size = 0
+    for row in rows:
+        size += len(row["payload"])
+        if kept and size > most:
+            break
+        kept.append(row)
+    return kept
+
+
+def _marked(row: Any) -> bool:
+    return needs_mark(Guarantee(row["guarantee"]), row["crashes"])
+
+
+def _columns(rows: Sequence[Any]) -> tuple[list[UUID], list[int]]:
+    return [row["id"] for row in rows], [row["token"] for row in rows]

@@ -1,0 +1,42 @@
+"""Where the server's routes find what they need for workers over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+
+from rota.app import App
+from rota.server.remote_workers.claims import Claims
+from rota.server.remote_workers.subscription import Ears
+from rota.server.remote_workers.workers import RemoteWorkers
+from rota.store.database import Database
+from rota.store.remote import RemoteStore
+from rota.store.row_security import Wall
+
+_ROOM = 1_000
+
+
+class RemoteDesk:
+    """`wall` lends connections with pinned plans, to a namespace at a time. `database`: our own."""
+
+    def __init__(self, app: App, wall: Wall, database: Database, stopping: asyncio.Event) -> None:
+        self._app = app
+        self._wall = wall
+        self._database = database
+        self._ears = Ears(database)
+        self.claims = Claims(self._ears, app.settings, stopping)
+        self._known: OrderedDict[str, RemoteWorkers] = OrderedDict()
+
+    def workers(self, namespace: str) -> RemoteWorkers:
+        workers = self._known.get(namespace)
+        if workers is None:
+            store = RemoteStore(self._wall.behind(namespace), namespace)
+            workers = RemoteWorkers(store, self._app.tasks, self._app.settings, self._database)
+            self._known[namespace] = workers
+            if len(self._known) > _ROOM:
+                self._known.popitem(last=False)
+        self._known.move_to_end(namespace)
+        return workers
+
+    async def close(self) -> None:
+        await self._ears.close()

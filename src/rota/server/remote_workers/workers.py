@@ -1,0 +1,271 @@
+"""What workers over HTTP say: that they are there, that they live, what became of their jobs.
+
+Protocol. A worker is a row of `rota.node`; its lease runs by the database's clock and begins anew with
+each heartbeat and each claim. Whatever it says about a job is guarded by (job, token, worker). Nothing
+is kept here between two calls, so that any server can answer any of them, and each call can be
+repeated: an outcome that was written before is accepted again, and changes nothing.
+
+A heartbeat may tell all jobs that the worker knows of. What it holds beyond those since longer than a
+lease was handed out in an answer that it never got (and didn't ask for again): that is given back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+from uuid import UUID
+
+import msgspec
+
+from rota.config import Settings
+from rota.context import encode_progress
+from rota.core.signature import Signature, release_of
+from rota.errors import NotFound
+from rota.lib.capture.lines import shortened, storable
+from rota.lib.capture.recorder import MARK
+from rota.lib.encryption import Seal
+from rota.model import Failure, Outcome, OutcomeKind, Retry
+from rota.runtime.verdicts import Rulings
+from rota.server.problems import Problem
+from rota.server.remote_workers.encryption import seal_of
+from rota.store.database import Database, is_bad_value
+from rota.store.encrypted import sealed_outcome
+from rota.store.events import EventStore
+from rota.store.logs import LogStore, SaidLine, log_field
+from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, RemoteTask, WorkerState
+from rota.store.work import WorkStore
+from rota.task import Task
+
+_ANYTHING = Signature(open=True)
+
+Answer = Literal["accepted", "stale"]
+
+
+class Finished(msgspec.Struct, frozen=True):
+    """How an attempt ended, as its worker saw it. `begun`: whether it had started at all."""
+
+    job: JobToken
+    outcome: Outcome
+    begun: bool = True
+
+
+class Said(msgspec.Struct, frozen=True):
+    """Lines of an attempt: its number in the attempt, the stream, the text."""
+
+    job: JobToken
+    lines: Sequence[tuple[int, str, str]]
+
+
+class RemoteWorkers:
+    """Those of one namespace."""
+
+    def __init__(
+        self, store: RemoteStore, tasks: Mapping[str, Task[..., Any]], settings: Settings,
+        database: Database,
+    ) -> None:  # fmt: skip
+        """`database`: as the server itself sees it. Tenants only read tasks' signatures."""
+        self.store = store
+        self._own = WorkStore(database)
+        self._tasks = tasks
+        self._settings = settings
+        self._logs = LogStore(store.database)
+        self._events = EventStore(store.database)
+
+    # -- who they are
+
+    async def register(self, worker: NewWorker, tasks: Sequence[RemoteTask]) -> None:
+        await self.store.register_tasks(tasks)
+        await self.store.register(worker, self._settings.lease_seconds)
+        found = await self.store.find(worker.id)
+        if found is None:
+            raise Problem(409, "worker-id-taken", f"{worker.id} is another's: choose a new id")
+        _check_alive(worker.id, found)
+        await self._register_signatures(worker, tasks)
+
+    async def _register_signatures(self, worker: NewWorker, tasks: Sequence[RemoteTask]) -> None:
+        """As a node does at its start. A worker that tells none is asked for nothing at a submit."""
+        told = {task.name: task.signature for task in tasks if task.signature is not None}
+        if not told:
+            return
+        signatures = {
+            name: msgspec.json.encode(told.get(name, _ANYTHING)).decode() for name in worker.tasks
+        }
+        release = release_of(signatures)
+        await self._own.register_signatures(self.store.namespace, release, signatures)
+        await self.store.note_release(worker.id, release)
+
+    async def find(self, id: UUID) -> WorkerState:
+        """Dead or alive. Refuses one that never was."""
+        found = await self.store.find(id)
+        if found is None:
+            raise NotFound(f"there is no worker {id} in namespace {self.store.namespace!r}")
+        return found
+
+    async def renew(self, id: UUID, *, draining: bool = False) -> None:
+        """Its lease begins anew. Refuses one that isn't alive."""
+        lease = self._settings.lease_seconds
+        if not await self.store.renew(id, lease, draining=draining):
+            _check_alive(id, await self.find(id))
+
+    async def leave(self, id: UUID) -> int:
+        """What it holds is given back; how many jobs."""
+        async with self.store.database.transaction("leave") as connection:
+            await self.store.end(connection, id)
+            held = await self.store.held(connection, id)
+            rulings = self._rulings(id)
+            for row in held:
+                rulings.rule(row, Outcome(OutcomeKind.RETURNED), Retry())
+            await rulings.write(self.store.work, connection)
+            tokens = {row["token"] for row in held}
+            await self.store.close_finished(id, tokens, connection)
+        return len(held)
+
+    # -- that they live
+
+    async def give_back_unknown(self, id: UUID, known: Sequence[JobToken]) -> None:
+        async with self.store.database.transaction("give_back_unknown") as connection:
+            held = await self.store.held(
+                connection, id, longer_than=self._settings.lease_seconds, known=known
+            )
+            if held:
+                rulings = self._rulings(id)
+                for row in held:
+                    rulings.give_up(row)
+                await rulings.write(self.store.work, connection)
+                tokens = {row["token"] for row in held}
+                await self.store.close_finished(id, tokens, connection)
+
+    # -- what became of their jobs
+
+    async def finish(self, id: UUID, finished: Sequence[Finished]) -> list[Answer]:
+        """One answer for each, in order. One that can't be written takes no other with it."""
+        try:
+            return await self._finish(id, finished)
+        except Exception as error:
+            if not is_bad_value(error):
+                raise
+            if len(finished) == 1:
+                why = Failure("OutcomeNotStored", f"what the job gave can't be stored: {error}")
+                failed = Outcome(OutcomeKind.RAISED, failure=why, fatal=True)
+                return await self._finish(id, [Finished(finished[0].job, failed)])
+        half = len(finished) // 2
+        return [
+            *await self.finish(id, finished[:half]), *await self.finish(id, finished[half:])
+        ]  # fmt: skip
+
+    async def _finish(self, id: UUID, finished: Sequence[Finished]) -> list[Answer]:
+        store = self.store
+        jobs = list(dict.fromkeys(one.job for one in finished))
+        async with store.database.transaction("finish_remote") as connection:
+            rows = await store.held_for_finish(connection, id, jobs)
+            held = {(row["id"], row["token"]): row for row in rows}
+            others = [job for job in jobs if job not in held]
+            known = await store.were_finished(connection, id, others) if others else set()
+            rulings = self._rulings(id)
+            retries = await self._retries(connection, finished, held)
+            for one in finished:
+                if one.job in held:
+                    row = held.pop(one.job)  # said twice: the first counts
+                    known.add(one.job)
+                    self._rule(rulings, row, one, retries)
+            await rulings.write(store.work, connection)
+            await store.close_finished(id, {token for _, token in jobs}, connection)
+        if rulings.noticed:
+            await self._events.add(store.namespace, rulings.noticed)
+        return ["accepted" if one.job in known else "stale" for one in finished]
+
+    def _rule(
+        self, rulings: Rulings, row: Any, one: Finished, retries: Mapping[str, Retry]
+    ) -> None:
+        outcome = one.outcome
+        if outcome.kind is OutcomeKind.CANCELLED and not row["cancelled"]:
+            # Nobody asked for that, and a job is not to be lost by a wrong word.
+            outcome = Outcome(OutcomeKind.RETURNED)
+        if outcome.kind is OutcomeKind.RETURNED and not one.begun:
+            rulings.hand_back(row)
+            return
+        if row["sealed"]:
+            outcome = sealed_outcome(seal_of(self.store, row["id"]), outcome)
+        task = self._tasks.get(row["task"])
+        usual = task.options_.retry if task is not None else Retry()
+        rulings.rule(row, outcome, retries.get(row["task"], usual))
+
+    async def _retries(
+        self, connection: Any, finished: Sequence[Finished], held: Mapping[JobToken, Any]
+    ) -> dict[str, Retry]:
+        """Asked only for failures."""
+        failed = {
+            held[one.job]["task"] for one in finished
+            if one.job in held and one.outcome.kind is OutcomeKind.RAISED
+        }  # fmt: skip
+        return await self.store.retries_of(connection, failed) if failed else {}
+
+    def _rulings(self, id: UUID) -> Rulings:
+        return Rulings(id, self._settings.max_crashes)
+
+    # -- what they say meanwhile
+
+    async def report_progress(
+        self, id: UUID, reports: Sequence[tuple[JobToken, float, float | None, str]]
+    ) -> list[Answer]:
+        sealed = await self.store.sealed_of(id, [job for job, *_ in reports])
+        latest: dict[JobToken, str] = {}
+        for job, done, total, message in reports:
+            said = encode_progress(done, total, message)
+            seal = seal_of(self.store, job[0]) if job[0] in sealed else None
+            latest[job] = seal.json("progress", said) if seal else said.decode()
+        accepted = await self.store.report_progress(id, list(latest), list(latest.values()))
+        return ["accepted" if job in accepted else "stale" for job, *_ in reports]
+
+    async def log(self, id: UUID, said: Sequence[Said]) -> list[Answer]:
+        answers: list[Answer] = []
+        for one in said:
+            so_far = await self.store.log_so_far(id, one.job)
+            if so_far is None:
+                answers.append("stale")
+                continue
+            lines = _new_lines(one, so_far, self._settings.log_bytes)
+            if so_far.sealed:
+                lines = _sealed(lines, seal_of(self.store, one.job[0]))
+            refused = await self._logs.add(id, self.store.namespace, lines) if lines else 0
+            answers.append("stale" if refused else "accepted")
+        return answers
+
+
+def _new_lines(said: Said, so_far: LogSoFar, limit: int) -> list[SaidLine]:
+    """Those that weren't written before, as far as they fit; then a mark that says so, once."""
+    (id, token), lines = said.job, []
+    room = limit - so_far.size
+    if so_far.cut or limit <= 0:
+        return []
+    for seq, stream, text in sorted(said.lines):
+        if seq <= so_far.seq:
+            continue
+        line = shortened(storable(" ".join(text.splitlines())))
+        room -= len(line.encode()) + 32
+        if room < 0:
+            mark = f"… the rest is left out: {limit:,} bytes are kept of an attempt"
+            lines.append(SaidLine(id, token, so_far.attempt, seq, None, MARK, mark))
+            break
+        lines.append(SaidLine(id, token, so_far.attempt, seq, None, stream, line))
+    return lines
+
+
+def _sealed(lines: Sequence[SaidLine], seal: Seal) -> list[SaidLine]:
+    return [
+        msgspec.structs.replace(line, text=seal.text(log_field(line.token, line.seq), line.text))
+        for line in lines
+    ]
+
+
+def _check_alive(id: UUID, found: WorkerState) -> None:
+    if found.state in ("live", "draining"):
+        return
+    if found.state == "dead":
+        detail = (
+            f"worker {id} was declared dead: it was not heard of for too long. What it held was "
+        )
+        detail += "given to others. Stop what still runs, and register anew"
+    else:
+        detail = f"worker {id} has left: register anew"
+    raise Problem(410, "worker-gone", detail)

@@ -1,0 +1,1 @@
+"""Workers: claim jobs, run them, and write how they ended."""

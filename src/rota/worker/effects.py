@@ -1,0 +1,272 @@
+"""Effects that happen exactly once: a handler's own transaction, and `once` keys.
+
+Protocol of a transaction. The handler's writes and the job's finish are one commit, guarded by the
+token: if the job has moved on, the finish finds no row and everything is rolled back. Dying before
+the commit leaves nothing, after it there is nothing left to do: the reaper finds the job gone.
+
+Protocol of `once`. The key is written as begun under the job's lease, the effect runs, the key is
+written as done with its result. Dying in between leaves a key that is begun and not done: nobody
+knows whether the effect happened, so the next attempt is refused unless it says that it may run. The
+key is freed only if the effect itself raised: once it has happened, whatever goes wrong later (a value
+that can't be kept, a database that is away) leaves it done, or begun.
+
+The database can't tell two calls of one attempt apart, nor such a call from a repeated statement. So the
+node remembers which keys an attempt has begun, from before it asks until the end is written. A key whose
+end could not be written, or whose effect was cancelled, is unknown to the rest of that attempt as well.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+import logging
+from collections.abc import Awaitable, Callable, Iterator
+from time import monotonic
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from rota.config import Settings
+from rota.context import JobInfo, OnceAnswer
+from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
+from rota.model import Outcome, OutcomeKind
+from rota.store.database import Database
+from rota.store.encrypted import sealed_outcome
+from rota.store.sync_effects import TransactionTerms, transaction_ended
+from rota.store.work import Succeeded, WorkStore
+from rota.worker.finisher import Finisher
+from rota.worker.runners.base import Work
+from rota.worker.runners.results import told_apart
+
+log = logging.getLogger("rota.effects")
+
+_END_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to note that an effect happened
+
+
+class Effects:
+    """What contexts ask of their node. Implements `rota.context.Desk`."""
+
+    def __init__(
+        self, database: Database, settings: Settings, finisher: Finisher, node: Callable[[], UUID],
+        trusted: Callable[[], bool] = lambda: True,
+    ) -> None:  # fmt: skip
+        self._database = database
+        self._store = WorkStore(database)
+        self._namespace = settings.namespace
+        self._finisher = finisher
+        self._node = node
+        self._trusted = trusted
+        # By job and token, the keys that were begun and not ended: whether they are still running.
+        self._begun: dict[tuple[UUID, int], dict[str, bool]] = {}
+
+    # -- exactly_once
+
+    async def transact(self, work: Work, handler: Callable[[Any], Awaitable[Outcome]]) -> Outcome:
+        """Run the handler in a transaction that also finishes its job."""
+        node, begun = self._node(), False
+        try:
+            async with self._database.transaction("transact", lent=True) as connection:
+                # Early, for the handler's sake; what decides is the finish below.
+                check = self._database.queries["check_lease"]
+                if not await connection.fetchval(check, node, work.id, work.token):
+                    raise LeaseLost(f"job {work.id} is no longer this node's")
+                if not self._trusted():
+                    # That answer may have been long on its way: the handler isn't begun any more.
+                    return Outcome(OutcomeKind.RETURNED)
+                begun = True
+                outcome = await handler(connection)
+                if outcome.kind is OutcomeKind.SUCCEEDED:
+                    await self._finish(connection, node, work, outcome)
+        except StoreUnavailable:
+            if begun:
+                raise
+            # Its handler never had a chance: no attempt is used up by the database's being away.
+            return Outcome(OutcomeKind.RETURNED)
+        return outcome
+
+    async def _finish(self, connection: Any, node: UUID, work: Work, outcome: Outcome) -> None:
+        if not connection.is_closed() and not connection.is_in_transaction():
+            raise transaction_ended(work.id)
+        now = monotonic()
+        done = succeeded(work, outcome, now)
+        if await self._store.finish_succeeded(node, [done], now, connection) != 1:
+            raise LeaseLost(f"job {work.id} moved on while it ran; its writes are rolled back")
+
+    # -- once, and progress
+
+    def report_progress(self, info: JobInfo, progress: bytes) -> None:
+        self._note_progress(info.id, info.token, progress)
+
+    def _note_progress(self, id: UUID, token: int, progress: bytes) -> None:
+        seal = self._finisher.seals.get(id)
+        text = seal.json("progress", progress) if seal else told_apart(progress).decode()
+        self._finisher.progress[id] = (token, text)
+
+    async def run_once(
+        self, info: JobInfo, key: str, effect: Callable[[], Any], rerun_unknown: bool
+    ) -> Any:
+        begun = await self.begin(info.id, info.token, key, rerun_unknown)
+        if begun.done:
+            return begun.value(key)
+        try:
+            value = effect()
+            if inspect.isawaitable(value):
+                value = await value
+        except Exception:
+            with contextlib.suppress(StoreUnavailable):  # then the key stays begun
+                await self.drop(info.id, info.token, key)
+            raise
+        except BaseException:  # cancelled, by the handler's own timeout for one
+            self._leave_unknown(info.id, info.token, key)
+            raise
+        # From here on it has happened, and the key is never freed again.
+        try:
+            encoded = msgspec.json.encode(value)
+        except Exception as error:
+            await self.end_without_value(info.id, info.token, key)
+            raise OnceNotKept(key, str(error)) from error
+        await self.end(info.id, info.token, key, encoded)
+        return value
+
+    async def begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
+        if not 1 <= len(key) <= 255 or "\0" in key:
+            raise InvalidArguments(
+                "the key of once() must be a text of 1 to 255 characters, none of them NUL"
+            )
+        keys = self._begun.setdefault((id, token), {})
+        before = keys.get(key)
+        if before is True:
+            raise InvalidArguments(f"once({key!r}) is already running in this attempt")
+        if before is False and not rerun_unknown:
+            raise _unknown(key)
+        keys[key] = True
+        answer: OnceAnswer | None = None
+        try:
+            answer = await self._begin(id, token, key, rerun_unknown)
+        finally:
+            if answer is None and before is not None:
+                keys[key] = before
+            elif answer is None or answer.done:
+                self._settle(id, token, key)
+        return answer
+
+    async def _begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
+        rows = await self._database.fetch(
+            "begin_effect", self._node(), id, token, self._namespace, key, rerun_unknown
+        )
+        held, ours, done_at, result = rows[0]
+        if not held:
+            raise LeaseLost(f"job {id} is no longer this node's; once({key!r}) was not run")
+        if done_at is not None and result is None:
+            return OnceAnswer(True, kept=False)
+        if done_at is not None:
+            return OnceAnswer(True, msgspec.Raw(self._database.sealing.once(key, result)))
+        if not ours:
+            raise _unknown(key)
+        return OnceAnswer(False)
+
+    @contextlib.contextmanager
+    def _ending(self, id: UUID, token: int, key: str) -> Iterator[None]:
+        """Writes its end. If that fails, it is unknown to the rest of the attempt."""
+        try:
+            yield
+        except BaseException:
+            self._leave_unknown(id, token, key)
+            raise
+        self._settle(id, token, key)
+
+    def _leave_unknown(self, id: UUID, token: int, key: str) -> None:
+        self._begun.setdefault((id, token), {})[key] = False
+
+    def _settle(self, id: UUID, token: int, key: str) -> None:
+        keys = self._begun.get((id, token), {})
+        keys.pop(key, None)
+        if not keys:
+            self._begun.pop((id, token), None)
+
+    def attempt_ended(self, work: Work, *_: object) -> None:
+        """Forget what it left begun: the database says it to the next attempt."""
+        self._begun.pop((work.id, work.token), None)
+
+    async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
+        text = told_apart(result).decode()
+        if id in self._finisher.seals:
+            text = self._database.sealing.sealed_once(key, result)
+        try:
+            await self._end(id, token, key, text)
+        except asyncpg.PostgresError as error:  # of its own, not of the database's state
+            await self.end_without_value(id, token, key)
+            raise OnceNotKept(key, str(error)) from error
+
+    async def end_without_value(self, id: UUID, token: int, key: str) -> None:
+        """It has happened; what it gave can't be kept."""
+        await self._end(id, token, key, None)
+
+    async def _end(self, id: UUID, token: int, key: str, text: str | None) -> None:
+        """Tried for a while: a key that stays begun needs a person to settle it."""
+        with self._ending(id, token, key):
+            for pause in _END_PAUSES:
+                try:
+                    await self._database.fetch("end_effect", self._namespace, key, id, token, text)
+                    return
+                except StoreUnavailable as error:
+                    if not self._trusted():
+                        raise
+                    log.warning("once(%r) has happened, and can't be noted yet: %s", key, error)
+                await asyncio.sleep(pause)
+            await self._database.fetch("end_effect", self._namespace, key, id, token, text)
+
+    async def drop(self, id: UUID, token: int, key: str) -> None:
+        with self._ending(id, token, key):
+            await self._database.fetch("drop_effect", self._namespace, key, id, token)
+
+    async def answer(self, work: Work, name: str, body: bytes) -> bytes:
+        """What handlers in child processes and threads ask."""
+        match name:
+            case "transaction":
+                database = self._database
+                terms = TransactionTerms(
+                    database.url, database.schema, self._node(), database.session,
+                    database.behind_pooler, work.seal,
+                )  # fmt: skip
+                return msgspec.json.encode(terms)
+            case "progress":
+                self._note_progress(work.id, work.token, body)
+            case "once_begin":
+                key, rerun = msgspec.json.decode(body, type=tuple[str, bool])
+                return msgspec.json.encode(await self.begin(work.id, work.token, key, rerun))
+            case "once_end":
+                key, result = msgspec.json.decode(body, type=tuple[str, msgspec.Raw])
+                await self.end(work.id, work.token, key, bytes(result))
+            case "once_not_kept":
+                key = msgspec.json.decode(body, type=str)
+                await self.end_without_value(work.id, work.token, key)
+            case "once_drop":
+                await self.drop(work.id, work.token, msgspec.json.decode(body, type=str))
+            case _:
+                raise InvalidArguments(f"a node knows no call {name!r}")
+        return b"null"
+
+
+def _unknown(key: str) -> OnceUnknown:
+    return OnceUnknown(
+        f"once({key!r}) was begun before and never ended: it may or may not have happened. "
+        'Find out, then run it with on_unknown="run", or discard the job'
+    )
+
+
+def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
+    if work.seal is not None:
+        outcome = sealed_outcome(work.seal, outcome)
+    failure = outcome.failure
+    return Succeeded(
+        work.id,
+        work.token,
+        ended - work.started,
+        ended,
+        outcome.result.decode() if outcome.result is not None else None,
+        msgspec.json.encode(failure).decode() if failure is not None else None,
+    )

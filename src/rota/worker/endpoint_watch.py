@@ -1,0 +1,96 @@
+"""Keeps a worker's list of stored endpoints as the database has it.
+
+Protocol. A tick reads one digest of all endpoints of the namespace, and the endpoints themselves only
+when it is another than before. What is new becomes a task of this node, and its name part of the
+worker's claims; what changed replaces its task, for the attempts that start from then on. What was
+removed is no longer claimed; its task stays here for what still runs. A change in the database hints at
+itself; a lost hint costs the pause between two ticks. A name that the application's own code has is the
+code's.
+
+The node's row is told which tasks it knows, for explanations and hints; and again after the node got
+another identity. Dying anywhere changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Protocol
+from uuid import UUID
+
+from rota.app import App
+from rota.errors import RotaError
+from rota.lib.ids import unit
+from rota.operations.endpoint_definition import Endpoint
+from rota.operations.endpoint_push import EndpointTask
+from rota.store.endpoints import EndpointStore, StoredEndpoint
+from rota.task import Task
+
+log = logging.getLogger("rota.endpoints")
+
+_EVERY = 5.0
+
+
+class Known(Protocol):
+    """The keeper, as far as it is needed here."""
+
+    node_id: UUID
+
+    def know_tasks(self, names: tuple[str, ...]) -> None: ...
+
+
+class EndpointWatch:
+    name = "endpoints"
+
+    def __init__(
+        self, app: App, store: EndpointStore, tasks: dict[str, Task[..., Any]], keeper: Known,
+        know: Callable[[list[str]], None],
+    ) -> None:  # fmt: skip
+        self._app = app
+        self._store = store
+        self._tasks = tasks  # the worker's own: this service adds to it
+        self._own = frozenset(tasks)
+        self._keeper = keeper
+        self._know = know
+        self._digest = ""
+        self._rows: dict[str, StoredEndpoint] = {}
+        self._told: tuple[UUID, list[str]] | None = None
+        self.wake: Callable[[], None] = lambda: None
+
+    async def tick(self) -> float:
+        await self.load()
+        names = self.names()
+        if self._told != (self._keeper.node_id, names):
+            node = self._keeper.node_id
+            await self._store.know_tasks(node, names)
+            self._told = (node, names)
+        return _EVERY * (0.75 + unit() / 2)
+
+    def registered(self) -> None:
+        """The node's row was made with the names of now."""
+        self._told = (self._keeper.node_id, self.names())
+
+    def names(self) -> list[str]:
+        return sorted(self._own | self._rows.keys())
+
+    async def load(self) -> None:
+        namespace = self._app.settings.namespace
+        digest = await self._store.versions(namespace)
+        if digest == self._digest:
+            return
+        rows = {row.name: row for row in await self._store.list(namespace)}
+        for name in sorted(rows.keys() & self._own):
+            log.warning("endpoint %r is also a task of this node's code, which goes first", name)
+            del rows[name]
+        for name, row in list(rows.items()):
+            known = self._rows.get(name)
+            if known is None or known.version != row.version:
+                try:
+                    self._tasks[name] = EndpointTask(self._app, Endpoint.of(row))
+                except RotaError as error:
+                    log.error("endpoint %r can't be served here: %s", name, error)
+                    del rows[name]
+        self._rows, self._digest = rows, digest
+        names = self.names()
+        self._keeper.know_tasks(tuple(names))
+        self._know(names)

@@ -1,0 +1,70 @@
+"""Stops attempts that run longer than the maximum of their queue or of the installation.
+
+Protocol. It concerns jobs without a timeout of their own: timeouts are watched by the runners. Once a
+second it looks over what runs on this node, which is never more than the node's slots. The maxima of
+queues are read only while something runs for longer than a second, every few seconds. Whatever is over
+its maximum is stopped as after a timeout. Dying loses nothing: the jobs are reaped.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from time import monotonic
+
+from rota.config import Settings
+from rota.core.durations import format_duration
+from rota.store.rows import split_lane
+from rota.store.work import WorkStore
+from rota.worker.runners.base import StopReason, Work
+from rota.worker.slots import Slots
+
+log = logging.getLogger("rota.worker")
+
+_INTERVAL = 1.0
+_READ_EVERY = 5.0
+_WORTH_READING = 1.0  # seconds: shorter runs can't be over any maximum
+
+
+class RunLimits:
+    name = "run_limits"
+
+    def __init__(
+        self, store: WorkStore, settings: Settings, slots: Slots,
+        stop: Callable[[Work, StopReason], None],
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._settings = settings
+        self._slots = slots
+        self._stop = stop
+        self._of_queues: dict[str, float] = {}
+        self._read_at = -_READ_EVERY
+
+    async def tick(self) -> float:
+        now = monotonic()
+        long = [work for work in self._slots.running_works() if _is_long(work, now)]
+        if long and now - self._read_at >= _READ_EVERY:
+            self._of_queues = await self._store.queue_maxima(self._settings.namespace)
+            self._read_at = now
+        for work in long:
+            if work.stopping is None and self.is_over(work, monotonic()):
+                log.warning("job %s (%s) ran longer than %s", work.id, work.task, work.maximum)
+                self._stop(work, "maximum")
+        return _INTERVAL
+
+    def is_over(self, work: Work, now: float) -> bool:
+        """Whether it has run for longer than its maximum, which is then written on it in words."""
+        if work.timeout is not None or not work.started:
+            return False
+        queue = split_lane(work.lane)[0] if work.lane else ""
+        most, whose = self._of_queues.get(queue), f"queue {queue!r}"
+        if most is None:
+            most, whose = self._settings.max_run_time, "the installation"
+        if not most or now - work.started < most:
+            return False
+        work.maximum = f"the maximum run time of {whose}, {format_duration(most)}"
+        return True
+
+
+def _is_long(work: Work, now: float) -> bool:
+    return work.timeout is None and work.started > 0 and now - work.started >= _WORTH_READING

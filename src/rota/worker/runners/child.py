@@ -1,0 +1,399 @@
+"""What runs in a child process: ``python -m rota.worker.runners.child WORK CONTROL LIFELINE PARENT``.
+
+The main thread reads works from the work socket, runs them one after another and sends how each
+ended before it begins the next; end of file there makes the child exit. A second thread obeys the
+control socket, so that a busy child still hears.
+
+How a stop reaches the right work, and no other:
+
+- A work is *begun* and *ended* under `_gate`. The control thread judges a `Stop` under the same
+  gate: not begun, it is dropped and reported `Unstarted`; ended, nothing happens; otherwise
+  `_stop_asked` names it, and SIGTERM goes to the process group, so that no other work's
+  grandchildren can be hit.
+- The main thread's SIGTERM handler raises JobStopped only while `_current`, which is set exactly
+  as long as the handler's code runs, is the work that `_stop_asked` names; and once per work, so
+  that its clean-up is not interrupted. A signal that comes late finds another number and does
+  nothing.
+- The group's signal can be taken by another thread, or arrive in the instant before a blocking
+  call begins, which then doesn't see it. So the control thread repeats it, for the main thread
+  alone, until JobStopped was raised or the work has ended.
+
+How it dies with its parent: see `lifeline`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import importlib
+import io
+import itertools
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from queue import SimpleQueue
+from types import FrameType
+from typing import Any
+
+import msgspec
+
+from rota import errors
+from rota.context import ErrorHook, SyncContext
+from rota.errors import JobStopped
+from rota.lib import capture, tracing
+from rota.model import Guarantee, Outcome
+from rota.store.sync_effects import SyncEffects, TransactionTerms
+from rota.worker.runners.child_context import ChildContext
+from rota.worker.runners.child_voice import Voice
+from rota.worker.runners.failures import failure_outcome
+from rota.worker.runners.frames import (
+    FRAME_SLACK,
+    HEARTBEAT,
+    Answer,
+    Call,
+    ControlOrder,
+    Ended,
+    FrameReader,
+    ImportFailed,
+    Ready,
+    Recall,
+    Report,
+    Run,
+    Setup,
+    Stop,
+    Tell,
+    Unstarted,
+    WorkOrder,
+    pack,
+)
+from rota.worker.runners.hooks import call_hooks
+from rota.worker.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
+from rota.worker.runners.results import result_dropped, told_apart
+
+_READ_BYTES = 256 * 1024
+_REPEAT_STOP_SECONDS = 0.05
+
+
+class Child:
+    """The works of one process. `serve` is its main thread, `obey` its other."""
+
+    def __init__(self, work: socket.socket, control: socket.socket, parent: int) -> None:
+        self._work = work
+        self._control = control
+        self._parent = parent
+        self._pid = os.getpid()
+        self._tasks: dict[str, Any] = {}
+        self._hooks: Sequence[ErrorHook] = ()
+        self._effects = SyncEffects()
+        self._max_result_bytes = 0
+        self._frame_limit = 0
+
+        self._main_thread = threading.get_ident()
+        self._send_lock = threading.Lock()
+        self._calls = itertools.count(1)
+        self._waiting: dict[int, SimpleQueue[Answer]] = {}
+
+        self._gate = threading.Lock()
+        self._begun = 0
+        self._ended = 0
+        self._recalled: set[int] = set()
+
+        self._current = 0  # 0: the main thread is not inside a handler
+        self._stop_asked = 0
+        self._stop_raised = 0
+        self._sending = False
+        self._voice = Voice(self)
+
+    # The main thread
+
+    def serve(self) -> None:
+        reader: FrameReader[WorkOrder] = FrameReader(WorkOrder)
+        while data := self._work.recv(_READ_BYTES):
+            for order in reader.feed(data):
+                if isinstance(order, Run):
+                    self._execute(order)
+                elif not self._set_up(order):
+                    return
+
+    def _set_up(self, setup: Setup) -> bool:
+        _restore_environment(setup.environment)
+        sys.path[:] = setup.sys_path
+        self._max_result_bytes = setup.max_result_bytes
+        self._frame_limit = setup.frame_limit
+        self._voice.limits = setup.log_limits
+        try:
+            app = setup.reference.load()
+            self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
+        except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
+            failure = failure_outcome(error).failure
+            self.send(ImportFailed(failure.traceback if failure else ""))
+            return False
+        self.send(Ready())
+        return True
+
+    def _execute(self, run: Run) -> None:
+        if not self._begin(run.seq):
+            return
+        began = time.monotonic()
+        value, outcome = self._attempt(run)
+        result = None
+        if outcome is None:
+            result, outcome = self._encode(run.task, value)
+        stopped = outcome is not None and self._stop_asked == run.seq
+        self._end(run.seq)
+        self._voice.close()
+        self.send(Ended(run.seq, time.monotonic() - began, result, outcome, stopped))
+
+    def _begin(self, seq: int) -> bool:
+        with self._gate:
+            self._begun = seq
+            if seq not in self._recalled:
+                return True
+            self._recalled.discard(seq)
+            self._ended = seq
+            return False
+
+    def _end(self, seq: int) -> None:
+        with self._gate:
+            self._ended = seq
+
+    def _attempt(self, run: Run) -> tuple[object, Outcome | None]:
+        """The handler's value, or how it failed.
+
+        A stop is raised at most once, at any instruction between the two settings of `_current`:
+        the outer clause is for the one that comes while the inner clause is being entered.
+        """
+        try:
+            try:
+                self._current = self._voice.seq = run.seq
+                value = self._call_task(run)
+                self._current = 0
+            except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the child
+                self._current = 0
+                self._tell_hooks(run, error)
+                return None, failure_outcome(error)
+        except JobStopped as stop:
+            self._current = 0
+            return None, failure_outcome(stop)
+        return value, None
+
+    def _tell_hooks(self, run: Run, error: BaseException) -> None:
+        if self._hooks and not isinstance(error, JobStopped):
+            job = SyncContext.over(ChildContext(self, run)).job
+            call_hooks(self._hooks, job, error)
+
+    def _call_task(self, run: Run) -> object:
+        task = self._tasks.get(run.task)
+        if task is None:
+            raise errors.UnknownTask(f"task {run.task!r} is not registered in the child's app")
+        context = ChildContext(self, run)
+        with tracing.inside(run.headers):
+            return self._call_traced(run, task, context)
+
+    def _call_traced(self, run: Run, task: Any, context: ChildContext) -> object:
+        if run.guarantee == Guarantee.EXACTLY_ONCE:
+            return self._call_in_transaction(run, task, context)
+        return task.call(run.payload, context)
+
+    def _call_in_transaction(self, run: Run, task: Any, context: ChildContext) -> object:
+        """What the handler writes and the end of its job are one commit, made here."""
+        terms = msgspec.json.decode(context.call("transaction", b"null"), type=TransactionTerms)
+        began = time.monotonic()
+        with self._effects.transaction(terms, context.job_id, run.token) as connection:
+            context.connection = connection
+            value = task.call(run.payload, context)
+            result, _ = self._encode(run.task, value)
+            ran = time.monotonic() - began
+            self._effects.finish(terms, context.job_id, run.token, ran, result)
+        return value
+
+    def _encode(self, task: str, value: object) -> tuple[bytes | None, Outcome | None]:
+        """The work is done, so that a result which can't be kept must not cause a retry."""
+        if value is None:
+            return None, None
+        try:
+            result: bytes | None = self._tasks[task].encode_result(value)
+            result = told_apart(result) if result is not None else None
+        except BaseException as error:  # noqa: BLE001 - the value's own code may raise anything
+            failure = failure_outcome(error).failure
+            reason = f"{failure.type}: {failure.message}" if failure else "unknown"
+            return None, result_dropped(f"its result can't be encoded as JSON: {reason}")
+        if result is not None and len(result) > self._max_result_bytes:
+            return None, result_dropped(
+                f"its result has {len(result)} bytes, over max_result_bytes "
+                f"({self._max_result_bytes}): store it elsewhere and return a reference"
+            )
+        return result, None
+
+    def on_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
+        if os.getpid() != self._pid:  # a process that a handler forked, an instant ago
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
+            signal.raise_signal(signal.SIGTERM)
+        if os.getppid() != self._parent:
+            kill_own_group()  # see `lifeline`
+        self._stop_if_asked()
+
+    def _stop_if_asked(self) -> None:
+        seq = self._current
+        # Not inside a send: half a frame would spoil the stream. The sender asks again.
+        if seq and seq == self._stop_asked and seq != self._stop_raised and not self._sending:
+            self._stop_raised = seq
+            raise JobStopped("the job was asked to stop")
+
+    # What handlers ask for, from any of their threads
+
+    def is_stop_asked(self, seq: int) -> bool:
+        return self._stop_asked == seq
+
+    def tell(self, seq: int, name: str, body: bytes) -> None:
+        self._check_size(name, body)
+        self.send(Tell(seq, name, body))
+
+    def beat(self, seq: int) -> None:
+        """A sign of life. A node that doesn't keep up reading has enough of them."""
+        with self.undisturbed():
+            self.send_if_there_is_room(Tell(seq, HEARTBEAT, b""))
+
+    def call(self, seq: int, name: str, body: bytes) -> bytes:
+        self._check_size(name, body)
+        number = next(self._calls)
+        answers: SimpleQueue[Answer] = SimpleQueue()
+        self._waiting[number] = answers
+        try:
+            self.send(Call(seq, number, name, body))
+            answer = answers.get()
+        finally:
+            self._waiting.pop(number, None)
+        if answer.error is not None:
+            raise _named_error(answer.error, answer.body.decode())
+        return answer.body
+
+    def _check_size(self, name: str, body: bytes) -> None:
+        if len(body) > self._frame_limit - FRAME_SLACK:
+            raise ValueError(f"{name}: {len(body)} bytes are too many to send to the node")
+
+    def send_if_there_is_room(self, report: Report) -> bool:
+        """Whether it was sent: nobody waits for the node to read it."""
+        if not self._send_lock.acquire(blocking=False):
+            return False
+        try:
+            if not _has_room(self._work):
+                return False
+            self._work.sendall(pack([report]))
+        finally:
+            self._send_lock.release()
+        return True
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """No stop is raised inside: it would leave a lock held, or half a frame sent."""
+        if threading.get_ident() != self._main_thread:
+            yield
+            return
+        before, self._sending = self._sending, True
+        try:
+            yield
+        finally:
+            self._sending = before
+        self._stop_if_asked()
+
+    def send(self, report: Report) -> None:
+        frame = pack([report])
+        with self.undisturbed(), self._send_lock:
+            self._work.sendall(frame)
+
+    # The control thread
+
+    def obey(self) -> None:
+        reader: FrameReader[ControlOrder] = FrameReader(ControlOrder)
+        try:
+            while data := self._hear():
+                for order in reader.feed(data):
+                    self._heed(order)
+        finally:
+            kill_own_group()
+
+    def _hear(self) -> bytes:
+        while True:
+            self._control.settimeout(_REPEAT_STOP_SECONDS if self._is_stop_open() else None)
+            try:
+                return self._control.recv(_READ_BYTES)
+            except TimeoutError:
+                signal.pthread_kill(self._main_thread, signal.SIGTERM)
+
+    def _is_stop_open(self) -> bool:
+        return self._ended < self._stop_asked != self._stop_raised
+
+    def _heed(self, order: ControlOrder) -> None:
+        if isinstance(order, Stop):
+            self._ask_to_stop(order.seq)
+        elif isinstance(order, Recall):
+            with self._gate:
+                self._give_back([seq for seq in order.seqs if seq > self._begun])
+        elif waiting := self._waiting.get(order.call):
+            waiting.put(order)
+
+    def _ask_to_stop(self, seq: int) -> None:
+        with self._gate:
+            if seq > self._begun:
+                self._give_back([seq])
+            elif seq > self._ended:
+                self._stop_asked = seq
+                os.killpg(os.getpgrp(), signal.SIGTERM)
+
+    def _give_back(self, seqs: list[int]) -> None:
+        # Sent inside the gate: the parent hears of it before it hears of any later work.
+        self._recalled.update(seqs)
+        self.send(Unstarted(seqs))
+
+
+def _named_error(name: str, message: str) -> Exception:
+    kind = getattr(errors, name, None)
+    if not (isinstance(kind, type) and issubclass(kind, Exception)):
+        return errors.JobError(f"{name}: {message}")
+    error: Exception = kind.__new__(kind, message)  # some take other arguments to __init__
+    return error
+
+
+def _has_room(stream: socket.socket) -> bool:
+    """Linux calls a socket of this kind writable while less than a quarter of its buffer is used."""
+    return bool(select.select([], [stream], [], 0)[1])
+
+
+def _restore_environment(environment: dict[str, str | None]) -> None:
+    for name, value in environment.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
+def main() -> None:
+    work_fd, control_fd, lifeline, parent = map(int, sys.argv[1:])
+    del sys.argv[1:]
+    for fd in (work_fd, control_fd, lifeline):
+        os.set_inheritable(fd, False)
+    die_with_parent(lifeline, parent)
+    if sys.stderr is not None:
+        faulthandler.enable()
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(line_buffering=True)  # what is buffered dies with the process
+    work, control = socket.socket(fileno=work_fd), socket.socket(fileno=control_fd)
+    child = Child(work, control, parent)
+    capture.install()
+    signal.signal(signal.SIGINT, ignore)
+    signal.signal(signal.SIGTERM, child.on_sigterm)
+    os.register_at_fork(after_in_child=lambda: set_free((work, control)))
+    threading.Thread(target=child.obey, name="rota-control", daemon=True).start()
+    with contextlib.suppress(ConnectionError):  # the parent is gone, and its signal on the way
+        child.serve()
+
+
+if __name__ == "__main__":
+    # By its real name, so that the app and this process share one module and its classes.
+    importlib.import_module("rota.worker.runners.child").main()

@@ -1,0 +1,85 @@
+"""What a handler in a child process says, on its way to the node.
+
+Lines go out at once, so that they outlive a crash of the process, but only while the node keeps up:
+otherwise they wait here, within the attempt's limits, for the next line or for the end. Printing never
+waits for the node.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from rota.lib.capture import Limits, Line, Recorder, only_source
+from rota.worker.runners.frames import Report, Said
+
+_FRAME_LINES = 200
+_FRAME_BYTES = 32 * 1024
+
+
+class Sender(Protocol):
+    """What it needs of the child."""
+
+    def send(self, report: Report) -> None: ...
+
+    def send_if_there_is_room(self, report: Report) -> bool: ...
+
+    def undisturbed(self) -> AbstractContextManager[None]: ...
+
+
+class Voice:
+    """Of the work that runs: this process runs one at a time, with all the threads it may have."""
+
+    def __init__(self, child: Sender) -> None:
+        self._child = child
+        self._pid = os.getpid()
+        self._lock = threading.RLock()  # see Recorder
+        self._sending = False
+        self._recorder: Recorder | None = None
+        self._unsent: list[Line] = []
+        self.limits = Limits(0, 1.0)
+        self.seq = 0  # 0: no handler's code runs
+        only_source(self)
+
+    def said(self, stream: str, text: str) -> None:
+        # Not what a thread says between two works, nor a process that a handler forked.
+        if self.seq and self.limits.bytes and os.getpid() == self._pid:
+            with self._child.undisturbed(), self._lock:
+                if self._recorder is None:
+                    self._recorder = Recorder(self.limits, self._unsent.append)
+                self._recorder.write(stream, text)
+                if not self._sending:
+                    self._send_what_fits()
+
+    def _send_what_fits(self) -> None:
+        self._sending = True
+        try:
+            while self._unsent:
+                count = self._portion()
+                if not self._child.send_if_there_is_room(Said(self.seq, self._unsent[:count])):
+                    return
+                del self._unsent[:count]
+        finally:
+            self._sending = False
+
+    def _portion(self) -> int:
+        size = 0
+        for count, line in enumerate(self._unsent[:_FRAME_LINES], 1):
+            size += len(line.text)
+            if size > _FRAME_BYTES:
+                return count
+        return min(len(self._unsent), _FRAME_LINES)
+
+    def close(self) -> None:
+        """The handler has returned: the rest goes before its outcome."""
+        if self._recorder is not None:
+            self._recorder.close()
+            with self._lock:
+                while self._unsent:
+                    count = self._portion()
+                    self._child.send(Said(self.seq, self._unsent[:count]))
+                    del self._unsent[:count]
+                self._recorder = None
+        self.seq = 0

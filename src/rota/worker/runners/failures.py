@@ -1,0 +1,166 @@
+"""How an attempt ended when it did not end well: exceptions and stops, as outcomes."""
+
+from __future__ import annotations
+
+import importlib
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from rota.core.durations import format_duration
+from rota.core.retry import bounded_delay
+from rota.errors import Fatal, RetryAfter
+from rota.model import Failure, Outcome, OutcomeKind
+from rota.worker.runners.base import StopReason, Work
+
+MESSAGE_LIMIT = 2_000
+TRACEBACK_LIMIT = 16_000
+NAME_LIMIT = 200
+# An app defined in a script is called __main__ by the parent and this by its children.
+CHILD_MAIN = "__rota_child__"
+
+STOP_KINDS: dict[StopReason, OutcomeKind] = {
+    "timeout": OutcomeKind.TIMED_OUT,
+    "maximum": OutcomeKind.TIMED_OUT,
+    "heartbeat": OutcomeKind.HEARTBEAT_TIMEOUT,
+    "cancel": OutcomeKind.CANCELLED,
+    "shutdown": OutcomeKind.RETURNED,
+    "lease": OutcomeKind.RETURNED,
+}
+
+# What a retry's `only_on` and `never_on` can name, as for exceptions.
+STOP_LINEAGES: dict[StopReason, tuple[str, ...]] = {
+    "timeout": ("rota.errors.TimedOut",),
+    "maximum": ("rota.errors.TimedOut",),
+    "heartbeat": ("rota.errors.HeartbeatTimeout", "rota.errors.TimedOut"),
+}
+
+_TRACEBACK_HEAD = 4_000
+# Rota's own, and the import system's, which Python leaves out as well.
+_NOT_THEIRS = (f"{Path(__file__).parent.parent}/", "<frozen importlib", importlib.__file__)
+
+
+def failure_outcome(error: BaseException) -> Outcome:
+    """What a handler's exception means for its attempt. Works with any exception, however odd."""
+    kind = type(error)
+    failure = Failure(
+        type=_dotted_name(kind).removeprefix("builtins."),
+        message=_cut(_message(error), MESSAGE_LIMIT),
+        traceback=_cut_middle(_traceback(error)),
+        lineage=tuple(_dotted_name(each) for each in kind.__mro__ if each is not object),
+    )
+    return Outcome(
+        OutcomeKind.RAISED,
+        failure=failure,
+        fatal=isinstance(error, Fatal),
+        retry_after=_asked_delay(error),
+    )
+
+
+def _asked_delay(error: BaseException) -> float | None:
+    seconds = getattr(error, "seconds", None) if isinstance(error, RetryAfter) else None
+    return bounded_delay(seconds) if isinstance(seconds, int | float) else None
+
+
+def stopped_outcome(reason: StopReason, message: str = "", traceback: str = "") -> Outcome:
+    """How an attempt that was stopped for this reason ended. Only timeouts are failures."""
+    lineage = STOP_LINEAGES.get(reason)
+    failure = None
+    if lineage is not None:
+        failure = Failure(lineage[0].rpartition(".")[2], message, traceback, lineage)
+    return Outcome(STOP_KINDS[reason], failure=failure)
+
+
+def stop_message(work: Work) -> str:
+    """Why this attempt was stopped, in words."""
+    match work.stopping:
+        case "timeout" if work.timeout is not None:
+            return f"ran longer than its timeout of {format_duration(work.timeout)}"
+        case "heartbeat" if work.heartbeat_timeout is not None:
+            allowed = format_duration(work.heartbeat_timeout)
+            return f"gave no sign of life for longer than its heartbeat_timeout of {allowed}"
+        case "maximum":
+            return f"ran longer than {work.maximum}"
+    return "stopped"
+
+
+def _dotted_name(kind: type) -> str:
+    module = "__main__" if kind.__module__ == CHILD_MAIN else kind.__module__
+    return _cut(_storable(f"{module}.{kind.__qualname__}"), NAME_LIMIT)
+
+
+def _message(error: BaseException) -> str:
+    try:
+        return _storable(str(error))
+    except BaseException as broken:  # noqa: BLE001 - a handler's own __str__ may raise anything
+        return f"<its str() raised {type(broken).__name__}>"
+
+
+def _traceback(error: BaseException) -> str:
+    """Formatted as Python does, without Rota's own frames."""
+    try:
+        report = traceback.TracebackException.from_exception(error, compact=True)
+        _fill_in_lines(report, error)
+        _drop_own_frames(report)
+        return _storable("".join(report.format()))
+    except BaseException as broken:  # noqa: BLE001 - formatting runs the handler's code too
+        return f"<its traceback could not be formatted: {type(broken).__name__}>"
+
+
+def _fill_in_lines(
+    report: traceback.TracebackException | None, error: BaseException | None
+) -> None:
+    """Instructions that the compiler added have no line: the last one before them is shown instead."""
+    seen: set[int] = set()
+    pending = [(report, error)]
+    while pending:
+        report, error = pending.pop()
+        if report is None or error is None or id(report) in seen:
+            continue
+        seen.add(id(report))
+        for frame, line in zip(report.stack, _lines(error.__traceback__), strict=False):
+            if frame.lineno is None:
+                frame.lineno = line
+        pending += [(report.__cause__, error.__cause__), (report.__context__, error.__context__)]
+        if isinstance(error, BaseExceptionGroup):
+            pending += zip(report.exceptions or (), error.exceptions, strict=False)
+
+
+def _lines(trace: TracebackType | None) -> Iterator[int]:
+    while trace is not None:
+        code, at = trace.tb_frame.f_code, trace.tb_lasti
+        known = [line for start, _, line in code.co_lines() if line is not None and start <= at]
+        yield known[-1] if known else code.co_firstlineno
+        trace = trace.tb_next
+
+
+def _drop_own_frames(report: traceback.TracebackException) -> None:
+    reports, seen = [report], set()
+    while reports:
+        current = reports.pop()
+        if id(current) in seen:
+            continue
+        seen.add(id(current))
+        theirs = [frame for frame in current.stack if not frame.filename.startswith(_NOT_THEIRS)]
+        current.stack = traceback.StackSummary.from_list(theirs)
+        linked = (current.__cause__, current.__context__, *(current.exceptions or ()))
+        reports.extend(each for each in linked if each is not None)
+
+
+def _storable(text: str) -> str:
+    """PostgreSQL takes neither lone surrogates nor NUL."""
+    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
+
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _cut_middle(text: str) -> str:
+    """The head tells where it began, the tail what happened: a long middle tells least."""
+    if len(text) <= TRACEBACK_LIMIT:
+        return text
+    note = f"\n… {len(text) - TRACEBACK_LIMIT} characters or more left out …\n"
+    tail = TRACEBACK_LIMIT - _TRACEBACK_HEAD - len(note)
+    return text[:_TRACEBACK_HEAD] + note + text[-tail:]

@@ -1,0 +1,358 @@
+"""Runs plain functions in a pool of warm child processes.
+
+Each of `size` places is kept by one asyncio task, which starts a child, waits until it is gone,
+settles what was inside it and starts the next. Everything else happens in callbacks:
+
+- `run` puts a work into the backlog; `_dispatch` gives the backlog out in order. An idle child
+  gets one work. Further works go into a busy child, behind those it has, only when all of them
+  are known to be short (see `pace`); if the running one turns out to be long after all, `_scan`
+  recalls those behind it.
+- `_hear` takes what a child says. Results come in the order of its works, so that the first work
+  inside a child is the one that may have started, and those behind it surely have not: when the
+  child dies, the first one's outcome tells how, and the rest go back to the backlog.
+- `_scan` watches timeouts and the deadlines of works that were asked to stop; it runs while there
+  is anything inside a child.
+
+A work is in exactly one place: in the backlog, or in the `flights` of one child (`work.handle` is
+then its Flight). `done` is called when it leaves, and not when it is withdrawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import sys
+import time
+from collections.abc import Iterator
+
+from rota.config import Settings
+from rota.errors import ConfigError
+from rota.lib.capture import Limits
+from rota.model import Failure, Outcome, OutcomeKind
+from rota.worker.runners.backlog import Backlog
+from rota.worker.runners.base import Done, LogBook, NodeCall, StopReason, Work
+from rota.worker.runners.calls import Calls, refuse_calls
+from rota.worker.runners.failures import stop_message, stopped_outcome
+from rota.worker.runners.frames import (
+    FRAME_SLACK,
+    HEARTBEAT,
+    AppReference,
+    Call,
+    Ended,
+    FrameError,
+    ImportFailed,
+    Ready,
+    Recall,
+    Report,
+    Run,
+    Said,
+    Setup,
+    Stop,
+    Tell,
+    Unstarted,
+)
+from rota.worker.runners.pace import AHEAD_WORKS, Pace
+from rota.worker.runners.spawn import ChildProcess, Flight
+
+log = logging.getLogger("rota.runners.process")
+
+_SCAN_SECONDS = 0.025
+_CLOSE_SECONDS = 1.0
+_FIRST_BACKOFF = 0.1
+_LONGEST_BACKOFF = 10.0
+
+
+class ProcessRunner:
+    """A pool of child processes. See `Runner` for what each method promises."""
+
+    def __init__(self, reference: AppReference, size: int, settings: Settings, done: Done) -> None:
+        self.on_call: NodeCall = refuse_calls
+        self.book: LogBook | None = None
+        self._reference = reference
+        self._size = size
+        self._settings = settings
+        self._done = done
+        self._pace = Pace()
+        self._backlog = Backlog(self._pace)
+        self._calls = Calls(self._ask)
+        self._children: list[ChildProcess] = []
+        self._places: list[asyncio.Task[None]] = []
+        self._closing = asyncio.Event()
+        self._dispatch_due = False
+        self._scan_timer: asyncio.TimerHandle | None = None
+
+    async def start(self) -> None:
+        """Start all children and wait until each has imported the app.
+
+        Raises ConfigError with the child's own traceback if one can't.
+        """
+        self._loop = asyncio.get_running_loop()
+        self._all_ready: asyncio.Future[None] = self._loop.create_future()
+        self._places = [self._loop.create_task(self._keep_place()) for _ in range(self._size)]
+        try:
+            await self._all_ready
+        except BaseException:
+            await self.stop()
+            raise
+
+    def capacity(self) -> int:
+        return self._size
+
+    def run(self, work: Work) -> None:
+        self._backlog.add(work)
+        self._dispatch_soon()
+
+    def withdraw(self, work: Work) -> bool:
+        return self._backlog.withdraw(work)
+
+    def stop_work(self, work: Work, reason: StopReason) -> None:
+        """In the backlog: reported at once. Inside a child: by what the child answers."""
+        if self.withdraw(work):
+            work.stopping = reason
+            self._report(work, stopped_outcome(reason, "stopped before it began"))
+        elif isinstance(flight := work.handle, Flight) and work.stopping is None:
+            work.stopping = reason
+            self._give_grace(flight)
+            flight.child.send_control(Stop(flight.seq))
+
+    def _give_grace(self, flight: Flight | None) -> None:
+        """Counted from when it could obey: from the request, or from when its turn came."""
+        if flight is not None and flight.work.stopping is not None:
+            flight.kill_at = time.monotonic() + self._settings.kill_grace
+
+    async def stop(self) -> None:
+        self._closing.set()
+        for child in self._children:
+            child.close()
+        if self._places:
+            await asyncio.wait(self._places, timeout=_CLOSE_SECONDS)
+        for child in self._children:
+            child.kill()
+        await asyncio.gather(*self._places)
+        await self._calls.stop()
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+        for work in self._backlog.withdraw_all():
+            self._report(work, stopped_outcome("shutdown"))
+
+    # Giving work to children
+
+    def _dispatch_soon(self) -> None:
+        if not self._dispatch_due and not self._closing.is_set():
+            self._dispatch_due = True
+            self._loop.call_soon(self._dispatch)
+
+    def _dispatch(self) -> None:
+        self._dispatch_due = False
+        children = [child for child in self._children if child.takes_work()]
+        # First one for each idle child, and only then more for any of them.
+        batches = {child: self._backlog.give_first(child) for child in children}
+        share = len(self._backlog) // max(1, len(children)) + 1
+        for child, batch in batches.items():
+            self._send(child, batch + self._backlog.give_ahead(child, share))
+
+    def _refill(self, child: ChildProcess) -> None:
+        """After its results: the other children are as full as they were."""
+        if self._backlog and child.takes_work() and not self._closing.is_set():
+            batch = self._backlog.give_first(child)
+            self._send(child, batch + self._backlog.give_ahead(child, AHEAD_WORKS))
+
+    def _send(self, child: ChildProcess, batch: list[Run]) -> None:
+        if batch:
+            child.send_work(batch)
+            self._scan_later()
+
+    # Hearing from children
+
+    def _hear(self, child: ChildProcess, reports: Iterator[Report]) -> None:
+        for report in reports:
+            if isinstance(report, Ended):
+                self._on_ended(child, report)
+            else:
+                self._on_other_report(child, report)
+        self._refill(child)
+
+    def _on_other_report(self, child: ChildProcess, report: Report) -> None:
+        if isinstance(report, Unstarted):
+            self._take_back(child, report.seqs)
+        elif isinstance(report, Said):
+            work = self._work_of(child, report.seq)
+            if work is not None and self.book is not None:
+                self.book.take(work, report.lines)
+        elif isinstance(report, Tell | Call):
+            work = self._work_of(child, report.seq)
+            if work is not None:
+                work.note_life()
+            if isinstance(report, Call):
+                self._calls.call(child, work, report)
+            elif report.name != HEARTBEAT:
+                self._calls.tell(work, report)
+        elif isinstance(report, ImportFailed):
+            child.import_error = report.traceback
+        elif isinstance(report, Ready):
+            self._on_ready(child)
+
+    def _on_ready(self, child: ChildProcess) -> None:
+        child.is_ready = True
+        ready = sum(child.is_ready for child in self._children)
+        if ready == self._size and not self._all_ready.done():
+            self._all_ready.set_result(None)
+        self._dispatch_soon()
+
+    def _on_ended(self, child: ChildProcess, ended: Ended) -> None:
+        first = child.first()
+        if first is None or first.seq != ended.seq:
+            raise FrameError(f"a result for work {ended.seq}, which it doesn't run")
+        work = child.alight(first)
+        self._pace.note(work.task, ended.seconds)
+        self._give_grace(child.first())
+        if ended.outcome is None:
+            self._report(work, Outcome(OutcomeKind.SUCCEEDED, ended.result))
+        elif ended.stopped and work.stopping and ended.outcome.kind is not OutcomeKind.SUCCEEDED:
+            self._report(work, self._stopped(work, ended.outcome.failure))
+        else:
+            self._report(work, ended.outcome)
+
+    def _take_back(self, child: ChildProcess, seqs: list[int]) -> None:
+        """Works that the child has not begun, and will not: back to the head of the backlog."""
+        flights = [child.flights[seq] for seq in seqs if seq in child.flights]
+        works = [child.alight(flight) for flight in flights]
+        self._backlog.put_back(work for work in works if work.stopping is None)
+        for work in works:
+            if work.stopping is not None:
+                self._report(work, stopped_outcome(work.stopping, "stopped before it began"))
+        self._dispatch_soon()
+
+    def _work_of(self, child: ChildProcess, seq: int) -> Work | None:
+        flight = child.flights.get(seq)
+        return flight.work if flight else None
+
+    async def _ask(self, work: Work, name: str, body: bytes) -> bytes:
+        return await self.on_call(work, name, body)
+
+    def _report(self, work: Work, outcome: Outcome) -> None:
+        try:
+            self._done(work, outcome)
+        except Exception:
+            log.exception("the outcome of job %s could not be handed on", work.id)
+
+    def _stopped(self, work: Work, failure: Failure | None, note: str = "") -> Outcome:
+        assert work.stopping is not None
+        message = f"{stop_message(work)}{note}"
+        return stopped_outcome(work.stopping, message, failure.traceback if failure else "")
+
+    # Watching
+
+    def _scan_later(self) -> None:
+        if self._scan_timer is None:
+            self._scan_timer = self._loop.call_later(_SCAN_SECONDS, self._scan)
+
+    def _scan(self) -> None:
+        self._scan_timer = None
+        now = time.monotonic()
+        for child in self._children:
+            first = child.first()
+            if first is None or child.gone.is_set():
+                continue
+            self._scan_later()
+            if child.has_exited():  # a process that it forked may keep its stream open
+                child.leave()
+            else:
+                self._watch(child, first, now)
+
+    def _watch(self, child: ChildProcess, first: Flight, now: float) -> None:
+        work = first.work
+        if first.kill_at is not None:
+            if now >= first.kill_at and child.killed_for is None:
+                log.warning(
+                    "job %s did not stop in time: child process %d is killed", work.id, child.pid
+                )
+                child.killed_for = work
+                child.kill()
+        elif (reason := work.due_stop(now)) is not None:
+            self.stop_work(work, reason)
+        is_long = now - work.started > _SCAN_SECONDS
+        if is_long and len(child.flights) > 1 and child.recalled_behind != first.seq:
+            child.recalled_behind = first.seq
+            child.send_control(Recall([seq for seq in child.flights if seq != first.seq]))
+
+    # Keeping the places filled
+
+    async def _keep_place(self) -> None:
+        fruitless = 0
+        while not self._closing.is_set():
+            problem = await self._live_one_life()
+            if problem is None:
+                fruitless = 0
+                continue
+            fruitless += 1
+            if not self._all_ready.done():
+                self._all_ready.set_exception(ConfigError(problem))
+            elif not self._closing.is_set():
+                log.error("%s", problem)
+            backoff = min(_FIRST_BACKOFF * 2**fruitless, _LONGEST_BACKOFF)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), backoff)
+
+    async def _live_one_life(self) -> str | None:
+        """From a child's start to its end: what is wrong if it died before it did any work."""
+        try:
+            child = ChildProcess(self._setup(), self._hear)
+        except OSError as error:
+            return f"no child process could be started: {error}"
+        self._children.append(child)
+        await child.gone.wait()
+        await child.bury()
+        self._children.remove(child)
+        self._settle(child)
+        if child.last_seq:
+            return None
+        if child.is_ready:
+            return f"an idle child process {_end_of(child)}"
+        reason = child.import_error or f"it {_end_of(child)} while importing"
+        return f"a child process could not import the app {self._reference}:\n{reason}"
+
+    def _setup(self) -> Setup:
+        largest = max(self._settings.max_result_bytes, self._settings.max_payload_bytes)
+        return Setup(
+            reference=self._reference,
+            sys_path=sys.path,
+            environment={"PYTHONPATH": os.environ.get("PYTHONPATH")},
+            max_result_bytes=self._settings.max_result_bytes,
+            frame_limit=largest + FRAME_SLACK,
+            log_limits=Limits(self._settings.log_bytes, self._settings.log_lines_per_second),
+        )
+
+    def _settle(self, child: ChildProcess) -> None:
+        """What is still inside a dead child: the first may have started, the others have not."""
+        first = child.first()
+        if first is None:
+            return
+        self._take_back(child, [seq for seq in child.flights if seq != first.seq])
+        work = child.alight(first)
+        if work.stopping is not None:
+            note = f" and did not stop: its process {_end_of(child)}"
+            self._report(work, self._stopped(work, None, note))
+        elif child.killed_for is not None or self._closing.is_set():
+            self._report(work, Outcome(OutcomeKind.RETURNED))
+        else:
+            failure = Failure("ProcessDied", f"its child process {_end_of(child)}")
+            log.warning("job %s (%s): %s", work.id, work.task, failure.message)
+            self._report(work, Outcome(OutcomeKind.CRASHED, failure=failure))
+
+
+def _end_of(child: ChildProcess) -> str:
+    status = child.exit_status or 0
+    if child.violation is not None:
+        return f"was killed because it sent {child.violation}"
+    if status >= 0:
+        return f"exited with status {status}"
+    try:
+        name = signal.Signals(-status).name
+    except ValueError:
+        name = f"signal {-status}"
+    hint = " (possibly out of memory)" if name == "SIGKILL" and child.killed_for is None else ""
+    return f"was killed by {name}{hint}"

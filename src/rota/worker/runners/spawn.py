@@ -1,0 +1,276 @@
+"""One child process as its parent sees it: started, spoken to, heard, and buried.
+
+It is *gone* when its work stream has ended, when it was found to have exited, or when it sent
+something that is not a frame. Then, and only then, `bury` is called: it waits for the exit, kills
+what is left of the process group, hears what the child had still said, and frees everything. The
+group is killed before its leader is reaped: until then its id can't be given to others.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+from rota.worker.runners.base import Work
+from rota.worker.runners.frames import (
+    ControlOrder,
+    FrameError,
+    FrameReader,
+    Report,
+    Run,
+    Setup,
+    WorkOrder,
+    pack,
+)
+
+log = logging.getLogger("rota.runners.process")
+
+_READ_BYTES = 256 * 1024
+_EXIT_POLL_SECONDS = 0.005
+# How long a child whose stream has ended may take to exit by itself, and tell by what.
+_EXIT_SECONDS = 1.0
+
+
+class Flight:
+    """One work inside one child."""
+
+    __slots__ = ("child", "estimate", "kill_at", "seq", "work")
+
+    def __init__(self, work: Work, child: ChildProcess, seq: int, estimate: float) -> None:
+        self.work = work
+        self.child = child
+        self.seq = seq
+        self.estimate = estimate
+        self.kill_at: float | None = None  # monotonic; set when it was asked to stop
+
+
+Hear = Callable[["ChildProcess", Iterator[Report]], None]
+
+
+class ChildProcess:
+    """Its process, its two streams, and the works inside it: the first one runs, the rest wait."""
+
+    def __init__(self, setup: Setup, hear: Hear) -> None:
+        self._hear = hear
+        self._reader: FrameReader[Report] = FrameReader(Report, setup.frame_limit)
+        self._outboxes: dict[socket.socket, Outbox] = {}
+        self._spawn()
+        self._outboxes = {stream: Outbox(stream) for stream in (self._work, self._control)}
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._work, self._on_readable)
+        self.gone = asyncio.Event()
+        self.is_ready = False
+        self.import_error: str | None = None
+        self.violation: str | None = None  # what it sent that is not a frame
+        self.killed_for: Work | None = None
+        self.flights: dict[int, Flight] = {}
+        self.load = 0.0  # seconds of work inside, as estimated
+        self.last_seq = 0
+        self.recalled_behind = 0  # the seq of the work behind which the others were recalled
+        self.send_work([setup])
+
+    def _spawn(self) -> None:
+        self._work, child_work = socket.socketpair()
+        self._control, child_control = socket.socketpair()
+        child_lifeline, self._lifeline = os.pipe()
+        fds = (child_work.fileno(), child_control.fileno(), child_lifeline)
+        command = [sys.executable, "-P", "-m", "rota.worker.runners.child", *map(str, fds)]
+        try:
+            # On this thread: the system tells a child of the death of the thread that made it.
+            self._process = subprocess.Popen(  # noqa: S603 - our own module
+                [*command, str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                pass_fds=fds,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+                start_new_session=True,
+            )
+        except OSError:
+            self._close_streams()
+            raise
+        finally:
+            child_work.close()
+            child_control.close()
+            os.close(child_lifeline)
+        self._work.setblocking(False)
+        self._control.setblocking(False)
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_status(self) -> int | None:
+        """As `subprocess` gives it: negative for a signal, None before it is buried."""
+        return self._process.returncode
+
+    def takes_work(self) -> bool:
+        return self.is_ready and not self.gone.is_set()
+
+    def first(self) -> Flight | None:
+        """The one that runs."""
+        return next(iter(self.flights.values()), None)
+
+    def board(self, work: Work, estimate: float) -> Flight:
+        self.last_seq += 1
+        self.load += estimate
+        flight = Flight(work, self, self.last_seq, estimate)
+        self.flights[flight.seq] = work.handle = flight
+        if len(self.flights) == 1:
+            work.started = time.monotonic()
+        return flight
+
+    def alight(self, flight: Flight) -> Work:
+        """It left; if it was the first, the one behind it runs from now on."""
+        was_first = self.first() is flight
+        del self.flights[flight.seq]
+        flight.work.handle = None
+        following = self.first()
+        if following is None:
+            self.load = 0.0
+            return flight.work
+        self.load -= flight.estimate
+        if was_first:
+            following.work.started = time.monotonic()
+        return flight.work
+
+    # Speaking
+
+    def send_work(self, orders: list[Run] | list[Setup]) -> None:
+        messages: list[WorkOrder] = [*orders]
+        self._outboxes[self._work].write(pack(messages))
+
+    def send_control(self, order: ControlOrder) -> None:
+        self._outboxes[self._control].write(pack([order]))
+
+    def is_congested(self) -> bool:
+        return self._outboxes[self._work].is_full()
+
+    def close(self) -> None:
+        """Ask it to exit after what it has. One that still imports has nothing to lose."""
+        if not self.is_ready:
+            self.kill()
+        with contextlib.suppress(OSError):
+            self._work.shutdown(socket.SHUT_WR)
+
+    def kill(self) -> None:
+        """SIGKILL for it and all that its handlers started."""
+        if self._process.returncode is None:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    # Hearing
+
+    def _on_readable(self) -> None:
+        try:
+            data = self._work.recv(_READ_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        if data:
+            self._take(data)
+        else:
+            self.leave()
+
+    def _take(self, data: bytes) -> None:
+        try:
+            self._hear(self, self._reader.feed(data))
+        except FrameError as error:
+            self.violation = str(error)
+            log.error("child process %d sent %s: it is killed and replaced", self.pid, error)
+            self.kill()
+            self.leave()
+
+    def leave(self) -> None:
+        self._loop.remove_reader(self._work)
+        self.gone.set()
+
+    def has_exited(self) -> bool:
+        """Looks without reaping, where the system can (see above)."""
+        if self._process.returncode is not None:
+            return True
+        if not hasattr(os, "waitid"):
+            return self._process.poll() is not None
+        try:
+            how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+            return os.waitid(os.P_PID, self._process.pid, how) is not None
+        except ChildProcessError:
+            return True
+
+    async def bury(self) -> None:
+        patience = time.monotonic() + _EXIT_SECONDS
+        while not self.has_exited():
+            if time.monotonic() > patience:
+                self.kill()
+            await asyncio.sleep(_EXIT_POLL_SECONDS)
+        self.kill()
+        self._hear_the_rest()
+        self._process.wait()  # it has exited, so that this doesn't block
+        self._close_streams()
+
+    def _hear_the_rest(self) -> None:
+        while self.violation is None:
+            try:
+                data = self._work.recv(_READ_BYTES)
+            except OSError:
+                return
+            if not data:
+                return
+            self._take(data)
+
+    def _close_streams(self) -> None:
+        for outbox in self._outboxes.values():
+            outbox.close()
+        self._work.close()
+        self._control.close()
+        os.close(self._lifeline)
+
+
+class Outbox:
+    """Writes to a stream without waiting: what doesn't fit now goes when there is room."""
+
+    def __init__(self, stream: socket.socket) -> None:
+        self._stream = stream
+        self._loop = asyncio.get_running_loop()
+        self._rest = bytearray()
+        self._closed = False
+
+    def is_full(self) -> bool:
+        return bool(self._rest)
+
+    def write(self, data: bytes) -> None:
+        if self._closed:
+            return
+        if self._rest:
+            self._rest += data
+            return
+        sent = self._send(data)
+        if sent < len(data):
+            self._rest += data[sent:]
+            self._loop.add_writer(self._stream, self._write_rest)
+
+    def _write_rest(self) -> None:
+        del self._rest[: self._send(self._rest)]
+        if not self._rest:
+            self._loop.remove_writer(self._stream)
+
+    def _send(self, data: bytes | bytearray) -> int:
+        try:
+            return self._stream.send(data)
+        except (BlockingIOError, InterruptedError):
+            return 0
+        except OSError:
+            return len(data)  # nobody reads it any more, which the reading side finds out
+
+    def close(self) -> None:
+        self._closed = True
+        if self._rest:
+            self._loop.remove_writer(self._stream)

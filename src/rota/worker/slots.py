@@ -1,0 +1,161 @@
+"""Who runs, who waits for a free place, and how many more could be used soon.
+
+Each runner has its own places. What waits for one waits here, in rank order, and can be taken back;
+runners are only given what they can start at once (the process runner looks ahead by itself).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import TypeAlias
+from uuid import UUID
+
+from rota.config import Settings
+from rota.core.demand import prefetch
+from rota.core.lifecycle import runs_alone
+from rota.worker.runners.base import Runner, Work
+
+# Starts a work that has got its place; usually by handing it to the runner at once.
+Begin: TypeAlias = Callable[[Runner, Work], None]
+
+_RATE_WINDOW = 0.05
+_FEW = 8
+
+
+class _Places:
+    """The places of one runner."""
+
+    def __init__(self, runner: Runner, ahead: int) -> None:
+        self.runner = runner
+        self.size = runner.capacity()
+        self.waiting: deque[tuple[float, Work]] = deque()
+        self.running: dict[Work, None] = {}  # in the order of their starts
+        self.ended = 0
+        self.prefetch = 0
+        self.few = _FEW  # when fewer than this wait, it's time to claim more
+        self.rate = 0.0
+        self._ahead = ahead
+        self._since = 0.0
+
+    def measure(self, now: float, limit: int) -> None:
+        elapsed = now - self._since
+        if elapsed < _RATE_WINDOW:
+            return
+        rate = self.ended / elapsed
+        self.rate = rate if rate > self.rate else (self.rate + rate) / 2
+        self.ended, self._since = 0, now
+        self.prefetch = prefetch(self.rate, limit)
+        self.few = max(_FEW, self.prefetch // 2)
+        # A runner that pipelines is given so much more that it never runs dry, and nothing when
+        # its jobs are long.
+        self.size = self.runner.capacity() + min(self._ahead, int(self.rate * 0.02))
+
+    def startable(self, limit: int) -> int:
+        """In a second: the free places, and by Little's law those that come free."""
+        busy = len(self.running)
+        coming = limit if not busy else min(int(self.size * self.rate / busy), limit)
+        return self.size - busy + coming
+
+
+class Slots:
+    def __init__(self, settings: Settings, begin: Begin) -> None:
+        self._settings = settings
+        self._begin = begin
+        self._places: dict[str, _Places] = {}
+        self._suspect: Work | None = None  # the one prime suspect that runs here
+        self._suspects: deque[tuple[float, Work]] = deque()
+
+    def add(self, name: str, runner: Runner, ahead: int = 0) -> None:
+        self._places[name] = _Places(runner, ahead)
+
+    def demand(self, now: float) -> int:
+        """How many more jobs could be used soon."""
+        demand = 0
+        for places in self._places.values():
+            places.measure(now, self._settings.prefetch)
+            held = len(places.running) + len(places.waiting)
+            demand += max(places.size - held + places.prefetch, 0)
+        return demand - len(self._suspects)
+
+    def early_allowance(self) -> int:
+        """How many jobs may be held for their moment: about what could start within a second."""
+        return sum(places.startable(self._settings.prefetch) for places in self._places.values())
+
+    def worth_claiming(self) -> int:
+        """A claim for fewer than this would be more work than it brings."""
+        return max(1, sum(places.prefetch for places in self._places.values()) // 2)
+
+    def busy(self) -> bool:
+        return any(places.running or places.waiting for places in self._places.values())
+
+    def put(self, work: Work, runner: str, now: float) -> None:
+        work.place = self._places[runner]
+        if runs_alone(work.crashes):
+            if self._suspect is not None:
+                self._suspects.append((now, work))
+                return
+            self._suspect = work
+        self._enter(work, now)
+
+    def _enter(self, work: Work, since: float) -> None:
+        places = work.place
+        if len(places.running) < places.size:
+            places.running[work] = None
+            self._begin(places.runner, work)
+        else:
+            places.waiting.append((since, work))
+
+    def release(self, work: Work) -> bool:
+        """Its place is free for the next. True when it's time to think of claiming more."""
+        places: _Places = work.place
+        if work not in places.running:
+            return False
+        del places.running[work]
+        places.ended += 1
+        if work is self._suspect:
+            self._next_suspect()
+        waiting = places.waiting
+        if waiting and len(places.running) < places.size:
+            following = waiting.popleft()[1]
+            places.running[following] = None
+            self._begin(places.runner, following)
+        return len(waiting) < places.few
+
+    def _next_suspect(self) -> None:
+        self._suspect = None
+        if self._suspects:
+            since, work = self._suspects.popleft()
+            self._suspect = work
+            self._enter(work, since)
+
+    def find(self, id: UUID) -> Work | None:
+        """Among what runs or waits. By looking at all of it: rare, and there are few."""
+        return next((work for work in self._all() if work.id == id), None)
+
+    def _all(self) -> list[Work]:
+        waiting = [work for places in self._places.values() for _, work in places.waiting]
+        return [*self.running_works(), *waiting, *(work for _, work in self._suspects)]
+
+    def take_waiting_since(self, moment: float) -> list[Work]:
+        """What has waited for a place since before this moment, removed."""
+        taken: list[Work] = []
+        for waiting in (*(places.waiting for places in self._places.values()), self._suspects):
+            while waiting and waiting[0][0] <= moment:
+                taken.append(waiting.popleft()[1])
+        if self._suspect in taken:
+            self._next_suspect()
+        return taken
+
+    def is_running(self, work: Work) -> bool:
+        places: _Places = work.place
+        return work in places.running
+
+    def running_works(self) -> list[Work]:
+        return [work for places in self._places.values() for work in places.running]
+
+    def count_running(self) -> int:
+        return sum(len(places.running) for places in self._places.values())
+
+    def capacity(self) -> int:
+        return sum(places.runner.capacity() for places in self._places.values())

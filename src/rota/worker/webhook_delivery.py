@@ -1,0 +1,97 @@
+"""Delivers events: the jobs of the built-in task `rota.webhook`.
+
+Protocol. The database hands an event over in the transaction that records it: one job per webhook that
+wants it, with the event inside. A delivery that isn't answered with 2xx is a failed attempt, tried again
+by the engine with growing pauses and dead-lettered in the end. Whoever receives may see a delivery
+twice, and knows it by the `Rota-Delivery` header. 410 pauses the webhook, and so do many failures in a
+row. Where it may go is judged anew for each attempt.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+from uuid import UUID
+
+import msgspec
+
+from rota.context import Context
+from rota.errors import Fatal, JobError
+from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url
+from rota.lib.net.post import Answer, RequestFailed, post
+from rota.model import Retry
+from rota.operations.event_text import slack
+from rota.signing import SIGNATURE_HEADER, sign
+from rota.store.webhooks import Delivery, WebhookStore
+
+if TYPE_CHECKING:
+    from rota.app import App
+
+WEBHOOK_TASK = "rota.webhook"
+WEBHOOK_QUEUE = "webhooks"
+_RETRY = Retry(max_attempts=12, base=5.0, factor=3.0, cap=3600.0)
+_LONGEST_WAIT = 3600.0  # whatever Retry-After says
+_GONE = 410
+
+
+class WebhookFailed(JobError):
+    """A delivery was not answered with success."""
+
+
+def enable_webhooks(app: App) -> None:
+    """Let this app's workers deliver events. Nodes do it by themselves; twice changes nothing."""
+    if WEBHOOK_TASK in app.tasks:
+        return
+
+    async def deliver(webhook: UUID, event: dict[str, Any], ctx: Context) -> str:
+        store = WebhookStore((await app.store()).database)
+        delivery = await store.find_delivery(app.settings.namespace, webhook)
+        if delivery is None:
+            return "the webhook has been removed"
+        if delivery.paused:
+            return "the webhook is paused"
+        try:
+            answer = await _send(delivery, event, ctx)
+        except (RequestFailed, ForbiddenAddress) as error:
+            await store.note_failure(webhook, str(error))
+            # A name that nobody knows may be known in a minute; an address that is forbidden stays so.
+            final = isinstance(error, ForbiddenAddress) and not isinstance(error, UnknownHost)
+            kind = Fatal if final else WebhookFailed
+            raise kind(str(error)) from None
+        return await _judge(store, webhook, answer, delivery.now)
+
+    app.task(
+        name=WEBHOOK_TASK, queue=WEBHOOK_QUEUE, retry=_RETRY, timeout=30, expected=20, runner="loop"
+    )(deliver)
+
+
+async def _send(delivery: Delivery, event: dict[str, Any], ctx: Context) -> Answer:
+    target = await check_url(delivery.url, delivery.allowed)
+    body = msgspec.json.encode(slack(event) if delivery.format == "slack" else event)
+    return await post(
+        target,
+        body,
+        {
+            "Content-Type": "application/json",
+            "Rota-Event": str(event.get("kind")),
+            "Rota-Delivery": str(ctx.job.id),
+            "Rota-Attempt": str(ctx.attempt),
+            SIGNATURE_HEADER: sign(delivery.secret, body, int(delivery.now.timestamp())),
+        },
+    )
+
+
+async def _judge(store: WebhookStore, webhook: UUID, answer: Answer, now: datetime) -> str:
+    if 200 <= answer.status < 300:
+        await store.note_success(webhook)
+        return f"answered with {answer.status}"
+    problem = f"answered with {answer.status}"
+    if 300 <= answer.status < 400:
+        problem += ": redirects are not followed"
+    await store.note_failure(webhook, problem, pause=answer.status == _GONE)
+    if answer.status == _GONE:
+        return "it is gone: the webhook is paused"
+    asked = answer.asked_to_wait(now)
+    if answer.status in (429, 503) and asked is not None:
+        raise Retry.after(min(asked, _LONGEST_WAIT), problem)
+    raise WebhookFailed(problem)
