@@ -23,7 +23,7 @@ async def raw_claim_and_finish(count: int) -> float:
     """Jobs a second of a bare loop: the same SQL, one connection, nothing run in between."""
     await empty()
     await submit(noop, count)
-    database = await app.open_database(hot=True)
+    database = await app.connector.open_database(hot=True)
     queries = database.queries
     me, rank, last, done = new_id(), LOWEST_RANK, NIL, 0
     async with database.connection() as c:

@@ -104,7 +104,7 @@ async def tick_cost(stored: int) -> dict[str, float]:
             stored,
         )
         await c.execute("vacuum analyze rota.schedule, rota.future")
-    hot = await app.open_database(hot=True)
+    hot = await app.connector.open_database(hot=True)
     firer = Firer(ScheduleStore(hot), AllShards(128))
     upkeep = UpkeepStore(hot)
     costs = {

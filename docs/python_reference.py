@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
+from rota.operations.control import Events, Jobs, Nodes, Queues
 
 import rota
 import rota.client
 import rota.testing
 from rota.client import blocking
 from rota.node import Node
-from rota.operations.control import Events, Jobs, Nodes, Queues
 from rota.operations.endpoints import Endpoints
 from rota.operations.schedules import Schedules
 from rota.operations.webhooks import Webhooks

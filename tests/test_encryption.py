@@ -40,7 +40,7 @@ async def set_encrypted(app: App, encrypted: bool = True, namespace: str = "defa
     database = (await app.store()).database
     await database.fetch("set_encrypted", namespace, encrypted)
     database.sealing.learn(encrypted)
-    app.sealing.learn(encrypted)
+    app.connector.sealing.learn(encrypted)
 
 
 @pytest.fixture
@@ -220,7 +220,7 @@ async def fired(app: App, name: str, since: datetime) -> UUID:
 
 
 async def ended(app: App, id: UUID) -> Job:
-    return await JobHandle(app, id).wait(60)
+    return await JobHandle(app.jobs, id).wait(60)
 
 
 async def test_a_backfill_s_jobs_run_too(tasks: App):

@@ -69,7 +69,7 @@ async def test_a_deadline_that_passes_before_the_start_is_noticed_by_the_schedul
     async with Node(app, roles=["worker"], queues=["other"]).running():
         pass  # its tasks are known now, and nobody works
     handle = await app.submit("with_deadline")
-    database = await app.open_database(hot=True)
+    database = await app.connector.open_database(hot=True)
     janitor = Janitor(UpkeepStore(database), app.settings, AllShards(128))
 
     async def noticed() -> Any:

@@ -125,7 +125,7 @@ async def test_behind_a_pooler_the_wall_stands_for_one_transaction_at_a_time(ser
     """There another client gets the connection next: nothing may stay with it."""
     await fill(server, "acme")
     await fill(server, "other")
-    outer = await server.app.open_database()
+    outer = await server.app.connector.open_database()
     outer.behind_pooler = True
     try:
         tenant = Wall(outer, stands=True).behind("acme")

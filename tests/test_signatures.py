@@ -410,6 +410,6 @@ async def test_sql_and_python_find_the_same_wrong_with_the_same_arguments(
 async def test_tasks_of_rotas_own_are_never_called_unknown(
     app: App, database_url: str, task: str
 ) -> None:
-    signatures = await app.signatures()
+    signatures = await app.rota.signatures()
 
     assert await signatures.check("default", task, b"{}") == ()

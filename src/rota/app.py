@@ -2,50 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
-import logging
 import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import PurePath
-from typing import TYPE_CHECKING, Any, Concatenate, overload
+from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 
-import msgspec
-
-from rota.config import Settings, check_open_task
+from rota.config import Settings
 from rota.context import ErrorHook
-from rota.core.arguments import Limits, encode_payload
-from rota.core.codec import ResultReader
 from rota.core.time.schedule import compile_schedule
-from rota.errors import ConfigError, InvalidArguments, KeyConflict, UnknownTask
+from rota.errors import ConfigError, UnknownTask
 from rota.handle import JobHandle
-from rota.lib import tracing
-from rota.lib.ids import new_id, new_ids
-from rota.lib.sync_bridge import portal
 from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
-from rota.operations.connection import Door
-from rota.operations.control import Events, Jobs, Nodes, Queues
+from rota.operations.connection import Connector
 from rota.operations.endpoint_definition import Endpoint
 from rota.operations.endpoint_push import EndpointTask
-from rota.operations.endpoints import Endpoints
-from rota.operations.schedules import Change, Schedules, make_spec
-from rota.operations.webhooks import Webhooks
-from rota.store.drivers import (
-    ask_encrypted,
-    ask_encrypted_sync,
-    submit_through,
-    submit_through_sync,
-)
-from rota.store.rows import Bulk, NewJob, Submitted
-from rota.task import P, R, SubmitOptions, Task, TaskOptions
+from rota.operations.rota import Rota
+from rota.operations.schedules import Change, make_spec
+from rota.store.jobs import JobStore
+from rota.store.migrate import Migrated
+from rota.task import P, R, Task, TaskOptions
 
 if TYPE_CHECKING:
     from rota.decorators import AnyContext, DeclaredTask, ScheduleDecorator, TaskDecorator, Untyped
-
-log = logging.getLogger("rota.submit")
-
-_COPY_FROM = 200  # so many jobs at once are worth a COPY
-_COPY_CHUNK = 10_000
-_HEADER_LIMITS = Limits(16_384, 64)
 
 
 def _module_name(scope: Mapping[str, Any]) -> str:
@@ -56,8 +36,8 @@ def _module_name(scope: Mapping[str, Any]) -> str:
     return PurePath(str(scope.get("__file__") or "app")).stem
 
 
-class App(Door):
-    """The tasks of an application, and its door to the database.
+class App:
+    """The tasks and schedules that an application declares.
 
     Settings come from the environment (``ROTA_DATABASE_URL`` and so on) unless given here. Without a
     database URL the embedded PostgreSQL is started and used. Nothing is opened before the first use.
@@ -66,23 +46,24 @@ class App(Door):
     def __init__(self, settings: Settings | None = None, **given: Any) -> None:
         if settings is not None and given:
             raise ConfigError("give App either settings or single settings by name, not both")
-        super().__init__(settings or Settings.read(**given))
-        # Of whoever makes it: two applications in one namespace have different ones.
-        self._module = _module_name(sys._getframe(1).f_globals)
         self.tasks: dict[str, Task[..., Any]] = {}
         self.error_hooks: list[ErrorHook] = []
-        self.jobs = Jobs(self)
-        self.queues = Queues(self)
-        self.nodes = Nodes(self)
-        self.schedules = Schedules(self)
-        self.events = Events(self)
-        self.webhooks = Webhooks(self)
-        self.endpoints = Endpoints(self)
+        self.connector = Connector(settings or Settings.read(**given))
+        # The module of whoever makes it: two applications in one namespace have different ones.
+        module = _module_name(sys._getframe(1).f_globals)
+        self.rota = Rota(self.connector, self.tasks, module)
+        self.jobs = self.rota.jobs
+        self.queues = self.rota.queues
+        self.nodes = self.rota.nodes
+        self.schedules = self.rota.schedules
+        self.events = self.rota.events
+        self.webhooks = self.rota.webhooks
+        self.endpoints = self.rota.endpoints
 
     @property
     def name(self) -> str:
         """By which its declared schedules are known: the setting `app_name`, else its module."""
-        return self.settings.app_name or self._module
+        return self.rota.app_name
 
     # -- tasks
 
@@ -177,7 +158,7 @@ class App(Door):
     def _register(
         self, function: Callable[..., Any], name: str | None, options: TaskOptions
     ) -> Task[..., Any]:
-        return self._keep(Task(self, function, name or function.__name__, options))
+        return self._keep(Task(self.rota.submissions, function, name or function.__name__, options))
 
     def _keep(self, task: Task[..., Any]) -> Task[..., Any]:
         if task.name in self.tasks:
@@ -229,7 +210,7 @@ class App(Door):
             name=name, url=url, secret=secret, options=options, timeout=timeout,
             callback_timeout=callback_timeout,
         )  # fmt: skip
-        return self._keep(EndpointTask(self, endpoint))
+        return self._keep(EndpointTask(self.rota, endpoint))
 
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Register a function to call with each attempt that fails: ``hook(job, error)``.
@@ -298,159 +279,13 @@ class App(Door):
         A task that nobody has registered is accepted, because a deploy may be on its way: the handle's
         `warnings` and the log say so.
         """
-        job, chosen = self._named_job(check_open_task(task), payload or {}, options)
-        return await self._submit_named(job, chosen)
+        return await self.rota.submissions.submit_named(task, payload, options)
 
     def submit_sync(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
     ) -> JobHandle[Any]:
         """The same from synchronous code."""
-        job, chosen = self._named_job(check_open_task(task), payload or {}, options)
-        if chosen.connection is not None:
-            return self._submit_one_sync(job, chosen)
-        return portal.call(lambda: self._submit_named(job, chosen), "submit")
-
-    async def _submit_named(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
-        """Checked by what was registered, if the code isn't here. Not in callers' own transactions: they
-        may not be allowed to read it."""
-        if job.task in self.tasks or options.connection is not None:
-            return await self._submit_one(job, options)
-        signatures = await self.signatures()
-        namespace = self.settings.namespace
-        warnings = await signatures.check(namespace, job.task, bytes(job.payload))
-        handle = await self._submit_one(job, options)
-        if warnings:
-            handle.warnings = warnings
-            log.warning("job %s was accepted, but %s", handle.id, "; ".join(warnings))
-            await signatures.note_unknown(namespace, job.task, handle.id)
-        return handle
-
-    async def submit_own(
-        self, task: str, payload: Mapping[str, Any], **options: Any
-    ) -> JobHandle[Any]:
-        """Submit a job of a task that is Rota's own. For Rota alone."""
-        job, chosen = self._named_job(task, payload, options)
-        return await self._submit_one(job, chosen)
-
-    def _named_job(
-        self, name: str, payload: Mapping[str, Any], options: dict[str, Any]
-    ) -> tuple[NewJob, SubmitOptions]:
-        chosen = SubmitOptions.checked(**options)
-        if not isinstance(payload, Mapping):
-            raise InvalidArguments(
-                f"task {name!r}: the payload must be a dict of argument names and values"
-            )
-        if known := self.tasks.get(name):
-            encoded = known.arguments.encode((), dict(payload), self.limits)
-            return self._new_job(known, chosen, encoded), chosen
-        encoded = encode_payload(payload, self.limits, name)
-        job = NewJob(id=new_id(), namespace=self.settings.namespace, task=name,
-                     payload=msgspec.Raw(encoded))  # fmt: skip
-        return _with_options(job, chosen), chosen
-
-    async def _submit_call(
-        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
-    ) -> JobHandle[Any]:
-        payload = task.arguments.encode(args, kwargs, self.limits)
-        return await self._submit_one(self._new_job(task, options, payload), options)
-
-    def _submit_call_sync(
-        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
-    ) -> JobHandle[Any]:
-        payload = task.arguments.encode(args, kwargs, self.limits)
-        return self._submit_one_sync(self._new_job(task, options, payload), options)
-
-    async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
-        with tracing.submitting(job):
-            return await self._store_one(job, options)
-
-    async def _store_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
-        if options.connection is not None:
-            answers = await self._submit_through(options.connection, [job])
-        else:
-            answers = await (await self._open()).submitter.submit([job])
-        return self._handles([job], answers)[0]
-
-    def _submit_one_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
-        with tracing.submitting(job):
-            if options.connection is None:
-                return portal.call(lambda: self._store_one(job, options), "submit")
-            answers = self._submit_through_sync(options.connection, [job])
-            return self._handles([job], answers)[0]
-
-    async def _submit_calls(
-        self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
-    ) -> list[JobHandle[Any]]:
-        if options.key is not None:
-            raise InvalidArguments("submit_many can't give one key to many jobs")
-        encode, limits = task.arguments.encode, self.limits
-        payloads = [encode(*_as_call(call), limits) for call in calls]
-        template = self._new_job(task, options, b"{}")
-        if not payloads:
-            return []
-        with tracing.submitting(template, len(payloads)):
-            return await self._store_many(Bulk(template, new_ids(len(payloads)), payloads), options)
-
-    async def _store_many(self, bulk: Bulk, options: SubmitOptions) -> list[JobHandle[Any]]:
-        if options.connection is not None:
-            jobs = bulk.jobs()
-            answers = await self._submit_through(options.connection, jobs)
-            return self._handles(jobs, answers)
-        store = (await self._open()).store
-        if len(bulk.ids) >= _COPY_FROM:
-            await store.copy_jobs(bulk)
-            reader = self._reader_of(bulk.template.task)
-            return [JobHandle(self, id, reader=reader) for id in bulk.ids]
-        jobs = bulk.jobs()
-        return self._handles(jobs, await store.submit_atomically(jobs))
-
-    async def _submit_through(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
-        """In the caller's transaction, asking nothing of any other connection."""
-        schema, sealing = self.settings.schema, self.sealing
-        if sealing.stale:
-            sealing.learn(await ask_encrypted(connection, sealing.namespace, schema))
-        return await submit_through(connection, sealing.jobs(jobs), schema)
-
-    def _submit_through_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
-        schema, sealing = self.settings.schema, self.sealing
-        if sealing.stale:
-            sealing.learn(ask_encrypted_sync(connection, sealing.namespace, schema))
-        return submit_through_sync(connection, sealing.jobs(jobs), schema)
-
-    def _new_job(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:
-        defaults = task.options_
-        job = NewJob(
-            id=new_id(),
-            namespace=self.settings.namespace,
-            task=task.name,
-            payload=msgspec.Raw(payload),
-            queue=defaults.queue,
-            needs=defaults.needs,
-            priority=defaults.priority,
-            guarantee=int(defaults.guarantee),
-            max_attempts=defaults.retry.max_attempts,
-            timeout=defaults.timeout,
-        )
-        return _with_options(job, options)
-
-    def _handles(
-        self, jobs: Sequence[NewJob], answers: Sequence[Submitted]
-    ) -> list[JobHandle[Any]]:
-        for job, answer in zip(jobs, answers, strict=True):
-            if answer.conflict:
-                raise KeyConflict(job.key or "", str(answer.id))
-        return [
-            JobHandle(self, answer.id, answer.existed, self._reader_of(job.task))
-            for job, answer in zip(jobs, answers, strict=True)
-        ]
-
-    def _reader_of(self, task: str) -> ResultReader | None:
-        known = self.tasks.get(task)
-        return None if known is None else known.result_reader
-
-    @property
-    def limits(self) -> Limits:
-        return Limits(self.settings.max_payload_bytes, self.settings.max_payload_depth)
+        return self.rota.submissions.submit_named_sync(task, payload, options)
 
     def require_task(self, name: str) -> Task[..., Any]:
         try:
@@ -459,19 +294,41 @@ class App(Door):
             known = ", ".join(sorted(self.tasks)) or "none"
             raise UnknownTask(f"no task is named {name!r} here; known: {known}") from None
 
+    # -- its database
 
-def _with_options(job: NewJob, options: SubmitOptions) -> NewJob:
-    for field in ("at", "delay", "key", "priority", "queue", "needs", "max_attempts", "timeout"):
-        if (value := getattr(options, field)) is not None:
-            setattr(job, field, value)
-    if headers := options.all_headers:
-        job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, job.task, "header"))
-    return job
+    @property
+    def settings(self) -> Settings:
+        return self.connector.settings
 
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self.connector.settings = settings
 
-def _as_call(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    if isinstance(call, dict):
-        return (), call
-    if isinstance(call, tuple):
-        return call, {}
-    return (call,), {}
+    async def store(self) -> JobStore:
+        return await self.rota.store()
+
+    async def database_url(self) -> str:
+        """The database's URL; starts the embedded PostgreSQL when none is configured."""
+        return await self.connector.database_url()
+
+    async def migrate(self, *, include_post: bool = False) -> Migrated:
+        """Bring the database's schema up to this code; the files that were applied."""
+        return await self.connector.migrate(include_post=include_post)
+
+    async def close(self) -> None:
+        """Close this event loop's connections and those of synchronous callers, and leave the
+        embedded PostgreSQL."""
+        await self.connector.close()
+
+    async def __aenter__(self) -> Self:
+        await self.connector.opened()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    @contextlib.asynccontextmanager
+    async def using(self, settings: Settings) -> AsyncIterator[Self]:
+        """Use another database or schema for a while, e.g. in tests."""
+        async with self.connector.using(settings):
+            yield self

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -12,9 +12,6 @@ from rota.core.codec import ResultReader
 from rota.errors import ResultUnavailable, RotaError
 from rota.lib.sync_bridge import portal
 from rota.model import RESULT_DROPPED, Job, State
-
-if TYPE_CHECKING:
-    from rota.app import App
 
 _FINAL = frozenset(state.label for state in State if state.is_final)
 
@@ -31,16 +28,26 @@ class JobFailed(RotaError):
 R = TypeVar("R", covariant=True)
 
 
+class JobOperations(Protocol):
+    """What a handle asks of its job: `rota.operations.jobs.Jobs`."""
+
+    async def get(self, id: UUID) -> Job: ...
+
+    async def find(self, id: UUID) -> Job | None: ...
+
+    async def cancel(self, id: UUID) -> str: ...
+
+
 class JobHandle(Generic[R]):
     """A submitted job. `R` is what its task's function returns."""
 
-    __slots__ = ("_app", "_reader", "existed", "id", "warnings")
+    __slots__ = ("_jobs", "_reader", "existed", "id", "warnings")
 
     def __init__(
-        self, app: App, id: UUID, existed: bool = False, reader: ResultReader | None = None,
+        self, jobs: JobOperations, id: UUID, existed: bool = False, reader: ResultReader | None = None,
         warnings: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
-        self._app = app
+        self._jobs = jobs
         self._reader = reader
         self.id = id
         self.existed = existed  # its idempotency key named it before: nothing new was stored
@@ -51,7 +58,7 @@ class JobHandle(Generic[R]):
 
     async def status(self) -> Job:
         """The job as it is now."""
-        return await self._app.jobs.get(self.id)
+        return await self._jobs.get(self.id)
 
     async def wait(self, timeout: float | None = None) -> Job:
         """The job once it has ended, however it did; `TimeoutError` after `timeout` seconds."""
@@ -60,7 +67,7 @@ class JobHandle(Generic[R]):
             async with asyncio.timeout(timeout):
                 pause = 0.01
                 while True:
-                    job, looked = await self._app.jobs.find(self.id), True
+                    job, looked = await self._jobs.find(self.id), True
                     if job is not None and job.state in _FINAL:
                         return job
                     await asyncio.sleep(pause)
@@ -97,7 +104,7 @@ class JobHandle(Generic[R]):
 
     async def cancel(self) -> str:
         """'cancelled', or 'stopping' when it runs and has been asked to stop."""
-        return await self._app.jobs.cancel(self.id)
+        return await self._jobs.cancel(self.id)
 
     def status_sync(self) -> Job:
         """The job as it is now, from synchronous code."""

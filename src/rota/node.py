@@ -113,7 +113,7 @@ class Node:
         """Open the database, register, and begin. What had begun when it fails is undone."""
         try:
             self._undo.push_async_callback(self.app.close)
-            database = await self.app.open_database(hot=True)
+            database = await self.app.connector.open_database(hot=True)
             self._undo.push_async_callback(database.close)
             self._keeper = Keeper(database, self.settings, self)
             self._undo.push_async_callback(self._keeper.stop)

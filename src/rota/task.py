@@ -8,7 +8,7 @@ import warnings
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -17,11 +17,8 @@ from rota.context import Context, SyncContext
 from rota.core.arguments import Arguments
 from rota.core.codec import ResultReader, encode_hook, is_pydantic, unreadable
 from rota.errors import ConfigError, InvalidArguments, UnfitArguments
+from rota.handle import JobHandle
 from rota.model import Guarantee, Retry, RunnerName
-
-if TYPE_CHECKING:
-    from rota.app import App
-    from rota.handle import JobHandle
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -175,13 +172,33 @@ def _need_psycopg(task: str) -> None:
         )
 
 
+class Submissions(Protocol):
+    """What stores a task's jobs: `rota.operations.submissions.Submissions`."""
+
+    async def submit_call(
+        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
+    ) -> JobHandle[Any]: ...
+
+    def submit_call_sync(
+        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
+    ) -> JobHandle[Any]: ...
+
+    async def submit_calls(
+        self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
+    ) -> list[JobHandle[Any]]: ...
+
+
 class Task(Generic[P, R]):
     """Made by ``@app.task``. Calling it calls the function; submitting it makes a job."""
 
     def __init__(
-        self, app: App, function: Callable[..., Any], name: str, options: TaskOptions
+        self,
+        submissions: Submissions,
+        function: Callable[..., Any],
+        name: str,
+        options: TaskOptions,
     ) -> None:
-        self.app = app
+        self._submissions = submissions
         self.function = function
         self.name = check_name("task", name)
         self.options_ = options
@@ -288,18 +305,18 @@ class Task(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that will call this function with these arguments."""
-        return await self.app._submit_call(self, SubmitOptions(), args, kwargs)
+        return await self._submissions.submit_call(self, SubmitOptions(), args, kwargs)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """The same from synchronous code."""
-        return self.app._submit_call_sync(self, SubmitOptions(), args, kwargs)
+        return self._submissions.submit_call_sync(self, SubmitOptions(), args, kwargs)
 
     async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
         """Store many jobs at once, all or none.
 
         Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
         """
-        return await self.app._submit_calls(self, SubmitOptions(), calls)
+        return await self._submissions.submit_calls(self, SubmitOptions(), calls)
 
     def call(self, payload: bytes, context: Any) -> Any:
         """Decode the arguments and call the function. For runners.
@@ -332,15 +349,15 @@ class BoundTask(Generic[P, R]):
 
     async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """Store a job that will call the task's function with these arguments."""
-        return await self._task.app._submit_call(self._task, self._options, args, kwargs)
+        return await self._task._submissions.submit_call(self._task, self._options, args, kwargs)
 
     def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
         """The same from synchronous code."""
-        return self._task.app._submit_call_sync(self._task, self._options, args, kwargs)
+        return self._task._submissions.submit_call_sync(self._task, self._options, args, kwargs)
 
     async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
         """Store many jobs at once, all or none."""
-        return await self._task.app._submit_calls(self._task, self._options, calls)
+        return await self._task._submissions.submit_calls(self._task, self._options, calls)
 
 
 def is_heartbeat_timeout(value: object) -> bool:

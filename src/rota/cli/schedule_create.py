@@ -138,7 +138,7 @@ def create(
     }  # fmt: skip
     spec = make_spec(name, task, **_given(settings))
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown below
-    warnings = session.run(task_warnings(rota, spec))
+    warnings = session.run(task_warnings(rota.rota, spec))
     change = session.run(rota.schedules.put(spec, source="cli"))
     status = session.run(rota.schedules.get(name))
     if session.screen.as_json:

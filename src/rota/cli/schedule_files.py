@@ -61,7 +61,7 @@ def apply(
     """
     present = session.run(Present.of(session.app))
     sources = [_source(name) for name in files]
-    wanted = read_schedules(sources, present.calendars, session.app.limits)
+    wanted = read_schedules(sources, present.calendars, session.app.rota.limits)
     _check_owners(present, wanted)
     found = difference(present, wanted.schedules, wanted.calendars, prune="file" if prune else None)
     _check_tasks(session, wanted)
@@ -92,7 +92,7 @@ def _stdin() -> bytes:
 def _check_tasks(session: Session, wanted: Wanted) -> None:
     """Refuse arguments that a task doesn't take, and warn of tasks that nobody has registered."""
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown here
-    warned = session.run(lint_tasks(session.app, wanted.schedules.values()))
+    warned = session.run(lint_tasks(session.app.rota, wanted.schedules.values()))
     refused = [
         f"{wanted.places[told.schedule or '']}: {told.message}"
         for told in warned

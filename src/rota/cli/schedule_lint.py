@@ -59,7 +59,7 @@ def lint_schedules(
     now = database_time(session)
     warnings = measured.broken + lint([watched for _, watched in measured.watched], now, herd)
     specs = [watched.spec for _, watched in measured.watched]
-    warnings += session.run(lint_tasks(session.app, specs))
+    warnings += session.run(lint_tasks(session.app.rota, specs))
     if session.screen.as_json:
         session.screen.json(warnings)
     elif not warnings:

@@ -1,4 +1,4 @@
-"""An app's door to its database: opened at the first use, once per event loop."""
+"""Connections to the database: opened at first use, one set per event loop."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import contextlib
 import threading
 import weakref
 from collections.abc import AsyncIterator
-from typing import Self
 
 from rota.config import Settings
 from rota.lib.sync_bridge import portal
@@ -21,7 +20,7 @@ from rota.store.submitter import Submitter
 
 
 class Opened:
-    """What an app keeps for one event loop: connections can't be shared between loops."""
+    """What is kept per event loop: connections can't be shared between loops."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -30,8 +29,8 @@ class Opened:
         self.signatures = Signatures(database)
 
 
-class Door:
-    """Opens, shares, migrates and closes; the embedded PostgreSQL when no database is configured."""
+class Connector:
+    """Opens, shares, migrates and closes. Without a configured database it starts the embedded one."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -71,7 +70,8 @@ class Door:
             raise
         return database
 
-    async def _open(self) -> Opened:
+    async def opened(self) -> Opened:
+        """What this event loop uses; opens it the first time."""
         loop = asyncio.get_running_loop()
         opened = self._opened.get(loop)
         if opened is None:
@@ -80,17 +80,6 @@ class Door:
                 if opened is None:
                     opened = self._opened[loop] = Opened(await self.open_database())
         return opened
-
-    async def store(self) -> JobStore:
-        return (await self._open()).store
-
-    async def submitter(self) -> Submitter:
-        """For jobs that are made already: those that come at the same time are committed together."""
-        return (await self._open()).submitter
-
-    async def signatures(self) -> Signatures:
-        """What nodes registered of their tasks' arguments."""
-        return (await self._open()).signatures
 
     async def migrate(self, *, include_post: bool = False) -> Migrated:
         """Bring the database's schema up to this code; the files that were applied."""
@@ -131,21 +120,14 @@ class Door:
             if embedded is not None:
                 embedded.close()
 
-    async def __aenter__(self) -> Self:
-        await self._open()
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        await self.close()
-
     @contextlib.asynccontextmanager
-    async def using(self, settings: Settings) -> AsyncIterator[Self]:
-        """The same app on another database or schema for a while, e.g. in tests."""
+    async def using(self, settings: Settings) -> AsyncIterator[None]:
+        """Use another database or schema for a while. See `App.using`."""
         before = self.settings
         await self.close()
         self.settings, self.sealing = settings, Sealing(settings)
         try:
-            yield self
+            yield
         finally:
             await self.close()
             self.settings, self.sealing = before, Sealing(before)

@@ -26,7 +26,7 @@ from uuid import UUID
 from rota.store.endpoints import EndpointStore, Reported
 
 if TYPE_CHECKING:
-    from rota.app import App
+    from rota.operations.rota import Rota
 
 log = logging.getLogger("rota.endpoints")
 
@@ -61,8 +61,8 @@ def _digest(secret: str, job: UUID, token: int) -> str:
 class Callbacks:
     """Who waits in this process, and the one look for all of them."""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
         self._waiting: dict[tuple[UUID, int], asyncio.Future[Reported]] = {}
         self._news = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
@@ -95,7 +95,7 @@ class Callbacks:
         while self._waiting:
             self._news.clear()
             try:
-                store = EndpointStore((await self._app.store()).database)
+                store = EndpointStore((await self._rota.store()).database)
                 found = await store.find_callbacks(list(self._waiting))
             except Exception as error:  # noqa: BLE001 - they wait on, and it is tried again
                 log.warning("could not look for callbacks, trying again: %s", error)
@@ -105,5 +105,5 @@ class Callbacks:
                 if report is not None and not report.done():
                     report.set_result(reported)
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._app.settings.heartbeat):
+                async with asyncio.timeout(self._rota.settings.heartbeat):
                     await self._news.wait()

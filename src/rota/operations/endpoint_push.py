@@ -36,7 +36,7 @@ from rota.store.endpoints import EndpointStore, PushTerms, Reported
 from rota.task import Task
 
 if TYPE_CHECKING:
-    from rota.app import App
+    from rota.operations.rota import Rota
 
 _LATER = 202
 _TRY_AGAIN = frozenset({408, 425, 429})
@@ -53,8 +53,11 @@ class EndpointFailed(JobError):
 class EndpointTask(Task[..., Any]):
     """A task whose jobs are pushed to an HTTP endpoint. Made by ``app.endpoint``."""
 
-    def __init__(self, app: App, endpoint: Endpoint) -> None:
-        super().__init__(app, _function(endpoint.name), endpoint.name, endpoint.options)
+    def __init__(self, rota: Rota, endpoint: Endpoint) -> None:
+        super().__init__(
+            rota.submissions, _function(endpoint.name), endpoint.name, endpoint.options
+        )
+        self._rota = rota
         self.endpoint = endpoint
 
     def call(self, payload: bytes, context: Any) -> Any:
@@ -66,7 +69,7 @@ class EndpointTask(Task[..., Any]):
         terms = await self._terms()
         target = await self._target(terms)
         info = context.job
-        callbacks = self.app.endpoints.callbacks
+        callbacks = self._rota.endpoints.callbacks
         with callbacks.expecting(info.id, info.token) as report:
             answer = await self._send(target, payload, context, terms)
             if answer.status != _LATER:
@@ -89,8 +92,8 @@ class EndpointTask(Task[..., Any]):
         end = loop.time() + self.endpoint.timeout
         while True:
             try:
-                store = EndpointStore((await self.app.store()).database)
-                return await store.begin_push(self.app.settings.namespace)
+                store = EndpointStore((await self._rota.store()).database)
+                return await store.begin_push(self._rota.namespace)
             except StoreUnavailable:
                 if loop.time() >= end:
                     raise
@@ -110,7 +113,7 @@ class EndpointTask(Task[..., Any]):
     async def _send(
         self, target: Target, payload: bytes, context: Context, terms: PushTerms
     ) -> Answer:
-        info, settings = context.job, self.app.settings
+        info, settings = context.job, self._rota.settings
         push = Push(str(info.id), info.token, info.attempt, self.name)
         moment = int(terms.now.timestamp())
         headers = {
@@ -132,7 +135,7 @@ class EndpointTask(Task[..., Any]):
     async def _judge_report(self, job: UUID, reported: Reported) -> Outcome:
         if reported.succeeded:
             return _SETTLED  # and written, with its result, when it was reported
-        sealing = (await self.app.store()).database.sealing
+        sealing = (await self._rota.store()).database.sealing
         problem = sealing.shown_text(reported.message, job) or "reported as failed"
         if reported.fatal:
             raise Fatal(problem)

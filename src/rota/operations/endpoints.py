@@ -17,7 +17,7 @@ from rota.store.changes import changing
 from rota.store.endpoints import EndpointStore, RetryNumbers, StoredEndpoint
 
 if TYPE_CHECKING:
-    from rota.app import App
+    from rota.operations.rota import Rota
 
 _CHANGEABLE = frozenset(
     ("url", "secret", "queue", "needs", "priority", "guarantee", "retry", "timeout",
@@ -49,16 +49,16 @@ class NewEndpoint(msgspec.Struct, frozen=True):
 
 
 class Endpoints:
-    def __init__(self, app: App) -> None:
-        self._app = app
-        self.callbacks = Callbacks(app)
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
+        self.callbacks = Callbacks(rota)
 
     @property
     def _namespace(self) -> str:
-        return self._app.settings.namespace
+        return self._rota.namespace
 
     async def _store(self) -> EndpointStore:
-        return EndpointStore((await self._app.store()).database)
+        return EndpointStore((await self._rota.store()).database)
 
     async def add(
         self,

@@ -11,30 +11,30 @@ from rota.core.time.schedule import ScheduleSpec
 from rota.errors import InvalidArguments
 
 if TYPE_CHECKING:
-    from rota.app import App
+    from rota.operations.rota import Rota
 
 
-async def task_warnings(app: App, spec: ScheduleSpec) -> tuple[str, ...]:
+async def task_warnings(rota: Rota, spec: ScheduleSpec) -> tuple[str, ...]:
     """What to tell whoever makes it. Raises `InvalidArguments` for a payload that would not run."""
     payload = dict(spec.payload or {})
     try:
-        if (task := app.tasks.get(spec.task)) is not None:
-            task.arguments.encode((), payload, app.limits)
+        if (task := rota.tasks.get(spec.task)) is not None:
+            task.arguments.encode((), payload, rota.limits)
             return ()
-        signatures = await app.signatures()
-        encoded = encode_payload(payload, app.limits, spec.task)
-        return await signatures.check(app.settings.namespace, spec.task, encoded)
+        signatures = await rota.signatures()
+        encoded = encode_payload(payload, rota.limits, spec.task)
+        return await signatures.check(rota.namespace, spec.task, encoded)
     except InvalidArguments as error:
         raise InvalidArguments(f"schedule {spec.name!r}: {error}") from None
 
 
-async def lint_tasks(app: App, specs: Iterable[ScheduleSpec]) -> list[Warned]:
+async def lint_tasks(rota: Rota, specs: Iterable[ScheduleSpec]) -> list[Warned]:
     """The schedules whose task nobody has registered, or doesn't take their payload."""
     found: list[Warned] = []
     unknown: dict[str, tuple[str, ...]] = {}
     for spec in specs:
         try:
-            told = unknown.get(spec.task) or await task_warnings(app, spec)
+            told = unknown.get(spec.task) or await task_warnings(rota, spec)
             if told:
                 unknown[spec.task] = told
                 message = f"schedule {spec.name!r}: {'; '.join(told)}"

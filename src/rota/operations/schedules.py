@@ -46,7 +46,7 @@ from rota.store.schedules import FIRED, Entry, JobOptions, ScheduleStore, State,
 from rota.task import SubmitOptions
 
 if TYPE_CHECKING:
-    from rota.app import App
+    from rota.operations.rota import Rota
 
 log = logging.getLogger("rota.schedules")
 
@@ -57,18 +57,18 @@ _UNLIMITED = 1_000_000
 
 
 class Schedules:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
         self.declared: dict[str, ScheduleSpec] = {}  # in code, by @app.cron
         self.always_declare = False  # whatever was declared before: for development
         self.compute: Compute = compute_here  # what a rule says; a server has a thread for it
 
     @property
     def _namespace(self) -> str:
-        return self._app.settings.namespace
+        return self._rota.namespace
 
     async def _store(self) -> ScheduleStore:
-        return ScheduleStore((await self._app.store()).database)
+        return ScheduleStore((await self._rota.store()).database)
 
     # -- creating and changing
 
@@ -79,9 +79,9 @@ class Schedules:
         release has superseded isn't put back, unless forced: gives back ``apply``,
         ``older_release`` or ``superseded``.
         """
-        store, app = await self._store(), self._app
+        store, rota = await self._store(), self._rota
         return await declaring.declare(
-            self, store, app.name, app.settings.release, force=force or self.always_declare
+            self, store, rota.app_name, rota.settings.release, force=force or self.always_declare
         )
 
     async def put(
@@ -230,15 +230,15 @@ class Schedules:
             ) from None
 
     async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> JobOptions:
-        for told in await task_warnings(self._app, spec):  # refuses what wouldn't run
+        for told in await task_warnings(self._rota, spec):  # refuses what wouldn't run
             log.warning("schedule %r: %s", spec.name, told)
-        task = self._app.tasks.get(spec.task)
+        task = self._rota.tasks.get(spec.task)
         if task is not None:
             own = task.options_
             defaults = JobOptions(own.queue, own.needs, own.priority, int(own.guarantee),
                                   own.retry.max_attempts, own.timeout)  # fmt: skip
         else:
-            encode_payload(spec.payload or {}, self._app.limits, spec.task)
+            encode_payload(spec.payload or {}, self._rota.limits, spec.task)
             defaults = await store.task_defaults(self._namespace, spec.task)
         checked = SubmitOptions.checked(**spec.options)
         chosen = {
@@ -316,7 +316,7 @@ class Schedules:
     ) -> Sequence[Occurrence]:
         """The next occurrences of a rule, whether it is stored or not."""
         store = await self._store()
-        start = after or await (await self._app.store()).now()
+        start = after or await (await self._rota.store()).now()
         recurrence = await self._compile(store, spec)
         return await self.compute(lambda spend: list(spend(recurrence.after(start, count))))
 
@@ -365,7 +365,7 @@ class Schedules:
                     await self._record(store, connection, "trigger", name, after={"job_id": job})
             return job
 
-        return await (await self._app.store()).persistently(attempt)
+        return await (await self._rota.store()).persistently(attempt)
 
     async def _was_triggered(self, store: ScheduleStore, row: Any, job: UUID) -> bool:
         """By an attempt whose answer was lost."""

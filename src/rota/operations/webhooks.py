@@ -16,15 +16,17 @@ from rota.lib.ids import new_id
 from rota.lib.net.guard import ForbiddenAddress, parse_url
 from rota.store.changes import changing
 from rota.store.webhooks import Webhook, WebhookStore
-from rota.worker.webhook_delivery import WEBHOOK_QUEUE, WEBHOOK_TASK
 
 if TYPE_CHECKING:
-    from rota.app import App
+    from rota.operations.rota import Rota
 
 KINDS = ("failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed",
          "queue_lag", "missed", "overran", "set_aside", "node_dead")  # fmt: skip
 Format: TypeAlias = Literal["json", "slack"]
 Names: TypeAlias = list[str]  # inside Webhooks, `list` is its method
+
+WEBHOOK_TASK = "rota.webhook"
+WEBHOOK_QUEUE = "webhooks"
 
 
 class NewWebhook(msgspec.Struct, frozen=True):
@@ -35,15 +37,15 @@ class NewWebhook(msgspec.Struct, frozen=True):
 
 
 class Webhooks:
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
 
     @property
     def _namespace(self) -> str:
-        return self._app.settings.namespace
+        return self._rota.namespace
 
     async def _store(self) -> WebhookStore:
-        return WebhookStore((await self._app.store()).database)
+        return WebhookStore((await self._rota.store()).database)
 
     async def add(
         self,
@@ -108,7 +110,7 @@ class Webhooks:
         event = {"kind": "test", "namespace": self._namespace, "task": "", "detail": {}}
         store = await self._store()
         async with changing(store.database, "test", f"webhook {id}") as change:
-            handle = await self._app.submit_own(
+            handle = await self._rota.submissions.submit_own(
                 WEBHOOK_TASK, {"webhook": id, "event": event}, queue=WEBHOOK_QUEUE, max_attempts=1,
                 connection=change.connection,
             )  # fmt: skip

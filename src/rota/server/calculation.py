@@ -16,13 +16,13 @@ from typing import TypeVar
 
 import msgspec
 
-from rota.app import App
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
 from rota.errors import ConfigError
 from rota.lib.computing import Spend
+from rota.operations.rota import Rota
 from rota.server.problems import Problem
 from rota.store.schedules import ScheduleStore
 
@@ -91,7 +91,7 @@ class Coming(msgspec.Struct, frozen=True):
 
 
 async def preview(
-    tenant: App, spec: ScheduleSpec, count: int, *, after: datetime | None = None
+    tenant: Rota, spec: ScheduleSpec, count: int, *, after: datetime | None = None
 ) -> Coming:
     """The next occurrences of a rule, whether it is stored or not."""
     store = await tenant.store()
@@ -99,7 +99,7 @@ async def preview(
     calendars: dict[str, NamedCalendar] = {}
     if spec.exclude or spec.include:
         named = await ScheduleStore(store.database).calendars()
-        calendars = named.get(tenant.settings.namespace, {})
+        calendars = named.get(tenant.namespace, {})
 
     def compute(budget: Budget) -> Coming:
         try:

@@ -39,7 +39,7 @@ class ServerContext:
         self.settings = app.settings
         self.database = database
         self.wall = wall
-        self.tenants = Tenants(app, wall)
+        self.tenants = Tenants(app.settings, app.tasks, wall)
         self.identity = IdentityStore(database)
         self.tokens = Tokens(self.identity)
         self.sessions = Sessions(self.identity, app.settings.session_hours * 3600)
@@ -53,7 +53,7 @@ class ServerContext:
     @classmethod
     @contextlib.asynccontextmanager
     async def open(cls, app: App) -> AsyncIterator[ServerContext]:
-        database = await app.open_database()
+        database = await app.connector.open_database()
         size = max(app.settings.pool_size, _LEAST_CONNECTIONS)
         lent = database.sibling(app.settings.replace(pool_size=size))
         hot = Database(database.url, lent.settings, hot=True)

@@ -11,15 +11,15 @@ from typing import TypeAlias
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
 
+from rota.operations.rota import Rota
 from rota.server.context import ServerContext
 from rota.server.identity.principal import Principal
 from rota.server.quotas import Quotas
 from rota.server.requests import RotaRequest
-from rota.server.tenants import Tenant
 
 GivenContext: TypeAlias = NamedDependency[ServerContext]
 GivenPrincipal: TypeAlias = NamedDependency[Principal]
-GivenTenant: TypeAlias = NamedDependency[Tenant]
+GivenTenant: TypeAlias = NamedDependency[Rota]
 GivenQuotas: TypeAlias = NamedDependency[Quotas]
 
 
@@ -32,7 +32,7 @@ def provide_principal(request: RotaRequest) -> Principal:
     return request.principal
 
 
-def provide_tenant(request: RotaRequest) -> Tenant:
+def provide_tenant(request: RotaRequest) -> Rota:
     return request.context.tenants.get(request.principal.namespace)
 
 

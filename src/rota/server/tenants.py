@@ -1,47 +1,51 @@
-"""The app as one namespace sees it: all that `rota.App` can do, behind that namespace's wall."""
+"""One `Rota` per namespace, behind row security."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Any
 
-from rota.app import App
+from rota.config import Settings
 from rota.operations.connection import Opened
+from rota.operations.rota import Rota
 from rota.server.calculation import compute_off_loop
+from rota.store.encrypted import Sealing
 from rota.store.row_security import Wall, WalledDatabase
+from rota.task import Task
 
 _ROOM = 1_000
 
 
-class Tenant(App):
-    """An app whose every question goes through a wall. It is opened and closed with the server."""
+class TenantConnections:
+    """Connections that see one namespace only. They are opened and closed with the server."""
 
-    def __init__(self, outer: App, database: WalledDatabase) -> None:
-        super().__init__(outer.settings.replace(namespace=database.namespace))
-        self.tasks = outer.tasks
-        self.database = database
-        self._walled = Opened(database)
-        self.schedules.compute = compute_off_loop
+    def __init__(self, settings: Settings, database: WalledDatabase) -> None:
+        self.settings = settings
+        self.sealing = Sealing(settings)
+        self._opened = Opened(database)
 
-    async def _open(self) -> Opened:
-        return self._walled
-
-    async def close(self) -> None:
-        pass
+    async def opened(self) -> Opened:
+        return self._opened
 
 
 class Tenants:
     """Keeps those that were asked for lately: each gathers its submits."""
 
-    def __init__(self, outer: App, wall: Wall) -> None:
-        self._outer = outer
+    def __init__(self, settings: Settings, tasks: Mapping[str, Task[..., Any]], wall: Wall) -> None:
+        self._settings = settings
+        self._tasks = tasks
         self._wall = wall
-        self._known: OrderedDict[str, Tenant] = OrderedDict()
+        self._known: OrderedDict[str, Rota] = OrderedDict()
 
-    def get(self, namespace: str) -> Tenant:
-        tenant = self._known.get(namespace)
-        if tenant is None:
-            tenant = self._known[namespace] = Tenant(self._outer, self._wall.behind(namespace))
+    def get(self, namespace: str) -> Rota:
+        rota = self._known.get(namespace)
+        if rota is None:
+            database = self._wall.behind(namespace)
+            settings = self._settings.replace(namespace=namespace)
+            rota = self._known[namespace] = Rota(TenantConnections(settings, database), self._tasks)
+            rota.schedules.compute = compute_off_loop
             if len(self._known) > _ROOM:
                 self._known.popitem(last=False)
         self._known.move_to_end(namespace)
-        return tenant
+        return rota

@@ -86,7 +86,7 @@ class EndpointWatch:
             known = self._rows.get(name)
             if known is None or known.version != row.version:
                 try:
-                    self._tasks[name] = EndpointTask(self._app, Endpoint.of(row))
+                    self._tasks[name] = EndpointTask(self._app.rota, Endpoint.of(row))
                 except RotaError as error:
                     log.error("endpoint %r can't be served here: %s", name, error)
                     del rows[name]

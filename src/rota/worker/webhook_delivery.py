@@ -10,25 +10,22 @@ row. Where it may go is judged anew for each attempt.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from uuid import UUID
 
 import msgspec
 
+from rota.app import App
 from rota.context import Context
 from rota.errors import Fatal, JobError
 from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url
 from rota.lib.net.post import Answer, RequestFailed, post
 from rota.model import Retry
 from rota.operations.event_text import slack
+from rota.operations.webhooks import WEBHOOK_QUEUE, WEBHOOK_TASK
 from rota.signing import SIGNATURE_HEADER, sign
 from rota.store.webhooks import Delivery, WebhookStore
 
-if TYPE_CHECKING:
-    from rota.app import App
-
-WEBHOOK_TASK = "rota.webhook"
-WEBHOOK_QUEUE = "webhooks"
 _RETRY = Retry(max_attempts=12, base=5.0, factor=3.0, cap=3600.0)
 _LONGEST_WAIT = 3600.0  # whatever Retry-After says
 _GONE = 410

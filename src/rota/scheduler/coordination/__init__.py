@@ -6,7 +6,8 @@ doesn't trust it with correctness: the database enforces the epochs (`Fence`), i
 every write that a scheduler makes as an owner. A coordinator that grants a shard twice, loses its
 memory or is away costs work done twice or work done later, never a wrong result.
 
-PostgreSQL is the default (`rota.scheduler.coordination.postgres`): coordinator and fence are then the same row.
+PostgreSQL is the default (`rota.scheduler.coordination.postgres`): coordinator and fence are then the
+same row.
 Where a company already runs etcd, ZooKeeper or Consul, an implementation of `Coordination` uses their
 leases and their revisions (etcd: `create_revision` of the key; ZooKeeper: `czxid`; Consul: `LockIndex`
 joined with the key's `ModifyIndex`), and passes the suite in tests/coordination_suite.py.

@@ -18,8 +18,8 @@ async def list_changes(
     subject: FromQuery[str | None] = None,
 ) -> Page[AuditEntry]:  # fmt: skip
     """The newest first."""
-    behind_the_wall = AuditStore(context.tenants.get(principal.namespace).database)
-    found = await behind_the_wall.list(
+    store = await context.tenants.get(principal.namespace).store()
+    found = await AuditStore(store.database).list(
         principal.namespace, action=action, actor=actor, subject=subject,
         before=read_cursor(cursor, int), limit=limit + 1,
     )  # fmt: skip

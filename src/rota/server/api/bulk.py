@@ -25,9 +25,9 @@ from litestar.exceptions import InternalServerException
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
-from rota.app import App
 from rota.errors import InvalidArguments, KeyConflict, RotaError
 from rota.lib.ids import new_ids
+from rota.operations.rota import Rota
 from rota.server.api.bodies import NDJSON, BulkOperation
 from rota.server.api.declared import declared_guarantees
 from rota.server.api.job_requests import JobRequest, check_guarantee, to_new_job
@@ -120,7 +120,7 @@ class Bulk:
 
     def __init__(
         self,
-        tenant: App,
+        tenant: Rota,
         principal: Principal,
         quotas: Quotas,
         store: BulkStore,
@@ -188,7 +188,7 @@ class Bulk:
         try:
             # Its id is given when it is written, with those of the whole chunk.
             job = to_new_job(
-                _decode(line), _NO_ID, self._tenant.settings.namespace, self._tenant.tasks,
+                _decode(line), _NO_ID, self._tenant.namespace, self._tenant.tasks,
                 self._tenant.limits,
             )  # fmt: skip
             check_task_of_token(self._principal, job.task)
@@ -256,7 +256,7 @@ class Bulk:
     async def _store_jobs(self, jobs: list[NewJob]) -> list[Submitted]:
         try:
             size = sum(len(bytes(job.payload)) for job in jobs)
-            await self._quotas.admit(self._tenant.settings.namespace, len(jobs), size)
+            await self._quotas.admit(self._tenant.namespace, len(jobs), size)
             return await self._store.write(jobs)
         except (Problem, RotaError) as error:
             raise self._stopped(error) from error

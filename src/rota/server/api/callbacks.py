@@ -1,4 +1,4 @@
-"""What is reported of attempts that an endpoint answered with 202. See `rota.operations.endpoint_callbacks`.
+"""Reports of attempts that an endpoint answered with 202. See `rota.operations.endpoint_callbacks`.
 
 Public: it needs no token, but the key that the push carried, which is for one attempt of one job. A key
 that isn't good is answered in the same way whether there is such a job or not.
@@ -105,7 +105,7 @@ def _seal_of(context: ServerContext, place: tuple[str, bool] | None, job: UUID) 
     """What is reported of a job whose payload is encrypted is encrypted, too."""
     if place is None or not place[1]:
         return None
-    sealing = context.tenants.get(place[0]).database.sealing
+    sealing = context.tenants.get(place[0]).connector.sealing
     if sealing.ring is None:
         raise Problem(
             503,

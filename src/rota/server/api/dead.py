@@ -11,8 +11,8 @@ import msgspec
 from litestar import get, post
 from litestar.params import FromPath, JSONBody, PathParameter
 
-from rota.app import App
 from rota.errors import NotFound
+from rota.operations.rota import Rota
 from rota.server.api.jobs import Filter
 from rota.server.api.pages import Limit
 from rota.server.dependencies import GivenTenant
@@ -57,7 +57,7 @@ async def list_dead(
     """By task and error: messages that differ in numbers and ids only are one group. The jobs one by
     one: `GET /v1/jobs?state=failed`."""
     search = JobSearch((await tenant.store()).database)
-    return DeadGroups(await search.dead_groups(tenant.settings.namespace, task, queue, limit))
+    return DeadGroups(await search.dead_groups(tenant.namespace, task, queue, limit))
 
 
 @post("/v1/dead/{fingerprint:str}/retry", policy=OPERATOR, summary="Retry a group", status_code=200)
@@ -109,14 +109,14 @@ async def discard_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Discarded:
 
 
 async def _changing(
-    tenant: App, action: str, fingerprint: str
+    tenant: Rota, action: str, fingerprint: str
 ) -> AbstractAsyncContextManager[Change]:
     return changing((await tenant.store()).database, action, f"dead letters {fingerprint}")
 
 
-async def _members(tenant: App, fingerprint: str, limit: int) -> list[UUID]:
+async def _members(tenant: Rota, fingerprint: str, limit: int) -> list[UUID]:
     search = JobSearch((await tenant.store()).database)
-    ids = await search.find_dead_group(tenant.settings.namespace, fingerprint, limit)
+    ids = await search.find_dead_group(tenant.namespace, fingerprint, limit)
     if not ids:
         raise NotFound(f"there are no dead letters {fingerprint!r}: perhaps not any more")
     return ids

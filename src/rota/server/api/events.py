@@ -36,9 +36,7 @@ async def list_events(
     question = (kind, since)
     before = read_cursor(cursor, int, question)
     stream = EventStream((await tenant.store()).database)
-    found = await stream.page(
-        tenant.settings.namespace, kind, zoned("since", since), before, limit + 1
-    )
+    found = await stream.page(tenant.namespace, kind, zoned("since", since), before, limit + 1)
     return make_page(found, limit, lambda event: event.id, question)
 
 
@@ -66,7 +64,7 @@ async def stream_events(
         raise Problem(
             400, "bad-position", str(error), fields={"Last-Event-ID": "not one of ours"}
         ) from None
-    events = _follow(stream, context, tenant.settings.namespace, position, kind)
+    events = _follow(stream, context, tenant.namespace, position, kind)
     return stream_of(request, events)
 
 

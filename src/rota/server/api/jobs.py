@@ -13,12 +13,12 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 
-from rota.app import App
 from rota.core.explain import Explanation
 from rota.errors import KeyConflict
 from rota.lib import tracing
 from rota.lib.ids import new_id
 from rota.model import Attempt, Failure, Job, OutcomeKind, State
+from rota.operations.rota import Rota
 from rota.server.api.bodies import SubmitOperation, decode_body
 from rota.server.api.conditions import matches, tag_of
 from rota.server.api.declared import check_declared
@@ -136,7 +136,7 @@ async def submit_job(request: RotaRequest) -> Response[JobAccepted]:
     data = await decode_body(request, _decoder)
     if (key := headers.get("idempotency-key")) is not None:
         data.key = _checked_key(data.key, key)
-    namespace = tenant.settings.namespace
+    namespace = tenant.namespace
     if "traceparent" in headers:
         # What the job's own headers say goes first.
         data.headers = {**tracing.incoming(headers), **(data.headers or {})} or None
@@ -165,7 +165,7 @@ def _checked_key(said: str | None, header: str) -> str:
     return header
 
 
-async def store_job(tenant: App, job: NewJob) -> Response[JobAccepted]:
+async def store_job(tenant: Rota, job: NewJob) -> Response[JobAccepted]:
     """Together with whatever else is submitted at the same time."""
     warnings: Sequence[str] = ()
     signatures = await tenant.signatures()
@@ -205,7 +205,7 @@ async def list_jobs(
         until=zoned("until", until), text=text or None, schedule=schedule,
         outcome=parse_outcome(outcome),
     )  # fmt: skip
-    namespace = tenant.settings.namespace
+    namespace = tenant.namespace
     search = JobSearch((await tenant.store()).database)
     before = read_cursor(cursor, UUID, wanted)
     with telling_too_much():
@@ -298,7 +298,7 @@ async def retry_jobs(tenant: GivenTenant, data: JSONBody[BulkAction]) -> BulkAct
     return await _act(tenant, "retry", data, ids, tenant.jobs.retry_many)
 
 
-async def _matching(tenant: App, data: BulkAction, usual: tuple[State, ...]) -> list[UUID]:
+async def _matching(tenant: Rota, data: BulkAction, usual: tuple[State, ...]) -> list[UUID]:
     wanted = JobFilter(
         states=parse_states(data.state) or usual, task=data.task, queue=data.queue, tag=data.tag,
         since=data.since, until=data.until, text=data.text, schedule=data.schedule,
@@ -308,7 +308,7 @@ async def _matching(tenant: App, data: BulkAction, usual: tuple[State, ...]) -> 
         raise Problem(422, "invalid", "say which jobs are meant: give at least one filter")
     search = JobSearch((await tenant.store()).database)
     with telling_too_much():
-        return await search.ids(tenant.settings.namespace, wanted, data.limit)
+        return await search.ids(tenant.namespace, wanted, data.limit)
 
 
 @contextlib.contextmanager
@@ -320,7 +320,7 @@ def telling_too_much() -> Iterator[None]:
 
 
 async def _act(
-    tenant: App, action: str, data: BulkAction, ids: Sequence[UUID],
+    tenant: Rota, action: str, data: BulkAction, ids: Sequence[UUID],
     act: Callable[[Sequence[UUID]], Awaitable[Sized]],
 ) -> BulkActionDone:  # fmt: skip
     def done(changed: int) -> BulkActionDone:

@@ -15,9 +15,9 @@ from litestar import get
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
-from rota.app import App
 from rota.errors import NotFound
 from rota.model import State
+from rota.operations.rota import Rota
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
@@ -63,7 +63,7 @@ async def get_logs(
     question = (job_id, attempt)
     read = parse_position(read_cursor(cursor, str, question) or "")
     logs = LogStore((await tenant.store()).database)
-    found = await logs.read(tenant.settings.namespace, job_id, attempt, read, limit + 1)
+    found = await logs.read(tenant.namespace, job_id, attempt, read, limit + 1)
     items = found[:limit]
     read.update({line.token: line.seq for line in items})
     more = len(found) > limit
@@ -92,12 +92,12 @@ async def stream_logs(
 
 
 async def _follow(
-    tenant: App, context: ServerContext, job_id: UUID, attempt: int | None, read: dict[int, int]
+    tenant: Rota, context: ServerContext, job_id: UUID, attempt: int | None, read: dict[int, int]
 ) -> AsyncIterator[bytes]:
     logs = LogStore((await tenant.store()).database)
     ended = False
     while True:
-        lines = await logs.read(tenant.settings.namespace, job_id, attempt, read, _PAGE)
+        lines = await logs.read(tenant.namespace, job_id, attempt, read, _PAGE)
         for line in lines:
             read[line.token] = line.seq
             yield event_bytes("line", position_text(read), line)
@@ -114,7 +114,7 @@ async def _follow(
         await pause(context, _LOOK)  # once more after the end: for what was said last
 
 
-async def _has_ended(tenant: App, job_id: UUID) -> bool:
+async def _has_ended(tenant: Rota, job_id: UUID) -> bool:
     return State.parse((await tenant.jobs.get(job_id)).state).is_final
 
 

@@ -41,7 +41,7 @@ async def get_node(tenant: GivenTenant, node_id: FromPath[UUID]) -> NodeStatus:
     for node in await tenant.nodes.list(ended=True):
         if node.id == node_id:
             return node
-    raise NotFound(f"there is no node {node_id} in namespace {tenant.settings.namespace!r}")
+    raise NotFound(f"there is no node {node_id} in namespace {tenant.namespace!r}")
 
 
 ROUTES = [list_nodes, get_node]

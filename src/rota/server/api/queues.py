@@ -10,8 +10,8 @@ from litestar import get, post, put
 from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
-from rota.app import App
 from rota.model import QueueStatus
+from rota.operations.rota import Rota
 from rota.server.dependencies import GivenTenant
 from rota.server.policy import OPERATOR, VIEWER
 from rota.store.changes import changing
@@ -75,14 +75,14 @@ async def set_queue(
     return await _find(tenant, name)
 
 
-async def _find(tenant: App, name: str) -> QueueStatus:
+async def _find(tenant: Rota, name: str) -> QueueStatus:
     for queue in await tenant.queues.list():
         if queue.name == name:
             return queue
     await tenant.queues.check_known(name)
     # A task declares it, and it has had no job yet.
     return QueueStatus(
-        namespace=tenant.settings.namespace, name=name, paused_at=None, ready=0, running=0,
+        namespace=tenant.namespace, name=name, paused_at=None, ready=0, running=0,
         scheduled=0, lag=None,
     )  # fmt: skip
 

@@ -15,12 +15,12 @@ import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.params import FromQuery, HeaderParameter, JSONBody, PathParameter, QueryParameter
 
-from rota.app import App
 from rota.core.time.lint import Warned, lint
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec
 from rota.errors import NotFound
 from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus, to_status, watch_all
+from rota.operations.rota import Rota
 from rota.operations.schedule_checks import lint_tasks, task_warnings
 from rota.server.api.conditions import check_unchanged, matches
 from rota.server.api.job_requests import Moment
@@ -89,12 +89,12 @@ def schedule_tag(version: int, id: UUID) -> str:
     return f'"{version}.{id.hex[-8:]}"'
 
 
-async def _named(tenant: App, name: str) -> str:
+async def _named(tenant: Rota, name: str) -> str:
     """The schedule's own name."""
     database: Database = (await tenant.store()).database
-    found: str | None = await database.fetchval("schedule_name", tenant.settings.namespace, name)
+    found: str | None = await database.fetchval("schedule_name", tenant.namespace, name)
     if found is None:
-        raise NotFound(f"there is no schedule {name!r} in namespace {tenant.settings.namespace!r}")
+        raise NotFound(f"there is no schedule {name!r} in namespace {tenant.namespace!r}")
     return found
 
 
@@ -118,9 +118,7 @@ async def list_schedules(
     database: Database = (await tenant.store()).database
     wanted = (task, tag, paused, text or None)
     after = read_cursor(cursor, str, wanted)
-    rows = await database.fetch(
-        "schedules_page", tenant.settings.namespace, *wanted, after, limit + 1
-    )
+    rows = await database.fetch("schedules_page", tenant.namespace, *wanted, after, limit + 1)
     opened = database.sealing.shown_spec
     return make_page([to_status(row, opened) for row in rows], limit, lambda one: one.name, wanted)
 
@@ -169,12 +167,12 @@ async def put_schedule(
     return _answer(await _made(tenant, spec), 201 if change == "created" else 200)
 
 
-async def _made(tenant: App, spec: ScheduleSpec) -> ScheduleStatus:
+async def _made(tenant: Rota, spec: ScheduleSpec) -> ScheduleStatus:
     status = await tenant.schedules.get(spec.name)
     return msgspec.structs.replace(status, warnings=await task_warnings(tenant, spec))
 
 
-async def _name_or_new(tenant: App, name: str) -> str:
+async def _name_or_new(tenant: Rota, name: str) -> str:
     try:
         return await _named(tenant, name)
     except NotFound:
@@ -311,7 +309,7 @@ async def preview_rule(tenant: GivenTenant, data: JSONBody[PreviewRequest]) -> P
     return await _preview(tenant, to_spec(data, data.name, "preview"), data.count, data.after)
 
 
-async def _preview(tenant: App, spec: ScheduleSpec, count: int, after: datetime | None) -> Preview:
+async def _preview(tenant: Rota, spec: ScheduleSpec, count: int, after: datetime | None) -> Preview:
     _check_years(after)
     coming = await preview(tenant, spec, count, after=after)
     return Preview(coming.in_words, coming.occurrences)
@@ -324,7 +322,7 @@ async def lint_schedules(
     """DST, too many at once (`herd`), too often for its duration, an end soon, an unknown task or
     arguments that its task doesn't take."""
     store = ScheduleStore((await tenant.store()).database)
-    namespace = tenant.settings.namespace
+    namespace = tenant.namespace
     calendars = (await store.calendars()).get(namespace, {})
     durations = await store.task_durations(namespace)
 
@@ -343,7 +341,7 @@ async def lint_schedules(
 
 
 async def _stretch(
-    tenant: App, first: datetime | None, end: datetime | None, back: timedelta
+    tenant: Rota, first: datetime | None, end: datetime | None, back: timedelta
 ) -> tuple[datetime, datetime]:
     """Until now, by default."""
     first, end = zoned("first", first), zoned("end", end)
@@ -352,7 +350,7 @@ async def _stretch(
     return first or close - back, close
 
 
-async def _check_stretch(tenant: App, name: str, first: datetime, end: datetime) -> None:
+async def _check_stretch(tenant: Rota, name: str, first: datetime, end: datetime) -> None:
     """One request may not make us compute for minutes."""
     _check_years(first, end)
     spec = (await tenant.schedules.get(name)).readable

@@ -11,8 +11,8 @@ from litestar import Response, delete, get, post
 from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
-from rota.app import App
 from rota.errors import NotFound
+from rota.operations.rota import Rota
 from rota.server.api.jobs import JobAccepted
 from rota.server.dependencies import GivenTenant
 from rota.server.policy import ADMIN
@@ -112,11 +112,11 @@ async def remove_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Res
     return Response(before)
 
 
-async def _find(tenant: App, id: UUID) -> Webhook:
+async def _find(tenant: Rota, id: UUID) -> Webhook:
     for webhook in await tenant.webhooks.list():
         if webhook.id == id:
             return webhook
-    raise NotFound(f"there is no webhook {id} in namespace {tenant.settings.namespace!r}")
+    raise NotFound(f"there is no webhook {id} in namespace {tenant.namespace!r}")
 
 
 ROUTES = [

@@ -82,11 +82,11 @@ async def calendar(
     slots = sum(node.slots for node in await tenant.nodes.list() if node.state == "live")
     days = [first + timedelta(days=ahead) for ahead in range((last - first).days)]
     database = (await tenant.store()).database
-    found = await database.fetch("calendar_schedules", tenant.settings.namespace, _SCHEDULES)
+    found = await database.fetch("calendar_schedules", tenant.namespace, _SCHEDULES)
     calendars: dict[str, Any] = {}
     if found:
         known = await ScheduleStore(database).calendars()
-        calendars = known.get(tenant.settings.namespace, {})
+        calendars = known.get(tenant.namespace, {})
 
     def draw(budget: Budget) -> dict[str, Any]:
         asked, waiting = _asked(found, calendars, begin, end, shown_in, budget)

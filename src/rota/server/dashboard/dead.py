@@ -6,9 +6,9 @@ from typing import Annotated
 
 from litestar.params import QueryParameter
 
-from rota.app import App
 from rota.errors import NotFound
 from rota.model import State
+from rota.operations.rota import Rota
 from rota.server.api import dead as api
 from rota.server.api.dead import Fingerprint, GroupRequest
 from rota.server.dashboard.commands import Copyable, cli, curl
@@ -31,7 +31,7 @@ async def list_dead(
     task: Annotated[str | None, QueryParameter(max_length=200)] = None,
 ) -> Html:
     store = await tenant.store()
-    namespace = tenant.settings.namespace
+    namespace = tenant.namespace
     dead = await DashboardStore(store.database, namespace).dead_groups(task or None)
     count = await JobSearch(store.database).quick_count(
         namespace, JobFilter(states=(State.FAILED,))
@@ -42,18 +42,16 @@ async def list_dead(
     )  # fmt: skip
 
 
-async def _group(tenant: App, fingerprint: str) -> tuple[DeadGroup, int, bool]:
+async def _group(tenant: Rota, fingerprint: str) -> tuple[DeadGroup, int, bool]:
     """The group, how many are in it now, and whether there are more."""
     done = await api.retry_group.fn(tenant, fingerprint, GroupRequest(dry_run=True))
-    groups = await DashboardStore(
-        (await tenant.store()).database, tenant.settings.namespace
-    ).dead_groups()
+    groups = await DashboardStore((await tenant.store()).database, tenant.namespace).dead_groups()
     for group in groups.groups:
         if group.fingerprint == fingerprint:
             return group, done.matched, done.more
     # Not among the newest: the long way.
     search = JobSearch((await tenant.store()).database)
-    for group in await search.dead_groups(tenant.settings.namespace, None, None, 10_000):
+    for group in await search.dead_groups(tenant.namespace, None, None, 10_000):
         if group.fingerprint == fingerprint:
             return group, done.matched, done.more
     raise NotFound(f"there are no dead letters {fingerprint!r}: perhaps not any more")
@@ -73,7 +71,7 @@ async def discard_group(
     return await _act(request, tenant, fingerprint, "discard")
 
 
-async def _act(request: RotaRequest, tenant: App, fingerprint: str, word: str) -> Back | Html:
+async def _act(request: RotaRequest, tenant: Rota, fingerprint: str, word: str) -> Back | Html:
     """Asked once: how many. Asked again with `sure`: done, in rounds, until none is left."""
     if not (await Fields.of(request)).flag("sure"):
         group, count, more = await _group(tenant, fingerprint)

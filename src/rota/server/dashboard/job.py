@@ -50,7 +50,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
 @page("/jobs/{job_id:uuid}", policy=VIEWER)
 async def show_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Html:
     store = await tenant.store()
-    namespace = tenant.settings.namespace
+    namespace = tenant.namespace
     job = await tenant.jobs.get(job_id)
     explanation = await tenant.jobs.explain(job_id)
     now = await store.now()

@@ -14,10 +14,10 @@ from uuid import UUID
 import msgspec
 from litestar.params import QueryParameter
 
-from rota.app import App
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError
 from rota.model import OutcomeKind, State
+from rota.operations.rota import Rota
 from rota.server.api.jobs import parse_outcome, parse_states
 from rota.server.api.login import safe_target
 from rota.server.api.pages import make_page, read_cursor
@@ -115,7 +115,7 @@ async def list_jobs(
     now = await store.now()
     wanted = asked.filter(now)
     search = JobSearch(store.database)
-    namespace = tenant.settings.namespace
+    namespace = tenant.namespace
     items: Sequence[JobSummary] = ()
     following, count, too_much = None, None, None
     try:
@@ -192,7 +192,7 @@ async def act_on_many(request: RotaRequest, tenant: GivenTenant) -> Back | Html:
         return await show(
             request, "jobs_confirm.html", word=word, count=len(ids), more=len(ids) == _MANY,
             asked=asked, ids=ids if asked is None else (), target=target,
-            sample=await (await tenant.store()).get_jobs(tenant.settings.namespace, ids[:5]),
+            sample=await (await tenant.store()).get_jobs(tenant.namespace, ids[:5]),
         )  # fmt: skip
     done = await _do(request, tenant, word, ids, asked)
     told = f"{plural(done, 'job')} {_ACTIONS[word][1]}."
@@ -202,16 +202,16 @@ async def act_on_many(request: RotaRequest, tenant: GivenTenant) -> Back | Html:
     return back(request, target, told.replace("1 job were", "1 job was"))
 
 
-async def _chosen(tenant: App, given: Sequence[str], word: str) -> list[UUID]:
+async def _chosen(tenant: Rota, given: Sequence[str], word: str) -> list[UUID]:
     try:
         ids = [UUID(id) for id in given[:_MANY]]
     except ValueError:
         raise Problem(422, "invalid", "that is not a job's id") from None
-    jobs = await (await tenant.store()).get_jobs(tenant.settings.namespace, ids)
+    jobs = await (await tenant.store()).get_jobs(tenant.namespace, ids)
     return [job.id for job in jobs if State.parse(job.state) in _ACTIONS[word][0]]
 
 
-async def _matching(tenant: App, asked: Asked, word: str) -> list[UUID]:
+async def _matching(tenant: Rota, asked: Asked, word: str) -> list[UUID]:
     """Of those that match the filter, the ones that this can be done to."""
     store = await tenant.store()
     wanted = asked.filter(await store.now())
@@ -220,11 +220,11 @@ async def _matching(tenant: App, asked: Asked, word: str) -> list[UUID]:
     if not states:
         return []
     narrowed = msgspec.structs.replace(wanted, states=states)
-    return await JobSearch(store.database).ids(tenant.settings.namespace, narrowed, _MANY)
+    return await JobSearch(store.database).ids(tenant.namespace, narrowed, _MANY)
 
 
 async def _do(
-    request: RotaRequest, tenant: App, word: str, ids: Sequence[UUID], asked: Asked | None
+    request: RotaRequest, tenant: Rota, word: str, ids: Sequence[UUID], asked: Asked | None
 ) -> int:
     """What can't be done to a job any more is passed over by the guarded transitions themselves."""
     jobs = tenant.jobs

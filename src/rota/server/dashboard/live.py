@@ -17,7 +17,7 @@ from litestar import get
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
-from rota.app import App
+from rota.operations.rota import Rota
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
 from rota.server.dependencies import GivenContext, GivenTenant
@@ -49,11 +49,11 @@ async def _ticks(context: ServerContext) -> AsyncIterator[bytes]:
         await pause(context, _TICK)
 
 
-async def _changes(tenant: App, context: ServerContext, id: UUID) -> AsyncIterator[bytes]:
+async def _changes(tenant: Rota, context: ServerContext, id: UUID) -> AsyncIterator[bytes]:
     database = (await tenant.store()).database
     seen, number = None, 0
     while True:
-        found = await database.fetchval("job_mark", tenant.settings.namespace, id)
+        found = await database.fetchval("job_mark", tenant.namespace, id)
         if number == 0 or found != seen:
             yield event_bytes("look", str(number), {})
             seen, number = found, number + 1

@@ -8,11 +8,11 @@ from typing import Any
 
 import msgspec
 
-from rota.app import App
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import compile_schedule
 from rota.errors import ConfigError
 from rota.model import NodeStatus, ShardStatus
+from rota.operations.rota import Rota
 from rota.server.calculation import Budget, off_loop
 from rota.server.dashboard import charts
 from rota.server.dashboard.pages import Html, page, show
@@ -79,7 +79,7 @@ class Row(msgspec.Struct, frozen=True):
 async def overview(request: RotaRequest, tenant: GivenTenant) -> Html:
     job_store = await tenant.store()
     now = await job_store.now()
-    store = DashboardStore(job_store.database, tenant.settings.namespace)
+    store = DashboardStore(job_store.database, tenant.namespace)
     # One after the other: together they'd take a connection each from everybody else.
     queues = await store.queues()
     nodes = await tenant.nodes.list(ended=True)
@@ -217,14 +217,14 @@ class ComingHour(msgspec.Struct, frozen=True):
     delayed_count: Count
 
 
-async def _coming(tenant: App, store: DashboardStore, now: datetime, shards: int) -> ComingHour:
+async def _coming(tenant: Rota, store: DashboardStore, now: datetime, shards: int) -> ComingHour:
     until = now + _HOUR
     delayed = await store.coming_jobs(now, until, shards)
     found = await store.coming_schedules(until, 200)
     rows: list[Row] = []
     if found:
         known = await ScheduleStore((await tenant.store()).database).calendars()
-        calendars = known.get(tenant.settings.namespace, {})
+        calendars = known.get(tenant.namespace, {})
         rows = await off_loop(lambda budget: _coming_rows(found, calendars, now, budget))
     counted = sum(delayed.by_minute.values())
     return ComingHour(

@@ -34,7 +34,7 @@ class Row(msgspec.Struct, frozen=True):
 async def list_queues(request: RotaRequest, tenant: GivenTenant) -> Html:
     job_store = await tenant.store()
     now = await job_store.now()
-    store = DashboardStore(job_store.database, tenant.settings.namespace)
+    store = DashboardStore(job_store.database, tenant.namespace)
     finished = await store.finished(now - _LATELY, now)
     nodes = await tenant.nodes.list()
     rows = [_row(queue, finished, nodes) for queue in await store.queues()]

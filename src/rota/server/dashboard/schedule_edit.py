@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from rota.app import App
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec
 from rota.errors import ConfigError
 from rota.operations.ledger import ScheduleStatus
+from rota.operations.rota import Rota
 from rota.server.api import schedules as api
 from rota.server.api.schedule_requests import (
     NewScheduleRequest,
@@ -61,10 +61,10 @@ def _values_of(status: ScheduleStatus) -> dict[str, str]:
 
 
 async def _form(
-    request: RotaRequest, tenant: App, values: dict[str, str], status: Any,
+    request: RotaRequest, tenant: Rota, values: dict[str, str], status: Any,
     problem: str | None = None, tag: str | None = None,
 ) -> Html:  # fmt: skip
-    known = DashboardStore((await tenant.store()).database, tenant.settings.namespace)
+    known = DashboardStore((await tenant.store()).database, tenant.namespace)
     words, coming, wrong = await _look(tenant, Fields({n: [v] for n, v in values.items()}))
     return await show(
         request, "schedule_edit.html", values=values, schedule=status, problem=problem,
@@ -86,7 +86,7 @@ async def preview(request: RotaRequest, tenant: GivenTenant) -> Html:
     )  # fmt: skip
 
 
-async def _look(tenant: App, fields: Fields) -> tuple[str, list[Any], str | None]:
+async def _look(tenant: Rota, fields: Fields) -> tuple[str, list[Any], str | None]:
     """In words, the next moments, or what is wrong with it."""
     try:
         with telling_why():

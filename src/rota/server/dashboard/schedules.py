@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 from litestar.params import QueryParameter
 
-from rota.app import App
 from rota.core.time.recurrence import Occurrence
 from rota.errors import ConfigError
 from rota.operations.ledger import ScheduleStatus, to_status
+from rota.operations.rota import Rota
 from rota.server.api import schedules as api
 from rota.server.api.pages import make_page, read_cursor
 from rota.server.api.schedules import BackfillRequest, PauseRequest, ScheduleName, schedule_tag
@@ -61,11 +61,9 @@ async def list_schedules(
     }
     wanted = (task or None, tag or None, {"yes": True, "no": False}.get(paused or ""), text or None)
     after = read_cursor(cursor, str, wanted)
-    rows = await store.database.fetch(
-        "schedules_page", tenant.settings.namespace, *wanted, after, _ROWS + 1
-    )
+    rows = await store.database.fetch("schedules_page", tenant.namespace, *wanted, after, _ROWS + 1)
     cut = make_page([to_status(row) for row in rows], _ROWS, lambda one: one.name, wanted)
-    known = DashboardStore(store.database, tenant.settings.namespace)
+    known = DashboardStore(store.database, tenant.namespace)
     strips = await known.strips([one.id for one in cut.items], _STRIP)
     here = Here(request)
     return await show(
@@ -91,7 +89,7 @@ async def show_schedule(request: RotaRequest, tenant: GivenTenant, name: Schedul
     status = (await api.get_schedule.fn(tenant, name)).content
     store = await tenant.store()
     now = await store.now()
-    known = DashboardStore(store.database, tenant.settings.namespace)
+    known = DashboardStore(store.database, tenant.namespace)
     strip = to_cells((await known.strips([status.id], _LONG_STRIP))[status.id])
     coming = await _coming(tenant, status, now)
     return await show(
@@ -103,7 +101,7 @@ async def show_schedule(request: RotaRequest, tenant: GivenTenant, name: Schedul
     )  # fmt: skip
 
 
-async def _coming(tenant: App, status: ScheduleStatus, now: datetime) -> Sequence[Occurrence]:
+async def _coming(tenant: Rota, status: ScheduleStatus, now: datetime) -> Sequence[Occurrence]:
     """The next occurrences; none of one that can't be planned."""
     try:
         after = max(now, _cursor(status, now))

@@ -8,10 +8,10 @@ from uuid import UUID
 import msgspec
 from litestar.params import QueryParameter
 
-from rota.app import App
 from rota.errors import ConfigError
 from rota.lib.ids import new_id
 from rota.model import Guarantee
+from rota.operations.rota import Rota
 from rota.server.api.declared import check_declared
 from rota.server.api.job_requests import JobRequest, to_new_job
 from rota.server.api.jobs import store_job
@@ -48,10 +48,10 @@ async def new_job(
 
 
 async def _form(
-    request: RotaRequest, tenant: App, values: dict[str, str], source: UUID | None,
+    request: RotaRequest, tenant: Rota, values: dict[str, str], source: UUID | None,
     problem: str | None = None,
 ) -> Html:  # fmt: skip
-    known = DashboardStore((await tenant.store()).database, tenant.settings.namespace)
+    known = DashboardStore((await tenant.store()).database, tenant.namespace)
     return await show(
         request, "submit.html", values=values, source=source, problem=problem,
         tasks=await known.tasks(), guarantees=[guarantee.label for guarantee in Guarantee],
@@ -65,7 +65,7 @@ async def submit_job(request: RotaRequest, tenant: GivenTenant, quotas: GivenQuo
     try:
         with telling_why():
             said = convert(_said(fields), JobRequest)
-            namespace = tenant.settings.namespace
+            namespace = tenant.namespace
             job = to_new_job(said, new_id(), namespace, tenant.tasks, tenant.limits)
             await check_declared(tenant, job.task, said.guarantee)
             await quotas.admit(namespace, 1, len(bytes(job.payload)))

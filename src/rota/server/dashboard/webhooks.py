@@ -6,7 +6,7 @@ from uuid import UUID
 
 from litestar.params import FromPath
 
-from rota.app import App
+from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
 from rota.server.api import webhooks as api
 from rota.server.api.webhooks import WebhookRequest
@@ -24,7 +24,7 @@ async def list_webhooks(request: RotaRequest, tenant: GivenTenant) -> Html:
 
 
 async def _shown(
-    request: RotaRequest, tenant: App, *, secret: str | None = None, problem: str | None = None
+    request: RotaRequest, tenant: Rota, *, secret: str | None = None, problem: str | None = None
 ) -> Html:
     found = await api.list_webhooks.fn(tenant)
     return await show(

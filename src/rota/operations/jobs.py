@@ -1,24 +1,20 @@
-"""What people and programs ask about jobs, queues and nodes, and do to them."""
+"""Operations on jobs: look at, cancel, retry, discard and explain them."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
-from difflib import get_close_matches
 from typing import TYPE_CHECKING, TypeAlias
 from uuid import UUID
 
-from rota.config import check_name
 from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, NotFound
-from rota.model import Job, NodeStatus, OutcomeKind, QueueStatus, ShardStatus, State, Takeover
+from rota.model import Job, OutcomeKind, State
 from rota.operations.job_logs import read_logs
 from rota.store.changes import changing
-from rota.store.events import Event, EventStore
 from rota.store.logs import LogLine
 
 if TYPE_CHECKING:
-    from rota.app import App
+    from rota.operations.rota import Rota
 
 _MANY = 10_000
 _NAMED = 100  # ids of a bulk action, in the audit log
@@ -47,15 +43,15 @@ def _outcome(state: str | None, done: Sequence[UUID]) -> dict[str, object]:
 class Jobs:
     """`app.jobs`"""
 
-    def __init__(self, app: App) -> None:
-        self._app = app
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
 
     @property
     def _namespace(self) -> str:
-        return self._app.settings.namespace
+        return self._rota.namespace
 
     async def find(self, id: UUID | str) -> Job | None:
-        jobs = await (await self._app.store()).get_jobs(self._namespace, [_as_id(id)])
+        jobs = await (await self._rota.store()).get_jobs(self._namespace, [_as_id(id)])
         return jobs[0] if jobs else None
 
     async def get(self, id: UUID | str) -> Job:
@@ -64,7 +60,7 @@ class Jobs:
         if job is None:
             raise NotFound(
                 f"there is no job {id} in namespace {self._namespace!r}: it never was, or its "
-                f"retention ({self._app.settings.retention_days} days) is over"
+                f"retention ({self._rota.settings.retention_days} days) is over"
             )
         return job
 
@@ -86,7 +82,7 @@ class Jobs:
         """
         if not 1 <= limit <= _MANY:
             raise ConfigError(f"limit must be from 1 to {_MANY}, not {limit}")
-        return await (await self._app.store()).list_jobs(
+        return await (await self._rota.store()).list_jobs(
             self._namespace,
             state=State.parse(state) if state else None,
             task=task, queue=queue, tag=tag, before=_as_id(before) if before else None, limit=limit,
@@ -97,7 +93,7 @@ class Jobs:
         self, *, state: str | None = None, task: str | None = None, queue: str | None = None
     ) -> dict[str, int]:
         """How many jobs there are, by state. Exact, and so slow over a long history."""
-        store = await self._app.store()
+        store = await self._rota.store()
         chosen = State.parse(state) if state else None
         return await store.count_jobs(self._namespace, state=chosen, task=task, queue=queue)
 
@@ -112,7 +108,7 @@ class Jobs:
 
     async def cancel_many(self, ids: Sequence[UUID | str]) -> dict[UUID, str]:
         """For each job that could be cancelled: 'cancelled' or 'stopping'."""
-        store, chosen = await self._app.store(), [_as_id(id) for id in ids]
+        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
         async with changing(store.database, "cancel", _subject(chosen)) as change:
             done = await store.cancel_jobs(self._namespace, chosen)
             change.after = _outcome(done.get(chosen[0]) if len(chosen) == 1 else None, [*done])
@@ -131,7 +127,7 @@ class Jobs:
 
     async def retry_many(self, ids: Sequence[UUID | str]) -> Ids:
         """Run failed jobs, and jobs that wait for their next retry, again; the ids of those."""
-        store, chosen = await self._app.store(), [_as_id(id) for id in ids]
+        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
         async with changing(store.database, "retry", _subject(chosen)) as change:
             done = await store.retry_jobs(self._namespace, chosen)
             change.after = _outcome("ready" if len(chosen) == 1 else None, done)
@@ -143,7 +139,7 @@ class Jobs:
         limit: int = _MANY,
     ) -> Ids:  # fmt: skip
         """The ids of failed jobs, oldest first."""
-        store = await self._app.store()
+        store = await self._rota.store()
         return await store.find_dead(
             self._namespace, task=task, queue=queue, error=error, limit=limit
         )
@@ -159,7 +155,7 @@ class Jobs:
 
     async def discard(self, ids: Sequence[UUID | str]) -> Ids:
         """Take failed jobs off the dead-letter list for good; the ids that were on it."""
-        store, chosen = await self._app.store(), [_as_id(id) for id in ids]
+        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
         async with changing(store.database, "discard", _subject(chosen)) as change:
             done = await store.discard_jobs(self._namespace, chosen)
             change.after = _outcome(None, done)
@@ -176,100 +172,12 @@ class Jobs:
             attempt: only of this try, from 1.
             follow: go on until the job has ended, giving out lines as they come.
         """
-        return read_logs(self._app.store, self._namespace, _as_id(id), attempt, follow)
+        return read_logs(self._rota.store, self._namespace, _as_id(id), attempt, follow)
 
     async def explain(self, id: UUID | str) -> Explanation:
         """Why the job isn't running now, or what it does."""
-        facts = await (await self._app.store()).explain_job(self._namespace, _as_id(id))
+        facts = await (await self._rota.store()).explain_job(self._namespace, _as_id(id))
         if facts is None:
             await self.get(id)  # raises NotFound with its advice
             raise NotFound(f"job {id} has just been removed")
-        return explain(facts, self._app.settings.max_run_time)
-
-
-class Queues:
-    """`app.queues`"""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def list(self) -> list[QueueStatus]:
-        return await (await self._app.store()).list_queues(self._app.settings.namespace)
-
-    async def check_known(self, name: str) -> None:
-        """Refuse a name that no queue has, with the one that may be meant."""
-        store = await self._app.store()
-        known = await store.known_queues(self._app.settings.namespace)
-        if name not in known:
-            near = get_close_matches(name, known, 1)
-            meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
-            raise NotFound(f"there is no queue {name!r}{meant}")
-
-    async def pause(self, name: str, *, must_exist: bool = False) -> None:
-        """No job of this queue is started until it is resumed. What runs goes on.
-
-        With `must_exist`, a queue that has had no job and that no task declares is refused.
-        """
-        check_name("queue", name)
-        if must_exist:
-            await self.check_known(name)
-        store = await self._app.store()
-        async with changing(store.database, "pause", f"queue {name}") as change:
-            paused_at = await store.pause_queue(self._app.settings.namespace, name)
-            change.after = {"paused_at": paused_at}
-
-    async def resume(self, name: str) -> None:
-        check_name("queue", name)
-        store = await self._app.store()
-        async with changing(store.database, "resume", f"queue {name}"):
-            if not await store.resume_queue(self._app.settings.namespace, name):
-                raise NotFound(f"there is no queue {name!r}; `rota queues` lists them")
-
-    async def set_max_run_time(self, name: str, seconds: float | None) -> None:
-        """Set how long an attempt of this queue's jobs may run when the job has no timeout.
-
-        What runs longer is stopped as after a timeout. None: the installation's `max_run_time` counts.
-        """
-        check_name("queue", name)
-        if seconds is not None and not 1 <= seconds < 1e9:
-            raise ConfigError(f"max_run_time must be 1 second or more, or None, not {seconds!r}")
-        store = await self._app.store()
-        async with changing(store.database, "set", f"queue {name}") as change:
-            await store.set_max_run_time(self._app.settings.namespace, name, seconds)
-            change.after = {"max_run_time": seconds}
-
-
-class Nodes:
-    """`app.nodes`"""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def list(self, *, ended: bool = False) -> list[NodeStatus]:
-        """The live nodes; with `ended`, also those that stopped or died within the last day."""
-        store = await self._app.store()
-        return await store.list_nodes(self._app.settings.namespace, ended=ended)
-
-    async def shards(self) -> Sequence[ShardStatus]:
-        """Which scheduler looks after which shard."""
-        return await (await self._app.store()).shard_map()
-
-    async def takeovers(self, within: float = 86_400) -> Sequence[Takeover]:
-        """Who took shards from whom in the last seconds, newest first. They are kept for a week."""
-        return await (await self._app.store()).recent_takeovers(within)
-
-
-class Events:
-    """`app.events`: what people should hear of."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def list(
-        self, *, kind: str | None = None, since: datetime | None = None, limit: int = 100
-    ) -> list[Event]:
-        """The newest first. Kinds: ``failed``, ``dead_lettered``, ``timed_out``, ``slow``, ``slower``,
-        ``late``, ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``set_aside``,
-        ``node_dead``."""
-        store = EventStore((await self._app.store()).database)
-        return await store.list(self._app.settings.namespace, kind, since, limit)
+        return explain(facts, self._rota.settings.max_run_time)

@@ -1,0 +1,85 @@
+"""Rota: one namespace of a database, and every operation on it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Protocol
+
+from rota.config import Settings
+from rota.core.arguments import Limits
+from rota.operations.connection import Opened
+from rota.operations.endpoints import Endpoints
+from rota.operations.events import Events
+from rota.operations.jobs import Jobs
+from rota.operations.nodes import Nodes
+from rota.operations.queues import Queues
+from rota.operations.schedules import Schedules
+from rota.operations.submissions import Submissions
+from rota.operations.webhooks import Webhooks
+from rota.store.encrypted import Sealing
+from rota.store.jobs import JobStore
+from rota.store.signatures import Signatures
+from rota.store.submitter import Submitter
+from rota.task import Task
+
+
+class Connections(Protocol):
+    """Where a `Rota` gets its connections: `Connector`, or the server's, behind row security."""
+
+    settings: Settings
+    sealing: Sealing  # for submits through callers' own connections
+
+    async def opened(self) -> Opened: ...
+
+
+class Rota:
+    """The operations on one namespace. An `App` has one; the server makes one per namespace.
+
+    Args:
+        connector: where connections come from.
+        tasks: the tasks whose code is in this process, by name.
+        module: the module that declares them; names the application unless `app_name` is set.
+    """
+
+    def __init__(
+        self, connector: Connections, tasks: Mapping[str, Task[..., Any]], module: str = ""
+    ) -> None:
+        self.connector = connector
+        self.tasks = tasks
+        self._module = module
+        self.submissions = Submissions(self)
+        self.jobs = Jobs(self)
+        self.queues = Queues(self)
+        self.nodes = Nodes(self)
+        self.schedules = Schedules(self)
+        self.events = Events(self)
+        self.webhooks = Webhooks(self)
+        self.endpoints = Endpoints(self)
+
+    @property
+    def settings(self) -> Settings:
+        return self.connector.settings
+
+    @property
+    def namespace(self) -> str:
+        return self.connector.settings.namespace
+
+    @property
+    def app_name(self) -> str:
+        """The name under which declared schedules are known: the setting `app_name`, or the module."""
+        return self.settings.app_name or self._module
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.settings.max_payload_bytes, self.settings.max_payload_depth)
+
+    async def store(self) -> JobStore:
+        return (await self.connector.opened()).store
+
+    async def submitter(self) -> Submitter:
+        """Stores jobs that are made already; those that come at the same time share a commit."""
+        return (await self.connector.opened()).submitter
+
+    async def signatures(self) -> Signatures:
+        """What nodes registered of their tasks' arguments."""
+        return (await self.connector.opened()).signatures
