@@ -184,7 +184,7 @@ class Measure:
     async def _measured(self, count: int, work: Any) -> Cost:
         # Over what is opened with the first use, and looked at every few seconds.
         store = await self._app.store()
-        await store.database.known_sealing()
+        await store.database.known_encryption()
         await self._sql("select pg_stat_statements_reset()")
         unit = await asyncio.to_thread(plain_loop)  # or the watchdog would complain
         with _Watch().watching() as watch:
@@ -225,7 +225,7 @@ class Steps:
     async def get_ready(self, task: Task[..., Any]) -> None:
         """Connections are open, types and lanes known, everything has been done once."""
         self._worker.hints_work = False
-        await self._worker.hunger.leave()
+        await self._worker.idle.leave()
         for _ in range(2):
             await task.submit()
             await task.submit_many([()] * (BATCH - 1))

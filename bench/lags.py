@@ -7,10 +7,10 @@ from typing import Any
 
 from bench.ground import Arena, Trouble, wait_until
 from bench.peers.common import MOMENTS
-from bench.sizes import WARM, Figures, Size
+from bench.sizes import WARM, Size, Stats
 
 
-def pick_up(arena: Arena, size: Size) -> Figures:
+def pick_up(arena: Arena, size: Size) -> Stats:
     """Milliseconds from just before the submit to the start of the handler, on idle workers."""
     arena.refresh()
     started, sent = arena.records(), arena.records("sent")
@@ -35,7 +35,7 @@ def _warm(arena: Arena, started: Any) -> None:
     time.sleep(1.0)  # and have come to rest
 
 
-def herd(arena: Arena, size: Size) -> Figures:
+def herd(arena: Arena, size: Size) -> Stats:
     """Jobs that are due within one second, stored long before: how late each starts."""
     count = min(arena.peer.limits.get("herd", size.herd), size.herd)
     due = _stored_ahead(arena, count)
@@ -71,7 +71,7 @@ def _stored_ahead(arena: Arena, count: int) -> float:
     raise Trouble(f"storing {count} jobs took until they were due")
 
 
-def cron_minute(arena: Arena, size: Size) -> Figures:
+def cron_minute(arena: Arena, size: Size) -> Stats:
     """How far apart the starts of many schedules of every minute are, and how many there were."""
     count = min(arena.peer.limits.get("cron_minute", size.schedules_minute), size.schedules_minute)
     started = _scheduled(arena, count, "minute")
@@ -90,7 +90,7 @@ def _started_since(started: Any, moment: float) -> int:
     return len({number for number, at in started.seen if at >= moment})
 
 
-def cron_second(arena: Arena, size: Size) -> Figures:
+def cron_second(arena: Arena, size: Size) -> Stats:
     count = min(arena.peer.limits.get("cron_second", size.schedules_second), size.schedules_second)
     started = _scheduled(arena, count, "second")
     with arena.working(**_told(arena, count, "second")):
@@ -124,7 +124,7 @@ def _sleep_until(moment: float) -> None:
     time.sleep(max(moment - time.time(), 0))
 
 
-def _cron_figures(started: Any, moments: list[int], period: float, count: int) -> Figures:
+def _cron_figures(started: Any, moments: list[int], period: float, count: int) -> Stats:
     """Of the ticks of these moments: how late each start was, what is missing, what is too many."""
     started.read()
     lags: list[float] = []
@@ -147,7 +147,7 @@ def _cron_figures(started: Any, moments: list[int], period: float, count: int) -
     }  # fmt: skip
 
 
-def _spread(lags: list[float]) -> Figures:
+def _spread(lags: list[float]) -> Stats:
     if not lags:
         raise Trouble("nothing ran")
     at = lambda part: lags[min(int(len(lags) * part), len(lags) - 1)]  # noqa: E731

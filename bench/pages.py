@@ -32,7 +32,7 @@ from rota.store.identity import IdentityStore
 
 PAGES = ("/", "/jobs", "/jobs?state=failed", "/jobs?state=ready&queue=mail", "/jobs/{job}", "/jobs/new",
          "/schedules", "/schedules/s7", "/schedules/s7/edit", "/calendar", "/calendar?view=month",
-         "/queues", "/dead", "/cluster", "/audit", "/tokens", "/people", "/namespaces",
+         "/queues", "/dead", "/cluster", "/audit", "/tokens", "/users", "/namespaces",
          "/webhooks")  # fmt: skip
 
 _ID = """encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing substring(int8send(

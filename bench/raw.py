@@ -16,7 +16,7 @@ import psutil
 from bench import cases
 from bench.app import app
 from bench.ground import Ground
-from bench.sizes import Figures, Size
+from bench.sizes import Size, Stats
 from bench.support import run
 
 _DATABASE = "bench_postgres"
@@ -28,24 +28,24 @@ class Raw:
         ground.sql(f"create database {_DATABASE}")
         app.settings = app.settings.replace(database_url=ground.url_of(_DATABASE))
         run(app.migrate)
-        self._limits: dict[str, Callable[[Size], Figures]] = {
+        self._limits: dict[str, Callable[[Size], Stats]] = {
             "noop_async": self._claim_and_finish,
             "submit_bulk": self._copy,
             "submit_single": self._single,
             "pick_up": self._commits,
         }
 
-    def measure(self, workload: str, size: Size) -> Figures | None:
+    def measure(self, workload: str, size: Size) -> Stats | None:
         limit = self._limits.get(workload)
         return limit(size) if limit else None
 
-    def _claim_and_finish(self, size: Size) -> Figures:
+    def _claim_and_finish(self, size: Size) -> Stats:
         return self._rate(cases.raw_claim_and_finish, int(60_000 * size.seconds))
 
-    def _copy(self, size: Size) -> Figures:
+    def _copy(self, size: Size) -> Stats:
         return self._rate(cases.raw_copy, int(80_000 * size.seconds))
 
-    def _rate(self, case: Callable[[int], Any], count: int) -> Figures:
+    def _rate(self, case: Callable[[int], Any], count: int) -> Stats:
         store, own = self._ground.server_cpu(), _own()
         rate = run(lambda: case(count))
         store, own = self._ground.server_cpu() - store, _own() - own
@@ -54,7 +54,7 @@ class Raw:
             "jobs": count,
         }  # fmt: skip
 
-    def _single(self, size: Size) -> Figures:
+    def _single(self, size: Size) -> Stats:
         """Rows a second of single inserts, each with its commit, from one connection."""
         count = int(1_000 * size.seconds)
 
@@ -71,7 +71,7 @@ class Raw:
 
         return {"rate": asyncio.run(insert()), "jobs": count}
 
-    def _commits(self, size: Size) -> Figures:
+    def _commits(self, size: Size) -> Stats:
         """Two bare commits in a row: a submit and a claim can't do with less."""
         took = run(lambda: cases.bare_commits(size.latencies, 50))
         return {"p50": took[len(took) // 2], "p99": took[int(len(took) * 0.99)], "last": took[-1]}

@@ -92,7 +92,7 @@ def _head(found: Found) -> str:
 
 Written by `make bench` on {about["date"]}; run it on your own machine, and it is about yours. For each
 workload all systems were measured in one run, in rounds in which they took turns, on the same PostgreSQL
-(or the same Redis, without persistence), each in a database of its own. Figures are medians of the
+(or the same Redis, without persistence), each in a database of its own. Stats are medians of the
 rounds; the thin line in a bar goes from the lowest to the highest. Every handler recorded its start:
 the figures are of jobs that ran, and the tables say if any ran twice or not at all.
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from bench.ground import Arena
 
 WARM = 3_000_000  # numbers from here on belong to jobs that only warm up
-Figures = dict[str, float]
+Stats = dict[str, float]
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ QUICK = Size(0.3, 20, 2_000, 30.0, 100, 50, 3, 100, 5_000, (1_000, 100_000))
 class Workload:
     name: str
     title: str
-    run: Callable[[Arena, Size], Figures]
+    run: Callable[[Arena, Size], Stats]
     unit: str
     headline: str  # the figure that the table and the plot show
     higher_is_better: bool = True

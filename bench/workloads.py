@@ -19,33 +19,33 @@ import asyncpg
 
 from bench.ground import Arena, Trouble, wait_until
 from bench.lags import cron_minute, cron_second, herd, pick_up
-from bench.sizes import WARM, Figures, Size, Workload
+from bench.sizes import WARM, Size, Stats, Workload
 
 # -- throughput
 
 
-def noop_async(arena: Arena, size: Size) -> Figures:
+def noop_async(arena: Arena, size: Size) -> Stats:
     return _throughput(arena, size, "noop")
 
 
-def noop_sync(arena: Arena, size: Size) -> Figures:
+def noop_sync(arena: Arena, size: Size) -> Stats:
     return _throughput(arena, size, "plain", arena.peer.plain_processes)
 
 
-def held(arena: Arena, size: Size) -> Figures:
+def held(arena: Arena, size: Size) -> Stats:
     """No-ops while somebody keeps a transaction open since before they were stored."""
     with _old_transaction(arena):
         return _throughput(arena, size, "noop")
 
 
-def hold_5ms(arena: Arena, size: Size) -> Figures:
+def hold_5ms(arena: Arena, size: Size) -> Stats:
     arena.refresh()
     count = int(min(arena.peer.pace, 15_000) * size.seconds)
     _preload(arena, "hold", count)
     return _drain(arena, count, task="hold", hold=0.005, slots=100, patience=size.patience)
 
 
-def _throughput(arena: Arena, size: Size, task: str, processes: int | None = None) -> Figures:
+def _throughput(arena: Arena, size: Size, task: str, processes: int | None = None) -> Stats:
     if not arena.occupied:  # then it is fresh, and with a connection in it can't be dropped
         arena.refresh()
     count = max(int(arena.peer.pace * size.seconds), 200)
@@ -60,7 +60,7 @@ def _preload(arena: Arena, task: str, count: int) -> None:
         arena.ground.sql("analyze", "checkpoint", database=arena.database)
 
 
-def _drain(arena: Arena, count: int, *, patience: float, **wish: Any) -> Figures:
+def _drain(arena: Arena, count: int, *, patience: float, **wish: Any) -> Stats:
     records = arena.records()
     with arena.working(**wish):
         if not wait_until(lambda: records.read() or arena.check_alive(), 60, 0.005):
@@ -83,7 +83,7 @@ def _drain(arena: Arena, count: int, *, patience: float, **wish: Any) -> Figures
 def _rates(
     records: Any, count: int, before: int, seconds: float, store: float, worker: float,
     memory: float, whole: bool,
-) -> Figures:  # fmt: skip
+) -> Stats:  # fmt: skip
     records.read()
     done = len(records.seen) - before
     if done < count * 0.2 and before > count * 0.5:
@@ -130,15 +130,15 @@ def _old_transaction(arena: Arena) -> Iterator[None]:
 # -- submitting
 
 
-def submit_single(arena: Arena, size: Size) -> Figures:
+def submit_single(arena: Arena, size: Size) -> Stats:
     return _submitted(arena, int(arena.peer.single_pace * size.seconds), "single")
 
 
-def submit_bulk(arena: Arena, size: Size) -> Figures:
+def submit_bulk(arena: Arena, size: Size) -> Stats:
     return _submitted(arena, int(arena.peer.bulk_pace * size.seconds), "bulk")
 
 
-def _submitted(arena: Arena, count: int, how: str) -> Figures:
+def _submitted(arena: Arena, count: int, how: str) -> Stats:
     arena.refresh()
     before = arena.store_cpu()
     told = arena.call("submit", count=count, how=how, task="noop")
@@ -156,7 +156,7 @@ def _submitted(arena: Arena, count: int, how: str) -> Figures:
 # -- failures and size
 
 
-def recovery(arena: Arena, size: Size) -> Figures:
+def recovery(arena: Arena, size: Size) -> Stats:
     """Seconds from `kill -9` of a worker that holds many jobs until another has started all of them."""
     arena.refresh()
     count = size.held_jobs
@@ -180,7 +180,7 @@ def recovery(arena: Arena, size: Size) -> Figures:
     return {"seconds": max(later.values()) - killed, "jobs": count, "ran": len(later)}
 
 
-def storage(arena: Arena, size: Size) -> Figures:
+def storage(arena: Arena, size: Size) -> Stats:
     """Bytes of a stored future job, and a worker's memory beside them."""
     arena.refresh()
     count = min(arena.peer.limits.get("storage", size.stored), size.stored)
@@ -194,9 +194,9 @@ def storage(arena: Arena, size: Size) -> Figures:
     return {"mb_per_million": per_job, "worker_mb": memory, "jobs": count}
 
 
-def growth(arena: Arena, size: Size) -> Figures:
+def growth(arena: Arena, size: Size) -> Stats:
     """No-ops a second beside few and beside very many stored future jobs."""
-    figures: Figures = {}
+    figures: Stats = {}
     for stored in size.growth:
         arena.refresh()
         for start in range(0, stored, 1_000_000):
@@ -212,7 +212,7 @@ def growth(arena: Arena, size: Size) -> Figures:
     return {**figures, "ratio": many / few}
 
 
-def _drain_beside(arena: Arena, count: int, stored: int, size: Size) -> Figures:
+def _drain_beside(arena: Arena, count: int, stored: int, size: Size) -> Stats:
     records = arena.records()
     with arena.working():
         if not wait_until(lambda: records.read() or arena.check_alive(), 60, 0.005):

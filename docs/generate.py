@@ -62,7 +62,7 @@ SETTINGS = {
     "max_payload_depth": "How deeply a payload may be nested.",
     "max_result_bytes": "The largest result of a job.",
     "encryption_keys": "What payloads and results are [encrypted](../guide/encryption.md) with: "
-    "`NAME:BASE64`, several with commas between them. The first seals, all of them open.",
+    "`NAME:BASE64`, several with commas between them. The first encrypts, all of them open.",
     "encryption_keys_file": "A file with those keys, instead.",
     "log_bytes": "Of what an attempt prints and logs, so much is kept; 0: nothing.",
     "log_lines_per_second": "Lines a second that are kept of an attempt, with bursts of twice as many.",

@@ -249,7 +249,7 @@ def shots(paths: dict[str, str]) -> dict[str, str]:
         "schedules": "/schedules", "schedule": "/schedules/nightly-backup",
         "schedule-edit": "/schedules/stand-up-digest/edit", "queues": "/queues", "dead": "/dead",
         "calendar": "/calendar?zone=Europe/Berlin", "calendar-month": "/calendar?view=month",
-        "cluster": "/cluster", "audit": "/audit", "tokens": "/tokens", "people": "/people",
+        "cluster": "/cluster", "audit": "/audit", "tokens": "/tokens", "people": "/users",
         "namespaces": "/namespaces", "webhooks": "/webhooks",
         "empty": "/?namespace=new", "not-found": "/nowhere",
     }  # fmt: skip

@@ -58,7 +58,7 @@ VALUES: tuple[Callable[[], Any], ...] = (
     lambda: b"\xff\xfe",
     _cycle,
     lambda: lambda: None,
-    lambda: {"rota": "sealed", "error": {"type": "x"}},
+    lambda: {"rota": "encrypted", "error": {"type": "x"}},
     lambda: ["x"] * 50_000,
     lambda: None,
 )

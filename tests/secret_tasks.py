@@ -45,4 +45,4 @@ def exactly_in_process(secret: str, ctx: SyncContext) -> str:
 
 @app.task
 async def lookalike() -> dict[str, str]:
-    return {"$rota-sealed": "1.k.j.AAAA"}
+    return {"$rota-encrypted": "1.k.j.AAAA"}

@@ -107,9 +107,9 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
      {"first": "{first}", "end": "{end}", "sure": "yes"}),
     ("POST /tokens", "/tokens", {"name": "x", "role": "viewer"}),
     ("POST /tokens/{prefix}/revoke", "/tokens/{ci}/revoke", {}),
-    ("POST /people", "/people", {"name": "eve", "role": "viewer"}),
-    ("POST /people/link", "/people/link", {"name": "ada"}),
-    ("POST /people/remove", "/people/remove", {"name": "ada"}),
+    ("POST /users", "/users", {"name": "eve", "role": "viewer"}),
+    ("POST /users/link", "/users/link", {"name": "ada"}),
+    ("POST /users/remove", "/users/remove", {"name": "ada"}),
     ("POST /namespaces/{name}/limits", "/namespaces/acme/limits", {"max_jobs": "7"}),
     ("POST /webhooks", "/webhooks", {"url": "https://example.org/new", "format": "json"}),
     ("POST /webhooks/{webhook_id}/pause", "/webhooks/{webhook}/pause", {}),
@@ -170,7 +170,7 @@ async def test_every_change_by_rest_is_recorded_with_it_or_not_made(server: Live
 async def test_every_change_by_the_dashboard_is_recorded_with_it_or_not_made(server: LiveServer):
     world = await filled(server)
     browser = await enter(server)
-    csrf = csrf_of(await browser.get("/people"))
+    csrf = csrf_of(await browser.get("/users"))
     me = (await browser.get("/v1/session")).json()["name"]
     await world.rows()
     for name, path, fields in FORMS:

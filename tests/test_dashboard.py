@@ -34,7 +34,7 @@ PAGES = (
     "/", "/jobs", "/jobs?state=failed&task=charge", "/jobs?task=nobody", "/jobs/new", "/schedules",
     "/schedules/nightly", "/schedules/new", "/schedules/nightly/edit", "/calendar",
     "/calendar?view=month&zone=Europe/Berlin", "/queues", "/dead", "/cluster", "/cluster?ended=yes",
-    "/audit", "/tokens", "/people", "/namespaces", "/webhooks", "/?namespace=empty",
+    "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/?namespace=empty",
     "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
 )  # fmt: skip
 

@@ -195,8 +195,8 @@ async def test_secrets_are_shown_once(server: LiveServer):
     [secret] = re.findall(r'<code class="secret">([^<]+)</code>', added.text)
     assert secret not in (await browser.get("/webhooks")).text
     person = {"csrf": csrf, "name": "ada@example.org", "role": "viewer"}
-    assert (await browser.post("/people", data=person)).status_code == 303
-    link = await browser.post("/people/link", data={"csrf": csrf, "name": "ada@example.org"})
+    assert (await browser.post("/users", data=person)).status_code == 303
+    link = await browser.post("/users/link", data={"csrf": csrf, "name": "ada@example.org"})
     [secret] = re.findall(r"/login#([\w-]+)<", link.text)
     fresh = await server.client(None)
     assert (await fresh.post("/login/link", json={"link": secret})).json()[
@@ -208,7 +208,7 @@ async def test_only_who_is_admin_everywhere_changes_people(server: LiveServer):
     await enter(server)
     here = await enter(server, "admin", "acme")
     csrf = csrf_of(await here.get("/tokens"))
-    for path in ("/people", "/people/remove", "/people/link", "/namespaces/acme/limits"):
+    for path in ("/users", "/users/remove", "/users/link", "/namespaces/acme/limits"):
         answer = await here.post(path, data={"csrf": csrf, "name": "ada", "password": "x" * 20})
         assert answer.status_code == 403, path
 
@@ -310,7 +310,7 @@ async def test_every_command_that_a_page_offers_exists_and_takes_these_words(ser
     paths = [
         "/jobs", "/jobs?state=failed&outcome=raised&queue=mail&tag=x", "/jobs?task=nothing",
         *(f"/jobs/{job}" for job in jobs), "/queues", "/schedules", "/schedules/nightly",
-        "/calendar", "/dead", "/cluster", "/audit", "/webhooks", "/tokens", "/people", "/namespaces",
+        "/calendar", "/dead", "/cluster", "/audit", "/webhooks", "/tokens", "/users", "/namespaces",
     ]  # fmt: skip
     offered: set[str] = set()
     for path in paths:

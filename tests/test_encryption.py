@@ -27,7 +27,7 @@ from rota.errors import (
 from rota.lib.encryption import ENVELOPE, Keyring, keyring_of, token_of
 from rota.node import Node
 from rota.store.quotas import Limits, QuotaStore
-from rota.store.reencryption import Resealer
+from rota.store.reencryption import Reencryption
 from tests import secret_tasks
 from tests.server_fixtures import serving
 
@@ -39,12 +39,12 @@ NEW = f"new:{base64.b64encode(b'n' * 32).decode()}"
 async def set_encrypted(app: App, encrypted: bool = True, namespace: str = "default") -> None:
     database = (await app.store()).database
     await database.fetch("set_encrypted", namespace, encrypted)
-    database.sealing.learn(encrypted)
-    app.connector.sealing.learn(encrypted)
+    database.encryption.learn(encrypted)
+    app.connector.encryption.learn(encrypted)
 
 
 @pytest.fixture
-async def sealed(make_app) -> App:
+async def encrypted(make_app) -> App:
     """An app of an encrypted namespace, with its key."""
     app = make_app(encryption_keys=OLD, port=0)
     await set_encrypted(app)
@@ -84,7 +84,7 @@ async def raw(app: App, id: UUID, column: str = "payload") -> Any:
 def test_what_is_sealed_is_opened_only_where_it_belongs():
     ring, other = Keyring([("k", b"k" * 32)]), Keyring([("k", b"x" * 32)])
     id = uuid4()
-    token = ring.seal("ns", "j", id).token("payload", b"{}", "task")
+    token = ring.encryptor("ns", "j", id).token("payload", b"{}", "task")
     assert ring.open(token, "ns", id, "payload", "task") == b"{}"
     wrong: list[tuple[Keyring, tuple[Any, ...]]] = [
         (other, ("ns", id, "payload", "task")), (ring, ("other", id, "payload", "task")),
@@ -98,7 +98,7 @@ def test_what_is_sealed_is_opened_only_where_it_belongs():
         changed = token[:at] + ("A" if token[at] != "A" else "B") + token[at + 1 :]
         with pytest.raises((NotAuthentic, KeyMissing)):
             ring.open(changed, "ns", id, "payload", "task")
-    assert ring.seal("ns", "j", id).token("payload", b"{}", "task") != token
+    assert ring.encryptor("ns", "j", id).token("payload", b"{}", "task") != token
 
 
 @pytest.mark.parametrize(
@@ -135,8 +135,8 @@ def test_keys_may_come_from_a_file(make_app_settings, tmp_path):
 # -- doors
 
 
-async def test_the_canary_is_nowhere_whatever_door_it_came_by(sealed: App, database_url):
-    app = sealed
+async def test_the_canary_is_nowhere_whatever_door_it_came_by(encrypted: App, database_url):
+    app = encrypted
 
     @app.task
     async def work(secret: str) -> None: ...
@@ -166,8 +166,8 @@ async def test_the_canary_is_nowhere_whatever_door_it_came_by(sealed: App, datab
     assert CANARY not in await dump(app)
 
 
-async def test_the_canary_is_nowhere_when_it_came_over_http(sealed: App):
-    async with serving(sealed) as live:
+async def test_the_canary_is_nowhere_when_it_came_over_http(encrypted: App):
+    async with serving(encrypted) as live:
         client = await live.client("admin")
         body = {"task": "work", "payload": {"secret": CANARY}}
         id = (await client.post("/v1/jobs", json={**body, "key": "k"})).json()["id"]
@@ -189,7 +189,7 @@ async def test_the_canary_is_nowhere_when_it_came_over_http(sealed: App):
         listed = (await client.get("/v1/schedules")).json()["items"][0]
         assert listed["spec"]["payload"] == {"secret": CANARY}
         await client.delete("/v1/schedules/pay")
-        assert CANARY not in await dump(sealed)
+        assert CANARY not in await dump(encrypted)
 
 
 async def test_a_schedule_s_jobs_run_with_what_only_workers_can_read(tasks: App):
@@ -276,12 +276,14 @@ async def test_dead_letters_of_one_kind_are_one_group(tasks: App):
 # -- keys of idempotency
 
 
-async def test_a_key_knows_its_content_again_without_being_able_to_read_it(sealed: App, make_app):
-    first = await sealed.submit("work", {"a": 1, "b": [2.50, {"c": "d"}]}, key="k")
-    again = await sealed.submit("work", {"b": [2.50, {"c": "d"}], "a": 1}, key="k")
+async def test_a_key_knows_its_content_again_without_being_able_to_read_it(
+    encrypted: App, make_app
+):
+    first = await encrypted.submit("work", {"a": 1, "b": [2.50, {"c": "d"}]}, key="k")
+    again = await encrypted.submit("work", {"b": [2.50, {"c": "d"}], "a": 1}, key="k")
     assert (again.id, again.existed) == (first.id, True)
     with pytest.raises(KeyConflict):
-        await sealed.submit("work", {"a": 2}, key="k")
+        await encrypted.submit("work", {"a": 2}, key="k")
     rotated = make_app(encryption_keys=f"{NEW},{OLD}")
     assert (await rotated.submit("work", {"a": 1, "b": [2.50, {"c": "d"}]}, key="k")).existed
     with pytest.raises(KeyConflict):
@@ -291,19 +293,19 @@ async def test_a_key_knows_its_content_again_without_being_able_to_read_it(seale
 # -- forgery
 
 
-async def test_a_payload_that_looks_sealed_is_refused(sealed: App, app: App):
-    for each in (sealed, app):
+async def test_a_payload_that_looks_sealed_is_refused(encrypted: App, app: App):
+    for each in (encrypted, app):
         with pytest.raises(InvalidArguments, match="Rota's own"):
-            await each.submit("work", {"$rota-sealed": "1.old.j.AAAA"})
+            await each.submit("work", {"$rota-encrypted": "1.old.j.AAAA"})
         with pytest.raises(InvalidArguments, match="Rota's own"):
-            await each.schedule("s", "work", cron="@daily", payload={"$rota-sealed": "x"})
+            await each.schedule("s", "work", cron="@daily", payload={"$rota-encrypted": "x"})
 
 
 async def test_a_result_that_looks_sealed_is_what_it_is(tasks: App):
     await set_encrypted(tasks, False)
     job = await tasks.submit("lookalike")
     async with Node(tasks).running():
-        assert await job.result(60) == {"$rota-sealed": "1.k.j.AAAA"}
+        assert await job.result(60) == {"$rota-encrypted": "1.k.j.AAAA"}
 
 
 async def test_what_was_moved_or_changed_never_runs(tasks: App):
@@ -323,19 +325,19 @@ async def test_what_was_moved_or_changed_never_runs(tasks: App):
             assert failed.error is not None
             assert failed.error.type == "rota.errors.NotAuthentic"
             assert "changed, or belongs elsewhere" in failed.error.message
-            assert "$rota-sealed" in failed.payload
+            assert "$rota-encrypted" in failed.payload
 
 
 # -- without the key
 
 
-async def test_a_process_without_the_key_neither_submits_nor_works(sealed: App, make_app):
+async def test_a_process_without_the_key_neither_submits_nor_works(encrypted: App, make_app):
     keyless = make_app()
 
     @keyless.task
     async def work() -> None: ...
 
-    job = await sealed.submit("work")
+    job = await encrypted.submit("work")
     with pytest.raises(KeyMissing, match="ROTA_ENCRYPTION_KEYS"):
         await keyless.submit("work")
     with pytest.raises(KeyMissing):
@@ -371,9 +373,9 @@ async def test_a_worker_with_another_key_gives_jobs_back_unharmed(tasks: App, ma
             assert await job.result(60) == CANARY
 
 
-async def test_plain_sql_is_refused_in_an_encrypted_namespace(sealed: App):
-    schema = sealed.settings.schema
-    async with (await sealed.store()).database.connection() as c:
+async def test_plain_sql_is_refused_in_an_encrypted_namespace(encrypted: App):
+    schema = encrypted.settings.schema
+    async with (await encrypted.store()).database.connection() as c:
         with pytest.raises(asyncpg.PostgresError, match="plain SQL can't"):
             await c.fetchval(f"select {schema}.submit('work')")
         assert await c.fetchval(f"select {schema}.submit('work', namespace => 'clear')")
@@ -406,9 +408,9 @@ async def test_everything_is_rewritten_with_the_new_key_and_then_the_old_one_can
     jobs.append(await tasks.submit("echo", {"secret": CANARY}))
     triggered = await tasks.schedules.trigger("pay")
     both = make_app(encryption_keys=f"{NEW},{OLD}")
-    done = await Resealer((await both.store()).database).run()
-    assert (done.sealed > 8, done.left) == (True, 0)
-    assert (await Resealer((await both.store()).database).run()).sealed == 0
+    done = await Reencryption((await both.store()).database).run()
+    assert (done.encrypted > 8, done.left) == (True, 0)
+    assert (await Reencryption((await both.store()).database).run()).encrypted == 0
     assert "1.old." not in await dump(both)
     only = make_app(encryption_keys=NEW)
     assert (await only.submit("echo", {"secret": CANARY}, key="k")).existed
@@ -428,43 +430,45 @@ async def test_what_was_stored_before_is_sealed_when_a_namespace_becomes_encrypt
     before = await app.submit("work", {"secret": CANARY}, key="k")
     await app.schedule("pay", "work", cron="@daily", payload={"secret": CANARY})
     await app.submit("work", {"secret": CANARY}, delay=3600)
-    assert (await Resealer((await app.store()).database).run()).sealed == 0  # nobody asked for it
+    assert (
+        await Reencryption((await app.store()).database).run()
+    ).encrypted == 0  # nobody asked for it
     await set_encrypted(app)
-    assert (await Resealer((await app.store()).database).run()).sealed >= 4
+    assert (await Reencryption((await app.store()).database).run()).encrypted >= 4
     assert CANARY not in await dump(app)
     again = await app.submit("work", {"secret": CANARY}, key="k")
     assert (again.id, again.existed) == (before.id, True)
     assert (await app.schedules.get("pay")).spec.payload == {"secret": CANARY}
 
 
-async def test_what_cannot_be_opened_is_left_and_counted(sealed: App, make_app):
-    job = await sealed.submit("work", {"secret": CANARY})
-    before = await raw(sealed, job.id)
-    done = await Resealer((await make_app(encryption_keys=NEW).store()).database).run()
-    assert (done.sealed, done.left) == (0, 1)
-    assert await raw(sealed, job.id) == before
+async def test_what_cannot_be_opened_is_left_and_counted(encrypted: App, make_app):
+    job = await encrypted.submit("work", {"secret": CANARY})
+    before = await raw(encrypted, job.id)
+    done = await Reencryption((await make_app(encryption_keys=NEW).store()).database).run()
+    assert (done.encrypted, done.left) == (0, 1)
+    assert await raw(encrypted, job.id) == before
     with pytest.raises(KeyMissing):
-        Resealer((await make_app().store()).database)
+        Reencryption((await make_app().store()).database)
 
 
 async def test_a_row_that_somebody_holds_is_passed_over_and_found_by_the_next_walk(
-    sealed: App, make_app, database_url
+    encrypted: App, make_app, database_url
 ):
-    held, free = [await sealed.submit("work", {"secret": CANARY}) for _ in range(2)]
+    held, free = [await encrypted.submit("work", {"secret": CANARY}) for _ in range(2)]
     both = make_app(encryption_keys=f"{NEW},{OLD}")
-    resealer = Resealer((await both.store()).database)
+    reencryption = Reencryption((await both.store()).database)
     other = await asyncpg.connect(database_url)
     async with other.transaction():
         lock = f"select from {both.settings.schema}.present where id = $1 for update"
         await other.execute(lock, held.id)
-        assert (await resealer.run()).sealed == 1
+        assert (await reencryption.run()).encrypted == 1
     await other.close()
     assert token_of(await raw(both, free.id)).startswith("1.new.")
-    assert (await resealer.run()).sealed == 1
+    assert (await reencryption.run()).encrypted == 1
 
 
-async def test_limits_that_are_taken_away_leave_a_namespace_encrypted(sealed: App):
-    store = QuotaStore((await sealed.store()).database)
+async def test_limits_that_are_taken_away_leave_a_namespace_encrypted(encrypted: App):
+    store = QuotaStore((await encrypted.store()).database)
     await store.put_namespace("default", Limits(max_jobs=5))
     removed = await store.remove_namespace("default")
     assert removed is not None
@@ -472,4 +476,4 @@ async def test_limits_that_are_taken_away_leave_a_namespace_encrypted(sealed: Ap
     kept = await store.get_namespace("default")
     assert kept is not None
     assert kept.limits == Limits()
-    assert await (await sealed.store()).database.fetchval("is_encrypted", "default")
+    assert await (await encrypted.store()).database.fetchval("is_encrypted", "default")

@@ -278,8 +278,8 @@ async def test_a_node_whose_registration_was_not_answered_registers_again(app: A
     with failpoints.armed_with("register_node:after=error@1"), pytest.raises(StoreUnavailable):
         await node.start()
     async with node.running():
-        keeper = node._keeper
-        assert keeper is not None
+        heartbeat = node._heartbeat
+        assert heartbeat is not None
         before = node.id
         with failpoints.armed_with("register_node:after=error@1"):
             async with (await app.store()).database.connection() as connection:
@@ -289,7 +289,7 @@ async def test_a_node_whose_registration_was_not_answered_registers_again(app: A
             await eventually(lambda: node.id != before, what="a new identity")
 
             async def is_back() -> bool:
-                return node.id in [each.id for each in await app.nodes.list()] and keeper.trusted
+                return node.id in [each.id for each in await app.nodes.list()] and heartbeat.trusted
 
             await eventually(is_back, what="its registration")
             assert failpoints._points["register_node:after"].passed >= 2

@@ -1,4 +1,4 @@
-"""Figures for Prometheus: right, bounded, cheap to ask for; and alerts that really fire."""
+"""Stats for Prometheus: right, bounded, cheap to ask for; and alerts that really fire."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from rota import App, ConfigError, Retry
 from rota.node import Node
 from rota.observe import Metrics, Tally
 from rota.observe import stats as figures_module
-from rota.store.stats import FigureStore
+from rota.store.stats import StatsStore
 from tests.cluster import eventually
 
 DEPLOY = Path(__file__).parent.parent / "deploy"
@@ -148,7 +148,7 @@ async def test_occurrences_and_events_are_counted_on(
     async def now() -> Any:
         return await database.fetchval("now")
 
-    monkeypatch.setattr(FigureStore, "settled_moment", lambda _: now())
+    monkeypatch.setattr(StatsStore, "settled_moment", lambda _: now())
     await metrics.render()  # from here on it counts
     await app.schedules.trigger("s")
     schema = app.settings.schema
@@ -470,13 +470,13 @@ async def test_a_node_that_stops_is_alive_and_not_ready(app: App) -> None:
 async def test_a_node_without_its_database_is_alive_and_not_ready(app: App) -> None:
     async with Node(app, roles=["worker"]).running() as node:
         assert node.metrics_port is not None
-        keeper = node._keeper
-        assert keeper is not None
-        keeper.trusted_until = 0.0  # as when heartbeats have failed for a lease
+        heartbeat = node._heartbeat
+        assert heartbeat is not None
+        heartbeat.trusted_until = 0.0  # as when heartbeats have failed for a lease
         answer = node.readiness()
         assert [check.name for check in answer.checks if not check.ok] == ["database"]
         assert node.health().ok
-        keeper.tried_at = float("-inf")  # as when the heartbeat's thread hangs
+        heartbeat.tried_at = float("-inf")  # as when the heartbeat's thread hangs
         assert not node.health().ok
 
 

@@ -149,11 +149,11 @@ class TestEncryption:
 
         monkeypatch.setenv("ROTA_ENCRYPTION_KEYS", old)
         assert "encrypted within" in run("namespaces", "encrypt", space).out
-        assert "sealed 1 rows" in run("encrypt", "--rotate").out
+        assert "encrypted 1 rows" in run("encrypt", "--rotate").out
         assert run("encrypt", "--json").json == [{"key": "a", "values": 1}]
 
         monkeypatch.setenv("ROTA_ENCRYPTION_KEYS", f"{new},{old}")
-        assert run("encrypt", "--rotate", "--json").json == {"sealed": 1, "left": 0}
+        assert run("encrypt", "--rotate", "--json").json == {"encrypted": 1, "left": 0}
         assert run("encrypt", "--json").json == [{"key": "b", "values": 1}]
         assert "not encrypted any more" in run("namespaces", "decrypt", space).out
 

@@ -21,7 +21,7 @@ from litestar.response import ServerSentEvent
 from rota import App
 from rota.core.arguments import json_depth
 from rota.server.api import health, session
-from rota.server.dependencies import GivenContext
+from rota.server.dependencies import ContextDep
 from rota.server.limits import check_json, has_half_surrogate
 from rota.server.policy import OPERATOR, PUBLIC
 from rota.server.problems import Problem
@@ -61,7 +61,7 @@ async def broken() -> None:
 
 
 @get("/v1/endless", policy=PUBLIC, uncompressed=True)
-async def endless(context: GivenContext) -> ServerSentEvent:
+async def endless(context: ContextDep) -> ServerSentEvent:
     """Until the server stops."""
 
     async def events() -> AsyncIterator[str]:

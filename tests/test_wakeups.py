@@ -17,10 +17,10 @@ import pytest
 
 from rota import App, Node
 from rota.lib.ids import new_id
-from rota.runtime.heartbeat import Keeper
+from rota.runtime.heartbeat import Heartbeat
 from rota.runtime.listener import channel_of
 from rota.store.work import LOWEST_RANK
-from rota.worker.idle import Hunger
+from rota.worker.idle import IdleAdvertisement
 from tests.cluster import Cluster, eventually
 from tests.fake_node import FakeNode
 from tests.test_plans import nodes as plan_nodes
@@ -113,7 +113,7 @@ async def workers(
     make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Workers]:
     # No watchdogs: on a slow machine they take this loop for blocked, and their workers look again.
-    monkeypatch.setattr(Keeper, "threaded", False)
+    monkeypatch.setattr(Heartbeat, "threaded", False)
     workers = Workers(make_app)
     yield workers
     await workers.stop()
@@ -282,7 +282,7 @@ async def _equals(connection: Any, query: str, value: Any) -> bool:
 async def test_a_worker_whose_loop_is_blocked_gets_no_hint(
     workers, database, database_url, monkeypatch
 ):
-    monkeypatch.setattr(Keeper, "threaded", True)
+    monkeypatch.setattr(Heartbeat, "threaded", True)
     await workers.start(2)
     await workers.rest(database)
     query = f"select count(*) from {workers.schema}.node where wants is not null"
@@ -295,7 +295,7 @@ async def test_a_worker_whose_loop_is_blocked_gets_no_hint(
     with ThreadPoolExecutor(1) as other:
         # This test's loop is theirs, and blocked here as a handler would. Their keepers' threads go on.
         other.submit(asyncio.run, watch()).result()
-    assert all(node._keeper.trusted for node in workers.nodes)
+    assert all(node._heartbeat.trusted for node in workers.nodes)
     await eventually(lambda: _equals(database, query, 2))  # and they say so again
 
 
@@ -465,7 +465,7 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
     node = await FakeNode(hot, sandbox.app.settings).register()
     now = 1000.0
     monkeypatch.setattr("rota.worker.idle.monotonic", lambda: now)
-    hunger = Hunger(node.store, "default", SimpleNamespace(node_id=node.id))
+    hunger = IdleAdvertisement(node.store, "default", SimpleNamespace(node_id=node.id))
     row = f"select wants, xmin::text from {hot.schema}.node where id = $1"
     seen: list[Any] = []
     async with hot.connection() as connection:
@@ -474,8 +474,8 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
             await hunger.say(3)
             seen.append(await connection.fetchrow(row, node.id))
             now += 0.05
-            hunger.owe(LANE, 1, 1)
-            await hunger.sated(full=True)
+            hunger.pass_hint(LANE, 1, 1)
+            await hunger.withdraw(full=True)
             seen.append(await connection.fetchrow(row, node.id))
     wanted, versions = {one["wants"] for one in seen}, {one["xmin"] for one in seen}
     assert wanted == {3, None}
@@ -505,7 +505,7 @@ async def test_heartbeats_stay_heap_only_and_carry_signals(workers, database, ap
 async def test_pauses_between_looks_grow_with_the_number_of_workers_of_the_kind(workers, database):
     first, *_ = await workers.start(3, heartbeat=0.2)
     await workers.start(2, heartbeat=0.2, gpu=True)
-    await eventually(lambda: first._keeper.peers == 3)
+    await eventually(lambda: first._heartbeat.peers == 3)
     worker = first.worker_role.worker
     await workers.rest(database)
     worker._settings = worker._settings.replace(poll=0.1)

@@ -106,7 +106,7 @@ async def test_a_delivery_that_never_arrives_ends_as_a_dead_letter_and_tells_nob
         jobs = await eventually(lambda: _ended(app))
         # Its own failures are events, and nobody is told of them.
         await eventually(lambda: _events(app, "dead_lettered", "rota.webhook"))
-        await asyncio.sleep(1.5)  # two looks of the overseer: time for what must not happen
+        await asyncio.sleep(1.5)  # two looks of the slow_jobs: time for what must not happen
         assert len(await deliveries(app)) == len(jobs)
     assert {job.state for job in jobs} == {"failed"}
     (webhook,) = await app.webhooks.list()

@@ -28,7 +28,7 @@ from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
 from proof.checker.soundness import the_history_is_sound
 from proof.checker.submitting import a_key_names_one_job, no_job_is_lost
-from proof.checker.summary import figures_of, title_of
+from proof.checker.summary import stats_of, title_of
 from proof.checker.timing import starts_are_on_time
 
 __all__ = ["RULES", "Finding", "Report", "Rule", "Violation", "check"]
@@ -72,7 +72,7 @@ def check(folder: Path) -> Report:
     try:
         facts = Facts(folder)
         findings = [apply_rule(rule, facts) for rule in RULES]
-        return Report(title_of(facts), findings, figures_of(facts))
+        return Report(title_of(facts), findings, stats_of(facts))
     finally:
         if collecting:
             gc.enable()

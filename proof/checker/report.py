@@ -68,7 +68,7 @@ class Report(msgspec.Struct, frozen=True):
     def text(self) -> str:
         parts = [self.title, ""]
         parts += [_finding_line(finding) for finding in self.findings]
-        parts += ["", "Figures"]
+        parts += ["", "Stats"]
         parts += [f"      {name:<22}{value}" for name, value in self.figures.items()]
         for finding in self.findings:
             parts += _violation_lines(finding)

@@ -19,7 +19,7 @@ def title_of(facts: Facts) -> str:
     )
 
 
-def figures_of(facts: Facts) -> dict[str, str]:
+def stats_of(facts: Facts) -> dict[str, str]:
     figures = {
         "jobs": _counts(Counter(STATES[row.state] for row in facts.jobs.values())),
         "submissions": _counts(_answers(facts)),

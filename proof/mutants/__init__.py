@@ -24,7 +24,7 @@ from proof.simulation.template import SCHEMA
 from rota.core.lifecycle import End, GiveBack, TryAgain, judge_lost, needs_mark
 from rota.model import Guarantee, OutcomeKind
 from rota.runtime.clock import DatabaseClock
-from rota.runtime.heartbeat import Keeper
+from rota.runtime.heartbeat import Heartbeat
 from rota.scheduler.firer import Firer
 from rota.store.functions import function_statements
 from rota.store.queries import in_schema
@@ -182,10 +182,10 @@ claim_not_reconciled = Mutant(name="a claim's lost answer is forgotten", patch=_
 
 
 def _trust_for_ever(patches: Patches) -> None:
-    def trust(self: Keeper, sent: float) -> None:
+    def trust(self: Heartbeat, sent: float) -> None:
         self.trusted_until = sent + 3600.0
 
-    patches.set(Keeper, "_trust_from", trust)
+    patches.set(Heartbeat, "_trust_from", trust)
 
 
 def _lease_by_wall_clock(patches: Patches) -> None:

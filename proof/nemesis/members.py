@@ -46,7 +46,7 @@ class Member:
         self._may_run = asyncio.Event()
         self._may_run.set()
         self._frozen: list[psutil.Process] = []
-        self._keeper: asyncio.Task[None] | None = None
+        self._heartbeat: asyncio.Task[None] | None = None
         self._closing = False
 
     @property
@@ -60,7 +60,7 @@ class Member:
     # -- living
 
     def start(self) -> None:
-        self._keeper = asyncio.create_task(self._keep())
+        self._heartbeat = asyncio.create_task(self._keep())
 
     async def _keep(self) -> None:
         while not self._closing:
@@ -182,9 +182,9 @@ class Member:
         await self._gone()
 
     async def _gone(self) -> None:
-        if self._keeper is not None:
-            self._keeper.cancel()
-            await asyncio.gather(self._keeper, return_exceptions=True)
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            await asyncio.gather(self._heartbeat, return_exceptions=True)
         # Cancelled in the middle of a start, it may have left a process behind.
         process = self._process
         if process is not None and process.returncode is None:

@@ -2,7 +2,7 @@
 
 The driver below `rota.store.database`; `time.monotonic` in every module; in `rota.lib.ids` the wall
 clock (each process has its own, wrong one) and the randomness; the process's id and host name; and
-threads, which would end at real moments: the keeper's runs on the loop. Everything else is what
+threads, which would end at real moments: the heartbeat's runs on the loop. Everything else is what
 production runs.
 """
 
@@ -80,7 +80,7 @@ class Patches:
         for module in (rota.node, rota.scheduler.firer):
             self.set(module, "os", _Real(os, getpid=lambda: 1))
         self.set(rota.node, "socket", _Real(socket, gethostname=lambda: current().name))
-        self.set(rota.runtime.heartbeat.Keeper, "threaded", False)
+        self.set(rota.runtime.heartbeat.Heartbeat, "threaded", False)
         self.set(rota.worker.role, "watch_overdue", lambda overdue: None)
 
     def _patch_clocks(self) -> None:

@@ -93,7 +93,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_payload_depth: int = 64
     max_result_bytes: int = 1_000_000
 
-    # What payloads and results are encrypted with: NAME:BASE64, several with commas; the first seals.
+    # What payloads and results are encrypted with: NAME:BASE64, several with commas; the first encrypts.
     encryption_keys: str | None = None
     encryption_keys_file: Path | None = None
 

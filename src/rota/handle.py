@@ -10,7 +10,7 @@ import msgspec
 
 from rota.core.codec import ResultReader
 from rota.errors import ResultUnavailable, RotaError
-from rota.lib.sync_bridge import portal
+from rota.lib.sync_bridge import sync_bridge
 from rota.model import RESULT_DROPPED, Job, State
 
 _FINAL = frozenset(state.label for state in State if state.is_final)
@@ -108,11 +108,11 @@ class JobHandle(Generic[R]):
 
     def status_sync(self) -> Job:
         """The job as it is now, from synchronous code."""
-        return portal.call(self.status, "status")
+        return sync_bridge.call(self.status, "status")
 
     def result_sync(self, timeout: float | None = None) -> R:
         """What the function returned, from synchronous code. See `result`."""
-        return portal.call(lambda: self.result(timeout), "result")
+        return sync_bridge.call(lambda: self.result(timeout), "result")
 
 
 def _still(id: UUID, job: Job | None, looked: bool, timeout: float | None) -> str:

@@ -21,7 +21,7 @@ from rota.errors import ConfigError, StoreUnavailable
 from rota.lib.ids import unit
 from rota.observe import Metrics, MetricsPort, shared_metrics
 from rota.observe.health import Report, check
-from rota.runtime.heartbeat import Keeper, NodeProfile
+from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination
 from rota.scheduler.coordination.postgres import PostgresCoordination, PostgresFence
@@ -35,7 +35,7 @@ from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 from rota.task import heartbeat_timeouts
-from rota.worker.claim_loop import Serves
+from rota.worker.claim_loop import ServedQueues
 from rota.worker.role import WorkerRole
 from rota.worker.webhook_delivery import enable_webhooks
 
@@ -85,11 +85,11 @@ class Node:
         self.server = server
         self._coordination = coordination
         self.roles = _checked_roles(roles, server)
-        self._serves = Serves(_checked_queues(queues), capabilities)
+        self._served = ServedQueues(_checked_queues(queues), capabilities)
         for capability in capabilities:
             check_name("capability", capability)
         self._undo = contextlib.AsyncExitStack()  # what stop() has to do, last begun first
-        self._keeper: Keeper | None = None
+        self._heartbeat: Heartbeat | None = None
         self.worker_role: WorkerRole | None = None
         self.metrics_port: MetricsPort | None = None
         self._shards: Shards | None = None
@@ -105,7 +105,7 @@ class Node:
     @property
     def id(self) -> UUID | None:
         """Its identity: new at every start, and after it was declared dead."""
-        return self._keeper.node_id if self._keeper else None
+        return self._heartbeat.node_id if self._heartbeat else None
 
     # -- starting
 
@@ -115,14 +115,14 @@ class Node:
             self._undo.push_async_callback(self.app.close)
             database = await self.app.connector.open_database(hot=True)
             self._undo.push_async_callback(database.close)
-            self._keeper = Keeper(database, self.settings, self)
-            self._undo.push_async_callback(self._keeper.stop)
+            self._heartbeat = Heartbeat(database, self.settings, self)
+            self._undo.push_async_callback(self._heartbeat.stop)
             if "worker" in self.roles:
                 enable_webhooks(self.app)
-                self.worker_role = WorkerRole(self.app, database, self._keeper, self._serves)
+                self.worker_role = WorkerRole(self.app, database, self._heartbeat, self._served)
                 self._undo.push_async_callback(self.worker_role.stop)
                 await self.worker_role.prepare()
-            await self._keeper.start(self._profile())
+            await self._heartbeat.start(self._profile())
             await self._start_metrics()  # stopped after the drain, which probes can watch
             if self.worker_role is not None:
                 self._undo.push_async_callback(self.worker_role.drain, self._stop_at_once)
@@ -134,7 +134,7 @@ class Node:
                 self._serving = True
             # Our own start may block the loop for a moment. From here on a job is at fault, and one that
             # never lets go is stopped: so no job begins before.
-            self._keeper.watch()
+            self._heartbeat.watch()
             if self.worker_role is not None:
                 self.worker_role.start()
         except BaseException:
@@ -175,14 +175,16 @@ class Node:
             await self.metrics_port.start()
 
     def _make_shards(self, database: Database, count: int) -> Shards:
-        keeper = self._keeper
-        assert keeper is not None
+        heartbeat = self._heartbeat
+        assert heartbeat is not None
         coordination, fence = self._coordination, None
         if coordination is None:
             coordination = PostgresCoordination(database)
         else:
             fence = PostgresFence(database)
-        return Shards(coordination, count, self.settings.shard_lease, lambda: keeper.node_id, fence)
+        return Shards(
+            coordination, count, self.settings.shard_lease, lambda: heartbeat.node_id, fence
+        )
 
     def _profile(self) -> NodeProfile:
         role = self.worker_role
@@ -193,15 +195,15 @@ class Node:
             pid=os.getpid(),
             version=rota.__version__,
             roles=self.roles,
-            queues=tuple(sorted(self._serves.queues)),
-            capabilities=tuple(sorted(self._serves.capabilities)),
+            queues=tuple(sorted(self._served.queues)),
+            capabilities=tuple(sorted(self._served.capabilities)),
             tasks=tuple(role.task_names) if role else (),
             slots=role.worker.slots.capacity() if role else 0,
             heartbeat_timeouts=heartbeat_timeouts(self.app.tasks) if role else {},
             release=role.release if role else None,
         )
 
-    # -- what the keeper asks and tells
+    # -- what the heartbeat asks and tells
 
     def count_running(self) -> int:
         return self.worker_role.worker.slots.count_running() if self.worker_role else 0
@@ -221,21 +223,23 @@ class Node:
 
     def health(self) -> Report:
         """Whether this process works at all. That the loop turns is shown by the answer."""
-        keeper = self._keeper
+        heartbeat = self._heartbeat
         # The heartbeat's thread tries at least this often, whether or not the database answers.
         patience = self.settings.lease_seconds + self.settings.connect_timeout
         patience += self.settings.statement_timeout
-        silent = 0.0 if keeper is None else monotonic() - keeper.tried_at
+        silent = 0.0 if heartbeat is None else monotonic() - heartbeat.tried_at
         reason = f"the heartbeat has not been tried for {format_duration(silent)}"
         return Report.of(self.roles, [check("heartbeat", silent < patience, reason)])
 
     def readiness(self) -> Report:
         """Whether it is part of the cluster and does its work."""
-        keeper, role = self._keeper, self.worker_role
-        trusted = keeper is not None and keeper.trusted
+        heartbeat, role = self._heartbeat, self.worker_role
+        trusted = heartbeat is not None and heartbeat.trusted
         checks = [
             check("database", trusted, "the database has not confirmed the last heartbeats"),
-            check("registered", keeper is not None and keeper.registered, "not registered yet"),
+            check(
+                "registered", heartbeat is not None and heartbeat.registered, "not registered yet"
+            ),
         ]
         stopping = self._stop_requested.is_set() or self.is_draining()
         checks.append(check("draining", not stopping, "it is stopping, and begins nothing more"))

@@ -307,7 +307,7 @@ class _Inline:
         ended = asyncio.Event()
         self._outcomes.ended = lambda _: ended.set()
         self._outcomes.open_batch(work.token, 1)
-        verdict = await self._verdict(work) if self._unseal(work, row["payload"]) else "refused"
+        verdict = await self._verdict(work) if self._decrypt(work, row["payload"]) else "refused"
         if verdict == "start":
             self._runners[self._tasks[work.task].runner].run(work)
             await ended.wait()
@@ -320,15 +320,15 @@ class _Inline:
         await self._finisher.flush()
         self.ran.append(work.id)
 
-    def _unseal(self, work: Work, payload: str) -> bool:
+    def _decrypt(self, work: Work, payload: str) -> bool:
         """Whether it may run: what was encrypted for another job may not."""
-        sealing = self._database.sealing
+        encryption = self._database.encryption
         try:
-            work.payload, work.seal = sealing.opened_payload(payload, work.id, work.task)
+            work.payload, work.encryptor = encryption.opened_payload(payload, work.id, work.task)
         except NotAuthentic as error:
             self._outcomes.refuse(work, Failure("rota.errors.NotAuthentic", str(error)))
             return False
-        self._outcomes.know_seal(work)
+        self._outcomes.keep_encryptor(work)
         return True
 
     async def _verdict(self, work: Work) -> str | None:

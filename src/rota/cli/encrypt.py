@@ -14,7 +14,7 @@ from rota.cli.session import Session, command
 from rota.config import check_name
 from rota.errors import KeyMissing
 from rota.lib.ids import new_nonce
-from rota.store.reencryption import Resealer, Rewritten
+from rota.store.reencryption import Reencryption, Rewritten
 
 _KEY_BYTES = 32
 
@@ -46,7 +46,7 @@ def encrypt(
         if screen.as_json:
             screen.json(done)
         else:
-            screen.say(f"sealed {done.sealed:,} rows with the current key")
+            screen.say(f"encrypted {done.encrypted:,} rows with the current key")
             if done.left:
                 screen.note(f"{done.left:,} could not be opened: their key isn't here.")
         return
@@ -61,16 +61,16 @@ def encrypt(
 
 
 async def _rotate(app: App) -> Rewritten:
-    resealer = Resealer((await app.store()).database)
+    reencryption = Reencryption((await app.store()).database)
     # It is many transactions: what is recorded is that they were begun.
     async with change_of(app, "rotate", f"namespace {app.settings.namespace}"):
         pass
-    return await resealer.run()
+    return await reencryption.run()
 
 
 async def _count(app: App) -> list[tuple[str | None, int]]:
     database = (await app.store()).database
-    rows = await database.fetch("sealed_values", app.settings.namespace)
+    rows = await database.fetch("encrypted_values", app.settings.namespace)
     return [(row["key"], row["count"]) for row in rows]
 
 
@@ -84,7 +84,7 @@ def encrypt_namespace(session: Session, name: Name) -> None:
         session.screen.json({"namespace": name, "encrypted": True})
     else:
         session.screen.say(f"{name} is encrypted within five seconds")
-        session.screen.note("`rota encrypt --rotate` seals what is stored there already.")
+        session.screen.note("`rota encrypt --rotate` encrypts what is stored there already.")
 
 
 def decrypt_namespace(session: Session, name: Name) -> None:
@@ -98,7 +98,7 @@ def decrypt_namespace(session: Session, name: Name) -> None:
 
 async def _set(app: App, name: str, encrypted: bool) -> None:
     database = (await app.store()).database
-    if encrypted and database.sealing.ring is None:
+    if encrypted and database.encryption.ring is None:
         raise KeyMissing(
             "set ROTA_ENCRYPTION_KEYS here first, and wherever the namespace is used: what is encrypted "
             "can be read only with its key"

@@ -87,7 +87,7 @@ async def make_link(
 
 
 @callback(people)
-def list_people(session: Session) -> None:
+def list_users(session: Session) -> None:
     """Who may log in, and their roles by namespace."""
     found = session.run(_list(session.app))
     screen = session.screen
@@ -106,7 +106,7 @@ def list_people(session: Session) -> None:
 
 
 async def _list(app: App) -> list[PersonInfo]:
-    return await (await identity_store(app)).list_people(None)
+    return await (await identity_store(app)).list_users(None)
 
 
 @command(people, "add")

@@ -300,7 +300,7 @@ def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payloa
             )
     if payload.startswith(ENVELOPE_BYTES):
         raise InvalidArguments(
-            f'task {task!r}: its {what} begins with the name "$rota-sealed", which is Rota\'s own'
+            f'task {task!r}: its {what} begins with the name "$rota-encrypted", which is Rota\'s own'
         )
     if has_nul(payload):
         raise InvalidArguments(

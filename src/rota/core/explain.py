@@ -159,7 +159,7 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
 
 
 def _no_key(facts: Mapping[str, Any], servers: list[dict[str, Any]]) -> Explanation | None:
-    key = facts["sealed_with"]
+    key = facts["encrypted_with"]
     if key is None or any(
         s["remote"] or key in (s["keys"] or ()) for s in servers if s["knows_task"]
     ):

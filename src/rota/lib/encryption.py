@@ -1,17 +1,16 @@
-"""Sealing: values that only those with a key can read, bound to where they belong. No I/O.
+"""Encryption: values that only those with a key can read, bound to where they belong. No I/O.
 
-What is sealed is AES-256-GCM's, under a key of the one job's or schedule's own, derived (HMAC-SHA-256)
-from a key of the keyring by namespace and id: so however many are sealed with one key of the ring, no
-two share a key and a nonce. Namespace, id and field (with a payload also the task) are associated data:
-a sealed value that is moved to another job, another field or another task is refused, and so is one that
-was changed by a single bit.
+Values are encrypted with AES-256-GCM under a key per job or schedule, derived (HMAC-SHA-256) from a key
+of the keyring by namespace and id, so that no two jobs share a key and a nonce. Namespace, id and field
+(for a payload also the task) are associated data: a value that is moved to another job, field or task is
+refused, and so is one of which a single bit was changed.
 
-A sealed value is recognised by how its text begins, to the letter, which costs those who seal nothing
-next to nothing:
+An encrypted value is recognised by the first characters of its text, so that namespaces without
+encryption pay next to nothing:
 
-    {"$rota-sealed":"1.KEY.j.BASE64"}    a payload or a result, of a job
-    {"$rota-sealed":"1.KEY.sID.BASE64"}  a payload of a schedule, which all of its jobs carry
-    $rota-sealed:1.KEY.j.BASE64          the text of an error, or a line of a log
+    {"$rota-encrypted":"1.KEY.j.BASE64"}    a payload or a result, of a job
+    {"$rota-encrypted":"1.KEY.sID.BASE64"}  a payload of a schedule, which all of its jobs carry
+    $rota-encrypted:1.KEY.j.BASE64          the text of an error, or a line of a log
 
 Nobody can forge one: an envelope that was made up or copied can't be opened, and ends its own job with
 an error. Nor can a value of a user's be taken for one by accident: a payload that begins like this is
@@ -37,9 +36,9 @@ from rota.config import Settings
 from rota.errors import ConfigError, KeyMissing, NotAuthentic
 from rota.lib.ids import new_nonce
 
-ENVELOPE = '{"$rota-sealed":"'
+ENVELOPE = '{"$rota-encrypted":"'
 ENVELOPE_BYTES = ENVELOPE.encode()
-TEXT = "$rota-sealed:"
+TEXT = "$rota-encrypted:"
 
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _NONCE = 12
@@ -47,7 +46,7 @@ _MARK = "1"
 
 
 class Place(NamedTuple):
-    """Where a sealed value belongs. `kind`: j for a job, s for a schedule, e for a `once` effect."""
+    """Where a encrypted value belongs. `kind`: j for a job, s for a schedule, e for a `once` effect."""
 
     namespace: str
     kind: str
@@ -60,8 +59,8 @@ class Place(NamedTuple):
         return "\0".join(("rota", _MARK, *named)).encode()
 
 
-class Seal(msgspec.Struct, frozen=True):
-    """What seals for one job or schedule. It holds that one's own key, and none of the ring's."""
+class Encryptor(msgspec.Struct, frozen=True):
+    """What encrypts for one job or schedule. It holds that one's own key, and none of the ring's."""
 
     namespace: str
     kind: str
@@ -86,7 +85,7 @@ class Seal(msgspec.Struct, frozen=True):
 
 
 class Keyring:
-    """The keys that a process has. The first one seals, all of them open."""
+    """The keys that a process has. The first one encrypts, all of them open."""
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
         self._keys = dict(keys)
@@ -102,9 +101,9 @@ class Keyring:
     def names(self) -> list[str]:
         return list(self._keys)
 
-    def seal(self, namespace: str, kind: str, id: UUID) -> Seal:
+    def encryptor(self, namespace: str, kind: str, id: UUID) -> Encryptor:
         secret = self._derived(self.current, namespace, kind, id)
-        return Seal(namespace, kind, id, self.current, secret)
+        return Encryptor(namespace, kind, id, self.current, secret)
 
     def _derived(self, key: str, namespace: str, kind: str, id: UUID) -> bytes:
         told = "\0".join(("rota", _MARK, "key", namespace, kind, id.hex)).encode()
@@ -142,7 +141,7 @@ def _fingerprint(secret: bytes, told: bytes) -> str:
 
 
 def key_of(text: str) -> str | None:
-    """The name of the key that a value is sealed with; None: it isn't."""
+    """The name of the key that a value is encrypted with; None: it isn't."""
     for prefix in (ENVELOPE, TEXT):
         if text.startswith(prefix):
             parts = text[len(prefix) :].split(".", 2)

@@ -39,7 +39,7 @@ REACHED_VARIABLE = "ROTA_FAILPOINTS_REACHED"
 # The names that `Database.transaction` is called with; a test compares them with the code.
 TRANSACTIONS = (
     "bulk", "change", "copy", "declare_schedules", "finish_deletions", "finish_remote", "fire",
-    "give_back_unknown", "leave", "overrun", "put_schedules", "reap", "reseal", "schedule_by_hand",
+    "give_back_unknown", "leave", "overrun", "put_schedules", "reap", "reencrypt", "schedule_by_hand",
     "search", "submit", "sync_transact", "transact", "transaction",
 )  # fmt: skip
 QUERY_POINTS = ("before", "after")
@@ -137,7 +137,7 @@ def _take(name: str) -> Failpoint | None:
     point = _points.get(name)
     if point is None:
         return None
-    with _lock:  # the keeper passes some of them in a thread of its own
+    with _lock:  # the heartbeat passes some of them in a thread of its own
         point.passed += 1
         if point.at is not None and point.passed != point.at:
             return None

@@ -13,7 +13,7 @@ from rota.errors import EventLoopRunning
 T = TypeVar("T")
 
 
-class Portal:
+class SyncBridge:
     """Started at the first call. One per process: after a fork the child makes its own."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class Portal:
         return self._loop if self._pid == os.getpid() else None
 
     async def run_on(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Await it on the loop it belongs to: this one, or the portal's."""
+        """Await it on the loop it belongs to: this one, or the sync_bridge's."""
         if loop is asyncio.get_running_loop():
             return await coroutine
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
@@ -45,7 +45,9 @@ class Portal:
         with self._lock:
             if self._loop is None or self._pid != os.getpid():
                 loop = asyncio.new_event_loop()
-                threading.Thread(target=loop.run_forever, name="rota-portal", daemon=True).start()
+                threading.Thread(
+                    target=loop.run_forever, name="rota-sync_bridge", daemon=True
+                ).start()
                 self._loop, self._pid = loop, os.getpid()
             return self._loop
 
@@ -56,4 +58,4 @@ class Portal:
             loop.call_soon_threadsafe(loop.stop)
 
 
-portal = Portal()
+sync_bridge = SyncBridge()

@@ -1,4 +1,4 @@
-"""Figures for Prometheus.
+"""Stats for Prometheus.
 
 Two kinds. What this node does (`tally`) is counted as it happens, in plain numbers. What the cluster
 holds (`figures`) is asked of the database when somebody scrapes, at most every few seconds and a

@@ -17,9 +17,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from rota.observe.counters import BUCKETS, LAG_BUCKETS, Tally
-from rota.observe.stats import Figures
+from rota.observe.stats import Stats
 from rota.store.database import Database
-from rota.store.stats import FigureStore
+from rota.store.stats import StatsStore
 from rota.worker.role import WorkerRole
 
 Values = Mapping[tuple[str, ...], float]
@@ -30,7 +30,7 @@ class Metrics:
 
     def __init__(self, database: Database, worker: WorkerRole | None = None) -> None:
         self.namespace = database.settings.namespace
-        self.figures = Figures(FigureStore(database))
+        self.figures = Stats(StatsStore(database))
         self.worker = worker
         self.tally: Tally | None = None
         if worker is not None:

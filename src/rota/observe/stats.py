@@ -17,7 +17,7 @@ from typing import Any
 
 from rota.errors import RotaError
 from rota.observe.counters import OTHER
-from rota.store.stats import FigureStore
+from rota.store.stats import StatsStore
 
 log = logging.getLogger("rota.metrics")
 
@@ -26,10 +26,10 @@ _SHARE = 20  # one part in so many of the time
 _MOST_LABELS = 200
 
 
-class Figures:
+class Stats:
     """The last answers, by name. Keys are the values of their labels, the namespace first."""
 
-    def __init__(self, store: FigureStore) -> None:
+    def __init__(self, store: StatsStore) -> None:
         self._store = store
         self._asking = asyncio.Lock()
         self._again_at = 0.0

@@ -9,10 +9,10 @@ import weakref
 from collections.abc import AsyncIterator
 
 from rota.config import Settings
-from rota.lib.sync_bridge import portal
+from rota.lib.sync_bridge import sync_bridge
 from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
-from rota.store.encrypted import Sealing
+from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated, check_schema, migrate
 from rota.store.signatures import Signatures
@@ -40,7 +40,7 @@ class Connector:
         self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
             weakref.WeakKeyDictionary()
         )
-        self.sealing = Sealing(settings)  # for submits through callers' own connections
+        self.encryption = Encryption(settings)  # for submits through callers' own connections
         self._embedded: EmbeddedPostgres | None = None
         self._embedded_lock = threading.Lock()
 
@@ -108,9 +108,9 @@ class Connector:
     async def close(self) -> None:
         """Close this event loop's connections and those of synchronous callers, and leave the
         embedded PostgreSQL."""
-        for loop in (asyncio.get_running_loop(), portal.loop):
+        for loop in (asyncio.get_running_loop(), sync_bridge.loop):
             if loop is not None and (opened := self._opened.pop(loop, None)) is not None:
-                await portal.run_on(loop, opened.database.close())
+                await sync_bridge.run_on(loop, opened.database.close())
         if not self._opened:
             await asyncio.to_thread(self._leave_embedded)
 
@@ -125,9 +125,9 @@ class Connector:
         """Use another database or schema for a while. See `App.using`."""
         before = self.settings
         await self.close()
-        self.settings, self.sealing = settings, Sealing(settings)
+        self.settings, self.encryption = settings, Encryption(settings)
         try:
             yield
         finally:
             await self.close()
-            self.settings, self.sealing = before, Sealing(before)
+            self.settings, self.encryption = before, Encryption(before)

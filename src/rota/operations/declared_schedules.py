@@ -102,11 +102,11 @@ def _tell_left_alone(verdict: Verdict, app: str, release: str, current: Declarat
 
 
 async def _digest(store: ScheduleStore, specs: Sequence[ScheduleSpec]) -> str:
-    sealing = await store.database.known_sealing()
+    encryption = await store.database.known_encryption()
     told: list[Any] = []
     for spec in sorted(specs, key=lambda spec: spec.name):
         # What is encrypted must not be guessed from a digest.
-        hidden = sealing.required and bool(spec.payload)
-        payload = sealing.fingerprint(spec) if hidden else spec.payload
+        hidden = encryption.required and bool(spec.payload)
+        payload = encryption.fingerprint(spec) if hidden else spec.payload
         told.append(msgspec.structs.replace(spec, payload=payload))
     return hashlib.sha256(msgspec.json.encode(told)).hexdigest()

@@ -135,8 +135,8 @@ class EndpointTask(Task[..., Any]):
     async def _judge_report(self, job: UUID, reported: Reported) -> Outcome:
         if reported.succeeded:
             return _SETTLED  # and written, with its result, when it was reported
-        sealing = (await self._rota.store()).database.sealing
-        problem = sealing.shown_text(reported.message, job) or "reported as failed"
+        encryption = (await self._rota.store()).database.encryption
+        problem = encryption.shown_text(reported.message, job) or "reported as failed"
         if reported.fatal:
             raise Fatal(problem)
         if reported.retry_after is not None:

@@ -16,7 +16,7 @@ from rota.operations.queues import Queues
 from rota.operations.schedules import Schedules
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
-from rota.store.encrypted import Sealing
+from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
 from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
@@ -27,7 +27,7 @@ class Connections(Protocol):
     """Where a `Rota` gets its connections: `Connector`, or the server's, behind row security."""
 
     settings: Settings
-    sealing: Sealing  # for submits through callers' own connections
+    encryption: Encryption  # for submits through callers' own connections
 
     async def opened(self) -> Opened: ...
 

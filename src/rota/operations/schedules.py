@@ -149,7 +149,7 @@ class Schedules:
 
     def _says_the_same(self, store: ScheduleStore, row: Any, spec: ScheduleSpec) -> bool:
         try:
-            known = store.database.sealing.shown_spec(row["id"], decode_spec(row["spec"]))
+            known = store.database.encryption.shown_spec(row["id"], decode_spec(row["spec"]))
         except (ConfigError, msgspec.MsgspecError):
             return False  # one that can't be read is replaced
         return msgspec.json.encode(known) == msgspec.json.encode(spec)
@@ -160,7 +160,7 @@ class Schedules:
     ) -> bool:  # fmt: skip
         now = await connection.fetchval(store.database.queries["now"])
         id = new_id()
-        spec = (await store.database.known_sealing()).spec(id, spec)
+        spec = (await store.database.known_encryption()).spec(id, spec)
         await self._ensure_lane(store, connection, options)
         next_due = await self.compute(lambda _: _next_due(recurrence, now))
         state = State(now, next_due, now if spec.paused else None)
@@ -178,7 +178,7 @@ class Schedules:
         valid_from = max(now, row["cursor"])
         stretches = await self._stretches(store, connection, row, valid_from)
         settled = await settle(store, connection, row, stretches, budget, self.compute)
-        spec = (await store.database.known_sealing()).spec(row["id"], spec)
+        spec = (await store.database.known_encryption()).spec(row["id"], spec)
         # A pause is the operator's: an update that says nothing of it leaves it as it is.
         resumed = _was_paused(row["spec"]) and not spec.paused
         paused_at = None if resumed else row["paused_at"] or (now if spec.paused else None)
@@ -302,14 +302,14 @@ class Schedules:
     async def list(self) -> list[ScheduleStatus]:
         store = await self._store()
         rows = await store.list(self._namespace)
-        return [to_status(row, store.database.sealing.shown_spec) for row in rows]
+        return [to_status(row, store.database.encryption.shown_spec) for row in rows]
 
     async def get(self, name: str) -> ScheduleStatus:
         store = await self._store()
         rows = await store.list(self._namespace, name)
         if not rows:
             raise self._unknown(name)
-        return to_status(rows[0], store.database.sealing.shown_spec)
+        return to_status(rows[0], store.database.encryption.shown_spec)
 
     async def preview(
         self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None

@@ -15,7 +15,7 @@ from rota.errors import InvalidArguments, KeyConflict
 from rota.handle import JobHandle
 from rota.lib import tracing
 from rota.lib.ids import new_id, new_ids
-from rota.lib.sync_bridge import portal
+from rota.lib.sync_bridge import sync_bridge
 from rota.store.drivers import (
     ask_encrypted,
     ask_encrypted_sync,
@@ -51,7 +51,7 @@ class Submissions:
         job, chosen = self._named_job(check_open_task(task), payload or {}, options)
         if chosen.connection is not None:
             return self._submit_one_sync(job, chosen)
-        return portal.call(lambda: self._submit_checked(job, chosen), "submit")
+        return sync_bridge.call(lambda: self._submit_checked(job, chosen), "submit")
 
     async def _submit_checked(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         """Checked by what was registered, if the code isn't here. Not in callers' own transactions: they
@@ -117,7 +117,7 @@ class Submissions:
     def _submit_one_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         with tracing.submitting(job):
             if options.connection is None:
-                return portal.call(lambda: self._store_one(job, options), "submit")
+                return sync_bridge.call(lambda: self._store_one(job, options), "submit")
             answers = self._submit_through_sync(options.connection, [job])
             return self._handles([job], answers)[0]
 
@@ -149,16 +149,16 @@ class Submissions:
 
     async def _submit_through(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
         """In the caller's transaction, asking nothing of any other connection."""
-        schema, sealing = self._rota.settings.schema, self._rota.connector.sealing
-        if sealing.stale:
-            sealing.learn(await ask_encrypted(connection, sealing.namespace, schema))
-        return await submit_through(connection, sealing.jobs(jobs), schema)
+        schema, encryption = self._rota.settings.schema, self._rota.connector.encryption
+        if encryption.stale:
+            encryption.learn(await ask_encrypted(connection, encryption.namespace, schema))
+        return await submit_through(connection, encryption.jobs(jobs), schema)
 
     def _submit_through_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
-        schema, sealing = self._rota.settings.schema, self._rota.connector.sealing
-        if sealing.stale:
-            sealing.learn(ask_encrypted_sync(connection, sealing.namespace, schema))
-        return submit_through_sync(connection, sealing.jobs(jobs), schema)
+        schema, encryption = self._rota.settings.schema, self._rota.connector.encryption
+        if encryption.stale:
+            encryption.learn(ask_encrypted_sync(connection, encryption.namespace, schema))
+        return submit_through_sync(connection, encryption.jobs(jobs), schema)
 
     def _new_job(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:
         defaults = task.options_

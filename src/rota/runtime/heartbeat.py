@@ -8,9 +8,9 @@ belongs to others; it stops its handlers, throws this identity away and register
 brings what the node should know: its signals, how many workers are of its kind, whether its listener
 is there.
 
-User code can block the node's loop, but not the keeper's thread: it goes on with the heartbeats, notices
-that the loop doesn't answer, says who blocks it, and sees to it that hints go to others meanwhile.
-Where nothing can block the loop, or time is not the machine's, a keeper can live on the node's loop.
+User code can block the node's loop, but not the heartbeat's thread: the thread goes on, notices
+that the loop doesn't answer, logs what blocks it, and sends hints to other nodes meanwhile.
+Where nothing can block the loop, or time is simulated, the heartbeat can run on the node's loop.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat_host import HomeHost, Host, ThreadHost
 from rota.store.database import Connection, Database
 
-log = logging.getLogger("rota.keeper")
+log = logging.getLogger("rota.heartbeat")
 
 
 class NodeProfile(msgspec.Struct, frozen=True):
@@ -53,7 +53,7 @@ class NodeProfile(msgspec.Struct, frozen=True):
 
 
 class KeptNode(Protocol):
-    """What the keeper needs to know of, and tell, the node it keeps. Called on the node's loop."""
+    """What the heartbeat needs to know of, and tell, the node it keeps. Called on the node's loop."""
 
     def count_running(self) -> int: ...
 
@@ -64,7 +64,7 @@ class KeptNode(Protocol):
     def declared_dead(self) -> None: ...
 
 
-class Keeper:
+class Heartbeat:
     # Whether keepers have a thread of their own, unless told otherwise one by one.
     threaded: ClassVar[bool] = True
 
@@ -87,7 +87,7 @@ class Keeper:
         # Told on the node's loop: that the listener isn't there, in the database's eyes; that hints
         # were sent to others because the loop was blocked.
         self.on_deaf: Callable[[], None] = lambda: None
-        self.on_dozed: Callable[[], None] = lambda: None
+        self.on_idle_withdrawn: Callable[[], None] = lambda: None
         own_thread = self.threaded if threaded is None else threaded
         self._host: Host = ThreadHost() if own_thread else HomeHost()
         self._profile: NodeProfile | None = None
@@ -117,7 +117,7 @@ class Keeper:
     async def stop(self) -> None:
         await self._host.stop()
 
-    # -- where the keeper lives: maybe not on the node's loop
+    # -- where the heartbeat lives: maybe not on the node's loop
 
     async def _keep(self) -> None:
         connection: Connection | None = None
@@ -154,8 +154,8 @@ class Keeper:
         while not await self._host.rest(end - monotonic()):
             if connection is not None and not connection.is_closed():
                 with contextlib.suppress(Exception):  # the next heartbeat deals with it
-                    await self._database.fetch_on(connection, "doze", self.node_id)
-            self._host.tell(self.on_dozed)
+                    await self._database.fetch_on(connection, "withdraw_idle", self.node_id)
+            self._host.tell(self.on_idle_withdrawn)
 
     async def _register(self, connection: Connection) -> None:
         profile = self._profile
@@ -174,7 +174,7 @@ class Keeper:
             )
         if profile.release is not None:
             await self._database.fetch_on(connection, "note_release", self.node_id, profile.release)
-        ring = self._database.sealing.ring
+        ring = self._database.encryption.ring
         if ring is not None:
             await self._database.fetch_on(connection, "note_keys", self.node_id, ring.names)
         self._trust_from(sent)

@@ -1,4 +1,4 @@
-"""Where a keeper lives: on a thread of its own, or on its node's loop.
+"""Where a heartbeat lives: on a thread of its own, or on its node's loop.
 
 On a thread, user code that blocks the node's loop doesn't hold up heartbeats; the host then notices
 the silence (see `Watchdog`). On the node's loop there are no threads and no clock but the loop's: for
@@ -53,7 +53,7 @@ class HomeHost:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, life: Life) -> None:
-        self._task = asyncio.create_task(life(), name="rota-keeper")
+        self._task = asyncio.create_task(life(), name="rota-heartbeat")
 
     def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
         asyncio.get_running_loop().call_soon(callback, *arguments)
@@ -89,7 +89,7 @@ class ThreadHost:
 
     def begin(self, life: Life) -> None:
         self._thread = threading.Thread(
-            target=self._live, args=[life], name="rota-keeper", daemon=True
+            target=self._live, args=[life], name="rota-heartbeat", daemon=True
         )
         self._thread.start()
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rota.store.rows import split_lane
 
 
-class Serves:
+class ServedQueues:
     """Which lanes a worker serves: its queues (none named: all) with its capabilities.
 
     A queue may have a limit: how many of its jobs this worker has at a time.

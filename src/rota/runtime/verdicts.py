@@ -23,7 +23,7 @@ _MOST_NOTICED = 100  # failures that are told of at once: a flood of them is one
 _ENDED = 0.0  # monotonic: now, at the statement's own time
 
 
-class Rulings:
+class Verdicts:
     """Of one node's jobs. `held` are rows of held_for_finish and its like."""
 
     def __init__(self, node: UUID, max_crashes: int) -> None:
@@ -82,8 +82,8 @@ class Rulings:
 
     def _notice(self, held: Mapping[str, Any], failure: Failure | None) -> None:
         if failure is not None and len(self.noticed) < _MOST_NOTICED:
-            sealed = failure.message.startswith(TEXT)
-            message = "(encrypted)" if sealed else failure.message[:300]
+            encrypted = failure.message.startswith(TEXT)
+            message = "(encrypted)" if encrypted else failure.message[:300]
             detail = {"attempt": held["attempt"], "error": failure.type, "message": message}
             self.noticed.append(Noticed("failed", held["task"], held["id"], detail))
 

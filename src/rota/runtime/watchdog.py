@@ -1,6 +1,6 @@
 """Notices that the event loop doesn't answer, says who blocks it, and can end a blocking job.
 
-Protocol. From the keeper's thread a ping is put on the loop; while it isn't answered the loop is
+Protocol. From the heartbeat's thread a ping is put on the loop; while it isn't answered the loop is
 blocked by whatever runs on its thread. After a second that is reported once, with the stack. When
 the job at fault is over its timeout, the loop's thread is sent a signal whose handler, running on that
 very thread between two bytecodes, raises in the job's own frames, and only if it finds them there.

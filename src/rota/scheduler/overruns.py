@@ -22,7 +22,7 @@ from uuid import UUID
 from rota.config import Settings
 from rota.core.durations import format_duration
 from rota.model import Retry
-from rota.runtime.verdicts import Rulings
+from rota.runtime.verdicts import Verdicts
 from rota.store.events import EventStore, Noticed, timed_out
 from rota.store.remote import decode_retry
 from rota.store.work import UpkeepStore
@@ -62,11 +62,11 @@ class Overruns:
         return 0.0 if len(taken) == _BATCH else _INTERVAL
 
     async def _end(self, connection: Any, node: UUID, rows: list[Any]) -> None:
-        rulings = Rulings(node, self._settings.max_crashes)
+        verdicts = Verdicts(node, self._settings.max_crashes)
         for row in rows:
             reason, message = self._why(row)
-            rulings.rule(row, stopped_outcome(reason, message), self._retry(row))
-        await rulings.write(self._store.work, connection)
+            verdicts.rule(row, stopped_outcome(reason, message), self._retry(row))
+        await verdicts.write(self._store.work, connection)
         query = self._store.database.queries["close_finished"]
         await connection.fetch(query, node, sorted({row["token"] for row in rows}))
         log.warning("ended %d attempts of worker %s that took too long", len(rows), node)

@@ -3,7 +3,7 @@
 How to add a route. Write a handler in ``api/<noun>.py``, and put it into that module's ``ROUTES``::
 
     @get("/v1/jobs/{job_id:uuid}", policy=VIEWER, summary="One job")
-    async def get_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Job:
+    async def get_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Job:
         return await tenant.jobs.get(job_id)
 
 and list the module in ``routes.NOUNS``. Then:

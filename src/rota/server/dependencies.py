@@ -17,10 +17,10 @@ from rota.server.identity.principal import Principal
 from rota.server.quotas import Quotas
 from rota.server.requests import RotaRequest
 
-GivenContext: TypeAlias = NamedDependency[ServerContext]
-GivenPrincipal: TypeAlias = NamedDependency[Principal]
-GivenTenant: TypeAlias = NamedDependency[Rota]
-GivenQuotas: TypeAlias = NamedDependency[Quotas]
+ContextDep: TypeAlias = NamedDependency[ServerContext]
+PrincipalDep: TypeAlias = NamedDependency[Principal]
+TenantDep: TypeAlias = NamedDependency[Rota]
+QuotasDep: TypeAlias = NamedDependency[Quotas]
 
 
 def provide_context(state: State) -> ServerContext:

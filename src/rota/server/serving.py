@@ -1,4 +1,4 @@
-"""Serves the application with uvicorn on the node's own loop: the node's role `server`.
+"""ServedQueues the application with uvicorn on the node's own loop: the node's role `server`.
 
 Protocol. `start()` binds (refusing a public address that nothing protects), opens the application and
 returns when it answers. `stop()` takes no more connections, tells long answers to end, lets the others

@@ -10,7 +10,7 @@ from rota.config import Settings
 from rota.operations.connection import Opened
 from rota.operations.rota import Rota
 from rota.server.calculation import compute_off_loop
-from rota.store.encrypted import Sealing
+from rota.store.encrypted import Encryption
 from rota.store.row_security import Wall, WalledDatabase
 from rota.task import Task
 
@@ -22,7 +22,7 @@ class TenantConnections:
 
     def __init__(self, settings: Settings, database: WalledDatabase) -> None:
         self.settings = settings
-        self.sealing = Sealing(settings)
+        self.encryption = Encryption(settings)
         self._opened = Opened(database)
 
     async def opened(self) -> Opened:

@@ -54,7 +54,7 @@ class Opening(msgspec.Struct, frozen=True):
 class BulkStore(JobStore):
     async def write(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """All in one transaction, in one namespace; the answers in their order."""
-        jobs = (await self.database.known_sealing()).jobs(jobs)
+        jobs = (await self.database.known_encryption()).jobs(jobs)
 
         async def attempt(repeated: bool) -> list[Submitted]:
             async with self.database.transaction("bulk") as connection:

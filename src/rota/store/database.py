@@ -35,7 +35,7 @@ from rota.errors import ConfigError, StoreUnavailable, SubmitError
 from rota.lib import failpoints
 from rota.lib.ids import new_id
 from rota.store import ambient, session
-from rota.store.encrypted import Sealing
+from rota.store.encrypted import Encryption
 from rota.store.hosts import MISCONFIGURED, Hosts
 from rota.store.queries import load_queries
 
@@ -156,7 +156,7 @@ class Database:
         self.queries = load_queries(settings.schema)
         self.behind_pooler = False
         self._hot = hot
-        self.sealing = Sealing(settings)
+        self.encryption = Encryption(settings)
         self._name = f"rota {new_id().hex[-8:]}"  # by which its own connections are known
         self._hosts = Hosts(url, settings.connect_timeout)
         self.session = _session_settings(settings, hot)
@@ -222,11 +222,11 @@ class Database:
             except _TRANSIENT:
                 pool.terminate()
 
-    async def known_sealing(self) -> Sealing:
+    async def known_encryption(self) -> Encryption:
         """Knowing, not longer ago than a few seconds, whether the namespace is encrypted."""
-        if self.sealing.stale:
-            await self.sealing.look(lambda space: self.fetchval("is_encrypted", space))
-        return self.sealing
+        if self.encryption.stale:
+            await self.encryption.look(lambda space: self.fetchval("is_encrypted", space))
+        return self.encryption
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:

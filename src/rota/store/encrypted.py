@@ -1,13 +1,13 @@
-"""Sealing what goes into the tables, and opening what comes out of them.
+"""Encryption what goes into the tables, and opening what comes out of them.
 
 Protocol. Whether a namespace is encrypted is a column of `rota.namespace`, asked at most every five
-seconds: a submit seals if it is, with the first key of the process, before anything is sent to the
+seconds: a submit encrypts if it is, with the first key of the process, before anything is sent to the
 database; a process without a key refuses to submit. What follows from a job's payload (its result, its
-errors, its progress, what it logs) is sealed if the payload was, whatever the namespace says by then.
+errors, its progress, what it logs) is encrypted if the payload was, whatever the namespace says by then.
 Opening asks nothing: an envelope says of itself what it is.
 
 So between `rota namespaces encrypt` and five seconds later jobs may still be stored as they are. `rota
-encrypt` finds those, and seals them.
+encrypt` finds those, and encrypts them.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ import msgspec
 from rota.config import Settings
 from rota.core.time.schedule import ScheduleSpec
 from rota.errors import InvalidArguments, KeyMissing, RotaError
-from rota.lib.encryption import ENVELOPE, TEXT, Seal, key_of, keyring_of, token_of
+from rota.lib.encryption import ENVELOPE, TEXT, Encryptor, key_of, keyring_of, token_of
 from rota.model import Attempt, Failure, Outcome
 from rota.store.rows import Bulk, NewJob
 
-RESERVED = "$rota-sealed"
+RESERVED = "$rota-encrypted"
 _LOOK_EVERY = 5.0
 
 
@@ -36,7 +36,7 @@ def id_of_once(key: str) -> UUID:
     return UUID(bytes=hashlib.sha256(key.encode()).digest()[:16])
 
 
-class Sealing:
+class Encryption:
     """A process's keys, and whether its namespace asks for them."""
 
     def __init__(self, settings: Settings) -> None:
@@ -64,12 +64,12 @@ class Sealing:
                 "ROTA_ENCRYPTION_KEYS (or ROTA_ENCRYPTION_KEYS_FILE) to what the others have"
             )
 
-    # -- sealing
+    # -- encryption
 
-    def for_job(self, id: UUID) -> Seal:
+    def for_job(self, id: UUID) -> Encryptor:
         self.check()
         assert self.ring is not None
-        return self.ring.seal(self.namespace, "j", id)
+        return self.ring.encryptor(self.namespace, "j", id)
 
     def jobs(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
         return [self._job(job) for job in jobs] if self.required else jobs
@@ -77,14 +77,14 @@ class Sealing:
     def _job(self, job: NewJob) -> NewJob:
         payload = bytes(job.payload)
         if payload.startswith(ENVELOPE.encode()):
-            return job  # sealed by an earlier call
+            return job  # encrypted by an earlier call
         prints = None
-        seal = self.for_job(job.id)
+        encryptor = self.for_job(job.id)
         if job.key is not None:
             assert self.ring is not None
             prints = self.ring.fingerprints(self.namespace, job.task, payload)
-        sealed = seal.json("payload", payload, job.task).encode()
-        return msgspec.structs.replace(job, payload=msgspec.Raw(sealed), fingerprints=prints)
+        encrypted = encryptor.json("payload", payload, job.task).encode()
+        return msgspec.structs.replace(job, payload=msgspec.Raw(encrypted), fingerprints=prints)
 
     def bulk(self, bulk: Bulk) -> Bulk:
         if not self.required:
@@ -97,15 +97,15 @@ class Sealing:
         return Bulk(bulk.template, bulk.ids, payloads)
 
     def spec(self, id: UUID, spec: ScheduleSpec) -> ScheduleSpec:
-        """A schedule's, with what its jobs are given sealed."""
+        """A schedule's, with what its jobs are given encrypted."""
         if isinstance(spec.payload, dict) and RESERVED in spec.payload:
             raise InvalidArguments(f"schedule {spec.name!r}: the name {RESERVED!r} is Rota's own")
         if not self.required or not spec.payload:
             return spec
         self.check()
         assert self.ring is not None
-        seal = self.ring.seal(self.namespace, "s", id)
-        token = seal.token("payload", msgspec.json.encode(spec.payload), spec.task)
+        encryptor = self.ring.encryptor(self.namespace, "s", id)
+        token = encryptor.token("payload", msgspec.json.encode(spec.payload), spec.task)
         return msgspec.structs.replace(spec, payload={RESERVED: token})
 
     # -- opening
@@ -125,18 +125,18 @@ class Sealing:
             return result.encode()
         return self.open(result, id_of_once(key), "once")
 
-    def sealed_once(self, key: str, result: bytes) -> str:
+    def encrypted_once(self, key: str, result: bytes) -> str:
         assert self.ring is not None  # it has opened the job's payload
-        return self.ring.seal(self.namespace, "e", id_of_once(key)).json("once", result)
+        return self.ring.encryptor(self.namespace, "e", id_of_once(key)).json("once", result)
 
-    def opened_payload(self, text: str, id: UUID, task: str) -> tuple[bytes, Seal | None]:
-        """A claimed job's payload, and what its result has to be sealed with. Raises KeyMissing (then
+    def opened_payload(self, text: str, id: UUID, task: str) -> tuple[bytes, Encryptor | None]:
+        """A claimed job's payload, and what its result has to be encrypted with. Raises KeyMissing (then
         the job belongs back to the queue, for others) and NotAuthentic (it can never run)."""
         if not text.startswith(ENVELOPE):
             return text.encode(), None
         payload = self.open(text, id, "payload", task)
         assert self.ring is not None
-        return payload, self.ring.seal(self.namespace, "j", id)
+        return payload, self.ring.encryptor(self.namespace, "j", id)
 
     def shown(self, text: str | None, id: UUID, field: str, task: str = "") -> Any:
         """A JSON value for people: in place of what can't be opened, why."""
@@ -181,30 +181,30 @@ class Sealing:
         return self.ring.fingerprints(self.namespace, spec.task, payload)[0]
 
     def shown_spec(self, id: UUID, spec: ScheduleSpec) -> ScheduleSpec:
-        sealed = spec.payload
-        if not isinstance(sealed, dict) or list(sealed) != [RESERVED]:
+        encrypted = spec.payload
+        if not isinstance(encrypted, dict) or list(encrypted) != [RESERVED]:
             return spec
-        token = sealed[RESERVED]
+        token = encrypted[RESERVED]
         opened = self.shown(f'{ENVELOPE}{token}"}}', id, "payload", spec.task)
         return msgspec.structs.replace(spec, payload=opened)
 
 
-def sealed_outcome(seal: Seal, outcome: Outcome) -> Outcome:
+def encrypted_outcome(encryptor: Encryptor, outcome: Outcome) -> Outcome:
     """As it is written down: what it returned or raised, encrypted."""
     result = None
     if outcome.result is not None:
-        result = seal.json("result", outcome.result).encode()
+        result = encryptor.json("result", outcome.result).encode()
     return msgspec.structs.replace(
-        outcome, result=result, failure=sealed_failure(seal, outcome.failure)
+        outcome, result=result, failure=encrypted_failure(encryptor, outcome.failure)
     )
 
 
-def sealed_failure(seal: Seal, failure: Failure | None) -> Failure | None:
+def encrypted_failure(encryptor: Encryptor, failure: Failure | None) -> Failure | None:
     """Its class stays readable: dead letters are grouped by it, and retries judged."""
     if failure is None or failure.message.startswith(TEXT):
         return failure
     return msgspec.structs.replace(
         failure,
-        message=seal.text("error", failure.message),
-        traceback=seal.text("error", failure.traceback) if failure.traceback else "",
+        message=encryptor.text("error", failure.message),
+        traceback=encryptor.text("error", failure.traceback) if failure.traceback else "",
     )

@@ -100,7 +100,7 @@ class EndpointStore:
     async def attempt_place(self, job: UUID, token: int) -> tuple[str, bool] | None:
         """Its namespace, and whether it is encrypted; None: the attempt is over."""
         rows = await self.database.fetch("attempt_place", job, token)
-        return (rows[0]["namespace"], rows[0]["sealed"]) if rows else None
+        return (rows[0]["namespace"], rows[0]["encrypted"]) if rows else None
 
     async def take_callback(
         self, job: UUID, token: int, reported: Reported, result: bytes | None, dropped: str | None

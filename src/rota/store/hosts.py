@@ -61,7 +61,7 @@ class Hosts:
     async def connect(self, *_: Any, **arguments: Any) -> asyncpg.Connection[Any]:
         """To the first host that answers and suits. Also a pool's way to make its connections."""
         errors: list[tuple[Host, BaseException]] = []
-        # The caller's thread may be another one (the keeper's): `_best` is only where to begin.
+        # The caller's thread may be another one (the heartbeat's): `_best` is only where to begin.
         order = [*range(self._best, len(self._hosts)), *range(self._best)]
         for index in order:
             host = self._hosts[index]

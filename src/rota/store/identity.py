@@ -126,9 +126,9 @@ class IdentityStore:
     async def put_membership(self, person: UUID, namespace: str, role: str) -> None:
         await self._database.fetch("put_membership", person, namespace, role)
 
-    async def list_people(self, namespace: str | None) -> list[PersonInfo]:
+    async def list_users(self, namespace: str | None) -> list[PersonInfo]:
         return [_with_memberships(PersonInfo, row)
-                for row in await self._database.fetch("list_people", namespace)]  # fmt: skip
+                for row in await self._database.fetch("list_users", namespace)]  # fmt: skip
 
     async def remove_person(self, name: str) -> bool:
         return bool(await self._database.fetch("remove_person", name))

@@ -53,7 +53,7 @@ class JobStore:
 
     async def submit_jobs(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """In order, each on its own: a conflict of one key leaves the others stored."""
-        jobs = (await self.database.known_sealing()).jobs(jobs)
+        jobs = (await self.database.known_encryption()).jobs(jobs)
         encoded = msgspec.json.encode(jobs).decode()
 
         async def attempt(repeated: bool) -> list[Submitted]:
@@ -64,7 +64,7 @@ class JobStore:
 
     async def submit_atomically(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """All or none: a conflict of one key stores nothing, and comes back as an answer."""
-        jobs = (await self.database.known_sealing()).jobs(jobs)
+        jobs = (await self.database.known_encryption()).jobs(jobs)
 
         async def attempt(repeated: bool) -> list[Submitted]:
             answers: list[Submitted] = []
@@ -79,7 +79,7 @@ class JobStore:
 
     async def copy_jobs(self, bulk: Bulk) -> None:
         """Many at once, alike but for their arguments, without keys: by COPY, several times as fast."""
-        bulk = (await self.database.known_sealing()).bulk(bulk)
+        bulk = (await self.database.known_encryption()).bulk(bulk)
 
         async def attempt(repeated: bool) -> None:
             if not repeated:
@@ -174,7 +174,7 @@ class JobStore:
 
     async def get_jobs(self, namespace: str, ids: Sequence[UUID]) -> list[Job]:
         rows = await self.database.fetch("get_jobs", namespace, ids)
-        return [to_job(row, self.database.sealing) for row in rows]
+        return [to_job(row, self.database.encryption) for row in rows]
 
     async def list_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None,
@@ -184,7 +184,7 @@ class JobStore:
             "list_jobs", namespace, state, task, queue, tag, before, limit,
             outcome.label if outcome is not None else None,
         )  # fmt: skip
-        return [to_job(row, self.database.sealing) for row in rows]
+        return [to_job(row, self.database.encryption) for row in rows]
 
     async def count_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None
@@ -233,7 +233,7 @@ class JobStore:
         if not rows:
             return None
         facts = dict(rows[0])
-        opened = self.database.sealing.shown_text
+        opened = self.database.encryption.shown_text
         facts["error_message"] = opened(facts["error_message"], id)
         facts["last_attempt"] = self._opened_attempt(facts["last_attempt"], id)
         return facts
@@ -243,7 +243,7 @@ class JobStore:
         if text is None or TEXT not in text:
             return text
         attempt = msgspec.json.decode(text, type=Attempt)
-        (shown,) = self.database.sealing.shown_attempts([attempt], id)
+        (shown,) = self.database.encryption.shown_attempts([attempt], id)
         return msgspec.json.encode(shown).decode()
 
     async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[NodeStatus]:

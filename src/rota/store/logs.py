@@ -67,7 +67,7 @@ class LogStore:
         rows = await self._database.fetch(
             "read_log", namespace, job_id, attempt, list(read), list(read.values()), limit
         )
-        opened = self._database.sealing.shown_text
+        opened = self._database.encryption.shown_text
         return [
             LogLine(
                 at=row["at"], attempt=row["attempt"], token=row["token"], seq=row["seq"],

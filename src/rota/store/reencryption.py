@@ -1,14 +1,14 @@
 """Rewriting what is stored, under the current key: after a rotation, or to encrypt what was not.
 
 Protocol. Table by table, in batches of a few hundred rows by their keys: a short transaction locks rows
-(passing over those that somebody else has just now), opens and seals what isn't under the first key of
-the ring, and writes it back where it is. Nobody waits for it longer than for such a transaction. Dying
+(skipping locked ones), encrypts anew what isn't encrypted with the first key of the ring, and writes it
+back. Nobody waits for it longer than for such a transaction. Dying
 anywhere leaves whole batches done and the rest as it was; a later run looks at everything again, and
 finds what is done done. Jobs move while it walks, also backwards when they are retried: so it walks
 again until a walk finds nothing.
 
-What isn't encrypted at all is sealed only in a namespace that is to be. What can't be opened here (its
-key isn't in the ring, or it isn't authentic) is left as it is, and counted.
+Plain values are encrypted only in an encrypted namespace. Values that can't be decrypted here (the key
+isn't in the ring, or the value isn't authentic) are left as they are, and counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from uuid import UUID
 import msgspec
 
 from rota.errors import KeyMissing, RotaError
-from rota.lib.encryption import ENVELOPE, TEXT, Keyring, Seal, key_of, token_of
+from rota.lib.encryption import ENVELOPE, TEXT, Encryptor, Keyring, key_of, token_of
 from rota.store.database import Connection, Database
 from rota.store.encrypted import RESERVED, id_of_once
 from rota.store.logs import log_field
@@ -31,28 +31,28 @@ _NIL = UUID(int=0)
 
 
 class Rewritten(msgspec.Struct, kw_only=True):
-    """How many rows were sealed anew, and how many are left that can't be opened here."""
+    """How many rows were encrypted anew, and how many are left that can't be opened here."""
 
-    sealed: int = 0
+    encrypted: int = 0
     left: int = 0
 
 
-class Resealer:
+class Reencryption:
     """Of one namespace."""
 
     def __init__(self, database: Database) -> None:
-        sealing = database.sealing
-        if sealing.ring is None:
+        encryption = database.encryption
+        if encryption.ring is None:
             raise KeyMissing("there is no key to encrypt with: set ROTA_ENCRYPTION_KEYS")
         self._database = database
-        self._ring: Keyring = sealing.ring
-        self._namespace = sealing.namespace
+        self._ring: Keyring = encryption.ring
+        self._namespace = encryption.namespace
         self._plain_too = False
         self._done = Rewritten()
 
     async def run(self) -> Rewritten:
         """Everything of the namespace, until nothing is left to do."""
-        self._plain_too = (await self._database.known_sealing()).required
+        self._plain_too = (await self._database.known_encryption()).required
         total = 0
         for _ in range(_WALKS):
             self._done = Rewritten()
@@ -61,10 +61,10 @@ class Resealer:
             await self._walk("schedule", {"id": _NIL}, self._schedule)
             await self._walk("effect", {"key": ""}, self._effect)
             await self._walk("job_log", {"job_id": _NIL, "token": -1, "seq": -1}, self._line)
-            total += self._done.sealed
-            if not self._done.sealed:
+            total += self._done.encrypted
+            if not self._done.encrypted:
                 break
-        return Rewritten(sealed=total, left=self._done.left)
+        return Rewritten(encrypted=total, left=self._done.left)
 
     async def _walk(
         self, table: str, first: dict[str, Any],
@@ -82,7 +82,7 @@ class Resealer:
         ).format(", ".join(f"${n}" for n in range(2 + len(first), 2 + 2 * len(first))))
         after = tuple(first.values())
         while True:
-            async with self._database.transaction("reseal") as connection:
+            async with self._database.transaction("reencrypt") as connection:
                 # First how far to go: what is passed over in between must not end the walk.
                 ahead = await connection.fetch(look, self._namespace, *after)
                 if not ahead:
@@ -102,7 +102,7 @@ class Resealer:
             self._done.left += 1
             return
         if changes:
-            self._done.sealed += 1
+            self._done.encrypted += 1
             sets = ", ".join(f"{name} = ${n}" for n, name in enumerate(changes, 2))
             # By its place: it is locked, so that nobody has moved it.
             await connection.execute(
@@ -115,17 +115,20 @@ class Resealer:
     async def _job(self, connection: Connection, row: Any) -> dict[str, str]:
         id, task = row["id"], row["task"]
         fields = set(row.keys())
-        seal = self._ring.seal(self._namespace, "j", id)
+        encryptor = self._ring.encryptor(self._namespace, "j", id)
         changes: dict[str, str] = {}
-        payload = self._json(row["payload"], seal, "payload", id, task)
+        payload = self._json(row["payload"], encryptor, "payload", id, task)
         if payload is not None:
             changes["payload"] = payload
             await self._know_again(connection, row)
         for field in ("progress", "result"):
-            if field in fields and (text := self._json(row[field], seal, field, id)) is not None:
+            if (
+                field in fields
+                and (text := self._json(row[field], encryptor, field, id)) is not None
+            ):
                 changes[field] = text
         for field in ("error", "attempts"):
-            if field in fields and (text := self._errors(row[field], seal, id)) is not None:
+            if field in fields and (text := self._errors(row[field], encryptor, id)) is not None:
                 changes[field] = text
         return changes
 
@@ -142,33 +145,33 @@ class Resealer:
 
     async def _schedule(self, connection: Connection, row: Any) -> dict[str, str]:
         id, task = row["id"], row["task"]
-        seal = self._ring.seal(self._namespace, "s", id)
+        encryptor = self._ring.encryptor(self._namespace, "s", id)
         changes: dict[str, str] = {}
         if row["payload"] != "{}":
-            payload = self._json(row["payload"], seal, "payload", id, task)
+            payload = self._json(row["payload"], encryptor, "payload", id, task)
             if payload is not None:
                 changes["payload"] = payload
-        if (spec := self._spec(row["spec"], seal, id)) is not None:
+        if (spec := self._spec(row["spec"], encryptor, id)) is not None:
             changes["spec"] = spec
         queries = self._database.queries
         for version, text in await connection.fetch(queries["specs_of_versions"], id):
-            if (spec := self._spec(text, seal, id)) is not None:
+            if (spec := self._spec(text, encryptor, id)) is not None:
                 await connection.execute(queries["rewrite_version"], id, version, spec)
-                self._done.sealed += 1
+                self._done.encrypted += 1
         return changes
 
     async def _effect(self, _connection: Connection, row: Any) -> dict[str, str]:
         id = id_of_once(row["key"])
-        seal = self._ring.seal(self._namespace, "e", id)
-        text = self._json(row["result"], seal, "once", id)
+        encryptor = self._ring.encryptor(self._namespace, "e", id)
+        text = self._json(row["result"], encryptor, "once", id)
         return {} if text is None else {"result": text}
 
     async def _line(self, _connection: Connection, row: Any) -> dict[str, str]:
         if not self._is_due(row["text"]):
             return {}
         field = log_field(row["token"], row["seq"])
-        seal = self._ring.seal(self._namespace, "j", row["job_id"])
-        return {"text": seal.text(field, self._words(row["text"], row["job_id"], field))}
+        encryptor = self._ring.encryptor(self._namespace, "j", row["job_id"])
+        return {"text": encryptor.text(field, self._words(row["text"], row["job_id"], field))}
 
     # -- one value; None: it is as it should be
 
@@ -177,7 +180,7 @@ class Resealer:
         return self._plain_too if key is None else key != self._ring.current
 
     def _json(
-        self, text: str | None, seal: Seal, field: str, id: UUID, task: str = ""
+        self, text: str | None, encryptor: Encryptor, field: str, id: UUID, task: str = ""
     ) -> str | None:
         if text is None or not self._is_due(text):
             return None
@@ -185,10 +188,10 @@ class Resealer:
         if text.startswith(ENVELOPE):
             plain = self._open(text, id, field, task)
             if _is_of_schedule(text):  # stays bound to it, wherever it is
-                seal = self._ring.seal(self._namespace, "s", _schedule_in(token_of(text)))
-        return seal.json(field, plain, task)
+                encryptor = self._ring.encryptor(self._namespace, "s", _schedule_in(token_of(text)))
+        return encryptor.json(field, plain, task)
 
-    def _errors(self, text: str | None, seal: Seal, id: UUID) -> str | None:
+    def _errors(self, text: str | None, encryptor: Encryptor, id: UUID) -> str | None:
         """Of a job, or of its attempts."""
         if text is None:
             return None
@@ -198,20 +201,20 @@ class Resealer:
             for name in ("message", "traceback"):
                 words = error.get(name) if error else None
                 if words and self._is_due(words):
-                    error[name] = seal.text("error", self._words(words, id, "error"))
+                    error[name] = encryptor.text("error", self._words(words, id, "error"))
                     changed = True
         return msgspec.json.encode(value).decode() if changed else None
 
-    def _spec(self, text: str, seal: Seal, id: UUID) -> str | None:
+    def _spec(self, text: str, encryptor: Encryptor, id: UUID) -> str | None:
         spec = msgspec.json.decode(text)
         payload = spec.get("payload")
         if not payload:
             return None
         stored = msgspec.json.encode(payload).decode()
-        sealed = self._json(stored, seal, "payload", id, spec["task"])
-        if sealed is None:
+        encrypted = self._json(stored, encryptor, "payload", id, spec["task"])
+        if encrypted is None:
             return None
-        spec["payload"] = {RESERVED: token_of(sealed)}
+        spec["payload"] = {RESERVED: token_of(encrypted)}
         return msgspec.json.encode(spec).decode()
 
     def _words(self, text: str, id: UUID, field: str) -> str:

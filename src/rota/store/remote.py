@@ -64,7 +64,7 @@ class LogSoFar(msgspec.Struct, frozen=True):
     seq: int
     size: int
     cut: bool
-    sealed: bool
+    encrypted: bool
 
 
 class RemoteStore:
@@ -186,10 +186,10 @@ class RemoteStore:
 
     # -- what it says
 
-    async def sealed_of(self, id: UUID, jobs: Iterable[JobToken]) -> set[UUID]:
+    async def encrypted_of(self, id: UUID, jobs: Iterable[JobToken]) -> set[UUID]:
         """Which of these jobs are encrypted."""
         ids = [job for job, _ in jobs]
-        return {row[0] for row in await self.database.fetch("sealed_of", id, ids)}
+        return {row[0] for row in await self.database.fetch("encrypted_of", id, ids)}
 
     async def note_alive(self, id: UUID, jobs: Iterable[JobToken]) -> None:
         await self.database.fetch("note_alive", id, *columns_in_order(*_columns(jobs)))

@@ -32,7 +32,7 @@ _FEW = 5_000
 _SUMMARY = """f.id, f.task, f.lane, f.state, f.priority, f.due_at, f.created_at, f.started_at,
     f.finished_at, f.cancel_at as cancel_requested_at, f.attempt, f.max_attempts, f.key,
     f.headers -> 'tags' as tags, f.node, f.schedule_id, f.error ->> 'type' as error_type,
-    case when starts_with(f.error ->> 'message', '$rota-sealed:') then f.error ->> 'message'
+    case when starts_with(f.error ->> 'message', '$rota-encrypted:') then f.error ->> 'message'
          else left(f.error ->> 'message', 300) end as error_message"""
 
 
@@ -113,7 +113,7 @@ class JobSearch:
         """The newest first, older than `before`."""
         async with self._hasty(patience_ms or _PAGE_MS) as connection:
             rows = await connection.fetch(self._page, *_arguments(namespace, wanted), before, limit)
-        opened = self._database.sealing.shown_text
+        opened = self._database.encryption.shown_text
         return [_to_summary(row, opened) for row in rows]
 
     async def ids(self, namespace: str, wanted: JobFilter, limit: int) -> list[UUID]:

@@ -8,7 +8,7 @@ from typing import Any
 from rota.store.database import Database
 
 
-class FigureStore:
+class StatsStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 

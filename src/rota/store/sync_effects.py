@@ -17,7 +17,7 @@ import msgspec
 
 from rota.errors import ConfigError, Fatal, LeaseLost
 from rota.lib import failpoints
-from rota.lib.encryption import Seal
+from rota.lib.encryption import Encryptor
 from rota.store import session
 from rota.store.hosts import psycopg_arguments
 from rota.store.queries import load_queries
@@ -42,7 +42,7 @@ class TransactionTerms(msgspec.Struct):
     node: UUID
     session: dict[str, str]
     behind_pooler: bool = False
-    seal: Seal | None = None  # what its result is encrypted with; a key of this job's own
+    encryptor: Encryptor | None = None  # what its result is encrypted with; a key of this job's own
 
 
 class SyncEffects:
@@ -102,8 +102,8 @@ class SyncEffects:
             raise transaction_ended(job_id)
         query = _for_psycopg(load_queries(terms.schema)["finish_succeeded"])
         text = result.decode() if result is not None else None
-        if terms.seal is not None and result is not None:
-            text = terms.seal.json("result", result)
+        if terms.encryptor is not None and result is not None:
+            text = terms.encryptor.json("result", result)
         # In rows of our own kind, whatever kind the handler has asked for.
         cursor = self._connection.cursor(row_factory=_tuple_row())
         row = cursor.execute(

@@ -157,12 +157,12 @@ class WorkStore:
             tasks,
         )
 
-    async def hunger(self, node: UUID, slots: int) -> None:
+    async def advertise_idle(self, node: UUID, slots: int) -> None:
         """Hints are welcome: there are so many free slots."""
-        await self.database.fetch("hunger", node, slots)
+        await self.database.fetch("advertise_idle", node, slots)
 
-    async def doze(self, node: UUID) -> None:
-        await self.database.fetch("doze", node)
+    async def withdraw_idle(self, node: UUID) -> None:
+        await self.database.fetch("withdraw_idle", node)
 
     async def pass_on(
         self, node: UUID, namespace: str, lanes: Sequence[str], ranks: Sequence[int],

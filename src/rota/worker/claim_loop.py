@@ -31,13 +31,13 @@ from rota.lib.encryption import ENVELOPE
 from rota.lib.ids import unit
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind
 from rota.runtime.clock import DatabaseClock
-from rota.runtime.served_queues import Serves as Serves
+from rota.runtime.served_queues import ServedQueues as ServedQueues
 from rota.store.batches import Batch
 from rota.store.rows import split_lane
 from rota.store.work import LaneClaim, Returned, WorkStore
 from rota.task import Task, heartbeat_timeouts, own_heartbeat_timeout
 from rota.worker.cursors import Cursors
-from rota.worker.idle import NEVER, Hunger
+from rota.worker.idle import NEVER, IdleAdvertisement
 from rota.worker.outcomes import Outcomes
 from rota.worker.runners.base import Runner, StopReason, Work
 from rota.worker.slots import Slots
@@ -54,7 +54,7 @@ _GUARANTEES = {int(guarantee): guarantee for guarantee in Guarantee}
 
 
 class Lease(Protocol):
-    """What a worker needs of its keeper."""
+    """What a worker needs of its heartbeat."""
 
     node_id: UUID
     clock: DatabaseClock
@@ -70,17 +70,17 @@ class Worker:
 
     def __init__(
         self, store: WorkStore, tasks: Mapping[str, Task[..., Any]], settings: Settings,
-        lease: Lease, serves: Serves, outcomes: Outcomes,
+        lease: Lease, serves: ServedQueues, outcomes: Outcomes,
     ) -> None:  # fmt: skip
         self._store = store
         self._tasks = tasks
         self._settings = settings
         self._lease = lease
-        self._serves = serves
+        self._served = serves
         self._outcomes = outcomes
         self.slots = Slots(settings, self._begin)
         self.cursors = Cursors()
-        self.hunger = Hunger(store, settings.namespace, lease)
+        self.idle = IdleAdvertisement(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we look more often
         self._task_names = sorted(tasks)
@@ -124,7 +124,7 @@ class Worker:
 
     async def tick(self) -> float:
         if self.draining or self.keyless:
-            await self.hunger.leave()
+            await self.idle.leave()
             return 0.2
         # Without having heard the database's time once, nobody knows when a job's moment has come.
         if not self._lease.trusted or not self._lease.clock.known:
@@ -146,12 +146,12 @@ class Worker:
         if short:
             self._seen_all = self.hints_work and len(wishes) == len(self._lanes)
             return await self._rest(max(demand - claimed, 1))
-        await self.hunger.sated(full=False)
+        await self.idle.withdraw(full=False)
         return 0.0
 
     async def _be_full(self) -> float:
         """Until a slot comes free, or something that waited for one too long is to be given back."""
-        await self.hunger.sated(full=True)
+        await self.idle.withdraw(full=True)
         return 0.2
 
     async def _rest(self, free: int) -> float:
@@ -159,7 +159,7 @@ class Worker:
         poll = self._settings.poll
         if self.hints_work:
             poll = max(poll, min(self._lease.peers * _LOOK_EVERY, _LONGEST_POLL))
-            again = min(await self.hunger.say(free), await self.hunger.pass_on())
+            again = min(await self.idle.advertise(free), await self.idle.pass_on())
         else:
             poll, again = min(poll, _DEAF_POLL), NEVER
         # No rest before all was seen from its start.
@@ -169,14 +169,14 @@ class Worker:
     def _wishes(self, demand: int) -> list[LaneClaim]:
         self._turn += 1
         shares = split_demand(demand, self._lanes, self._found, self._turn)
-        if self._serves.limits:
+        if self._served.limits:
             shares = cap_demand(shares, self._room_by_queue())
         now = self._loop.time()
         return [self.cursors.wish(lane, slots, now) for lane, slots in shares.items()]
 
     def _room_by_queue(self) -> dict[str, int]:
         """How many more jobs of its limited queues this worker may have."""
-        limits = self._serves.limits
+        limits = self._served.limits
         return {queue: max(limit - self._held[queue], 0) for queue, limit in limits.items()}
 
     def _open_lanes(self) -> list[str]:
@@ -214,7 +214,7 @@ class Worker:
         self._found = found
         places = [(lane, row["rank"], row["id"]) for lane, row in last.items()]
         self.cursors.advance(wishes, places, found, sent, self._loop.time())
-        self.hunger.settle(wishes, found)
+        self.idle.settle(wishes, found)
 
     def _take(self, node: UUID, rows: list[Any]) -> None:
         token: int = rows[0]["token"]
@@ -239,12 +239,12 @@ class Worker:
             id, task, payload.encode(), token, attempt, max_attempts, _GUARANTEES[guarantee],
             timeout, crashes, rank, priority, key, headers, schedule, lane,
         )  # fmt: skip
-        if payload.startswith(ENVELOPE) and not self._unseal(work, payload):
+        if payload.startswith(ENVELOPE) and not self._decrypt(work, payload):
             return
         if self._heartbeat_timeouts or headers is not None:
             own = own_heartbeat_timeout(headers)
             work.heartbeat_timeout = own or self._heartbeat_timeouts.get(task)
-        if self._serves.limits:
+        if self._served.limits:
             work.queue = split_lane(lane)[0]
             self._held[work.queue] += 1
         if early is not None:
@@ -252,11 +252,11 @@ class Worker:
         else:
             self._admit(work)
 
-    def _unseal(self, work: Work, payload: str) -> bool:
+    def _decrypt(self, work: Work, payload: str) -> bool:
         """Whether it can be read here. One that can't for want of a key goes to others, unharmed."""
-        sealing = self._store.database.sealing
+        encryption = self._store.database.encryption
         try:
-            work.payload, work.seal = sealing.opened_payload(payload, work.id, work.task)
+            work.payload, work.encryptor = encryption.opened_payload(payload, work.id, work.task)
         except KeyMissing as error:
             log.error("claiming nothing for %g s: %s", _KEYLESS_SECONDS, error)
             self._keyless_until = monotonic() + _KEYLESS_SECONDS
@@ -266,7 +266,7 @@ class Worker:
             log.error("job %s can't be run: %s", work.id, error)
             self._outcomes.refuse(work, Failure("rota.errors.NotAuthentic", str(error)))
             return False
-        self._outcomes.know_seal(work)
+        self._outcomes.keep_encryptor(work)
         return True
 
     # -- starting
@@ -370,9 +370,9 @@ class Worker:
     # -- hints and signals
 
     def hint(self, lane: str, rank: int, count: int, to_us_alone: bool) -> None:
-        if lane in self._serves:
+        if lane in self._served:
             if to_us_alone:
-                self.hunger.owe(lane, rank, count)
+                self.idle.pass_hint(lane, rank, count)
             if lane not in self._lanes:
                 self._lanes_at = -_LANES_EVERY
             self.cursors.lower(lane, rank)
@@ -422,7 +422,7 @@ class Worker:
         now = self._loop.time()
         if now - self._lanes_at >= _LANES_EVERY:
             rows = await self._store.lanes(self._settings.namespace)
-            self._lanes = sorted(row["lane"] for row in rows if row["lane"] in self._serves)
+            self._lanes = sorted(row["lane"] for row in rows if row["lane"] in self._served)
             self._lanes_at = now
 
     # -- stopping
@@ -451,7 +451,7 @@ class Worker:
             self._uncount(work)
         self.stop_running("lease")
         self.cursors.sweep_all()
-        self.hunger.forget()
+        self.idle.forget()
 
 
 def _ids_and_tokens(works: list[Work]) -> tuple[list[UUID], list[int]]:

@@ -34,7 +34,7 @@ from rota.context import JobInfo, OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
 from rota.model import Outcome, OutcomeKind
 from rota.store.database import Database
-from rota.store.encrypted import sealed_outcome
+from rota.store.encrypted import encrypted_outcome
 from rota.store.sync_effects import TransactionTerms, transaction_ended
 from rota.store.work import Succeeded, WorkStore
 from rota.worker.finisher import Finisher
@@ -101,8 +101,8 @@ class Effects:
         self._note_progress(info.id, info.token, progress)
 
     def _note_progress(self, id: UUID, token: int, progress: bytes) -> None:
-        seal = self._finisher.seals.get(id)
-        text = seal.json("progress", progress) if seal else told_apart(progress).decode()
+        encryptor = self._finisher.encryptors.get(id)
+        text = encryptor.json("progress", progress) if encryptor else told_apart(progress).decode()
         self._finisher.progress[id] = (token, text)
 
     async def run_once(
@@ -163,7 +163,7 @@ class Effects:
         if done_at is not None and result is None:
             return OnceAnswer(True, kept=False)
         if done_at is not None:
-            return OnceAnswer(True, msgspec.Raw(self._database.sealing.once(key, result)))
+            return OnceAnswer(True, msgspec.Raw(self._database.encryption.once(key, result)))
         if not ours:
             raise _unknown(key)
         return OnceAnswer(False)
@@ -193,8 +193,8 @@ class Effects:
 
     async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
         text = told_apart(result).decode()
-        if id in self._finisher.seals:
-            text = self._database.sealing.sealed_once(key, result)
+        if id in self._finisher.encryptors:
+            text = self._database.encryption.encrypted_once(key, result)
         try:
             await self._end(id, token, key, text)
         except asyncpg.PostgresError as error:  # of its own, not of the database's state
@@ -230,7 +230,7 @@ class Effects:
                 database = self._database
                 terms = TransactionTerms(
                     database.url, database.schema, self._node(), database.session,
-                    database.behind_pooler, work.seal,
+                    database.behind_pooler, work.encryptor,
                 )  # fmt: skip
                 return msgspec.json.encode(terms)
             case "progress":
@@ -259,8 +259,8 @@ def _unknown(key: str) -> OnceUnknown:
 
 
 def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
-    if work.seal is not None:
-        outcome = sealed_outcome(work.seal, outcome)
+    if work.encryptor is not None:
+        outcome = encrypted_outcome(work.encryptor, outcome)
     failure = outcome.failure
     return Succeeded(
         work.id,

@@ -32,7 +32,7 @@ _EVERY = 5.0
 
 
 class Known(Protocol):
-    """The keeper, as far as it is needed here."""
+    """The heartbeat, as far as it is needed here."""
 
     node_id: UUID
 
@@ -43,14 +43,14 @@ class EndpointWatch:
     name = "endpoints"
 
     def __init__(
-        self, app: App, store: EndpointStore, tasks: dict[str, Task[..., Any]], keeper: Known,
+        self, app: App, store: EndpointStore, tasks: dict[str, Task[..., Any]], heartbeat: Known,
         know: Callable[[list[str]], None],
     ) -> None:  # fmt: skip
         self._app = app
         self._store = store
         self._tasks = tasks  # the worker's own: this service adds to it
         self._own = frozenset(tasks)
-        self._keeper = keeper
+        self._heartbeat = heartbeat
         self._know = know
         self._digest = ""
         self._rows: dict[str, StoredEndpoint] = {}
@@ -60,15 +60,15 @@ class EndpointWatch:
     async def tick(self) -> float:
         await self.load()
         names = self.names()
-        if self._told != (self._keeper.node_id, names):
-            node = self._keeper.node_id
+        if self._told != (self._heartbeat.node_id, names):
+            node = self._heartbeat.node_id
             await self._store.know_tasks(node, names)
             self._told = (node, names)
         return _EVERY * (0.75 + unit() / 2)
 
     def registered(self) -> None:
         """The node's row was made with the names of now."""
-        self._told = (self._keeper.node_id, self.names())
+        self._told = (self._heartbeat.node_id, self.names())
 
     def names(self) -> list[str]:
         return sorted(self._own | self._rows.keys())
@@ -92,5 +92,5 @@ class EndpointWatch:
                     del rows[name]
         self._rows, self._digest = rows, digest
         names = self.names()
-        self._keeper.know_tasks(tuple(names))
+        self._heartbeat.know_tasks(tuple(names))
         self._know(names)

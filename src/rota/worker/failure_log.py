@@ -49,9 +49,9 @@ class FailureLog:
     def _log(self, level: int, work: Work, failure: Failure, follows: str) -> None:
         if not self._may_log():
             return
-        sealed = work.seal is not None
-        message = "(encrypted)" if sealed else failure.message
-        traceback = "" if sealed or not failure.traceback else f"\n{failure.traceback.rstrip()}"
+        encrypted = work.encryptor is not None
+        message = "(encrypted)" if encrypted else failure.message
+        traceback = "" if encrypted or not failure.traceback else f"\n{failure.traceback.rstrip()}"
         log.log(
             level, "job %s (%s) failed at attempt %d of %d, %s: %s: %s%s",
             work.id, work.task, work.attempt, work.max_attempts, follows, failure.type, message,

@@ -23,7 +23,7 @@ from typing import Any, TypeVar
 from uuid import UUID
 
 from rota.errors import StoreUnavailable
-from rota.lib.encryption import Seal
+from rota.lib.encryption import Encryptor
 from rota.model import Failure, State
 from rota.runtime.clock import DatabaseClock
 from rota.runtime.entries import encode_failure
@@ -57,7 +57,7 @@ class Finisher:
         self.retried: list[Retried] = []
         self.returned: list[Returned] = []
         self.progress: dict[UUID, tuple[int, str]] = {}
-        self.seals: dict[UUID, Seal] = {}  # of encrypted jobs that run here
+        self.encryptors: dict[UUID, Encryptor] = {}  # of encrypted jobs that run here
         self.refused = 0
         self._most = _BATCH  # outcomes in one statement: fewer after one that could not be written
         self._lines_failed = 0
@@ -80,7 +80,7 @@ class Finisher:
         for gathered in (self.succeeded, self.ended, self.retried, self.returned, self._closed):
             gathered.clear()
         self.progress.clear()
-        self.seals.clear()
+        self.encryptors.clear()
 
     async def tick(self) -> float:
         if self.pending == 0:

@@ -21,7 +21,7 @@ import msgspec
 from rota.store.work import LaneClaim, WorkStore
 
 _SAY_EVERY = 1.0
-_SATED_AFTER = 0.3
+_BUSY_AFTER = 0.3
 _PASS_EVERY = 0.1
 _LOOKS = (0.0, 0.05, 0.45)  # after it has just said so: seconds until each of the next looks
 
@@ -39,21 +39,21 @@ class _Debt(msgspec.Struct):
     count: int
 
 
-class Hunger:
+class IdleAdvertisement:
     def __init__(self, store: WorkStore, namespace: str, identity: Identity) -> None:
         self._store = store
         self._namespace = namespace
         self._identity = identity
         self._said: int | None = None  # what our row says that we want
         self._say_after = 0.0
-        self._sated_since: float | None = None
+        self._busy_since: float | None = None
         self._pass_after = 0.0
         self._debts: dict[str, _Debt] = {}
         self._looks: list[float] = []
 
     # -- what we were told of
 
-    def owe(self, lane: str, rank: int, count: int) -> None:
+    def pass_hint(self, lane: str, rank: int, count: int) -> None:
         """A hint that only few have got."""
         debt = self._debts.setdefault(lane, _Debt(rank, 0))
         debt.rank = min(debt.rank, rank)
@@ -85,9 +85,9 @@ class Hunger:
 
     # -- what our row says
 
-    async def say(self, free: int) -> float:
+    async def advertise(self, free: int) -> float:
         """We have so many free slots, and found nothing more. Seconds until the next look, at most."""
-        self._sated_since = None
+        self._busy_since = None
         now = monotonic()
         if self._said is not None and self._said / 2 <= free <= self._said * 2:
             return self._looks.pop(0) if self._looks else NEVER
@@ -95,24 +95,24 @@ class Hunger:
             return NEVER if self._said is not None else self._say_after - now
         first = self._said is None
         self._say_after = now + _SAY_EVERY
-        await self._store.hunger(self._identity.node_id, free)
+        await self._store.advertise_idle(self._identity.node_id, free)
         self._said = free
         if first:
             self._looks = [*_LOOKS]
         return self._looks.pop(0) if self._looks else NEVER
 
-    async def sated(self, *, full: bool) -> None:
+    async def withdraw(self, *, full: bool) -> None:
         """There is enough to do here, at the moment; full: and no room for more."""
         now = monotonic()
-        if self._sated_since is None:
-            self._sated_since = now
-        if (full and self._debts) or now - self._sated_since >= _SATED_AFTER:
+        if self._busy_since is None:
+            self._busy_since = now
+        if (full and self._debts) or now - self._busy_since >= _BUSY_AFTER:
             await self.leave()
 
     async def leave(self) -> None:
         """Not to be told for now; and what we were told is passed on."""
         if self._said is not None:
-            await self._store.doze(self._identity.node_id)
+            await self._store.withdraw_idle(self._identity.node_id)
             self._said = None
         await self.pass_on()
 

@@ -137,8 +137,8 @@ class LogWriter:
         # Its moment is fixed here: written twice, it must be the same line.
         at = self._clock.database(line.at) if self._clock else None
         text = line.text
-        if work.seal is not None:
-            text = work.seal.text(log_field(work.token, line.seq), text)
+        if work.encryptor is not None:
+            text = work.encryptor.text(log_field(work.token, line.seq), text)
         return SaidLine(work.id, work.token, work.attempt, line.seq, at, line.stream, text)
 
     def forget(self) -> None:

@@ -15,7 +15,7 @@ from rota.lib.capture.lines import storable
 from rota.lib.ids import unit
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, Retry, State
 from rota.runtime.entries import attempt_entry, encode_failure
-from rota.store.encrypted import sealed_outcome
+from rota.store.encrypted import encrypted_outcome
 from rota.store.work import Ended, Retried, Returned, Succeeded
 from rota.task import Task
 from rota.worker.effects import succeeded
@@ -86,8 +86,8 @@ class Outcomes:
             log.exception("the outcome of job %s can't be judged, so it fails", work.id)
             verdict = self._note_failure(work, error)
         self._account(work.token)
-        if work.seal is not None:
-            self._finisher.seals.pop(work.id, None)
+        if work.encryptor is not None:
+            self._finisher.encryptors.pop(work.id, None)
         for observe in self.observers:
             try:
                 observe(work, outcome, verdict)
@@ -96,7 +96,7 @@ class Outcomes:
 
     def _note_failure(self, work: Work, error: Exception) -> Verdict:
         """A job must not stay running because its outcome was too odd for us."""
-        why = f"{type(error).__name__}: {error}" if work.seal is None else type(error).__name__
+        why = f"{type(error).__name__}: {error}" if work.encryptor is None else type(error).__name__
         failure = Failure("OutcomeNotStored", storable(why))
         self._end_failed(work.id, work.token, work.crashes, failure)
         return End(State.FAILED, work.crashes, failure)
@@ -122,8 +122,8 @@ class Outcomes:
         self._finisher.succeeded.append(done)
 
     def _note_other(self, work: Work, outcome: Outcome) -> Verdict:
-        if work.seal is not None:
-            outcome = sealed_outcome(work.seal, outcome)
+        if work.encryptor is not None:
+            outcome = encrypted_outcome(work.encryptor, outcome)
         tried = Tried(work.attempt, work.max_attempts, work.guarantee, work.crashes)
         task = self._tasks.get(work.task)  # a stored endpoint may be gone by now
         retry = task.options_.retry if task is not None else Retry()
@@ -151,10 +151,10 @@ class Outcomes:
                 self._note_success(work, outcome)
         return verdict
 
-    def know_seal(self, work: Work) -> None:
+    def keep_encryptor(self, work: Work) -> None:
         """For what it says while it runs. Forgotten when it has ended."""
-        if work.seal is not None:
-            self._finisher.seals[work.id] = work.seal
+        if work.encryptor is not None:
+            self._finisher.encryptors[work.id] = work.encryptor
 
     def refuse(self, work: Work, failure: Failure) -> None:
         """It can never begin: to the dead letters."""
@@ -167,13 +167,13 @@ class Outcomes:
         """It never began: back to the queue as if it had not been claimed."""
         if work.token in self._batches:
             self._finisher.returned.append(Returned(work.id, work.token))
-            self._finisher.seals.pop(work.id, None)
+            self._finisher.encryptors.pop(work.id, None)
             self._account(work.token)
 
     def moved_on(self, work: Work) -> None:
         """Its start was refused, and the database has already put it where it belongs."""
         if work.token in self._batches:
-            self._finisher.seals.pop(work.id, None)
+            self._finisher.encryptors.pop(work.id, None)
             self._account(work.token)
 
     def give_back(self, jobs: Sequence[Returned]) -> None:

@@ -20,7 +20,7 @@ from rota.core.signature import release_of
 from rota.errors import StoreUnavailable
 from rota.lib import capture, tracing
 from rota.runtime.clock import DatabaseClock
-from rota.runtime.heartbeat import Keeper
+from rota.runtime.heartbeat import Heartbeat
 from rota.runtime.listener import Listener
 from rota.runtime.ticker import Ticker
 from rota.runtime.watchdog import watch_overdue
@@ -29,7 +29,7 @@ from rota.store.endpoints import EndpointStore
 from rota.store.events import EventStore
 from rota.store.logs import LogStore
 from rota.store.work import WorkStore
-from rota.worker.claim_loop import Serves, Worker
+from rota.worker.claim_loop import ServedQueues, Worker
 from rota.worker.effects import Effects
 from rota.worker.endpoint_watch import EndpointWatch
 from rota.worker.failure_log import FailureLog
@@ -42,7 +42,7 @@ from rota.worker.runners.loop import LoopRunner
 from rota.worker.runners.process import ProcessRunner
 from rota.worker.runners.reference import reference_to
 from rota.worker.runners.thread import ThreadRunner
-from rota.worker.slow_jobs import Overseer
+from rota.worker.slow_jobs import SlowJobMonitor
 
 log = logging.getLogger("rota.node")
 
@@ -50,39 +50,45 @@ _PIPELINE = 64  # works that a child process may have ahead, when they are short
 
 
 class WorkerRole:
-    def __init__(self, app: App, database: Database, keeper: Keeper, serves: Serves) -> None:
+    def __init__(
+        self, app: App, database: Database, heartbeat: Heartbeat, serves: ServedQueues
+    ) -> None:
         settings = app.settings
         # Its own: stored endpoints come and go, and are no business of other namespaces' callers.
         self._tasks = tasks = dict(app.tasks)
         self._app = app
         self._settings = settings
         self._database = database
-        self._keeper = keeper
+        self._heartbeat = heartbeat
         self._store = WorkStore(database)
         self._finisher = Finisher(self._store, self._more_is_coming)
-        self._finisher.node = keeper.node_id
-        self._finisher.clock = keeper.clock
-        self._logs = LogWriter(LogStore(database), settings, keeper.clock, self._node_id)
+        self._finisher.node = heartbeat.node_id
+        self._finisher.clock = heartbeat.clock
+        self._logs = LogWriter(LogStore(database), settings, heartbeat.clock, self._node_id)
         self._finisher.logs = self._logs
         self.outcomes = Outcomes(tasks, settings, self._finisher, self._node_id)
-        self.worker = Worker(self._store, tasks, settings, keeper, serves, self.outcomes)
+        self.worker = Worker(self._store, tasks, settings, heartbeat, serves, self.outcomes)
         # Handlers' own transactions last as long as handlers do, and must not hold up the queue's.
         patient = settings.replace(
             pool_size=max(2, min(settings.concurrency, 20)), statement_timeout=3600.0
         )
         self._effects_database = database.sibling(patient)
         self._effects = Effects(
-            self._effects_database, settings, self._finisher, self._node_id, lambda: keeper.trusted
+            self._effects_database,
+            settings,
+            self._finisher,
+            self._node_id,
+            lambda: heartbeat.trusted,
         )
         self.outcomes.observers.append(self._effects.attempt_ended)
         self._listener = Listener(
             database, settings.namespace, self._node_id, self._hear, self._hints_work
         )
-        self._overseer = Overseer(
-            EventStore(database), settings.namespace, tasks, self.worker.slots, keeper.clock,
+        self._slow_jobs = SlowJobMonitor(
+            EventStore(database), settings.namespace, tasks, self.worker.slots, heartbeat.clock,
             settings.late_after,
         )  # fmt: skip
-        self.outcomes.observers.append(self._overseer.ended)
+        self.outcomes.observers.append(self._slow_jobs.ended)
         self.outcomes.observers.append(FailureLog(app.error_hooks).ended)
         self._run_limits = RunLimits(
             self._store, settings, self.worker.slots, self.worker.stop_work
@@ -90,7 +96,7 @@ class WorkerRole:
         self._endpoints: EndpointWatch | None = None
         if settings.serve_endpoints:
             self._endpoints = EndpointWatch(
-                app, EndpointStore(database), tasks, keeper, self.worker.know_tasks
+                app, EndpointStore(database), tasks, heartbeat, self.worker.know_tasks
             )
         self._tickers: list[Ticker] = []
         self._claiming: Ticker | None = None
@@ -102,7 +108,7 @@ class WorkerRole:
 
     async def prepare(self) -> None:
         """Everything that can fail, before the node says that it is there."""
-        (await self._store.database.known_sealing()).check()  # or nothing could be read here
+        (await self._store.database.known_encryption()).check()  # or nothing could be read here
         await self._effects_database.open()
         self._make_runners()
         tracing.look()
@@ -173,12 +179,12 @@ class WorkerRole:
         self._claiming = worker
         self.worker.wake = worker.wake
         self.outcomes.wake = finisher.wake
-        self._listener.wake = self._keeper.on_deaf = listener.wake
-        self._keeper.on_dozed = self._dozed
+        self._listener.wake = self._heartbeat.on_deaf = listener.wake
+        self._heartbeat.on_idle_withdrawn = self._idle_withdrawn
         logs = Ticker(self._logs)
         self._logs.wake = logs.wake
         self._tickers = [finisher, logs, worker, listener]
-        self._tickers += [Ticker(self._overseer), Ticker(self._run_limits)]
+        self._tickers += [Ticker(self._slow_jobs), Ticker(self._run_limits)]
         if self._endpoints is not None:
             self._endpoints.registered()
             endpoints = Ticker(self._endpoints)
@@ -192,7 +198,7 @@ class WorkerRole:
     def _hear(self, payload: str, to_us_alone: bool) -> None:
         first, _, rest = payload.partition(" ")
         if first == "signal":
-            if rest == str(self._keeper.node_id):
+            if rest == str(self._heartbeat.node_id):
                 task = asyncio.ensure_future(self._fetch_signals())
                 self._fetching.add(task)
                 task.add_done_callback(self._fetching.discard)
@@ -208,7 +214,7 @@ class WorkerRole:
 
     async def _fetch_signals(self) -> None:
         with contextlib.suppress(Exception):  # the next heartbeat brings them again
-            rows = await self._database.fetch("signals_for", self._keeper.node_id)
+            rows = await self._database.fetch("signals_for", self._heartbeat.node_id)
             self.take_signals([tuple(row) for row in rows])
 
     def take_signals(self, signals: list[tuple[UUID, int, str]]) -> None:
@@ -222,9 +228,9 @@ class WorkerRole:
             self.worker.cursors.sweep_all()
             self.worker.wake()
 
-    def _dozed(self) -> None:
+    def _idle_withdrawn(self) -> None:
         """Our loop was blocked, and hints went to others meanwhile."""
-        self.worker.hunger.forget()
+        self.worker.idle.forget()
         self.worker.wake()
 
     def declared_dead(self) -> None:
@@ -232,12 +238,12 @@ class WorkerRole:
         self.outcomes.forget()
         self._logs.forget()
         self.worker.abandon()
-        self._finisher.node = self._keeper.node_id
+        self._finisher.node = self._heartbeat.node_id
         self._listener.wake()  # it has another name now
 
     @property
     def clock(self) -> DatabaseClock:
-        return self._keeper.clock
+        return self._heartbeat.clock
 
     @property
     def claims(self) -> bool:
@@ -254,7 +260,7 @@ class WorkerRole:
         return {"outcomes": self._finisher.refused, "logs": self._logs.refused}
 
     def _node_id(self) -> UUID:
-        return self._keeper.node_id
+        return self._heartbeat.node_id
 
     def _more_is_coming(self) -> bool:
         return self.worker.slots.busy()
@@ -266,7 +272,7 @@ class WorkerRole:
         worker = self.worker
         worker.draining = True
         with contextlib.suppress(StoreUnavailable):  # a hint that we swallow only costs time
-            await worker.hunger.leave()
+            await worker.idle.leave()
         worker.give_back_unstarted()
         self.outcomes.wake()
         if not await self._wait_idle(self._settings.grace, at_once):

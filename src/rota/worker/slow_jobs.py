@@ -32,8 +32,8 @@ _LOOKS = 50  # ends of attempts that are looked at each second, and then every s
 _MOST_FAILURES = 100  # that are told of in a second: a flood of them is one piece of news
 
 
-class Overseer:
-    name = "overseer"
+class SlowJobMonitor:
+    name = "slow_jobs"
 
     def __init__(
         self, store: EventStore, namespace: str, tasks: Mapping[str, Task[..., Any]], slots: Slots,
@@ -106,7 +106,7 @@ class Overseer:
         failure = outcome.failure
         if failure is not None and self._failures < _MOST_FAILURES:
             self._failures += 1
-            message = storable(failure.message[:300]) if work.seal is None else "(encrypted)"
+            message = storable(failure.message[:300]) if work.encryptor is None else "(encrypted)"
             detail = {"attempt": work.attempt, "error": failure.type, "message": message}
             self._noticed.append(Noticed("failed", work.task, work.id, detail))
 

@@ -6,14 +6,14 @@ from litestar import get
 from litestar.params import FromQuery
 
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import ADMIN
 from rota.store.audit import AuditEntry, AuditStore
 
 
 @get("/v1/audit", policy=ADMIN, summary="What was changed in the namespace")
 async def list_changes(
-    context: GivenContext, principal: GivenPrincipal, limit: Limit = 50, cursor: Cursor = None,
+    context: ContextDep, principal: PrincipalDep, limit: Limit = 50, cursor: Cursor = None,
     action: FromQuery[str | None] = None, actor: FromQuery[str | None] = None,
     subject: FromQuery[str | None] = None,
 ) -> Page[AuditEntry]:  # fmt: skip

@@ -32,7 +32,7 @@ from rota.server.api.bodies import NDJSON, BulkOperation
 from rota.server.api.declared import declared_guarantees
 from rota.server.api.job_requests import JobRequest, check_guarantee, to_new_job
 from rota.server.api.jobs import check_task_of_token
-from rota.server.dependencies import GivenQuotas, GivenTenant
+from rota.server.dependencies import QuotasDep, TenantDep
 from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem
@@ -318,8 +318,8 @@ def _refused(number: int, error: RotaError | Problem) -> LineError:
     "a summary, or with `answer=lines` by a line for each line, and then the summary.",
 )  # fmt: skip
 async def submit_bulk(
-    tenant: GivenTenant,
-    quotas: GivenQuotas,
+    tenant: TenantDep,
+    quotas: QuotasDep,
     request: RotaRequest,
     answer: Annotated[Literal["summary", "lines"], QueryParameter()] = "summary",
     on_error: Annotated[Literal["continue", "stop"], QueryParameter()] = "continue",

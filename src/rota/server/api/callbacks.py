@@ -16,11 +16,11 @@ from litestar.params import FromPath
 from msgspec import Meta
 
 from rota.errors import NotFound
-from rota.lib.encryption import Seal
+from rota.lib.encryption import Encryptor
 from rota.operations.endpoint_callbacks import KEY_HEADER, read_key
 from rota.server.api.bodies import DecodedHere, decode_body, schema_of
 from rota.server.context import ServerContext
-from rota.server.dependencies import GivenContext
+from rota.server.dependencies import ContextDep
 from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -77,7 +77,7 @@ _decoder = msgspec.json.Decoder(CallbackRequest)
     "push carried. 409: the attempt is over, and another has the job, or it was reported otherwise.",
 )  # fmt: skip
 async def take_callback(
-    request: RotaRequest, context: GivenContext, job_id: FromPath[UUID]
+    request: RotaRequest, context: ContextDep, job_id: FromPath[UUID]
 ) -> CallbackAccepted:
     store = EndpointStore(context.database)
     key = request.headers.get(KEY_HEADER.lower(), "")
@@ -89,11 +89,13 @@ async def take_callback(
     said = await decode_body(request, _decoder)
     reported = Reported(said.outcome == "succeeded", said.error, said.fatal, said.retry_after)
     result, dropped = _result(said, context.settings.max_result_bytes)
-    seal = _seal_of(context, await store.attempt_place(job_id, token), job_id)
-    if seal is not None:
-        reported = msgspec.structs.replace(reported, message=seal.text("error", reported.message))
-        result = None if result is None else seal.json("result", result).encode()
-        dropped = None if dropped is None else seal.text("error", dropped)
+    encryptor = _encryptor_of(context, await store.attempt_place(job_id, token), job_id)
+    if encryptor is not None:
+        reported = msgspec.structs.replace(
+            reported, message=encryptor.text("error", reported.message)
+        )
+        result = None if result is None else encryptor.json("result", result).encode()
+        dropped = None if dropped is None else encryptor.text("error", dropped)
     elif result is not None:
         result = told_apart(result)
     if not await store.take_callback(job_id, token, reported, result, dropped):
@@ -101,18 +103,20 @@ async def take_callback(
     return CallbackAccepted(job_id, said.outcome)
 
 
-def _seal_of(context: ServerContext, place: tuple[str, bool] | None, job: UUID) -> Seal | None:
+def _encryptor_of(
+    context: ServerContext, place: tuple[str, bool] | None, job: UUID
+) -> Encryptor | None:
     """What is reported of a job whose payload is encrypted is encrypted, too."""
     if place is None or not place[1]:
         return None
-    sealing = context.tenants.get(place[0]).connector.sealing
-    if sealing.ring is None:
+    encryption = context.tenants.get(place[0]).connector.encryption
+    if encryption.ring is None:
         raise Problem(
             503,
             "key-missing",
             "this job is encrypted, and this server has no key: report to another",
         )
-    return sealing.for_job(job)
+    return encryption.for_job(job)
 
 
 async def _check_the_same(store: EndpointStore, job: UUID, token: int, reported: Reported) -> None:

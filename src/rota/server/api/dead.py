@@ -15,7 +15,7 @@ from rota.errors import NotFound
 from rota.operations.rota import Rota
 from rota.server.api.jobs import Filter
 from rota.server.api.pages import Limit
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.store.changes import Change, changing
@@ -52,7 +52,7 @@ class Discarded(msgspec.Struct, frozen=True):
 
 @get("/v1/dead", policy=VIEWER, summary="Dead letters in groups, the largest first")
 async def list_dead(
-    tenant: GivenTenant, task: Filter = None, queue: Filter = None, limit: Limit = 100
+    tenant: TenantDep, task: Filter = None, queue: Filter = None, limit: Limit = 100
 ) -> DeadGroups:
     """By task and error: messages that differ in numbers and ids only are one group. The jobs one by
     one: `GET /v1/jobs?state=failed`."""
@@ -62,7 +62,7 @@ async def list_dead(
 
 @post("/v1/dead/{fingerprint:str}/retry", policy=OPERATOR, summary="Retry a group", status_code=200)
 async def retry_group(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     fingerprint: Fingerprint,
     data: JSONBody[GroupRequest | None] = None,
 ) -> GroupDone:
@@ -82,7 +82,7 @@ async def retry_group(
     status_code=200,
 )  # fmt: skip
 async def discard_group(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     fingerprint: Fingerprint,
     data: JSONBody[GroupRequest | None] = None,
 ) -> GroupDone:
@@ -98,7 +98,7 @@ async def discard_group(
 
 
 @post("/v1/jobs/{job_id:uuid}/discard", policy=OPERATOR, summary="Discard a job", status_code=200)
-async def discard_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Discarded:
+async def discard_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Discarded:
     """Take a failed job off the dead-letter list for good."""
     if not await tenant.jobs.discard([job_id]):
         job = await tenant.jobs.get(job_id)

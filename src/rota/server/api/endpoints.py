@@ -14,7 +14,7 @@ from rota.errors import ConfigError
 from rota.model import GuaranteeName
 from rota.operations.endpoints import EndpointStatus
 from rota.server.api.job_requests import Name
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN, OPERATOR
 from rota.server.problems import Problem
 from rota.store.endpoints import RetryNumbers
@@ -83,18 +83,18 @@ class EndpointList(msgspec.Struct, frozen=True):
 
 
 @get("/v1/endpoints", policy=OPERATOR, summary="The endpoints that are tasks")
-async def list_endpoints(tenant: GivenTenant) -> EndpointList:
+async def list_endpoints(tenant: TenantDep) -> EndpointList:
     """Those that are stored, without their secrets; what code declares is not among them."""
     return EndpointList(await tenant.endpoints.list())
 
 
 @get("/v1/endpoints/{name:str}", policy=OPERATOR, summary="One endpoint")
-async def get_endpoint(tenant: GivenTenant, name: EndpointName) -> EndpointStatus:
+async def get_endpoint(tenant: TenantDep, name: EndpointName) -> EndpointStatus:
     return await tenant.endpoints.get(name)
 
 
 @post("/v1/endpoints", policy=ADMIN, summary="Make an HTTP endpoint a task", status_code=201)
-async def add_endpoint(tenant: GivenTenant, data: JSONBody[EndpointRequest]) -> EndpointCreated:
+async def add_endpoint(tenant: TenantDep, data: JSONBody[EndpointRequest]) -> EndpointCreated:
     """Every worker of the namespace pushes its jobs, within seconds."""
     if any(each.name == data.name for each in await tenant.endpoints.list()):
         raise Problem(409, "exists", f"there is an endpoint {data.name!r} already")
@@ -108,7 +108,7 @@ async def add_endpoint(tenant: GivenTenant, data: JSONBody[EndpointRequest]) -> 
 
 @patch("/v1/endpoints/{name:str}", policy=ADMIN, summary="Change an endpoint")
 async def change_endpoint(
-    tenant: GivenTenant, name: EndpointName, data: JSONBody[EndpointChange]
+    tenant: TenantDep, name: EndpointName, data: JSONBody[EndpointChange]
 ) -> EndpointStatus:
     """It holds for pushes from a few seconds later on."""
     await tenant.endpoints.get(name)
@@ -122,7 +122,7 @@ async def change_endpoint(
 
 
 @delete("/v1/endpoints/{name:str}", policy=ADMIN, summary="Remove an endpoint", status_code=200)
-async def remove_endpoint(tenant: GivenTenant, name: EndpointName) -> Response[EndpointStatus]:
+async def remove_endpoint(tenant: TenantDep, name: EndpointName) -> Response[EndpointStatus]:
     """Its jobs stay in their queue."""
     before = await tenant.endpoints.get(name)
     await tenant.endpoints.remove(name)

@@ -15,7 +15,7 @@ from rota.server.api.jobs import Filter, zoned
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
-from rota.server.dependencies import GivenContext, GivenTenant
+from rota.server.dependencies import ContextDep, TenantDep
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -27,7 +27,7 @@ _LOOK = 0.5  # seconds between looks
 
 @get("/v1/events", policy=VIEWER, summary="Events, the newest first")
 async def list_events(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     kind: Filter = None,
     since: Annotated[datetime | None, QueryParameter(description="With a time zone.")] = None,
     cursor: Cursor = None,
@@ -48,8 +48,8 @@ async def list_events(
 )  # fmt: skip
 async def stream_events(
     request: RotaRequest,
-    tenant: GivenTenant,
-    context: GivenContext,
+    tenant: TenantDep,
+    context: ContextDep,
     kind: Filter = None,
     after: Annotated[str | None, QueryParameter(max_length=3000)] = None,
     last_event_id: Annotated[

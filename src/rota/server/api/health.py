@@ -8,7 +8,7 @@ from litestar.openapi.datastructures import ResponseSpec
 
 from rota.errors import RotaError, SchemaMismatch, StoreUnavailable
 from rota.server.context import ServerContext
-from rota.server.dependencies import GivenContext
+from rota.server.dependencies import ContextDep
 from rota.server.policy import PUBLIC
 from rota.store.migrate import check_schema, pending_names
 from rota.store.quotas import QuotaStore
@@ -47,7 +47,7 @@ _NOT_READY = ResponseSpec(
 @get(
     "/readyz", policy=PUBLIC, summary="Whether jobs will be run", responses={503: _NOT_READY}
 )  # fmt: skip
-async def readyz(context: GivenContext) -> Response[Readiness]:
+async def readyz(context: ContextDep) -> Response[Readiness]:
     """200 when a job submitted now will be run; else 503, with the reasons."""
     checks = [await _check_database(context)]
     if checks[0].ok:

@@ -25,7 +25,7 @@ from rota.server.api.declared import check_declared
 from rota.server.api.encoded import Encoded
 from rota.server.api.job_requests import JobRequest, StateName, Text, to_new_job
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
@@ -184,7 +184,7 @@ async def store_job(tenant: Rota, job: NewJob) -> Response[JobAccepted]:
 
 @get("/v1/jobs", policy=VIEWER, summary="Jobs, the newest first")
 async def list_jobs(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     states: StateFilter = None,
     task: Filter = None,
     queue: Filter = None,
@@ -224,9 +224,7 @@ _UNCHANGED = ResponseSpec(
     "/v1/jobs/{job_id:uuid}", policy=VIEWER, summary="One job, with everything that is known of it",
     responses={304: _UNCHANGED},
 )  # fmt: skip
-async def get_job(
-    tenant: GivenTenant, request: RotaRequest, job_id: FromPath[UUID]
-) -> Response[Job]:
+async def get_job(tenant: TenantDep, request: RotaRequest, job_id: FromPath[UUID]) -> Response[Job]:
     job = await tenant.jobs.get(job_id)
     tag = tag_of(job)
     if matches(request.headers.get("if-none-match"), tag):
@@ -235,14 +233,14 @@ async def get_job(
 
 
 @get("/v1/jobs/{job_id:uuid}/result", policy=VIEWER, summary="What came of a job")
-async def get_result(tenant: GivenTenant, job_id: FromPath[UUID]) -> JobResult:
+async def get_result(tenant: TenantDep, job_id: FromPath[UUID]) -> JobResult:
     job = await tenant.jobs.get(job_id)
     ended = State.parse(job.state).is_final
     return JobResult(job.id, job.state, ended, job.result, job.error, job.finished_at)  # type: ignore[arg-type]
 
 
 @get("/v1/jobs/{job_id:uuid}/attempts", policy=VIEWER, summary="The attempts of a job")
-async def get_attempts(tenant: GivenTenant, job_id: FromPath[UUID]) -> Attempts:
+async def get_attempts(tenant: TenantDep, job_id: FromPath[UUID]) -> Attempts:
     job = await tenant.jobs.get(job_id)
     return Attempts(job.attempts, job.attempt, job.max_attempts)
 
@@ -250,12 +248,12 @@ async def get_attempts(tenant: GivenTenant, job_id: FromPath[UUID]) -> Attempts:
 @get(
     "/v1/jobs/{job_id:uuid}/explain", policy=VIEWER, summary="Why it isn't running, or what it does"
 )
-async def explain_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Explanation:
+async def explain_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Explanation:
     return await tenant.jobs.explain(job_id)
 
 
 @post("/v1/jobs/{job_id:uuid}/cancel", policy=OPERATOR, summary="Cancel a job", status_code=200)
-async def cancel_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Cancelled:
+async def cancel_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Cancelled:
     async with changing((await tenant.store()).database, "cancel", f"job {job_id}") as change:
         change.before = {"state": (await tenant.jobs.get(job_id)).state}
         outcome = (await tenant.jobs.cancel_many([job_id])).get(job_id)
@@ -269,7 +267,7 @@ async def cancel_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> Cancelled:
 
 
 @post("/v1/jobs/{job_id:uuid}/retry", policy=OPERATOR, summary="Run a job again", status_code=200)
-async def retry_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> JobAccepted:
+async def retry_job(tenant: TenantDep, job_id: FromPath[UUID]) -> JobAccepted:
     """A failed one, or one that waits for its next retry: now, counting afresh."""
     async with changing((await tenant.store()).database, "retry", f"job {job_id}") as change:
         job = await tenant.jobs.get(job_id)
@@ -284,7 +282,7 @@ async def retry_job(tenant: GivenTenant, job_id: FromPath[UUID]) -> JobAccepted:
 
 
 @post("/v1/jobs:cancel", policy=OPERATOR, summary="Cancel all jobs that match", status_code=200)
-async def cancel_jobs(tenant: GivenTenant, data: JSONBody[BulkAction]) -> BulkActionDone:
+async def cancel_jobs(tenant: TenantDep, data: JSONBody[BulkAction]) -> BulkActionDone:
     ids = await _matching(
         tenant, data, (State.WAITING, State.SCHEDULED, State.READY, State.RUNNING)
     )
@@ -292,7 +290,7 @@ async def cancel_jobs(tenant: GivenTenant, data: JSONBody[BulkAction]) -> BulkAc
 
 
 @post("/v1/jobs:retry", policy=OPERATOR, summary="Retry all jobs that match", status_code=200)
-async def retry_jobs(tenant: GivenTenant, data: JSONBody[BulkAction]) -> BulkActionDone:
+async def retry_jobs(tenant: TenantDep, data: JSONBody[BulkAction]) -> BulkActionDone:
     """Of the failed ones, or of those that wait for their next retry (`state: ["scheduled"]`)."""
     ids = await _matching(tenant, data, (State.FAILED,))
     return await _act(tenant, "retry", data, ids, tenant.jobs.retry_many)

@@ -17,7 +17,7 @@ from litestar.response import Redirect
 
 from rota.server.authorization import check_origin, cookie_name, is_secure
 from rota.server.context import ServerContext
-from rota.server.dependencies import GivenContext
+from rota.server.dependencies import ContextDep
 from rota.server.identity.principal import Identity
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import PUBLIC
@@ -48,7 +48,7 @@ class LoggedIn(msgspec.Struct):
 
 @post("/login/link", policy=PUBLIC, summary="Log in by one-time link", status_code=200)
 async def login_by_link(
-    request: RotaRequest, context: GivenContext, data: JSONBody[LinkRequest]
+    request: RotaRequest, context: ContextDep, data: JSONBody[LinkRequest]
 ) -> Response[LoggedIn]:
     """Once: a second use is refused."""
     check_origin(request)
@@ -64,7 +64,7 @@ async def login_by_link(
 
 @post("/login/password", policy=PUBLIC, summary="Log in by password", status_code=200)
 async def login_by_password(
-    request: RotaRequest, context: GivenContext, data: JSONBody[PasswordRequest]
+    request: RotaRequest, context: ContextDep, data: JSONBody[PasswordRequest]
 ) -> Response[LoggedIn]:
     """Slow on purpose, and slower after failures (429)."""
     check_origin(request)
@@ -117,7 +117,7 @@ def _callback(request: RotaRequest, context: ServerContext) -> str:
 
 @get("/login/oidc", policy=PUBLIC, include_in_schema=False)
 async def begin_oidc(
-    request: RotaRequest, context: GivenContext,
+    request: RotaRequest, context: ContextDep,
     next_: Annotated[str | None, QueryParameter(name="next")] = None,
 ) -> Redirect:  # fmt: skip
     if context.oidc is None:
@@ -133,7 +133,7 @@ async def begin_oidc(
 
 @get("/login/oidc/callback", policy=PUBLIC, include_in_schema=False)
 async def finish_oidc(
-    request: RotaRequest, context: GivenContext, code: FromQuery[str | None] = None,
+    request: RotaRequest, context: ContextDep, code: FromQuery[str | None] = None,
     state_: Annotated[str | None, QueryParameter(name="state")] = None,
 ) -> Redirect:  # fmt: skip
     if context.oidc is None:

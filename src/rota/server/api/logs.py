@@ -21,7 +21,7 @@ from rota.operations.rota import Rota
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
-from rota.server.dependencies import GivenContext, GivenTenant
+from rota.server.dependencies import ContextDep, TenantDep
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -53,7 +53,7 @@ def position_text(read: dict[int, int]) -> str:
 
 @get("/v1/jobs/{job_id:uuid}/logs", policy=VIEWER, summary="What a job printed and logged")
 async def get_logs(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     job_id: FromPath[UUID],
     attempt: Attempt = None,
     cursor: Cursor = None,
@@ -78,8 +78,8 @@ async def get_logs(
 )  # fmt: skip
 async def stream_logs(
     request: RotaRequest,
-    tenant: GivenTenant,
-    context: GivenContext,
+    tenant: TenantDep,
+    context: ContextDep,
     job_id: FromPath[UUID],
     attempt: Attempt = None,
     last_event_id: Annotated[

@@ -1,4 +1,4 @@
-"""Figures for Prometheus (`/metrics`): of one's namespace, or of all for those who see all."""
+"""Stats for Prometheus (`/metrics`): of one's namespace, or of all for those who see all."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from litestar import Response, get
 from litestar.params import HeaderParameter
 
 from rota.observe import Metrics, shared_metrics
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import VIEWER
 
 
-@get("/metrics", policy=VIEWER, summary="Figures for Prometheus", media_type="text/plain")
+@get("/metrics", policy=VIEWER, summary="Stats for Prometheus", media_type="text/plain")
 async def metrics(
-    context: GivenContext,
-    principal: GivenPrincipal,
+    context: ContextDep,
+    principal: PrincipalDep,
     accept: Annotated[str | None, HeaderParameter(name="Accept", required=False)] = None,
 ) -> Response[bytes]:
     """Of the namespace asked about; of all namespaces and the shards for those who see everything.

@@ -10,7 +10,7 @@ from litestar.params import FromPath, JSONBody
 
 from rota.config import check_name
 from rota.errors import NotFound
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import EVERYWHERE, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.quotas import Limits, Namespace
@@ -32,7 +32,7 @@ class Namespaces(msgspec.Struct):
 
 
 @get("/v1/namespaces", policy=VIEWER, summary="The namespaces you have a role in")
-async def list_namespaces(context: GivenContext, principal: GivenPrincipal) -> Namespaces:
+async def list_namespaces(context: ContextDep, principal: PrincipalDep) -> Namespaces:
     """Those that have limits or were used."""
     found = await context.quotas.store.list_namespaces()
     identity = principal.identity
@@ -41,7 +41,7 @@ async def list_namespaces(context: GivenContext, principal: GivenPrincipal) -> N
 
 @get("/v1/namespaces/{name:str}", policy=VIEWER, summary="A namespace and its limits")
 async def get_namespace(
-    context: GivenContext, principal: GivenPrincipal, name: FromPath[str]
+    context: ContextDep, principal: PrincipalDep, name: FromPath[str]
 ) -> Namespace:
     """Also your own when it was never used: it has no limits."""
     unknown = NotFound(f"there is no namespace {name!r}")
@@ -61,7 +61,7 @@ async def get_namespace(
 
 @put("/v1/namespaces/{name:str}", policy=EVERYWHERE, summary="Set a namespace's limits")
 async def put_namespace(
-    request: RotaRequest, context: GivenContext, name: FromPath[str], data: JSONBody[LimitsRequest]
+    request: RotaRequest, context: ContextDep, name: FromPath[str], data: JSONBody[LimitsRequest]
 ) -> Namespace:
     """All of them at once: what isn't given has no limit. They hold within five seconds."""
     check_name("namespace", name)
@@ -77,7 +77,7 @@ async def put_namespace(
 @delete("/v1/namespaces/{name:str}", policy=EVERYWHERE, summary="Take a namespace's limits away",
         status_code=200)  # fmt: skip
 async def remove_namespace(
-    request: RotaRequest, context: GivenContext, name: FromPath[str]
+    request: RotaRequest, context: ContextDep, name: FromPath[str]
 ) -> Response[Namespace]:
     """Its jobs stay."""
     check_name("namespace", name)

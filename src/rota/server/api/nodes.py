@@ -12,7 +12,7 @@ from litestar.params import FromPath, QueryParameter
 
 from rota.errors import NotFound
 from rota.model import NodeStatus
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import VIEWER
 
 
@@ -26,7 +26,7 @@ class Nodes(msgspec.Struct, frozen=True):
 
 @get("/v1/nodes", policy=VIEWER, summary="The nodes of a namespace")
 async def list_nodes(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     ended: Annotated[
         bool, QueryParameter(description="Also those of the last day that ended.")
     ] = False,
@@ -37,7 +37,7 @@ async def list_nodes(
 
 
 @get("/v1/nodes/{node_id:uuid}", policy=VIEWER, summary="One node")
-async def get_node(tenant: GivenTenant, node_id: FromPath[UUID]) -> NodeStatus:
+async def get_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
     for node in await tenant.nodes.list(ended=True):
         if node.id == node_id:
             return node

@@ -12,7 +12,7 @@ from msgspec import Meta
 
 from rota.model import QueueStatus
 from rota.operations.rota import Rota
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.store.changes import changing
 
@@ -24,18 +24,18 @@ class Queues(msgspec.Struct, frozen=True):
 
 
 @get("/v1/queues", policy=VIEWER, summary="All queues, with how full and how late they are")
-async def list_queues(tenant: GivenTenant) -> Queues:
+async def list_queues(tenant: TenantDep) -> Queues:
     """`lag`: the seconds for which the oldest ready job has been due."""
     return Queues(await tenant.queues.list())
 
 
 @get("/v1/queues/{name:str}", policy=VIEWER, summary="One queue")
-async def get_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
+async def get_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
     return await _find(tenant, name)
 
 
 @post("/v1/queues/{name:str}/pause", policy=OPERATOR, summary="Pause a queue", status_code=200)
-async def pause_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
+async def pause_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
     """None of its jobs is started until it is resumed. What runs goes on."""
     database = (await tenant.store()).database
     async with changing(database, "pause", f"queue {name}") as change:
@@ -47,7 +47,7 @@ async def pause_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
 
 
 @post("/v1/queues/{name:str}/resume", policy=OPERATOR, summary="Resume a queue", status_code=200)
-async def resume_queue(tenant: GivenTenant, name: QueueName) -> QueueStatus:
+async def resume_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
     database = (await tenant.store()).database
     async with changing(database, "resume", f"queue {name}") as change:
         change.before = {"paused_at": (await _find(tenant, name)).paused_at}
@@ -64,7 +64,7 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's maximum run time")
 async def set_queue(
-    tenant: GivenTenant, name: QueueName, data: JSONBody[QueueSettings]
+    tenant: TenantDep, name: QueueName, data: JSONBody[QueueSettings]
 ) -> QueueStatus:
     """What runs longer is stopped, as after a timeout."""
     database = (await tenant.store()).database

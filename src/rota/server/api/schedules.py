@@ -33,7 +33,7 @@ from rota.server.api.schedule_requests import (
     to_spec,
 )
 from rota.server.calculation import Budget, off_loop, preview
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.store.database import Database
@@ -107,7 +107,7 @@ def _answer(status: ScheduleStatus, code: int = 200) -> Response[ScheduleStatus]
 
 @get("/v1/schedules", policy=VIEWER, summary="Schedules, by name")
 async def list_schedules(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     task: Filter = None,
     tag: Filter = None,
     paused: FromQuery[bool | None] = None,
@@ -119,18 +119,18 @@ async def list_schedules(
     wanted = (task, tag, paused, text or None)
     after = read_cursor(cursor, str, wanted)
     rows = await database.fetch("schedules_page", tenant.namespace, *wanted, after, limit + 1)
-    opened = database.sealing.shown_spec
+    opened = database.encryption.shown_spec
     return make_page([to_status(row, opened) for row in rows], limit, lambda one: one.name, wanted)
 
 
 @get("/v1/schedules/{name:str}", policy=VIEWER, summary="One schedule")
-async def get_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[ScheduleStatus]:
+async def get_schedule(tenant: TenantDep, name: ScheduleName) -> Response[ScheduleStatus]:
     return _answer(await tenant.schedules.get(await _named(tenant, name)))
 
 
 @post("/v1/schedules", policy=OPERATOR, summary="Create a schedule")
 async def create_schedule(
-    tenant: GivenTenant, data: JSONBody[NewScheduleRequest]
+    tenant: TenantDep, data: JSONBody[NewScheduleRequest]
 ) -> Response[ScheduleStatus]:
     def must_be_new(row: Any) -> None:
         if row is not None:
@@ -147,7 +147,7 @@ async def create_schedule(
 
 @put("/v1/schedules/{name:str}", policy=OPERATOR, summary="Change a schedule, or create it")
 async def put_schedule(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     name: ScheduleName,
     data: JSONBody[ScheduleRequest],
     if_match: Annotated[str | None, HeaderParameter(name="If-Match", max_length=500)] = None,
@@ -195,7 +195,7 @@ def _check_conditions(row: Any, name: str, if_match: str | None, if_none_match: 
 
 @delete("/v1/schedules/{name:str}", policy=OPERATOR, summary="Delete a schedule")
 async def delete_schedule(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     name: ScheduleName,
     if_match: Annotated[str | None, HeaderParameter(name="If-Match", max_length=500)] = None,
 ) -> None:
@@ -210,7 +210,7 @@ async def delete_schedule(
 
 @post("/v1/schedules/{name:str}/pause", policy=OPERATOR, summary="Pause", status_code=200)
 async def pause_schedule(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     name: ScheduleName,
     data: JSONBody[PauseRequest | None] = None,
 ) -> Response[ScheduleStatus]:
@@ -224,7 +224,7 @@ async def pause_schedule(
 
 
 @post("/v1/schedules/{name:str}/resume", policy=OPERATOR, summary="Resume", status_code=200)
-async def resume_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[ScheduleStatus]:
+async def resume_schedule(tenant: TenantDep, name: ScheduleName) -> Response[ScheduleStatus]:
     """The catch-up policy decides about what was due during the pause."""
     name = await _named(tenant, name)
     await tenant.schedules.resume(name)
@@ -232,7 +232,7 @@ async def resume_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[S
 
 
 @post("/v1/schedules/{name:str}/trigger", policy=OPERATOR, summary="Run it once, now")
-async def trigger_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[Triggered]:
+async def trigger_schedule(tenant: TenantDep, name: ScheduleName) -> Response[Triggered]:
     """Beside its rule."""
     name = await _named(tenant, name)
     job_id = await tenant.schedules.trigger(name)
@@ -242,7 +242,7 @@ async def trigger_schedule(tenant: GivenTenant, name: ScheduleName) -> Response[
 
 @post("/v1/schedules/{name:str}/backfill", policy=OPERATOR, summary="Fill in", status_code=200)
 async def backfill_schedule(
-    tenant: GivenTenant, name: ScheduleName, data: JSONBody[BackfillRequest]
+    tenant: TenantDep, name: ScheduleName, data: JSONBody[BackfillRequest]
 ) -> Backfilled:
     """Run the occurrences of a past stretch of time that have no row in the ledger."""
     name = await _named(tenant, name)
@@ -255,7 +255,7 @@ async def backfill_schedule(
 
 @get("/v1/schedules/{name:str}/occurrences", policy=VIEWER, summary="The ledger, oldest first")
 async def list_occurrences(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     name: ScheduleName,
     first: QueryMoment = None,
     end: QueryMoment = None,
@@ -282,7 +282,7 @@ async def list_occurrences(
 
 @get("/v1/schedules/{name:str}/audit", policy=VIEWER, summary="The ledger beside the rule")
 async def audit_schedule(
-    tenant: GivenTenant, name: ScheduleName, first: QueryMoment = None, end: QueryMoment = None
+    tenant: TenantDep, name: ScheduleName, first: QueryMoment = None, end: QueryMoment = None
 ) -> AuditReport:
     """Recompute what must be in the ledger of a stretch of time (the last week), and compare."""
     name = await _named(tenant, name)
@@ -294,7 +294,7 @@ async def audit_schedule(
 
 @get("/v1/schedules/{name:str}/preview", policy=VIEWER, summary="The next occurrences")
 async def preview_schedule(
-    tenant: GivenTenant,
+    tenant: TenantDep,
     name: ScheduleName,
     after: QueryMoment = None,
     count: Annotated[int, QueryParameter(ge=1, le=1000)] = 10,
@@ -304,7 +304,7 @@ async def preview_schedule(
 
 
 @post("/v1/schedules:preview", policy=VIEWER.unaudited, summary="Preview a rule", status_code=200)
-async def preview_rule(tenant: GivenTenant, data: JSONBody[PreviewRequest]) -> Preview:
+async def preview_rule(tenant: TenantDep, data: JSONBody[PreviewRequest]) -> Preview:
     """Without saving it."""
     return await _preview(tenant, to_spec(data, data.name, "preview"), data.count, data.after)
 
@@ -317,7 +317,7 @@ async def _preview(tenant: Rota, spec: ScheduleSpec, count: int, after: datetime
 
 @get("/v1/schedules:lint", policy=VIEWER, summary="What will go badly, before it does")
 async def lint_schedules(
-    tenant: GivenTenant, herd: Annotated[int, QueryParameter(ge=2, le=100_000)] = 100
+    tenant: TenantDep, herd: Annotated[int, QueryParameter(ge=2, le=100_000)] = 100
 ) -> Lint:
     """DST, too many at once (`herd`), too often for its duration, an end soon, an unknown task or
     arguments that its task doesn't take."""

@@ -14,7 +14,7 @@ from rota.server.authorization import (
     is_secure,
     session_secret,
 )
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import PUBLIC, VIEWER
 from rota.server.requests import RotaRequest
@@ -35,7 +35,7 @@ class Me(msgspec.Struct, kw_only=True):
 
 
 @get("/v1/session", policy=VIEWER, summary="Who you are")
-async def get_session(request: RotaRequest, principal: GivenPrincipal) -> Me:
+async def get_session(request: RotaRequest, principal: PrincipalDep) -> Me:
     """By token or by session, and what you may do where."""
     identity = principal.identity
     secret = session_secret(request) if identity.kind == "session" else None
@@ -49,7 +49,7 @@ async def get_session(request: RotaRequest, principal: GivenPrincipal) -> Me:
 
 
 @post("/logout", policy=PUBLIC, summary="Log out", status_code=200)
-async def logout(request: RotaRequest, context: GivenContext) -> Response[None]:
+async def logout(request: RotaRequest, context: ContextDep) -> Response[None]:
     """Ends the session of the cookie, at once here and within five seconds elsewhere. A page's form is
     answered with the way to the page to log in."""
     secret = session_secret(request)

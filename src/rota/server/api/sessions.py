@@ -10,7 +10,7 @@ from litestar.params import FromPath
 
 from rota.errors import NotFound
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import ADMIN
 from rota.server.requests import RotaRequest
 from rota.store.identity import OpenSession
@@ -18,7 +18,7 @@ from rota.store.identity import OpenSession
 
 @get("/v1/sessions", policy=ADMIN, summary="Who is logged in")
 async def list_sessions(
-    context: GivenContext, principal: GivenPrincipal, limit: Limit = 50, cursor: Cursor = None
+    context: ContextDep, principal: PrincipalDep, limit: Limit = 50, cursor: Cursor = None
 ) -> Page[OpenSession]:
     """The newest first: sessions of people with a role in the namespace, and of links to it."""
     found = await context.identity.list_sessions(
@@ -30,7 +30,7 @@ async def list_sessions(
 
 @delete("/v1/sessions/{session_id:uuid}", policy=ADMIN, summary="End a session", status_code=204)
 async def end_session(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal,
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep,
     session_id: FromPath[UUID],
 ) -> None:  # fmt: skip
     """At once here, within five seconds on every server. The session of somebody who also has a role in

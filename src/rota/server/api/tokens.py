@@ -12,7 +12,7 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from rota.errors import ConfigError, NotFound
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.identity.principal import ANYWHERE, Principal
 from rota.server.identity.tokens import check_scopes, create_token
 from rota.server.policy import ADMIN
@@ -45,7 +45,7 @@ class NewTokenAnswer(msgspec.Struct):
 
 @get("/v1/tokens", policy=ADMIN, summary="The tokens of the namespace")
 async def list_tokens(
-    context: GivenContext, principal: GivenPrincipal, limit: Limit = 50, cursor: Cursor = None,
+    context: ContextDep, principal: PrincipalDep, limit: Limit = 50, cursor: Cursor = None,
     revoked: FromQuery[bool] = False,
 ) -> Page[TokenInfo]:  # fmt: skip
     """The newest first, without their secrets, which are not kept."""
@@ -58,7 +58,7 @@ async def list_tokens(
 
 @post("/v1/tokens", policy=ADMIN, summary="Make a token")
 async def add_token(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal,
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep,
     data: JSONBody[TokenRequest],
 ) -> NewTokenAnswer:  # fmt: skip
     """It can do no more than who makes it, and ends no later than the token that makes it."""
@@ -105,7 +105,7 @@ def _end(principal: Principal, asked: datetime | None) -> datetime | None:
 
 @delete("/v1/tokens/{prefix:str}", policy=ADMIN, summary="Revoke a token", status_code=200)
 async def revoke_token(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal, prefix: FromPath[str],
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, prefix: FromPath[str],
     made: Annotated[
         bool, QueryParameter(description="Also the tokens that were made with it.")
     ] = False,

@@ -14,7 +14,7 @@ from msgspec import Meta
 from rota.errors import NotFound
 from rota.operations.rota import Rota
 from rota.server.api.jobs import JobAccepted
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN
 from rota.server.problems import Problem
 from rota.store.webhooks import Webhook
@@ -50,17 +50,17 @@ class WebhookList(msgspec.Struct, frozen=True):
 
 
 @get("/v1/webhooks", policy=ADMIN, summary="Who hears of events")
-async def list_webhooks(tenant: GivenTenant) -> WebhookList:
+async def list_webhooks(tenant: TenantDep) -> WebhookList:
     return WebhookList(await tenant.webhooks.list(), await tenant.webhooks.allowed())
 
 
 @get("/v1/webhooks/{webhook_id:uuid}", policy=ADMIN, summary="One webhook")
-async def get_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Webhook:
+async def get_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Webhook:
     return await _find(tenant, webhook_id)
 
 
 @post("/v1/webhooks", policy=ADMIN, summary="Send events to a URL", status_code=201)
-async def add_webhook(tenant: GivenTenant, data: JSONBody[WebhookRequest]) -> WebhookCreated:
+async def add_webhook(tenant: TenantDep, data: JSONBody[WebhookRequest]) -> WebhookCreated:
     """From now on. Where it may go besides public addresses is decided on the command line."""
     if any(each.url == data.url for each in await tenant.webhooks.list()):
         raise Problem(409, "exists", "there is a webhook to this URL already")
@@ -73,7 +73,7 @@ async def add_webhook(tenant: GivenTenant, data: JSONBody[WebhookRequest]) -> We
 @post(
     "/v1/webhooks/{webhook_id:uuid}/pause", policy=ADMIN, summary="Pause a webhook", status_code=200
 )
-async def pause_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Webhook:
+async def pause_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Webhook:
     """Events of meanwhile are not made up for."""
     await _find(tenant, webhook_id)
     await tenant.webhooks.pause(webhook_id)
@@ -86,7 +86,7 @@ async def pause_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Webh
     summary="Resume a webhook",
     status_code=200,
 )
-async def resume_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Webhook:
+async def resume_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Webhook:
     await _find(tenant, webhook_id)
     await tenant.webhooks.resume(webhook_id)
     return await _find(tenant, webhook_id)
@@ -98,7 +98,7 @@ async def resume_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Web
     summary="Send a test event",
     status_code=202,
 )
-async def test_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> JobAccepted:
+async def test_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> JobAccepted:
     """As a job, like all deliveries: `GET /v1/jobs/{id}` tells what came of it."""
     await _find(tenant, webhook_id)
     handle = await tenant.webhooks.test(webhook_id)
@@ -106,7 +106,7 @@ async def test_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> JobAc
 
 
 @delete("/v1/webhooks/{webhook_id:uuid}", policy=ADMIN, summary="Remove a webhook", status_code=200)
-async def remove_webhook(tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Response[Webhook]:
+async def remove_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Response[Webhook]:
     before = await _find(tenant, webhook_id)
     await tenant.webhooks.remove(webhook_id)
     return Response(before)

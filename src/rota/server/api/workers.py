@@ -31,7 +31,7 @@ from rota.server.api.worker_requests import (
     to_said,
 )
 from rota.server.authorization import authorize_again
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import WORKER
 from rota.server.problems import Problem, ProblemDetails
 from rota.server.remote_workers.claims import Ask, Asker
@@ -52,7 +52,7 @@ _GONE = {
     description="Repeated with the same `id`, it is the same worker.",
 )  # fmt: skip
 async def register_worker(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal,
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep,
     data: JSONBody[WorkerRequest],
 ) -> Response[Registered]:  # fmt: skip
     host = request.client.host if request.client else "-"
@@ -68,7 +68,7 @@ async def register_worker(
     status_code=200, responses=_GONE,
 )  # fmt: skip
 async def send_heartbeat(
-    context: GivenContext, principal: GivenPrincipal, worker_id: FromPath[UUID],
+    context: ContextDep, principal: PrincipalDep, worker_id: FromPath[UUID],
     data: JSONBody[HeartbeatRequest],
 ) -> HeartbeatAnswer:  # fmt: skip
     workers = context.remote.workers(principal.namespace)
@@ -94,7 +94,7 @@ async def send_heartbeat(
     "same `request`, it answers with the same jobs under another token.",
 )  # fmt: skip
 async def claim_jobs(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal,
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep,
     worker_id: FromPath[UUID], data: JSONBody[ClaimRequest],
 ) -> Claimed:  # fmt: skip
     workers = context.remote.workers(principal.namespace)
@@ -120,7 +120,7 @@ async def _gone(request: RotaRequest) -> None:
     description="An outcome that was written before is accepted again, and changes nothing.",
 )  # fmt: skip
 async def finish_jobs(
-    context: GivenContext, principal: GivenPrincipal, worker_id: FromPath[UUID],
+    context: ContextDep, principal: PrincipalDep, worker_id: FromPath[UUID],
     data: JSONBody[FinishRequest],
 ) -> Answers:  # fmt: skip
     workers = context.remote.workers(principal.namespace)
@@ -135,7 +135,7 @@ async def finish_jobs(
     status_code=200,
 )  # fmt: skip
 async def report_progress(
-    context: GivenContext, principal: GivenPrincipal, worker_id: FromPath[UUID],
+    context: ContextDep, principal: PrincipalDep, worker_id: FromPath[UUID],
     data: JSONBody[ProgressRequest],
 ) -> Answers:  # fmt: skip
     workers = context.remote.workers(principal.namespace)
@@ -149,7 +149,7 @@ async def report_progress(
     status_code=200, description="Of each attempt the first megabyte is kept, unless set otherwise.",
 )  # fmt: skip
 async def add_log_lines(
-    context: GivenContext, principal: GivenPrincipal, worker_id: FromPath[UUID],
+    context: ContextDep, principal: PrincipalDep, worker_id: FromPath[UUID],
     data: JSONBody[LogRequest],
 ) -> Answers:  # fmt: skip
     workers = context.remote.workers(principal.namespace)
@@ -161,9 +161,7 @@ async def add_log_lines(
     "/v1/workers/{worker_id:uuid}", policy=WORKER, status_code=200,
     summary="Leave: what the worker still holds is given back",
 )  # fmt: skip
-async def leave(
-    context: GivenContext, principal: GivenPrincipal, worker_id: FromPath[UUID]
-) -> Left:
+async def leave(context: ContextDep, principal: PrincipalDep, worker_id: FromPath[UUID]) -> Left:
     workers = context.remote.workers(principal.namespace)
     await workers.find(worker_id)
     return Left(await workers.leave(worker_id))

@@ -10,11 +10,11 @@ How to make a page.
    and listed in that module's ``ROUTES``; the module in `routes.PAGES`. ::
 
        @page("/queues", policy=VIEWER)
-       async def queues(request: RotaRequest, tenant: GivenTenant) -> Html:
+       async def queues(request: RotaRequest, tenant: TenantDep) -> Html:
            return await show(request, "queues.html", queues=await tenant.queues.list())
 
        @action("/queues/{name:str}/pause", policy=OPERATOR)
-       async def pause(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> Back:
+       async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
            await api.pause_queue.fn(tenant, name)
            return back(request, "/queues", f"Queue {name} is paused.")
 

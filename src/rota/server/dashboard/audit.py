@@ -9,7 +9,7 @@ from litestar.params import QueryParameter
 from rota.server.api import audit as api
 from rota.server.dashboard.commands import Copyable, curl
 from rota.server.dashboard.pages import Here, Html, page, show
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import ADMIN
 from rota.server.requests import RotaRequest
 
@@ -20,8 +20,8 @@ Text = Annotated[str | None, QueryParameter(max_length=300)]
 @page("/audit", policy=ADMIN)
 async def audit(
     request: RotaRequest,
-    context: GivenContext,
-    principal: GivenPrincipal,
+    context: ContextDep,
+    principal: PrincipalDep,
     action: Text = None,
     actor: Text = None,
     subject: Text = None,

@@ -23,7 +23,7 @@ from rota.server.calculation import Budget, off_loop
 from rota.server.dashboard.commands import Copyable, cli
 from rota.server.dashboard.loads import Asked, Load, ask, together
 from rota.server.dashboard.pages import Here, Html, page, show
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.schedules import ScheduleStore, decode_spec
@@ -68,7 +68,7 @@ class Day(msgspec.Struct, frozen=True):
 @page("/calendar", policy=VIEWER)
 async def calendar(
     request: RotaRequest,
-    tenant: GivenTenant,
+    tenant: TenantDep,
     view: Annotated[Literal["week", "month"], QueryParameter()] = "week",
     day: Annotated[str | None, QueryParameter(max_length=10)] = None,
     zone: Annotated[str | None, QueryParameter(max_length=100)] = None,

@@ -13,7 +13,7 @@ from rota.model import ShardStatus, Takeover
 from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.pages import Html, page, show
 from rota.server.dashboard.words import NOTHING
-from rota.server.dependencies import GivenContext, GivenPrincipal, GivenTenant
+from rota.server.dependencies import ContextDep, PrincipalDep, TenantDep
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest
 
@@ -34,9 +34,9 @@ class Owner(msgspec.Struct, frozen=True):
 @page("/cluster", policy=VIEWER)
 async def cluster(
     request: RotaRequest,
-    tenant: GivenTenant,
-    context: GivenContext,
-    principal: GivenPrincipal,
+    tenant: TenantDep,
+    context: ContextDep,
+    principal: PrincipalDep,
     ended: Annotated[str | None, QueryParameter(pattern="^(|yes)$")] = None,
 ) -> Html:
     nodes = await tenant.nodes.list(ended=bool(ended))

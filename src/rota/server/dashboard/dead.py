@@ -15,7 +15,7 @@ from rota.server.dashboard.commands import Copyable, cli, curl
 from rota.server.dashboard.forms import Fields
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
 from rota.server.dashboard.words import plural
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
@@ -27,7 +27,7 @@ _ROUNDS = 20  # of ten thousand
 @page("/dead", policy=VIEWER)
 async def list_dead(
     request: RotaRequest,
-    tenant: GivenTenant,
+    tenant: TenantDep,
     task: Annotated[str | None, QueryParameter(max_length=200)] = None,
 ) -> Html:
     store = await tenant.store()
@@ -59,14 +59,14 @@ async def _group(tenant: Rota, fingerprint: str) -> tuple[DeadGroup, int, bool]:
 
 @action("/dead/{fingerprint:str}/retry", policy=OPERATOR)
 async def retry_group(
-    request: RotaRequest, tenant: GivenTenant, fingerprint: Fingerprint
+    request: RotaRequest, tenant: TenantDep, fingerprint: Fingerprint
 ) -> Back | Html:
     return await _act(request, tenant, fingerprint, "retry")
 
 
 @action("/dead/{fingerprint:str}/discard", policy=OPERATOR)
 async def discard_group(
-    request: RotaRequest, tenant: GivenTenant, fingerprint: Fingerprint
+    request: RotaRequest, tenant: TenantDep, fingerprint: Fingerprint
 ) -> Back | Html:
     return await _act(request, tenant, fingerprint, "discard")
 

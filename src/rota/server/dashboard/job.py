@@ -18,7 +18,7 @@ from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.forms import Wrong, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
 from rota.server.dashboard.words import pretty, span
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
@@ -48,7 +48,7 @@ class Try(msgspec.Struct, frozen=True, kw_only=True):
 
 
 @page("/jobs/{job_id:uuid}", policy=VIEWER)
-async def show_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Html:
+async def show_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Html:
     store = await tenant.store()
     namespace = tenant.namespace
     job = await tenant.jobs.get(job_id)
@@ -161,7 +161,7 @@ def _how(job: Job) -> Copyable:
 
 
 @action("/jobs/{job_id:uuid}/retry", policy=OPERATOR)
-async def retry_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Back:
+async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
             await api.retry_job.fn(tenant, job_id)
@@ -171,7 +171,7 @@ async def retry_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[
 
 
 @action("/jobs/{job_id:uuid}/cancel", policy=OPERATOR)
-async def cancel_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Back:
+async def cancel_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
             done = await api.cancel_job.fn(tenant, job_id)
@@ -182,7 +182,7 @@ async def cancel_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath
 
 
 @action("/jobs/{job_id:uuid}/discard", policy=OPERATOR)
-async def discard_job(request: RotaRequest, tenant: GivenTenant, job_id: FromPath[UUID]) -> Back:
+async def discard_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
             await dead_api.discard_job.fn(tenant, job_id)

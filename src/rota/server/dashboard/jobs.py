@@ -25,7 +25,7 @@ from rota.server.dashboard.commands import Copyable, cli, curl
 from rota.server.dashboard.forms import Fields
 from rota.server.dashboard.pages import Back, Here, Html, action, back, page, show
 from rota.server.dashboard.words import plural
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -90,7 +90,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 @page("/jobs", policy=VIEWER)
 async def list_jobs(
     request: RotaRequest,
-    tenant: GivenTenant,
+    tenant: TenantDep,
     states: States = None,
     task: Text = None,
     queue: Text = None,
@@ -169,7 +169,7 @@ def _how(asked: Asked) -> Copyable:
 
 
 @action("/jobs/bulk", policy=OPERATOR)
-async def act_on_many(request: RotaRequest, tenant: GivenTenant) -> Back | Html:
+async def act_on_many(request: RotaRequest, tenant: TenantDep) -> Back | Html:
     """Asked once: how many. Asked again with `sure`: done."""
     fields = await Fields.of(request)
     word = fields.text("do") or ""

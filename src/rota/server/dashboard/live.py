@@ -20,7 +20,7 @@ from litestar.response import Stream
 from rota.operations.rota import Rota
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
-from rota.server.dependencies import GivenContext, GivenTenant
+from rota.server.dependencies import ContextDep, TenantDep
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest
 
@@ -34,8 +34,8 @@ _TICK = 2.0
 )  # fmt: skip
 async def live(
     request: RotaRequest,
-    tenant: GivenTenant,
-    context: GivenContext,
+    tenant: TenantDep,
+    context: ContextDep,
     job: Annotated[UUID | None, QueryParameter()] = None,
 ) -> Stream:
     return stream_of(request, _ticks(context) if job is None else _changes(tenant, context, job))

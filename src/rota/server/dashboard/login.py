@@ -14,7 +14,7 @@ from litestar.response import Redirect
 from rota.server.api.login import safe_target, session_cookie, who_logged_in
 from rota.server.authorization import check_origin, session_secret
 from rota.server.dashboard.pages import ASSETS, Html, asset, show_bare
-from rota.server.dependencies import GivenContext
+from rota.server.dependencies import ContextDep
 from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -23,7 +23,7 @@ Next = Annotated[str | None, QueryParameter(name="next", max_length=3000)]
 
 
 @get("/login", policy=PUBLIC, include_in_schema=False)
-async def login_page(request: RotaRequest, context: GivenContext, next_: Next = None) -> Html:
+async def login_page(request: RotaRequest, context: ContextDep, next_: Next = None) -> Html:
     secret = session_secret(request)
     known = await context.sessions.identify(secret) if secret else None
     return show_bare(
@@ -34,7 +34,7 @@ async def login_page(request: RotaRequest, context: GivenContext, next_: Next = 
 
 @post("/login", policy=PUBLIC, include_in_schema=False, status_code=303)
 async def login_by_form(
-    request: RotaRequest, context: GivenContext, next_: Next = None
+    request: RotaRequest, context: ContextDep, next_: Next = None
 ) -> Redirect | Html:
     """By password, from the page's form."""
     check_origin(request)

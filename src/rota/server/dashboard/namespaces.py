@@ -9,14 +9,14 @@ from rota.server.api.namespaces import LimitsRequest
 from rota.server.dashboard.commands import Copyable, cli, curl
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import EVERYWHERE, VIEWER
 from rota.server.requests import RotaRequest
 
 
 @page("/namespaces", policy=VIEWER)
 async def list_namespaces(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
 ) -> Html:
     found = (await api.list_namespaces.fn(context, principal)).items
     own = {name for name in principal.identity.memberships if name != "*"}
@@ -38,7 +38,7 @@ async def list_namespaces(
 
 
 @action("/namespaces/{name:str}/limits", policy=EVERYWHERE)
-async def set_limits(request: RotaRequest, context: GivenContext, name: FromPath[str]) -> Back:
+async def set_limits(request: RotaRequest, context: ContextDep, name: FromPath[str]) -> Back:
     """All of them at once: what is left blank has no limit."""
     fields = await Fields.of(request)
     try:

@@ -17,7 +17,7 @@ from rota.server.calculation import Budget, off_loop
 from rota.server.dashboard import charts
 from rota.server.dashboard.pages import Html, page, show
 from rota.server.dashboard.words import number, plural, rate, span
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import Coming, DashboardStore, FinishedMinute, QueueNow
@@ -76,7 +76,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 @page("/", policy=VIEWER)
-async def overview(request: RotaRequest, tenant: GivenTenant) -> Html:
+async def overview(request: RotaRequest, tenant: TenantDep) -> Html:
     job_store = await tenant.store()
     now = await job_store.now()
     store = DashboardStore(job_store.database, tenant.namespace)

@@ -41,7 +41,7 @@ NAVIGATION = (
     ("/audit", "Audit", ADMIN), ("/settings", "Settings", VIEWER),
 )  # fmt: skip
 SETTINGS = (
-    ("/tokens", "Tokens", ADMIN), ("/people", "People", ADMIN),
+    ("/tokens", "Tokens", ADMIN), ("/users", "People", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
 )  # fmt: skip
 

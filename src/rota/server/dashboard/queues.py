@@ -13,7 +13,7 @@ from rota.server.api.queues import QueueName
 from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
 from rota.server.dashboard.words import rate
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore, FinishedMinute, QueueNow
@@ -31,7 +31,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 @page("/queues", policy=VIEWER)
-async def list_queues(request: RotaRequest, tenant: GivenTenant) -> Html:
+async def list_queues(request: RotaRequest, tenant: TenantDep) -> Html:
     job_store = await tenant.store()
     now = await job_store.now()
     store = DashboardStore(job_store.database, tenant.namespace)
@@ -62,7 +62,7 @@ def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[No
 
 
 @action("/queues/{name:str}/pause", policy=OPERATOR)
-async def pause(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> Back:
+async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
     await api.pause_queue.fn(tenant, name)
     return back(
         request, "/queues", f"Queue {name} is paused: nothing of it starts. What runs goes on."
@@ -70,7 +70,7 @@ async def pause(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> B
 
 
 @action("/queues/{name:str}/resume", policy=OPERATOR)
-async def resume(request: RotaRequest, tenant: GivenTenant, name: QueueName) -> Back:
+async def resume(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
     await api.resume_queue.fn(tenant, name)
     return back(request, "/queues", f"Queue {name} goes on.")
 

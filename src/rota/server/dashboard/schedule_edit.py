@@ -21,7 +21,7 @@ from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
 from rota.server.dashboard.schedules import coming_marks, path_of
 from rota.server.dashboard.words import pretty
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
@@ -43,12 +43,12 @@ _BLANK = dict.fromkeys(_TEXTS, "") | {
 
 
 @page("/schedules/new", policy=OPERATOR)
-async def new_schedule(request: RotaRequest, tenant: GivenTenant) -> Html:
+async def new_schedule(request: RotaRequest, tenant: TenantDep) -> Html:
     return await _form(request, tenant, dict(_BLANK), None)
 
 
 @page("/schedules/{name:str}/edit", policy=OPERATOR)
-async def edit_schedule(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Html:
+async def edit_schedule(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Html:
     status = (await api.get_schedule.fn(tenant, name)).content
     return await _form(request, tenant, _values_of(status), status)
 
@@ -76,7 +76,7 @@ async def _form(
 
 
 @action("/schedules/preview", policy=VIEWER)
-async def preview(request: RotaRequest, tenant: GivenTenant) -> Html:
+async def preview(request: RotaRequest, tenant: TenantDep) -> Html:
     """What the form says so far. It changes nothing."""
     fields = await Fields.of(request)
     words, coming, wrong = await _look(tenant, fields)
@@ -99,7 +99,7 @@ async def _look(tenant: Rota, fields: Fields) -> tuple[str, list[Any], str | Non
 
 
 @action("/schedules/new", policy=OPERATOR)
-async def create(request: RotaRequest, tenant: GivenTenant) -> Back | Html:
+async def create(request: RotaRequest, tenant: TenantDep) -> Back | Html:
     fields = await Fields.of(request)
     try:
         with telling_why():
@@ -114,7 +114,7 @@ async def create(request: RotaRequest, tenant: GivenTenant) -> Back | Html:
 
 
 @action("/schedules/{name:str}/edit", policy=OPERATOR)
-async def change(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back | Html:
+async def change(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back | Html:
     """Only what the form was made from is changed: see `tag`."""
     status = (await api.get_schedule.fn(tenant, name)).content
     fields = await Fields.of(request)

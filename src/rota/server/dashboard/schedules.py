@@ -21,7 +21,7 @@ from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Here, Html, action, back, page, show
 from rota.server.dashboard.strips import to_cells
 from rota.server.dashboard.words import plural
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -45,7 +45,7 @@ Text = Annotated[str | None, QueryParameter(max_length=200)]
 @page("/schedules", policy=VIEWER)
 async def list_schedules(
     request: RotaRequest,
-    tenant: GivenTenant,
+    tenant: TenantDep,
     text: Text = None,
     task: Text = None,
     tag: Text = None,
@@ -85,7 +85,7 @@ def path_of(status: Any, rest: str = "") -> str:
 
 
 @page("/schedules/{name:str}", policy=VIEWER)
-async def show_schedule(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Html:
+async def show_schedule(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Html:
     status = (await api.get_schedule.fn(tenant, name)).content
     store = await tenant.store()
     now = await store.now()
@@ -136,7 +136,7 @@ def _how(status: ScheduleStatus) -> Copyable:
 
 
 @action("/schedules/{name:str}/pause", policy=OPERATOR)
-async def pause(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back:
+async def pause(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back:
     fields = await Fields.of(request)
     try:
         with telling_why():
@@ -149,19 +149,19 @@ async def pause(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -
 
 
 @action("/schedules/{name:str}/resume", policy=OPERATOR)
-async def resume(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back:
+async def resume(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back:
     status = (await api.resume_schedule.fn(tenant, name)).content
     return back(request, path_of(status), f"{status.name} goes on.")
 
 
 @action("/schedules/{name:str}/trigger", policy=OPERATOR)
-async def trigger(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back:
+async def trigger(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back:
     made = (await api.trigger_schedule.fn(tenant, name)).content
     return back(request, f"/jobs/{made.job_id}", "Triggered: this is its job.")
 
 
 @action("/schedules/{name:str}/backfill", policy=OPERATOR)
-async def backfill(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back | Html:
+async def backfill(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back | Html:
     """First what it would do; with `sure`, it is done."""
     status = (await api.get_schedule.fn(tenant, name)).content
     fields = await Fields.of(request)
@@ -196,7 +196,7 @@ async def backfill(request: RotaRequest, tenant: GivenTenant, name: ScheduleName
 
 
 @action("/schedules/{name:str}/delete", policy=OPERATOR)
-async def delete(request: RotaRequest, tenant: GivenTenant, name: ScheduleName) -> Back | Html:
+async def delete(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back | Html:
     """Asked once: shown. Asked again with `sure`: gone."""
     status = (await api.get_schedule.fn(tenant, name)).content
     fields = await Fields.of(request)

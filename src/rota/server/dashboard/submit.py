@@ -18,7 +18,7 @@ from rota.server.api.jobs import store_job
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
 from rota.server.dashboard.words import pretty
-from rota.server.dependencies import GivenQuotas, GivenTenant
+from rota.server.dependencies import QuotasDep, TenantDep
 from rota.server.policy import OPERATOR
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
@@ -30,7 +30,7 @@ _TEXTS = ("task", "payload", "queue", "needs", "at", "delay", "priority", "max_a
 @page("/jobs/new", policy=OPERATOR)
 async def new_job(
     request: RotaRequest,
-    tenant: GivenTenant,
+    tenant: TenantDep,
     source: Annotated[UUID | None, QueryParameter(name="from")] = None,
 ) -> Html:
     values = dict.fromkeys(_TEXTS, "") | {"payload": "{}"}
@@ -60,7 +60,7 @@ async def _form(
 
 
 @action("/jobs/new", policy=OPERATOR)
-async def submit_job(request: RotaRequest, tenant: GivenTenant, quotas: GivenQuotas) -> Back | Html:
+async def submit_job(request: RotaRequest, tenant: TenantDep, quotas: QuotasDep) -> Back | Html:
     fields = await Fields.of(request)
     try:
         with telling_why():

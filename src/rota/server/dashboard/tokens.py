@@ -12,7 +12,7 @@ from rota.server.api.tokens import NewTokenAnswer, TokenRequest
 from rota.server.dashboard.commands import Copyable, cli, curl
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Here, Html, action, back, page, show
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.policy import ADMIN, VIEWER, Role
 from rota.server.requests import RotaRequest
 
@@ -28,13 +28,13 @@ async def settings(request: RotaRequest) -> Redirect:
 
 @page("/tokens", policy=ADMIN)
 async def list_tokens(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal, cursor: Text = None
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, cursor: Text = None
 ) -> Html:
     return await _shown(request, context, principal, cursor=cursor or None)
 
 
 async def _shown(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal, *,
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, *,
     cursor: str | None = None, made: NewTokenAnswer | None = None, problem: str | None = None,
 ) -> Html:  # fmt: skip
     cut = await api.list_tokens.fn(context, principal, _ROWS, cursor, False)
@@ -51,9 +51,7 @@ async def _shown(
 
 
 @action("/tokens", policy=ADMIN)
-async def make_token(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal
-) -> Html:
+async def make_token(request: RotaRequest, context: ContextDep, principal: PrincipalDep) -> Html:
     """The page that answers is the only place where it is ever seen."""
     fields = await Fields.of(request)
     try:
@@ -72,7 +70,7 @@ async def make_token(
 
 @action("/tokens/{prefix:str}/revoke", policy=ADMIN)
 async def revoke_token(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal, prefix: FromPath[str]
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, prefix: FromPath[str]
 ) -> Back:
     await api.revoke_token.fn(request, context, principal, prefix, False)
     return back(

@@ -13,7 +13,7 @@ from rota.lib.ids import new_id
 from rota.server.dashboard.commands import Copyable, cli
 from rota.server.dashboard.forms import Fields, Wrong, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
-from rota.server.dependencies import GivenContext, GivenPrincipal
+from rota.server.dependencies import ContextDep, PrincipalDep
 from rota.server.identity.links import create_link, link_url
 from rota.server.identity.passwords import hash_password
 from rota.server.identity.principal import ANYWHERE
@@ -24,22 +24,20 @@ from rota.store.identity import PersonInfo
 _ROLES = [role.label for role in Role if role is not Role.WORKER]
 
 
-@page("/people", policy=ADMIN)
-async def list_people(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal
-) -> Html:
+@page("/users", policy=ADMIN)
+async def list_users(request: RotaRequest, context: ContextDep, principal: PrincipalDep) -> Html:
     return await _shown(request, context, principal)
 
 
 async def _shown(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal, *,
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, *,
     link: tuple[str, str] | None = None, problem: str | None = None,
 ) -> Html:  # fmt: skip
     everywhere = principal.everywhere
-    found = await context.identity.list_people(None if everywhere else principal.namespace)
+    found = await context.identity.list_users(None if everywhere else principal.namespace)
     shown = [(person, _roles(person, principal.namespace, everywhere)) for person in found]
     return await show(
-        request, "people.html", people=shown, roles=_ROLES, link=link, problem=problem,
+        request, "users.html", people=shown, roles=_ROLES, link=link, problem=problem,
         minutes=context.settings.link_minutes, status=200 if problem is None else 422,
         how=Copyable(cli="\n".join((
             cli("people", "add", "NAME", "--role", "operator", "--password"),
@@ -56,9 +54,9 @@ def _roles(person: PersonInfo, namespace: str, everywhere: bool) -> list[tuple[s
     ]  # fmt: skip
 
 
-@action("/people", policy=EVERYWHERE)
+@action("/users", policy=EVERYWHERE)
 async def add_person(
-    request: RotaRequest, context: GivenContext, principal: GivenPrincipal
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
 ) -> Back | Html:
     """Add a person, or give one another role or password."""
     fields = await Fields.of(request)
@@ -83,21 +81,21 @@ async def add_person(
         await context.identity.put_membership(person, where, role)
     context.sessions.memory.forget_all()
     place = "all namespaces" if where == ANYWHERE else where
-    return back(request, "/people", f"{name} is {role} in {place} now.")
+    return back(request, "/users", f"{name} is {role} in {place} now.")
 
 
-@action("/people/remove", policy=EVERYWHERE)
-async def remove_person(request: RotaRequest, context: GivenContext) -> Back:
+@action("/users/remove", policy=EVERYWHERE)
+async def remove_person(request: RotaRequest, context: ContextDep) -> Back:
     name = (await Fields.of(request)).text("name") or ""
     async with request.changing("remove", f"person {name}"):
         if not await context.identity.remove_person(name):
             raise NotFound(f"there is no person {name!r}")
     context.sessions.memory.forget_all()
-    return back(request, "/people", f"{name} can't log in any more, and is logged out.")
+    return back(request, "/users", f"{name} can't log in any more, and is logged out.")
 
 
-@action("/people/link", policy=EVERYWHERE)
-async def make_link(request: RotaRequest, context: GivenContext, principal: GivenPrincipal) -> Html:
+@action("/users/link", policy=EVERYWHERE)
+async def make_link(request: RotaRequest, context: ContextDep, principal: PrincipalDep) -> Html:
     """A link that logs a browser in as this person: once, and soon."""
     name = (await Fields.of(request)).text("name") or ""
     settings = context.settings
@@ -108,4 +106,4 @@ async def make_link(request: RotaRequest, context: GivenContext, principal: Give
     return await _shown(request, context, principal, link=(name, link_url(base, secret)))
 
 
-ROUTES = [list_people, add_person, remove_person, make_link]
+ROUTES = [list_users, add_person, remove_person, make_link]

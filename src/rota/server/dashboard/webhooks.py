@@ -13,13 +13,13 @@ from rota.server.api.webhooks import WebhookRequest
 from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
-from rota.server.dependencies import GivenTenant
+from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN
 from rota.server.requests import RotaRequest
 
 
 @page("/webhooks", policy=ADMIN)
-async def list_webhooks(request: RotaRequest, tenant: GivenTenant) -> Html:
+async def list_webhooks(request: RotaRequest, tenant: TenantDep) -> Html:
     return await _shown(request, tenant)
 
 
@@ -39,7 +39,7 @@ async def _shown(
 
 
 @action("/webhooks", policy=ADMIN)
-async def add_webhook(request: RotaRequest, tenant: GivenTenant) -> Html:
+async def add_webhook(request: RotaRequest, tenant: TenantDep) -> Html:
     """The page that answers is the only place where its secret is ever seen."""
     fields = await Fields.of(request)
     try:
@@ -56,26 +56,26 @@ async def add_webhook(request: RotaRequest, tenant: GivenTenant) -> Html:
 
 
 @action("/webhooks/{webhook_id:uuid}/pause", policy=ADMIN)
-async def pause(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
+async def pause(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
     await api.pause_webhook.fn(tenant, webhook_id)
     return back(request, "/webhooks", "Paused: events of meanwhile are not made up for.")
 
 
 @action("/webhooks/{webhook_id:uuid}/resume", policy=ADMIN)
-async def resume(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
+async def resume(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
     await api.resume_webhook.fn(tenant, webhook_id)
     return back(request, "/webhooks", "It hears of events again.")
 
 
 @action("/webhooks/{webhook_id:uuid}/test", policy=ADMIN)
-async def test(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
+async def test(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
     job = await api.test_webhook.fn(tenant, webhook_id)
     told = "A test event is on its way: this is the job that brings it."
     return back(request, f"/jobs/{job.id}", told)
 
 
 @action("/webhooks/{webhook_id:uuid}/remove", policy=ADMIN)
-async def remove(request: RotaRequest, tenant: GivenTenant, webhook_id: FromPath[UUID]) -> Back:
+async def remove(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
     await api.remove_webhook.fn(tenant, webhook_id)
     return back(request, "/webhooks", "It is removed.")
 

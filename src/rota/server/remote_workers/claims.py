@@ -32,7 +32,7 @@ from rota.core.lifecycle import needs_mark, runs_alone
 from rota.errors import StoreUnavailable
 from rota.lib.ids import unit
 from rota.model import Guarantee
-from rota.runtime.served_queues import Serves
+from rota.runtime.served_queues import ServedQueues
 from rota.server.remote_workers.encryption import opened
 from rota.server.remote_workers.subscription import Ear, Ears
 from rota.store.remote import JobToken, RemoteStore, WorkerState
@@ -96,7 +96,7 @@ class Claims:
                 return Handed(jobs, ())
             if ask.wait <= 0 or left.done():
                 return NOTHING
-            serves = Serves(dict.fromkeys(worker.queues), worker.capabilities)
+            serves = ServedQueues(dict.fromkeys(worker.queues), worker.capabilities)
             ear = Ear(ask.worker, store.namespace, serves)
             async with self._ears.open(ear):
                 try:
@@ -109,7 +109,7 @@ class Claims:
     async def _wait(
         self, store: RemoteStore, ask: Ask, look: _Look, ear: Ear, ends: float
     ) -> Handed:
-        await store.work.hunger(ask.worker, ask.most)
+        await store.work.advertise_idle(ask.worker, ask.most)
         while not (look.left.done() or self._stopping.is_set()):
             ear.woken.clear()
             jobs = await look()
@@ -239,7 +239,7 @@ class _Look:
 async def _leave_table(store: RemoteStore, ear: Ear) -> None:
     """Not to be told any more; and what only we were told of is passed on."""
     with contextlib.suppress(StoreUnavailable):  # hints may be lost
-        await store.work.doze(ear.worker)
+        await store.work.withdraw_idle(ear.worker)
         if ear.owed:
             ranks, counts = zip(*ear.owed.values(), strict=True)
             await store.work.pass_on(ear.worker, store.namespace, list(ear.owed), ranks, counts)

@@ -20,7 +20,7 @@ from uuid import UUID
 
 from rota.errors import StoreUnavailable
 from rota.runtime.listener import channel_of
-from rota.runtime.served_queues import Serves
+from rota.runtime.served_queues import ServedQueues
 from rota.store.database import Connection, Database, translated_errors
 
 log = logging.getLogger("rota.server")
@@ -29,13 +29,13 @@ log = logging.getLogger("rota.server")
 class Ear:
     """Of one request. `owed`: what it alone was told of; by lane, the lowest rank and how much."""
 
-    def __init__(self, worker: UUID, namespace: str, serves: Serves) -> None:
+    def __init__(self, worker: UUID, namespace: str, serves: ServedQueues) -> None:
         self.worker = worker
         self.namespace = namespace
         self.woken = asyncio.Event()
         self.signalled = False  # that a job of this worker is to be stopped
         self.owed: dict[str, tuple[int, int]] = {}
-        self._serves = serves
+        self._served = serves
 
     def hear(self, payload: str, to_us_alone: bool) -> None:
         first, _, rest = payload.partition(" ")
@@ -43,7 +43,7 @@ class Ear:
             if rest == str(self.worker):
                 self.signalled = True
                 self.woken.set()
-        elif first in self._serves:
+        elif first in self._served:
             with contextlib.suppress(ValueError):
                 rank, count = (int(part) for part in rest.split(" "))
                 if to_us_alone:

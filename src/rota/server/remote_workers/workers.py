@@ -23,13 +23,13 @@ from rota.core.signature import Signature, release_of
 from rota.errors import NotFound
 from rota.lib.capture.lines import shortened, storable
 from rota.lib.capture.recorder import MARK
-from rota.lib.encryption import Seal
+from rota.lib.encryption import Encryptor
 from rota.model import Failure, Outcome, OutcomeKind, Retry
-from rota.runtime.verdicts import Rulings
+from rota.runtime.verdicts import Verdicts
 from rota.server.problems import Problem
-from rota.server.remote_workers.encryption import seal_of
+from rota.server.remote_workers.encryption import encryptor_of
 from rota.store.database import Database, is_bad_value
-from rota.store.encrypted import sealed_outcome
+from rota.store.encrypted import encrypted_outcome
 from rota.store.events import EventStore
 from rota.store.logs import LogStore, SaidLine, log_field
 from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, RemoteTask, WorkerState
@@ -112,10 +112,10 @@ class RemoteWorkers:
         async with self.store.database.transaction("leave") as connection:
             await self.store.end(connection, id)
             held = await self.store.held(connection, id)
-            rulings = self._rulings(id)
+            verdicts = self._verdicts(id)
             for row in held:
-                rulings.rule(row, Outcome(OutcomeKind.RETURNED), Retry())
-            await rulings.write(self.store.work, connection)
+                verdicts.rule(row, Outcome(OutcomeKind.RETURNED), Retry())
+            await verdicts.write(self.store.work, connection)
             tokens = {row["token"] for row in held}
             await self.store.close_finished(id, tokens, connection)
         return len(held)
@@ -128,10 +128,10 @@ class RemoteWorkers:
                 connection, id, longer_than=self._settings.lease_seconds, known=known
             )
             if held:
-                rulings = self._rulings(id)
+                verdicts = self._verdicts(id)
                 for row in held:
-                    rulings.give_up(row)
-                await rulings.write(self.store.work, connection)
+                    verdicts.give_up(row)
+                await verdicts.write(self.store.work, connection)
                 tokens = {row["token"] for row in held}
                 await self.store.close_finished(id, tokens, connection)
 
@@ -161,34 +161,34 @@ class RemoteWorkers:
             held = {(row["id"], row["token"]): row for row in rows}
             others = [job for job in jobs if job not in held]
             known = await store.were_finished(connection, id, others) if others else set()
-            rulings = self._rulings(id)
+            verdicts = self._verdicts(id)
             retries = await self._retries(connection, finished, held)
             for one in finished:
                 if one.job in held:
                     row = held.pop(one.job)  # said twice: the first counts
                     known.add(one.job)
-                    self._rule(rulings, row, one, retries)
-            await rulings.write(store.work, connection)
+                    self._rule(verdicts, row, one, retries)
+            await verdicts.write(store.work, connection)
             await store.close_finished(id, {token for _, token in jobs}, connection)
-        if rulings.noticed:
-            await self._events.add(store.namespace, rulings.noticed)
+        if verdicts.noticed:
+            await self._events.add(store.namespace, verdicts.noticed)
         return ["accepted" if one.job in known else "stale" for one in finished]
 
     def _rule(
-        self, rulings: Rulings, row: Any, one: Finished, retries: Mapping[str, Retry]
+        self, verdicts: Verdicts, row: Any, one: Finished, retries: Mapping[str, Retry]
     ) -> None:
         outcome = one.outcome
         if outcome.kind is OutcomeKind.CANCELLED and not row["cancelled"]:
             # Nobody asked for that, and a job is not to be lost by a wrong word.
             outcome = Outcome(OutcomeKind.RETURNED)
         if outcome.kind is OutcomeKind.RETURNED and not one.begun:
-            rulings.hand_back(row)
+            verdicts.hand_back(row)
             return
-        if row["sealed"]:
-            outcome = sealed_outcome(seal_of(self.store, row["id"]), outcome)
+        if row["encrypted"]:
+            outcome = encrypted_outcome(encryptor_of(self.store, row["id"]), outcome)
         task = self._tasks.get(row["task"])
         usual = task.options_.retry if task is not None else Retry()
-        rulings.rule(row, outcome, retries.get(row["task"], usual))
+        verdicts.rule(row, outcome, retries.get(row["task"], usual))
 
     async def _retries(
         self, connection: Any, finished: Sequence[Finished], held: Mapping[JobToken, Any]
@@ -200,20 +200,20 @@ class RemoteWorkers:
         }  # fmt: skip
         return await self.store.retries_of(connection, failed) if failed else {}
 
-    def _rulings(self, id: UUID) -> Rulings:
-        return Rulings(id, self._settings.max_crashes)
+    def _verdicts(self, id: UUID) -> Verdicts:
+        return Verdicts(id, self._settings.max_crashes)
 
     # -- what they say meanwhile
 
     async def report_progress(
         self, id: UUID, reports: Sequence[tuple[JobToken, float, float | None, str]]
     ) -> list[Answer]:
-        sealed = await self.store.sealed_of(id, [job for job, *_ in reports])
+        encrypted = await self.store.encrypted_of(id, [job for job, *_ in reports])
         latest: dict[JobToken, str] = {}
         for job, done, total, message in reports:
             said = encode_progress(done, total, message)
-            seal = seal_of(self.store, job[0]) if job[0] in sealed else None
-            latest[job] = seal.json("progress", said) if seal else said.decode()
+            encryptor = encryptor_of(self.store, job[0]) if job[0] in encrypted else None
+            latest[job] = encryptor.json("progress", said) if encryptor else said.decode()
         accepted = await self.store.report_progress(id, list(latest), list(latest.values()))
         return ["accepted" if job in accepted else "stale" for job, *_ in reports]
 
@@ -225,8 +225,8 @@ class RemoteWorkers:
                 answers.append("stale")
                 continue
             lines = _new_lines(one, so_far, self._settings.log_bytes)
-            if so_far.sealed:
-                lines = _sealed(lines, seal_of(self.store, one.job[0]))
+            if so_far.encrypted:
+                lines = _encrypted(lines, encryptor_of(self.store, one.job[0]))
             refused = await self._logs.add(id, self.store.namespace, lines) if lines else 0
             answers.append("stale" if refused else "accepted")
         return answers
@@ -251,9 +251,11 @@ def _new_lines(said: Said, so_far: LogSoFar, limit: int) -> list[SaidLine]:
     return lines
 
 
-def _sealed(lines: Sequence[SaidLine], seal: Seal) -> list[SaidLine]:
+def _encrypted(lines: Sequence[SaidLine], encryptor: Encryptor) -> list[SaidLine]:
     return [
-        msgspec.structs.replace(line, text=seal.text(log_field(line.token, line.seq), line.text))
+        msgspec.structs.replace(
+            line, text=encryptor.text(log_field(line.token, line.seq), line.text)
+        )
         for line in lines
     ]
 

@@ -32,7 +32,7 @@ begin
     insert into rota.event (namespace, kind, task, job_id, detail)
     select b.namespace, 'dead_lettered', b.task, b.id, json_build_object('attempt', b.attempt,
         'queue', rota.queue_of(b.lane), 'error', b.error ->> 'type', 'message',
-        case when starts_with(b.error ->> 'message', '$rota-sealed:') then '(encrypted)'
+        case when starts_with(b.error ->> 'message', '$rota-encrypted:') then '(encrypted)'
              else left(b.error ->> 'message', 300) end)
     from buried as b
     on conflict (job_id, kind) do nothing;

@@ -59,7 +59,7 @@ $$;
 
 -- What failures are compared and shown by. Encrypted ones are alike if their task and class are.
 create or replace function rota.error_words(error json) returns text language sql immutable parallel safe as $$
-    select case when starts_with(error ->> 'message', '$rota-sealed:') then '(encrypted)'
+    select case when starts_with(error ->> 'message', '$rota-encrypted:') then '(encrypted)'
                 else left(error ->> 'message', 500) end
 $$;
 

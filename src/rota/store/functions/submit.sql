@@ -32,7 +32,7 @@ declare
         when json_typeof(payload) <> 'object' then 'payload must be a JSON object: argument names and values'
         when octet_length(payload::text) > payload_limit
              -- An envelope is longer than what is in it.
-             and not (rota.is_sealed(payload) and octet_length(payload::text) <= payload_limit * 4 / 3 + 300)
+             and not (rota.is_encrypted(payload) and octet_length(payload::text) <= payload_limit * 4 / 3 + 300)
             then format('payload has %s bytes, the limit is %s: store large data elsewhere and pass a reference',
                         octet_length(payload::text), payload_limit)
         when json_typeof(headers) <> 'object' then 'headers must be a JSON object'

@@ -1,4 +1,4 @@
--- Values that are encrypted at rest: see rota.sealing.
+-- Values that are encrypted at rest: see rota.encryption.
 
 -- name: is_encrypted
 select rota.is_encrypted($1);
@@ -23,9 +23,9 @@ select version, spec from rota.schedule_version where schedule_id = $1 order by 
 -- name: rewrite_version
 update rota.schedule_version set spec = $3 where schedule_id = $1 and version = $2;
 
--- name: sealed_values
+-- name: encrypted_values
 -- How many values of a namespace are under which key; null: under none.
-select substring(v.value from '^(?:{"[$]rota-sealed":"|[$]rota-sealed:)1[.]([A-Za-z0-9_-]+)[.]') as key, count(*) as count
+select substring(v.value from '^(?:{"[$]rota-encrypted":"|[$]rota-encrypted:)1[.]([A-Za-z0-9_-]+)[.]') as key, count(*) as count
 from (
     select payload::text as value from rota.job where namespace = $1
     union all

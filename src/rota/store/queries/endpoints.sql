@@ -68,7 +68,7 @@ select secret from rota.callback_secret;
 
 -- name: attempt_place
 -- Whose attempt a report is about, and whether what is kept of its job is encrypted. Only to prepare it.
-select p.namespace, rota.is_sealed(p.payload) as sealed from rota.present as p
+select p.namespace, rota.is_encrypted(p.payload) as encrypted from rota.present as p
 where p.id = $1 and p.token = $2 and p.state = 4;
 
 -- name: take_callback

@@ -64,7 +64,7 @@ select id from put;
 insert into rota.membership (person_id, namespace, role) values ($1, $2, $3)
 on conflict (person_id, namespace) do update set role = excluded.role;
 
--- name: list_people
+-- name: list_users
 select p.name, p.created_at, p.disabled_at, p.password_hash is not null as has_password, p.issuer,
        coalesce((select json_object_agg(m.namespace, m.role order by m.namespace)
                  from rota.membership as m where m.person_id = p.id), '{}')::text as memberships

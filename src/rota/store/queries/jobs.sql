@@ -149,7 +149,7 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
        rota.now() as now,
        starts_with(j.task, 'rota' || '.') or exists (
            select from rota.task as t where t.namespace = j.namespace and t.name = j.task) as registered,
-       substring(j.payload::text from '^{"[$]rota-sealed":"1[.]([A-Za-z0-9_-]+)[.]') as sealed_with,
+       substring(j.payload::text from '^{"[$]rota-encrypted":"1[.]([A-Za-z0-9_-]+)[.]') as encrypted_with,
        (select s.name from rota.schedule as s where s.id = j.schedule_id and s.deleted_at is null) as schedule,
        (select o.reason from rota.occurrence as o where o.job_id = j.id) as reason,
        (select paused_at from rota.queue as q where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as paused_at,

@@ -33,10 +33,10 @@ select pg_try_advisory_lock(rota.ear($1));
 -- name: echo
 select rota.tell($1, 'echo');
 
--- name: hunger
+-- name: advertise_idle
 update rota.node set wants = $2 where id = $1 and state = 'live' and wants is distinct from $2;
 
--- name: doze
+-- name: withdraw_idle
 -- No hints for a while: it's full, or its loop is blocked.
 update rota.node set wants = null where id = $1 and wants is not null;
 

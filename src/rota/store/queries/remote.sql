@@ -102,7 +102,7 @@ select p.* from (
 ) as a
 cross join lateral (
     select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes,
-           p.cancel_at is not null as cancelled, rota.is_sealed(p.payload) as sealed,
+           p.cancel_at is not null as cancelled, rota.is_encrypted(p.payload) as encrypted,
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
     where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4
@@ -120,8 +120,8 @@ where b.node = $1 and b.token = any($2::bigint[]) and b.ids is not null
   and not exists (select from rota.present as p
                   where p.id = any(b.ids) and p.token = b.token and p.node = $1 and p.state = 4 offset 0);
 
--- name: sealed_of
-select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and rota.is_sealed(p.payload);
+-- name: encrypted_of
+select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and rota.is_encrypted(p.payload);
 
 -- name: report_progress
 -- $2 are ids in order, as for save_progress.
@@ -134,7 +134,7 @@ returning p.id, p.token;
 -- What was kept of an attempt's lines: the last number, the size, and whether lines were left out. No row: the
 -- attempt isn't the worker's.
 select p.attempt, coalesce(max(l.seq), 0) as seq, coalesce(sum(octet_length(l.text) + 32), 0)::bigint as size,
-       coalesce(bool_or(l.stream = 'mark'), false) as cut, bool_or(rota.is_sealed(p.payload)) as sealed
+       coalesce(bool_or(l.stream = 'mark'), false) as cut, bool_or(rota.is_encrypted(p.payload)) as encrypted
 from rota.present as p left join rota.job_log as l on l.job_id = p.id and l.token = p.token
 where p.id = $2 and p.token = $3 and p.node = $1 and p.state = 4
 group by p.attempt;

@@ -1,4 +1,4 @@
--- Figures for monitoring. Of the present, the future and the dead letters, never of the history.
+-- Stats for monitoring. Of the present, the future and the dead letters, never of the history.
 
 -- name: count_by_queue
 select p.namespace, rota.queue_of(p.lane) as queue, rota.state_label(p.state) as state, count(*) as jobs,

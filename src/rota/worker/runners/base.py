@@ -12,7 +12,7 @@ import msgspec
 
 from rota.core.rank import due_of
 from rota.lib.capture import Line, Recorder
-from rota.lib.encryption import Seal
+from rota.lib.encryption import Encryptor
 from rota.model import Guarantee, Outcome
 
 # timeout: the job's own; maximum: that of its queue or of the installation; heartbeat: no sign of life.
@@ -47,7 +47,7 @@ class Work(msgspec.Struct, eq=False):
     headers: str | None = None  # JSON
     schedule: UUID | None = None
     lane: str = ""  # where it was claimed from
-    seal: Seal | None = None  # what seals its result: its payload was encrypted
+    encryptor: Encryptor | None = None  # what encrypts its result: its payload was encrypted
     started: float = 0.0  # monotonic seconds; 0.0: not started
     stopping: StopReason | None = None  # why the runner was asked to stop it
     handle: Any = None  # the runner's own (an asyncio.Task, a child process)
