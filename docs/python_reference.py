@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import msgspec
-from rota.operations.control import Events, Jobs, Nodes, Queues
 
 import rota
 import rota.client
@@ -17,6 +16,10 @@ import rota.testing
 from rota.client import blocking
 from rota.node import Node
 from rota.operations.endpoints import Endpoints
+from rota.operations.events import Events
+from rota.operations.jobs import Jobs
+from rota.operations.nodes import Nodes
+from rota.operations.queues import Queues
 from rota.operations.schedules import Schedules
 from rota.operations.webhooks import Webhooks
 

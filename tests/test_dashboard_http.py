@@ -429,7 +429,7 @@ async def test_queues_are_counted_while_they_are_short_and_estimated_when_long(
     tenant = server.context.tenants.get("default")
     for n in range(30):
         await tenant.submit("greet", {"n": n}, queue="mail", delay=3600 if n % 3 else None)
-    store = DashboardStore(tenant.database, "default")
+    store = DashboardStore(tenant.connector.database, "default")
     [mail] = await store.queues()
     assert (mail.name, mail.ready, mail.scheduled) == ("mail", Count(10, True), Count(20, True))
     assert mail.lag is not None
@@ -446,7 +446,7 @@ async def test_delayed_jobs_of_the_coming_hour_are_counted_or_guessed_from_some_
     tenant = server.context.tenants.get("default")
     for n in range(256):
         await tenant.submit("greet", {"n": n}, delay=60 + n)
-    store = DashboardStore(tenant.database, "default")
+    store = DashboardStore(tenant.connector.database, "default")
     now = await (await tenant.store()).now()
     exact = await store.coming_jobs(now, now + timedelta(hours=1), 128)
     assert (sum(exact.by_minute.values()), exact.exact) == (256, True)

@@ -233,7 +233,9 @@ async def test_a_repeated_pause_keeps_the_moment_of_the_first(
 
 async def test_a_schedule_that_is_put_or_deleted_again_stays_as_it_is(app_at_rest: App) -> None:
     async def put() -> Any:
-        return await app_at_rest.schedules.put(rota.schedules.make_spec("s", "works", every=60))
+        return await app_at_rest.schedules.put(
+            rota.operations.schedules.make_spec("s", "works", every=60)
+        )
 
     assert await twice("put_schedules:after_commit", put) == "unchanged"
     assert (await app_at_rest.schedules.get("s")).version == 1

@@ -43,7 +43,7 @@ async def test_a_query_that_forgets_its_namespace_sees_only_its_own(server: Live
     schema = server.app.settings.schema
     await fill(server, "acme")
     await fill(server, "other")
-    mine = server.context.tenants.get("acme").database
+    mine = server.context.tenants.get("acme").connector.database
     for table in [*walled_tables(), "job"]:
         every = await query(server, f"select from {{}}.{table}")
         async with mine.connection() as connection:
@@ -57,7 +57,7 @@ async def test_a_write_that_forgets_its_namespace_changes_only_its_own(server: L
     schema = server.app.settings.schema
     await fill(server, "acme")
     await fill(server, "other")
-    async with server.context.tenants.get("acme").database.connection() as connection:
+    async with server.context.tenants.get("acme").connector.database.connection() as connection:
         await connection.execute(f"update {schema}.future set priority = 7")
         await connection.execute(f"delete from {schema}.present")
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
@@ -73,7 +73,7 @@ async def test_a_write_that_forgets_its_namespace_changes_only_its_own(server: L
 
 async def test_a_tenant_cannot_touch_what_is_the_servers_own(server: LiveServer):
     schema = server.app.settings.schema
-    async with server.context.tenants.get("acme").database.connection() as connection:
+    async with server.context.tenants.get("acme").connector.database.connection() as connection:
         for table in ("api_token", "session", "person", "login_link", "namespace", "wall"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(f"select from {schema}.{table}")
@@ -88,7 +88,9 @@ async def test_connections_are_lent_to_one_tenant_after_the_other(server: LiveSe
         await server.context.tenants.get(namespace).submit("greet", {"name": namespace})
 
     async def look(namespace: str) -> set[str]:
-        async with server.context.tenants.get(namespace).database.connection() as connection:
+        async with server.context.tenants.get(
+            namespace
+        ).connector.database.connection() as connection:
             rows = await connection.fetch(
                 f"select namespace from {server.app.settings.schema}.present"
             )
@@ -107,7 +109,7 @@ async def test_a_bulk_is_copied_and_stays_in_its_namespace(server: LiveServer):
         """For the bulk."""
 
     assert await tenant.jobs.list() == []  # so that the connection was lent before
-    handles = await tenant._submit_calls(
+    handles = await tenant.submissions.submit_calls(
         greet, SubmitOptions.checked(),
         [{"name": str(n)} for n in range(300)],
     )  # fmt: skip
@@ -115,9 +117,9 @@ async def test_a_bulk_is_copied_and_stays_in_its_namespace(server: LiveServer):
     rows = await query(server, "select distinct namespace from {}.present")
     assert [row[0] for row in rows] == ["acme"]
     # The connection that copied is behind the wall again.
-    async with tenant.database.connection() as connection:
+    async with tenant.connector.database.connection() as connection:
         assert await connection.fetchval("select current_user") == "rota_tenant"
-    async with server.context.tenants.get("other").database.connection() as connection:
+    async with server.context.tenants.get("other").connector.database.connection() as connection:
         assert not await connection.fetch(f"select from {server.app.settings.schema}.present")
 
 
@@ -200,7 +202,7 @@ async def test_the_audit_log_cannot_be_changed_by_anyone(server: LiveServer):
     ):  # fmt: skip
         with pytest.raises(asyncpg.PostgresError, match="only ever added to"):
             await query(server, statement)
-    tenant = server.context.tenants.get("default").database
+    tenant = server.context.tenants.get("default").connector.database
     async with tenant.connection() as connection:
         for statement in (
             "update {}.audit set actor = 'nobody'", "delete from {}.audit", "truncate {}.audit",

@@ -151,7 +151,7 @@ async def test_while_two_releases_live_a_submit_has_to_fit_one_of_them(
             await client.submit("pay", {"order": 1, "currency": "EUR"})
             with pytest.raises(InvalidArguments, match=r"takes no argument 'amount'.*currency"):
                 await client.submit("pay", {"order": 1, "amount": 1})
-    (await client.signatures()).forget()
+    (await client.rota.signatures()).forget()
     # Nobody lives: the release that came last is what a worker will most likely have.
     with pytest.raises(InvalidArguments, match="argument 'currency' is missing"):
         await client.submit("pay", {"order": 1})
@@ -179,7 +179,7 @@ async def test_a_checked_submit_costs_no_statement_more_once_the_task_is_known(
 ) -> None:
     async with Node(worker).running():
         await client.submit("resize", {"path": "a", "width": 1})
-        signatures = await client.signatures()
+        signatures = await client.rota.signatures()
         monkeypatch.setattr(signatures, "_ask", None)
         for width in range(3):
             await client.submit("resize", {"path": "a", "width": width})
@@ -285,7 +285,7 @@ async def test_lint_finds_stored_schedules_whose_task_no_longer_takes_their_argu
     await client.schedules.put(spec)  # before any node is there
 
     async with Node(app).running():
-        (await client.signatures()).forget()
+        (await client.rota.signatures()).forget()
         assert await lint_tasks(client, [spec]) == []
         wrong = ScheduleSpec(name="w", task="pay", rule=Cron("@monthly"), payload={"ordre": 1})
         with pytest.raises(

@@ -471,7 +471,7 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
     async with hot.connection() as connection:
         for _ in range(100):
             now += 0.05
-            await hunger.say(3)
+            await hunger.advertise(3)
             seen.append(await connection.fetchrow(row, node.id))
             now += 0.05
             hunger.pass_hint(LANE, 1, 1)

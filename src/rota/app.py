@@ -267,7 +267,7 @@ class App:
                 `ScheduleSpec`.
         """
         task_name = task.name if isinstance(task, Task) else task
-        return await self.schedules.put(make_spec(name, task_name, **settings))
+        return await self.rota.schedule(name, task_name, **settings)
 
     # -- submitting
 
@@ -279,7 +279,7 @@ class App:
         A task that nobody has registered is accepted, because a deploy may be on its way: the handle's
         `warnings` and the log say so.
         """
-        return await self.rota.submissions.submit_named(task, payload, options)
+        return await self.rota.submit(task, payload, **options)
 
     def submit_sync(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any

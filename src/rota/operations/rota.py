@@ -7,13 +7,14 @@ from typing import Any, Protocol
 
 from rota.config import Settings
 from rota.core.arguments import Limits
+from rota.handle import JobHandle
 from rota.operations.connection import Opened
 from rota.operations.endpoints import Endpoints
 from rota.operations.events import Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
-from rota.operations.schedules import Schedules
+from rota.operations.schedules import Change, Schedules, make_spec
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
 from rota.store.encrypted import Encryption
@@ -72,6 +73,16 @@ class Rota:
     @property
     def limits(self) -> Limits:
         return Limits(self.settings.max_payload_bytes, self.settings.max_payload_depth)
+
+    async def submit(
+        self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
+    ) -> JobHandle[Any]:
+        """Submit a job by the name of its task; see `App.submit`."""
+        return await self.submissions.submit_named(task, payload, options)
+
+    async def schedule(self, name: str, task: str, **settings: Any) -> Change:
+        """Create a schedule or change it from now on; see `App.schedule`."""
+        return await self.schedules.put(make_spec(name, task, **settings))
 
     async def store(self) -> JobStore:
         return (await self.connector.opened()).store

@@ -19,13 +19,15 @@ from rota.app import App
 from rota.runtime.ticker import Ticker
 from rota.server.authorization import gate
 from rota.server.context import ServerContext
+from rota.server.dashboard.pages import prepare
+from rota.server.dashboard.problems import problem_page
 from rota.server.dependencies import DEPENDENCIES
 from rota.server.frame import Frame
 from rota.server.openapi import make_document
 from rota.server.policy import PUBLIC, SAFE_METHODS, policy_of, route_table
 from rota.server.problems import answer, what_to_tell
 from rota.server.requests import RotaRequest
-from rota.server.routes import all_routes, prepare_pages, problem_page
+from rota.server.routes import all_routes
 from rota.server.upkeep import ServerUpkeep
 
 
@@ -44,7 +46,7 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
     async def lifespan() -> AsyncIterator[None]:
         async with _remembering_failure(server), ServerContext.open(app) as context:
             server.state.context = context
-            await asyncio.to_thread(prepare_pages)
+            await asyncio.to_thread(prepare)
             upkeep = Ticker(ServerUpkeep(context))
             upkeep.start()
             try:
@@ -110,7 +112,7 @@ def _read_routes(routes: Sequence[ControllerRouterHandler], max_body_bytes: int)
 def _handle_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
     """Told as a page to those who look, else as problem+json."""
     problem = what_to_tell(request, error)
-    return problem_page()(request, problem) or answer(request, problem)
+    return problem_page(request, problem) or answer(request, problem)
 
 
 @contextlib.asynccontextmanager

@@ -84,8 +84,8 @@ def policy_of(handler: Any) -> Policy | None:
 # What tokens can be limited to: the nouns of all routes, `jobs` or `jobs:read`.
 SCOPE_NOUNS = frozenset({
     "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "live", "metrics",
-    "namespaces", "nodes", "people", "queues", "root", "schedules", "session", "sessions", "settings",
-    "tokens", "webhooks", "workers",
+    "namespaces", "nodes", "queues", "root", "schedules", "session", "sessions", "settings",
+    "tokens", "webhooks", "workers", "users",
 })  # fmt: skip
 SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 _SUBMITS = frozenset({"/v1/jobs", "/v1/jobs:bulk"})

@@ -23,6 +23,7 @@ class TenantConnections:
     def __init__(self, settings: Settings, database: WalledDatabase) -> None:
         self.settings = settings
         self.encryption = Encryption(settings)
+        self.database = database
         self._opened = Opened(database)
 
     async def opened(self) -> Opened:

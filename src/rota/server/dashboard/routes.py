@@ -1,34 +1,30 @@
-"""All pages of the dashboard. See the package's own words on how to make one."""
+"""All pages of the dashboard. The package's docstring says how to add one."""
 
 from __future__ import annotations
 
-from importlib import import_module
-
-from rota.server.dashboard.pages import prepare
-from rota.server.dashboard.problems import problem_page
-
-__all__ = ["ROUTES", "prepare", "problem_page"]
-
-PAGES = (
-    "login",
-    "live",
-    "overview",
-    "jobs",
-    "submit",
-    "job",
-    "schedules",
-    "schedule_edit",
-    "queues",
-    "dead",
-    "calendar",
-    "cluster",
-    "audit",
-    "tokens",
-    "people",
-    "namespaces",
-    "webhooks",
+from rota.server.dashboard import (
+    audit,
+    calendar,
+    cluster,
+    dead,
+    job,
+    jobs,
+    live,
+    login,
+    namespaces,
+    overview,
+    queues,
+    schedule_edit,
+    schedules,
+    submit,
+    tokens,
+    users,
+    webhooks,
 )
 
-ROUTES = [
-    route for name in PAGES for route in import_module(f"rota.server.dashboard.{name}").ROUTES
-]
+PAGES = (
+    login, live, overview, jobs, submit, job, schedules, schedule_edit, queues, dead, calendar, cluster,
+    audit, tokens, users, namespaces, webhooks,
+)  # fmt: skip
+
+ROUTES = [route for page in PAGES for route in page.ROUTES]

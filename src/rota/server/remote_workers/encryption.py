@@ -1,7 +1,8 @@
 """Encrypted jobs of workers over HTTP: opened and encrypted here, so that workers need no keys.
 
-A worker gets plain values, over TLS; its reports on an encrypted job are encrypted before they are stored.
-A server without the key hands out no such jobs and accepts no reports about them: another server will.
+A worker gets plain values, over TLS; its reports on an encrypted job are encrypted before they are
+stored. A server without the key hands out no such jobs and accepts no reports about them: another
+server will.
 """
 
 from __future__ import annotations
