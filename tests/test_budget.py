@@ -12,6 +12,7 @@ import pytest
 from bench import budget
 from bench.budget import Costs, Measure
 from rota import App, Settings
+from rota.operations.submissions import Submissions
 from rota.store.jobs import JobStore
 from rota.worker.runners.loop import LoopRunner
 
@@ -56,7 +57,7 @@ async def test_a_sleep_in_each_job_is_noticed(
 async def test_a_sleep_in_each_submit_is_noticed(
     measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _before(monkeypatch, App, "_new_job", lambda *_: time.sleep(0.0005))
+    _before(monkeypatch, Submissions, "_new_job", lambda *_: time.sleep(0.0005))
 
     found = over(await measure.costs(1))
 

@@ -286,13 +286,13 @@ async def test_lint_finds_stored_schedules_whose_task_no_longer_takes_their_argu
 
     async with Node(app).running():
         (await client.rota.signatures()).forget()
-        assert await lint_tasks(client, [spec]) == []
+        assert await lint_tasks(client.rota, [spec]) == []
         wrong = ScheduleSpec(name="w", task="pay", rule=Cron("@monthly"), payload={"ordre": 1})
         with pytest.raises(
             InvalidArguments, match="schedule 'w': task 'pay' takes no argument 'ordre'"
         ):
             await client.schedules.put(wrong)
-        (told,) = await lint_tasks(client, [wrong])
+        (told,) = await lint_tasks(client.rota, [wrong])
     assert (told.code, told.schedule) == ("wrong_arguments", "w")
 
 
