@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from rota.runtime.clock import DatabaseClock
+from rota.store.work import Succeeded
+from tests.fake_node import FakeNode
 
 _TRUE_OFFSET = 1_000_000.0
 _delay = st.floats(0, 5, allow_nan=False)
@@ -45,3 +49,30 @@ def test_a_slow_reply_is_no_clock_that_was_set_back():
     now = heard(clock, 0.0, 0.001, 0.001, _TRUE_OFFSET)
     now = heard(clock, now + 1, 2.0, 3.0, _TRUE_OFFSET)
     assert clock.seconds(now) >= now + _TRUE_OFFSET - 0.002
+
+
+async def started_at(sandbox, hot, *, estimate: timedelta, started: timedelta):
+    """A job that is due now; when it began by the past, if the node's estimate is off by so much."""
+    node = await FakeNode(hot, sandbox.app.settings).register()
+    handle = await sandbox.app.submit("greet")
+    row = await node.claim_one()
+    due = (await handle.status()).due_at
+    now = await hot.fetchval("now")
+    ran = (now - (due + started)).total_seconds()
+    done = Succeeded(row["id"], row["token"], ran, 0.0)
+    assert await node.store.finish_succeeded(node.id, [done], 0.0, database_now=now + estimate) == 1
+    return (await handle.status()).started_at - due
+
+
+async def test_an_estimate_that_fell_behind_makes_no_start_look_early(sandbox, hot):
+    """Which estimate a node has may get worse between the start and the end of a job."""
+    off = await started_at(
+        sandbox, hot, estimate=timedelta(seconds=-1), started=timedelta(milliseconds=1)
+    )
+    assert off == timedelta(0)
+
+
+async def test_a_start_that_was_early_is_not_made_punctual(sandbox, hot):
+    early = timedelta(seconds=-5)
+    off = await started_at(sandbox, hot, estimate=timedelta(seconds=-1), started=early)
+    assert abs(off - early) < timedelta(milliseconds=1)

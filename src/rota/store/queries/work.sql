@@ -56,7 +56,9 @@ returning p.id;
 -- name: finish_succeeded
 -- ran, ago: seconds by the node's monotonic clock (how long it ran, how long ago it ended);
 -- the moments themselves are the database's: $8 is its time as the node last heard it, carried on to
--- the moment of sending; null: the statement's own time.
+-- the moment of sending; null: the statement's own time. $8 is a lower bound, and may be lower than the one by
+-- which the job was started; the statement's time is an upper bound. A start that is early by the one and late
+-- by the other is taken for punctual.
 with gone as (
     delete from rota.present as p
     where p.id = any($2::uuid[])
@@ -70,7 +72,10 @@ with gone as (
     insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
         schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
         key, step, share, payload, headers, progress, attempts, result, error)
-    select id, token, due_at, created_at, ended - ran * interval '1 second', ended, node, workflow_id,
+    select id, token, due_at, created_at,
+        greatest(ended - ran * interval '1 second',
+                 least(due_at, rota.now() - (ran + ($7::float8[])[place]) * interval '1 second')),
+        ended, node, workflow_id,
         schedule_id, timeout, 5, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
         key, step, share, payload, headers, progress, attempts, ($4::json[])[place], ($5::json[])[place]
     from ended
