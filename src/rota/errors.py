@@ -17,9 +17,9 @@
     ├── SchemaMismatch         the database schema is missing, older or newer than this code
     ├── StoreUnavailable       the database could not be reached in time
     ├── ServerUnavailable      a client got no answer from its server in time
-    ├── RequestRefused         a server refused a client's request
-    │   ├── AccessDenied       the token is missing, not good, or not good for this
-    │   ├── Conflict           things are not, or no longer, as the request supposes
+    ├── RequestRefused         a request was refused
+    │   ├── AccessDenied       the token is missing or invalid, or doesn't permit this
+    │   ├── Conflict           the state of the thing doesn't permit this, or it exists already
     │   └── TooManyRequests    a quota or a limit is reached
     └── EmbeddedPostgresError  the embedded PostgreSQL could not be started
 
@@ -45,14 +45,24 @@ from collections.abc import Mapping
 class RotaError(Exception):
     """The base of all errors that Rota raises on purpose.
 
-    On those that a server told a client: `code`, its stable name for what went wrong; `status`, the
-    number of the answer; `fields`, what is wrong with which field; `request_id`, to find it in its log.
+    `code` is a stable name for what went wrong, and `fields` says what is wrong with which field. Errors
+    that a client received from a server also have `status`, the HTTP status, and `request_id`, which
+    identifies the request in the server's log.
     """
 
     code: str | None = None
     status: int | None = None
     request_id: str | None = None
     fields: Mapping[str, str] = {}
+
+    def __init__(
+        self, message: str = "", *, code: str | None = None, field: str | None = None
+    ) -> None:
+        super().__init__(message)
+        if code is not None:
+            self.code = code
+        if field is not None:
+            self.fields = {field: message}
 
 
 class ConfigError(RotaError):
@@ -136,17 +146,17 @@ class ServerUnavailable(RotaError):
 
 
 class RequestRefused(RotaError):
-    """A server refused a client's request. `retry_after`: the seconds it asked to be left alone for."""
+    """A request was refused. `retry_after`: seconds to wait before the next one."""
 
     retry_after: float | None = None
 
 
 class AccessDenied(RequestRefused):
-    """The token is missing, not good, or not good for this."""
+    """The token is missing or invalid, or it doesn't permit this."""
 
 
 class Conflict(RequestRefused):
-    """Things are not, or no longer, as the request supposes."""
+    """The state of the thing doesn't permit this, or it exists already."""
 
 
 class TooManyRequests(RequestRefused):

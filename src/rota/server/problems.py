@@ -58,13 +58,15 @@ class Problem(Exception):
 
 
 # The first that fits is the answer.
-_FAMILIAR: tuple[tuple[type[BaseException], int, str], ...] = (
+_FAMILIAR: tuple[tuple[type[errors.RotaError], int, str], ...] = (
     (errors.KeyConflict, 409, "key-conflict"),
     (errors.PayloadTooLarge, 413, "payload-too-large"),
     (errors.UnknownTask, 422, "unknown-task"),
     (errors.InvalidArguments, 422, "invalid-arguments"),
     (errors.SubmitError, 422, "invalid-job"),
     (errors.NotFound, 404, "not-found"),
+    (errors.AccessDenied, 403, "forbidden"),
+    (errors.Conflict, 409, "conflict"),
     (errors.KeyMissing, 503, "key-missing"),  # ours, not the client's
     (errors.ConfigError, 422, "invalid"),
 )
@@ -91,7 +93,7 @@ def to_problem(error: BaseException) -> Problem | None:
         return Problem(error.status_code, code, error.detail, headers=headers)
     for kind, status, code in _FAMILIAR:
         if isinstance(error, kind):
-            return Problem(status, code, str(error))
+            return Problem(status, error.code or code, str(error), fields=dict(error.fields))
     if isinstance(error, errors.StoreUnavailable | errors.SchemaMismatch):
         # Its message may name hosts and users.
         return Problem(503, "unavailable", "the database can't be used right now", retry_after=2)
