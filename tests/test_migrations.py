@@ -275,3 +275,10 @@ def test_every_function_is_defined_once():
 
 def _migration_text(name: str) -> str:
     return (resources.files("rota.store") / "migrations" / name).read_text("utf-8")
+
+
+def test_no_migration_was_changed_since_it_was_first_committed():
+    """Not even a comment: databases record the checksums, and refuse a release with others."""
+    lines = Path(__file__).with_name("migrations.sha256").read_text("utf-8").splitlines()
+    recorded = {name: checksum for checksum, name in map(str.split, lines)}
+    assert {each.name: migrate.checksum_of(each) for each in known_migrations()} == recorded

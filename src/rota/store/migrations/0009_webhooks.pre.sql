@@ -38,7 +38,7 @@ create trigger note_left_out_later after update on rota.occurrence referencing n
 create trigger note_dead_node after update on rota.node for each row
     when (new.state = 'dead' and old.state is distinct from 'dead') execute function rota.note_dead_node();
 
--- Stats of occurrences are counted on from where one stopped.
+-- Figures of occurrences are counted on from where one stopped.
 create index occurrence_decided on rota.occurrence (decided_at);
 
 insert into rota.wall (table_name, condition, privileges) values
