@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from pathlib import Path
 from random import Random
 from typing import Any
 
@@ -42,6 +45,7 @@ class Member:
         process.wall_offset = self.wall_offset
         loop = self.cluster.loop
         self._task = loop.create_task(self.live(), context=context_of(process))
+        self._task.add_done_callback(partial(self.cluster.note_end, process.name))
 
     async def live(self) -> None:
         raise NotImplementedError
@@ -144,6 +148,7 @@ class Cluster:
         self.submissions: list[Submission] = []
         self.operations: list[Operation] = []
         self.withdrawals: list[Fault] = []
+        self.problems: list[str] = []
         self.nodes: list[NodeMember] = []
         self.clients: list[ClientMember] = []
         self._operators = 0
@@ -165,6 +170,15 @@ class Cluster:
     def boot(self) -> None:
         for member in (*self.nodes, *self.clients):
             member.boot()
+
+    def note_end(self, name: str, task: asyncio.Task[None]) -> None:
+        """A process that ends by an error of its own does nothing from then on: whatever it was to
+        prove would go unproved, and nobody would see it."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            where = traceback.extract_tb(error.__traceback__)[-1]
+            self.problems.append(
+                f"process {name} died of {error!r} in {Path(where.filename).name}:{where.lineno}"
+            )
 
     def make_operator(self, tasks: Sequence[str]) -> Operator:
         """One for schedules and jobs; it is to run `on_behalf` of a process of its own."""

@@ -227,6 +227,7 @@ class Simulation:
     def result(self, report: Report) -> Result:
         assert self.nemesis is not None
         engine, beats = self.engine, self.cluster.journal.beats
+        self.problems += self.cluster.problems
         self.problems += fences.stale_writes(engine, SCHEMA)
         self.problems += [f"readers hold nobody up: {held}" for held in self.gateway.held_up]
         broken = [f"{v.rule}: {v.subject}: {v.sentence}" for v in report.violations]
