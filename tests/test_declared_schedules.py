@@ -21,7 +21,7 @@ Release = Callable[..., App]
 def release(make_app: Callable[..., App]) -> Release:
     """An app of one release: its schedules by name and cron expression."""
 
-    def make(schedules: dict[str, str], number: str = "", app_name: str = "shop") -> App:
+    def make(schedules: dict[str, str], number: str = "", app_name: str | None = "shop") -> App:
         app = make_app(release=number, app_name=app_name)
         for name, expression in schedules.items():
 
@@ -121,6 +121,24 @@ async def test_an_application_that_declares_nothing_leaves_orphans(
     await again.schedules.declare()
     (one,) = await again.schedules.list()
     assert (one.app, one.is_orphan) == ("shop", False)
+
+
+async def test_two_services_whose_modules_have_one_name_do_not_delete_each_others_schedules(
+    release: Release, caplog: pytest.LogCaptureFixture
+) -> None:
+    first = release({"payroll": "1 * * * *", "dunning": "2 * * * *"}, app_name=None)
+    await first.schedules.declare()
+    other = release({"digest": "3 * * * *"}, app_name=None)
+    assert await other.schedules.declare() == "other_application"
+    assert await crons(other) == {"payroll": "1 * * * *", "dunning": "2 * * * *"}
+    assert "(digest) were not brought" in caplog.text
+    assert "Set app_name (ROTA_APP_NAME)" in caplog.text
+    # A release that keeps one of the tasks is the same application, whatever its schedules are called.
+    renamed = release({"payroll": "1 * * * *"}, app_name=None)
+    assert await renamed.schedules.declare() == "apply"
+    assert await crons(renamed) == {"payroll": "1 * * * *"}
+    assert await other.schedules.declare(force=True) == "apply"
+    assert await crons(other) == {"digest": "3 * * * *"}
 
 
 def test_an_app_is_named_after_the_module_that_makes_it() -> None:

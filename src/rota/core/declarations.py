@@ -9,13 +9,13 @@ Releases that aren't versions have no order, and are treated like those that hav
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Literal
 
 import msgspec
 
-Verdict = Literal["apply", "older_release", "superseded"]
+Verdict = Literal["apply", "older_release", "superseded", "other_application"]
 
 
 class Declaration(msgspec.Struct, frozen=True):
@@ -37,6 +37,17 @@ def decide(digest: str, release: str, history: Sequence[Declaration]) -> Verdict
     if any(known.digest == digest for known in history):
         return "superseded"
     return "apply"
+
+
+def are_related(declared: Iterable[tuple[str, str]], in_force: Iterable[tuple[str, str]]) -> bool:
+    """Whether two sets look like releases of one application: they share a schedule or a task.
+
+    Both are pairs of a schedule's name and its task's.
+    """
+    ours, theirs = list(declared), list(in_force)
+    names = {name for name, _ in ours} & {name for name, _ in theirs}
+    tasks = {task for _, task in ours} & {task for _, task in theirs}
+    return bool(names or tasks) or not ours or not theirs
 
 
 def is_newer(one: str, other: str) -> bool:

@@ -7,8 +7,12 @@ that of the lock: dying anywhere leaves the set that was in force before, and th
 same again. Whoever loses its connection has lost its lock, and can't write any more either.
 
 Schedules belong to the application that declared them (`app`). One application never touches another's,
-unless both declare the same name: the last one has it. An application that declares none at all is more
-likely to have forgotten an import than to mean it: its schedules stay, as orphans.
+unless both declare the same name: the last one has it. Two services whose modules have the same name
+(`main`) would be one application: so a set under such a name that shares neither a schedule nor a task
+with the one in force isn't brought, and an error is logged that asks for `app_name`.
+
+An application that declares none at all is more likely to have forgotten an import than to mean it: its
+schedules stay, as orphans.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.core.declarations import Declaration, Verdict, decide
+from rota.core.declarations import Declaration, Verdict, are_related, decide
 from rota.core.time.schedule import ScheduleSpec
 from rota.store.schedules import ScheduleStore
 
@@ -33,9 +37,12 @@ _HOW = "`rota schedules declare MODULE:APP` puts it into force"
 
 
 async def declare(
-    schedules: Schedules, store: ScheduleStore, app: str, release: str, *, force: bool
+    schedules: Schedules, store: ScheduleStore, app: str, release: str, *, named: bool, force: bool
 ) -> Verdict:
-    """Bring what is declared, unless a newer set is in force; see the module."""
+    """Bring what is declared, unless a newer set is in force; see the module.
+
+    `named`: the application's name was given, and isn't just that of its module.
+    """
     specs = list(schedules.declared.values())
     namespace = store.database.settings.namespace
     digest = await _digest(store, specs)
@@ -49,6 +56,15 @@ async def declare(
             _tell_left_alone(verdict, app, release, history[0])
             return verdict
         owned = await store.declared_by(namespace, app)
+        declared = [(spec.name, spec.task) for spec in specs]
+        if not (named or force or are_related(declared, owned.items())):
+            log.error(
+                "the schedules that this code declares (%s) were not brought: %s is also the name of an "
+                "application with other schedules (%s). Set app_name (ROTA_APP_NAME) of one of them; or, "
+                "if these are to replace those, %s", ", ".join(sorted(schedules.declared)), app,
+                ", ".join(owned), _HOW,
+            )  # fmt: skip
+            return "other_application"
         gone = sorted(set(owned) - set(schedules.declared))
         if not specs and not force:
             await store.disown(connection, namespace, app)

@@ -76,13 +76,15 @@ class Schedules:
         """Bring the schedules that the code declares into the database. Schedulers do it at start.
 
         What this application declared before and no longer does is deleted. A set that another
-        release has superseded isn't put back, unless forced: gives back ``apply``,
-        ``older_release`` or ``superseded``.
+        release has superseded isn't put back, unless forced. Returns ``apply``, ``older_release``,
+        ``superseded``, or ``other_application``: the application is named only by its module, and
+        another one of that name has entirely different schedules.
         """
         store, rota = await self._store(), self._rota
         return await declaring.declare(
-            self, store, rota.app_name, rota.settings.release, force=force or self.always_declare
-        )
+            self, store, rota.app_name, rota.settings.release,
+            named=bool(rota.settings.app_name), force=force or self.always_declare,
+        )  # fmt: skip
 
     async def put(
         self, spec: ScheduleSpec, *, source: str = "api", expect: Expectation | None = None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypeAlias
 from uuid import UUID
@@ -313,8 +313,11 @@ class ScheduleStore:
         query = self.database.queries["note_declaration"]
         await connection.execute(query, namespace, app, digest, release)
 
-    async def declared_by(self, namespace: str, app: str) -> Sequence[str]:
-        return [row[0] for row in await self.database.fetch("declared_by", namespace, app)]
+    async def declared_by(self, namespace: str, app: str) -> Mapping[str, str]:
+        """The tasks of the schedules that an application declares, by the schedules' names."""
+        return {
+            name: task for name, task in await self.database.fetch("declared_by", namespace, app)
+        }
 
     async def adopt(
         self, connection: Connection, namespace: str, app: str, names: Sequence[str]

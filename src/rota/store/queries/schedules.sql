@@ -234,7 +234,7 @@ select $1::text, $2::text, $3::text, $4::text, greatest(rota.now(), (
 on conflict (namespace, app, digest) do update set release = excluded.release, declared_at = excluded.declared_at;
 
 -- name: declared_by
-select name from rota.schedule where namespace = $1 and app = $2 and source = 'code' order by name;
+select name, task from rota.schedule where namespace = $1 and app = $2 and source = 'code' order by name;
 
 -- name: adopt
 update rota.schedule as s set app = $2
