@@ -60,8 +60,8 @@ async def declare(
         if not (named or force or are_related(declared, owned.items())):
             log.error(
                 "the schedules that this code declares (%s) were not brought: %s is also the name of an "
-                "application with other schedules (%s). Set app_name (ROTA_APP_NAME) of one of them; or, "
-                "if these are to replace those, %s", ", ".join(sorted(schedules.declared)), app,
+                "application with other schedules (%s). Set app_name (ROTA_APP_NAME) of one of them; "
+                "or, if these are to replace those, %s", ", ".join(sorted(schedules.declared)), app,
                 ", ".join(owned), _HOW,
             )  # fmt: skip
             return "other_application"

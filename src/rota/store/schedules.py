@@ -315,9 +315,8 @@ class ScheduleStore:
 
     async def declared_by(self, namespace: str, app: str) -> Mapping[str, str]:
         """The tasks of the schedules that an application declares, by the schedules' names."""
-        return {
-            name: task for name, task in await self.database.fetch("declared_by", namespace, app)
-        }
+        rows = await self.database.fetch("declared_by", namespace, app)
+        return {row["name"]: row["task"] for row in rows}
 
     async def adopt(
         self, connection: Connection, namespace: str, app: str, names: Sequence[str]
