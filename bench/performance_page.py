@@ -69,9 +69,10 @@ its statements. The handler is an empty coroutine, jobs are submitted in bulk an
 a time, history, fencing and logs are on. How that compares with others is told by
 [Benchmarks](benchmarks.md); what it means for a server of yours by [Sizing](guide/sizing.md).
 
-A test (`tests/test_budget.py`) keeps it so: processor time per job against a stored budget, in units of
-a loop of plain Python measured beside it; the number of statements exactly; and the moments in which the
-event loop stood still, which is how a `time.sleep` or a lock shows that costs no processor time at all.
+A test (`tests/proof/test_budget.py`) keeps it so: processor time per job against a stored budget, in
+units of a loop of plain Python measured beside it; the number of statements exactly; and the moments in
+which the event loop stood still, which is how a `time.sleep` or a lock shows that costs no processor
+time at all.
 """
 
 

@@ -35,9 +35,12 @@ VERSIONS = {
     "18": "18.4.0-beta.17",
 }
 SUITES = (
-    "engine", "submit", "schedules", "fencing", "lifecycle", "plans", "server_walls", "upkeep",
-    "migrations", "restore", "grants", "audit", "encryption", "wakeups", "transactional_submit",
-    "http_workers", "server_identity",
+    "store/test_engine.py", "operations/test_submit.py", "scheduler/test_firing.py",
+    "store/test_fencing.py", "core/test_lifecycle.py", "store/test_plans.py",
+    "server/test_tenants.py", "scheduler/test_upkeep.py", "store/test_migrations.py",
+    "store/test_restore.py", "store/test_grants.py", "operations/test_audit.py",
+    "lib/test_encryption.py", "worker/test_wakeups.py", "store/test_transactional_submit.py",
+    "server/remote_workers/test_http_workers.py", "server/identity/test_identity.py",
 )  # fmt: skip
 
 _ROOT = Path(__file__).parent.parent
@@ -116,11 +119,10 @@ async def run_suites(version: str, bin_dir: Path, arguments: list[str]) -> int:
     server = Replica(folder, "server", bin_dir)
     try:
         await server.make(_FAST)
-        tests = [f"tests/test_{suite}.py" for suite in SUITES]
-        present = [test for test in tests if (_ROOT / test).exists()]
+        tests = [f"tests/{suite}" for suite in SUITES]
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadfile",
-            "-p", "no:cacheprovider", *present, *arguments,
+            "-p", "no:cacheprovider", *tests, *arguments,
             cwd=_ROOT, env={**os.environ, "ROTA_TEST_DATABASE_URL": server.url},
         )  # fmt: skip
         return await process.wait()

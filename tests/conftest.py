@@ -22,9 +22,9 @@ from rota import App
 from rota.store.database import Database
 from rota.store.embedded import open_embedded
 from rota.store.migrate import migrate
-from tests.sandboxes import drop_template, isolated
+from tests.support.sandboxes import drop_template, isolated
 
-pytest_plugins = ["tests.server_fixtures"]
+pytest_plugins = ["tests.support.server_fixtures", "tests.support.command_line"]
 
 # A busy machine is no failure, and nothing is written into the working folder.
 hypothesis.settings.register_profile("rota", deadline=None, database=None)
@@ -39,17 +39,20 @@ _TABLES = (
     "namespace",
 )  # fmt: skip
 
-
+TESTS = Path(__file__).parent
 _LONG = (
-    "test_failpoints", "test_nemesis", "test_docs", "test_cli_schedules", "test_api_tenants",
-    "test_server_limits", "test_cli", "test_client", "test_endpoints", "test_dashboard",
-    "test_http_workers", "test_process_runner", "test_database_errors", "test_faults",
+    "lib/test_failpoints", "proof/test_nemesis", "test_docs", "cli/test_schedules",
+    "server/api/test_tenants", "server/test_limits", "cli/test_commands", "client/test_client",
+    "operations/test_endpoints", "server/dashboard/test_browser",
+    "server/remote_workers/test_http_workers", "worker/test_process_runner",
+    "store/test_database_errors", "test_faults",
 )  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: side by side with others, they would be the last to end."""
-    items.sort(key=lambda item: item.path.stem not in _LONG)
+    files = {TESTS / f"{name}.py" for name in _LONG}
+    items.sort(key=lambda item: item.path not in files)
 
 
 @pytest.fixture(autouse=True)

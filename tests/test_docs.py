@@ -40,11 +40,9 @@ from rota.cli import cli
 from rota.node import Node
 from rota.server.serving import Server
 from rota.store.queries import in_schema
+from tests.support.places import EXAMPLES, ROOT, ROTA, SUPPORT
 
-ROOT = Path(__file__).parent.parent
-EXAMPLES = ROOT / "examples"
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
-ROTA = Path(sys.executable).with_name("rota")
 
 # What a handler in the documentation can only raise by mistake.
 MISTAKES = {
@@ -108,7 +106,7 @@ def page(
     if "<!-- run-with: server -->" not in page.read_text("utf-8"):
         yield page
         return
-    environment = {**example_environment, "PYTHONPATH": str(Path(__file__).parent)}
+    environment = {**example_environment, "PYTHONPATH": str(SUPPORT)}
     with dev(environment, "docs_app:app") as (up, _):
         shown = run(environment, ROTA, "tokens", "create", "docs", "--role", "operator", "--json")
         monkeypatch.setenv("ROTA_URL", up["server"])

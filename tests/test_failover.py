@@ -21,14 +21,15 @@ import pytest
 
 from proof import failover
 from proof.replicas import Replica
+from proof.waiting import eventually
 from rota import App
 from rota.errors import ConfigError, StoreUnavailable
 from rota.node import Node
 from rota.store.database import Database
 from rota.store.hosts import psycopg_arguments, split_hosts, wanted_session
 from rota.store.migrate import migrate
-from tests import fault_tasks
-from tests.cluster import eventually
+from tests.support import fault_tasks
+from tests.support.places import ROOT
 
 # -- URLs
 
@@ -310,11 +311,11 @@ async def test_a_url_of_a_standby_alone_is_told_so_and_serves_after_its_promotio
 @asynccontextmanager
 async def rota_start(folder: Path, url: str, schema: str) -> AsyncIterator[Any]:
     """`rota start` and what it has said so far."""
-    file, root = folder / "start.log", str(Path(__file__).parent.parent)
+    file, root = folder / "start.log", str(ROOT)
     with file.open("wb") as log:
         process = subprocess.Popen(
             [sys.executable, "-c", "from rota.cli import main; main()", "start",
-             "tests.fault_tasks:app", "--role", "scheduler"],
+             "tests.support.fault_tasks:app", "--role", "scheduler"],
             env={**os.environ, "ROTA_DATABASE_URL": url, "ROTA_SCHEMA": schema,
                  "PYTHONPATH": os.pathsep.join([root, os.environ.get("PYTHONPATH", "")])},
             stdout=log, stderr=log,

@@ -27,8 +27,8 @@ import pytest
 
 from proof.replicas import Replica
 from rota.store.embedded.binaries import find_binaries
+from tests.support.places import ROOT
 
-ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "guide" / "fastapi.md"
 EXAMPLE = ROOT / "examples" / "fastapi_shop"
 _PATIENCE = 120.0

@@ -13,10 +13,11 @@ from typing import Any
 import asyncpg
 import pytest
 
+from proof.waiting import eventually
 from rota import App
 from rota.store.embedded import open_embedded
-from tests import fault_tasks
-from tests.cluster import Cluster, all_ended, eventually
+from tests.support import fault_tasks
+from tests.support.cluster import Cluster, all_ended
 
 FAST = {"heartbeat": 0.4, "missed_heartbeats": 3, "kill_grace": 1, "grace": 5}
 

@@ -16,14 +16,14 @@ from typing import Any
 import asyncpg
 import pytest
 
+from proof.waiting import eventually
 from rota import App, StoreUnavailable
 from rota.node import Node
 from rota.runtime.ticker import Ticker
 from rota.store.database import Database
 from rota.store.work import WorkStore
 from rota.worker.claim_loop import Worker
-from tests import node_tasks
-from tests.cluster import eventually
+from tests.support import node_tasks
 
 Task = Any
 

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).parent.parent
+from tests.support.places import ROOT
+
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
 EXTRAS = [line for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
 PRODUCTION = [Requirement(line) for line in PROJECT["project"]["dependencies"] + EXTRAS]

@@ -16,14 +16,15 @@ from uuid import UUID
 
 import pytest
 
+from proof.waiting import eventually
 from rota import App, InvalidArguments
 from rota.node import Node
 from rota.server.serving import Server
 from rota.store.remote import RemoteStore
-from tests.cluster import eventually
-from tests.server_fixtures import LiveServer
+from tests.support.places import EXAMPLES
+from tests.support.server_fixtures import LiveServer
 
-WORKERS = Path(__file__).parent.parent / "examples" / "http_worker"
+WORKERS = EXAMPLES / "http_worker"
 LANGUAGES = ["python", "javascript"]
 OTHER = {"python": "javascript", "javascript": "python"}
 

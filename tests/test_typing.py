@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.places import ROOT
+
 pytest.importorskip("mypy")
 
-ROOT = Path(__file__).parent.parent
 
 PROJECT = """
 from dataclasses import dataclass

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import os
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from proof.upgrade import main
+from tests.support.places import ROOT
 
-_ROOT = Path(__file__).parent.parent
 # Until there are releases: the last code of schema version 13.
 _BEFORE_RELEASES = "5a42504"
 
 
 def previous_release() -> str | None:
     """The newest tag before this code, or the commit that stands for it; None: not in this clone."""
-    git = ["git", "-C", str(_ROOT)]
+    git = ["git", "-C", str(ROOT)]
     tag = subprocess.run(
         [*git, "describe", "--tags", "--match", "v*", "--abbrev=0", "HEAD~1"],
         capture_output=True, text=True,

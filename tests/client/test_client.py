@@ -1,0 +1,578 @@
+"""The client: the same verbs waited for and awaited, and what it does when answers are lost."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import uuid4
+
+import msgspec
+import pytest
+
+import rota.client.answers as told
+from rota.client import AsyncClient, Client, JobsRefused, awaited, blocking
+from rota.client.asking import Answer, Ask, Pause, Rules, Send, Unheard, get, persistently, post
+from rota.client.following import Parser, Told
+from rota.errors import (
+    AccessDenied,
+    ConfigError,
+    Conflict,
+    InvalidArguments,
+    KeyConflict,
+    NotFound,
+    RotaError,
+    ServerUnavailable,
+    TooManyRequests,
+)
+from rota.server.api import bulk, dead, nodes, queues, schedules, session
+from rota.server.api import jobs as job_routes
+from rota.store.quotas import Limits
+from tests.support.api import fail_jobs, log, tell
+from tests.support.server_fixtures import LiveServer, serving
+
+NOON = datetime(2027, 1, 1, 12, tzinfo=UTC)
+
+
+class Voice:
+    """Either client, so that one test speaks for both: `await voice.say("jobs.get", id)`."""
+
+    def __init__(self, client: Client | AsyncClient) -> None:
+        self.client = client
+
+    async def say(self, verb: str, *args: Any, **kwargs: Any) -> Any:
+        method: Any = self.client
+        for name in verb.split("."):
+            method = getattr(method, name)
+        if isinstance(self.client, Client):
+            return await asyncio.to_thread(_heard, method, args, kwargs)
+        answer = method(*args, **kwargs)
+        return [one async for one in answer] if inspect.isasyncgen(answer) else await answer
+
+    async def close(self) -> None:
+        if isinstance(self.client, Client):
+            self.client.close()
+        else:
+            await self.client.close()
+
+
+def _heard(method: Any, args: Any, kwargs: Any) -> Any:
+    answer = method(*args, **kwargs)
+    return list(answer) if inspect.isgenerator(answer) else answer
+
+
+class Proxy:
+    """Stands before the server: loses answers, answers by itself, or cuts every line."""
+
+    def __init__(self, port: int) -> None:
+        self.target: int | None = port
+        self.lose = 0  # so many answers, after the server gave them
+        self.says: list[bytes] = []  # instead of the server
+        self.requests: list[bytes] = []
+        self.answered = b""
+        self._lines: set[asyncio.StreamWriter] = set()
+        self.url = ""
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[Proxy]:
+        server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self.url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        try:
+            yield self
+        finally:
+            server.close()
+            self.cut()
+
+    def cut(self) -> None:
+        for line in list(self._lines):
+            line.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._lines.add(writer)
+        behind: asyncio.StreamWriter | None = None
+        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError, OSError):
+            while head := await reader.readuntil(b"\r\n\r\n"):
+                length = 0
+                for line in head.lower().split(b"\r\n"):
+                    if line.startswith(b"content-length:"):
+                        length = int(line.split(b":")[1])
+                body = await reader.readexactly(length)
+                self.requests.append(head + body)
+                if self.says:
+                    writer.write(self.says.pop(0))
+                    continue
+                if self.target is None:
+                    break
+                if behind is None:
+                    answers, behind = await asyncio.open_connection("127.0.0.1", self.target)
+                    self._lines.add(behind)
+                    pumping = asyncio.create_task(self._pump(answers, writer))
+                    pumping.add_done_callback(lambda task: task.exception())
+                behind.write(head + body)
+        for line in (writer, behind):
+            if line is not None:
+                self._lines.discard(line)
+                line.close()
+
+    async def _pump(self, answers: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(ConnectionError):
+            while piece := await answers.read(65_536):
+                if self.lose:
+                    self.lose -= 1
+                    break
+                writer.write(piece)
+                await writer.drain()
+                self.answered += piece
+        writer.transport.abort()
+
+
+def problem(status: int, code: str, **headers: str) -> bytes:
+    body = msgspec.json.encode({"code": code, "detail": "not now", "status": status})
+    said = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+    return f"HTTP/1.1 {status} No\r\nContent-Length: {len(body)}\r\n{said}\r\n".encode() + body
+
+
+@pytest.fixture
+async def proxy(server: LiveServer) -> AsyncIterator[Proxy]:
+    async with Proxy(server.server.port).running() as proxy:
+        yield proxy
+
+
+@pytest.fixture(params=["blocking", "awaited"])
+async def voice(request, server: LiveServer, proxy: Proxy, monkeypatch) -> AsyncIterator[Voice]:
+    monkeypatch.setenv("ROTA_URL", proxy.url)
+    monkeypatch.setenv("ROTA_TOKEN", await server.token("operator"))
+    made = Client() if request.param == "blocking" else AsyncClient()
+    voice = Voice(made)
+    yield voice
+    await voice.close()
+
+
+async def stored(server: LiveServer) -> int:
+    schema = server.app.settings.schema
+    async with (await server.app.store()).database.connection() as c:
+        return await c.fetchval(f"select count(*) from {schema}.job")
+
+
+# -- the verbs
+
+
+async def test_a_job_is_submitted_looked_at_and_steered(voice: Voice, server: LiveServer):
+    done = await voice.say(
+        "jobs.submit", "work", {"to": "Ada"}, delay=timedelta(hours=1), tags="urgent", needs=["gpu"]
+    )
+    assert (done.task, done.existed) == ("work", False)
+    job = await voice.say("jobs.get", done.id)
+    assert (job.payload, job.state, job.needs) == ({"to": "Ada"}, "scheduled", ("gpu",))
+    assert (await voice.say("jobs.explain", done.id)).code == "not_due"
+    assert (await voice.say("jobs.attempts", str(done.id))).items == []
+    assert not (await voice.say("jobs.result", done.id, wait=0.2)).ended
+    with pytest.raises(TimeoutError):
+        await voice.say("jobs.wait", done.id, timeout=0.1)
+    assert (await voice.say("jobs.cancel", done.id)).outcome == "cancelled"
+    assert (await voice.say("jobs.wait", done.id)).state == "cancelled"
+    with pytest.raises(Conflict, match="already cancelled") as caught:
+        await voice.say("jobs.cancel", done.id)
+    assert (caught.value.code, caught.value.status) == ("ended", 409)
+    assert caught.value.request_id
+    with pytest.raises(Conflict):
+        await voice.say("jobs.retry", done.id)
+
+
+async def test_a_failed_job_is_retried_or_discarded(voice: Voice, server: LiveServer):
+    ids = [(await voice.say("jobs.submit", "work", {"n": n})).id for n in range(3)]
+    await fail_jobs(server.app, [str(id) for id in ids])
+    (group,) = await voice.say("dead.list")
+    assert group.count == 3
+    assert (await voice.say("dead.retry", group.fingerprint, dry_run=True)).matched == 3
+    assert (await voice.say("jobs.retry", ids[0])).id == ids[0]
+    assert (await voice.say("jobs.discard", ids[1])).id == ids[1]
+    assert (await voice.say("jobs.retry_many", task="work")).changed == 1
+    assert (await voice.say("jobs.cancel_many", task="work")).changed == 2
+    with pytest.raises(NotFound):
+        await voice.say("dead.discard", group.fingerprint)
+
+
+async def test_lists_are_read_page_by_page(voice: Voice):
+    summary = await voice.say(
+        "jobs.submit_many", ({"task": "work", "payload": {"n": n}, "queue": "q"} for n in range(25))
+    )
+    assert (summary.stored, len(summary.ids), summary.errors) == (25, 25, [])
+    found = await voice.say("jobs.list", queue="q", page_size=10)
+    assert [job.id for job in found] == sorted(summary.ids, reverse=True)
+    assert len(await voice.say("jobs.list", state="ready", limit=12, page_size=10)) == 12
+    assert await voice.say("jobs.list", state=["failed", "running"]) == []
+    assert (await voice.say("jobs.count", queue="q")).value == 25
+
+
+async def test_schedules_have_all_their_verbs(voice: Voice):
+    made = await voice.say(
+        "schedules.create", "news", "work", every=timedelta(hours=1), payload={"a": 1}
+    )
+    assert (made.name, made.spec.payload) == ("news", {"a": 1})
+    with pytest.raises(Conflict) as caught:
+        await voice.say("schedules.create", "news", "work", cron="@daily")
+    assert caught.value.code == "exists"
+    changed = await voice.say("schedules.put", "news", "work", cron="0 9 * * *", tz="Europe/Paris")
+    assert changed.version > made.version
+    with pytest.raises(Conflict) as caught:
+        await voice.say("schedules.put", "news", "work", cron="@daily", only_version=made)
+    assert caught.value.status == 412
+    slashed = await voice.say("schedules.put", "a/b", "work", cron="@daily")
+    assert (await voice.say("schedules.put", "a/b", "work", cron="@hourly")).id == slashed.id
+    assert [one.name for one in await voice.say("schedules.list", page_size=1)] == ["a/b", "news"]
+    assert (await voice.say("schedules.get", "a/b")).id == slashed.id
+    assert (await voice.say("schedules.pause", "news", until=NOON)).paused_until == NOON
+    assert (await voice.say("schedules.resume", "news")).paused_at is None
+    triggered = await voice.say("schedules.trigger", "a/b")
+    assert (await voice.say("jobs.get", triggered.job_id)).task == "work"
+    assert len((await voice.say("schedules.preview", "news", count=3)).occurrences) == 3
+    rule = await voice.say("schedules.preview_rule", cron="0 0 1 1 *", after=NOON)
+    assert rule.occurrences[0].due_at == datetime(2028, 1, 1, tzinfo=UTC)
+    past = datetime(2026, 1, 1, tzinfo=UTC)
+    stretch = (past, past + timedelta(days=3))
+    assert (await voice.say("schedules.backfill", "news", *stretch)).count == 3
+    rows = await voice.say("schedules.occurrences", "news", first=past, end=stretch[1], page_size=2)
+    assert len(rows) == 3
+    assert (await voice.say("schedules.audit", "news")).clean
+    assert isinstance((await voice.say("schedules.lint")).warnings, list)
+    await voice.say("schedules.delete", "news")
+    with pytest.raises(NotFound):
+        await voice.say("schedules.delete", "news")
+
+
+async def test_queues_nodes_events_and_oneself(voice: Voice, server: LiveServer):
+    await voice.say("jobs.submit", "work", queue="mail")
+    (queue,) = await voice.say("queues.list")
+    assert (queue.name, queue.ready) == ("mail", 1)
+    assert (await voice.say("queues.pause", "mail")).paused_at is not None
+    assert (await voice.say("queues.resume", "mail")).paused_at is None
+    assert (await voice.say("queues.set_max_run_time", "mail", 90)).max_run_time == 90
+    assert (await voice.say("queues.get", "mail")).max_run_time == 90
+    assert (await voice.say("queues.set_max_run_time", "mail", None)).max_run_time is None
+    assert (await voice.say("queues.get", "mail")).name == "mail"
+    assert (await voice.say("nodes.list")).shards == server.app.settings.shards
+    with pytest.raises(NotFound):
+        await voice.say("nodes.get", uuid4())
+    for number in range(3):
+        await tell(server, str(number))
+    events = await voice.say("events.list", page_size=2)
+    told = [event.task for event in events if event.kind != "task_unknown"]
+    assert told == ["2", "1", "0"]
+    assert (await voice.say("me")).role == "operator"
+
+
+async def test_both_clients_have_the_same_verbs_with_the_same_words():
+    for name in ("Jobs", "Schedules", "Queues", "Nodes", "Dead", "Events", "Client"):
+        waited, other = vars(getattr(blocking, name)), vars(getattr(awaited, f"Async{name}"))
+        verbs = {verb for verb in waited if not verb.startswith("_")}
+        assert verbs == {verb for verb in other if not verb.startswith("_")}
+        assert all(waited[verb].__doc__ == other[verb].__doc__ for verb in verbs - {"close"})
+        assert all(waited[verb].__doc__ for verb in verbs - {"close"})
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        (told.Accepted, job_routes.JobAccepted), (told.JobPage, job_routes.JobPage),
+        (told.JobResult, job_routes.JobResult), (told.Attempts, job_routes.Attempts),
+        (told.Cancelled, job_routes.Cancelled), (told.ManyChanged, job_routes.BulkActionDone),
+        (told.ManyChanged, dead.GroupDone), (told.Discarded, dead.Discarded),
+        (told.DeadGroups, dead.DeadGroups), (told.QueueList, queues.Queues),
+        (told.NodeList, nodes.Nodes), (told.Preview, schedules.Preview),
+        (told.Triggered, schedules.Triggered), (told.Backfilled, schedules.Backfilled),
+        (told.AuditReport, schedules.AuditReport), (told.Lint, schedules.Lint),
+        (told.LineRefused, bulk.LineError), (told.Me, session.Me),
+    ],
+)  # fmt: skip
+def test_an_answer_has_the_fields_that_the_server_gives(ours, theirs):
+    required = {field.name for field in msgspec.structs.fields(ours) if field.required}
+    assert required <= {field.name for field in msgspec.structs.fields(theirs)}
+
+
+# -- what is refused
+
+
+async def test_errors_are_the_library_s_own(voice: Voice, server: LiveServer):
+    with pytest.raises(NotFound) as caught:
+        await voice.say("jobs.get", uuid4())
+    assert (caught.value.code, caught.value.status) == ("not-found", 404)
+    with pytest.raises(NotFound, match="UUID"):
+        await voice.say("jobs.get", "no-uuid")
+    with pytest.raises(InvalidArguments):
+        await voice.say("jobs.submit", "work", {"bad": object()})
+    with pytest.raises(RotaError) as caught:
+        await voice.say("jobs.submit", "not a name")
+    assert caught.value.code == "invalid"
+    with pytest.raises(ConfigError):
+        await voice.say("schedules.create", "x", "work", cron="nonsense")
+    first = await voice.say("jobs.submit", "work", {"n": 1}, key='it\'s "me"')
+    again = await voice.say("jobs.submit", "work", {"n": 1}, key='it\'s "me"')
+    assert (again.id, again.existed) == (first.id, True)
+    with pytest.raises(KeyConflict) as conflict:
+        await voice.say("jobs.submit", "work", {"n": 2}, key='it\'s "me"')
+    assert conflict.value.job_id == str(first.id)
+    assert conflict.value.code == "key-conflict"
+
+
+async def test_a_token_that_is_not_good_is_refused_at_once(server: LiveServer):
+    async with AsyncClient(server.url, "rota_wrong") as client:
+        with pytest.raises(AccessDenied):
+            await client.jobs.get(uuid4())
+    async with AsyncClient(server.url, await server.token("viewer")) as client:
+        with pytest.raises(AccessDenied) as caught:
+            await client.jobs.submit("work")
+        assert caught.value.status == 403
+
+
+async def test_of_many_jobs_the_bad_ones_are_refused_alone(voice: Voice, server: LiveServer):
+    jobs = [{"task": "work"}, {"task": "no name"}, {"task": "work", "key": "mine"}]
+    with pytest.raises(JobsRefused) as caught:
+        await voice.say("jobs.submit_many", jobs)
+    summary = caught.value.summary
+    assert (summary.stored, [error.line for error in summary.errors]) == (2, [2])
+    assert [id is None for id in summary.ids] == [False, True, False]
+    again = await voice.say("jobs.submit_many", jobs[1:], on_error="continue")
+    assert (again.stored, again.existed, again.ids[1]) == (0, 1, summary.ids[2])
+    with pytest.raises(JobsRefused) as caught:
+        await voice.say("jobs.submit_many", [*jobs[1:], {"task": "after"}], on_error="stop")
+    assert caught.value.summary.stored == 0
+    assert await stored(server) == 2
+
+
+def test_a_url_that_is_none_is_refused():
+    with pytest.raises(ConfigError, match="http"):
+        Client("localhost:8400")
+    with pytest.raises(ConfigError, match="timeout"):
+        Client(timeout=0)
+
+
+# -- answers that are lost
+
+
+async def test_a_submit_whose_answer_is_lost_stores_one_job(
+    voice: Voice, server: LiveServer, proxy: Proxy
+):
+    proxy.lose = 2
+    done = await voice.say("jobs.submit", "work", {"salary": 1000})
+    assert not done.existed
+    assert len(proxy.requests) == 3
+    assert await stored(server) == 1
+    assert (await voice.say("jobs.get", done.id)).payload == {"salary": 1000}
+
+
+async def test_many_jobs_whose_answer_is_lost_are_stored_once(
+    voice: Voice, server: LiveServer, proxy: Proxy
+):
+    proxy.lose = 1
+    summary = await voice.say("jobs.submit_many", ({"task": "work"} for _ in range(2_100)))
+    assert len(proxy.requests) == 3
+    assert (summary.stored, summary.existed) == (2_100, 0)
+    assert len(set(summary.ids)) == await stored(server) == 2_100
+
+
+async def test_what_must_not_be_done_twice_is_not_asked_twice(
+    voice: Voice, server: LiveServer, proxy: Proxy
+):
+    await voice.say("schedules.create", "pay", "work", cron="@yearly")
+    proxy.requests.clear()
+    proxy.lose = 1
+    with pytest.raises(ServerUnavailable, match="may have been done") as caught:
+        await voice.say("schedules.trigger", "pay")
+    assert caught.value.in_doubt
+    assert (len(proxy.requests), await stored(server)) == (1, 1)
+
+
+async def test_a_deletion_whose_answer_is_lost_is_done(voice: Voice, proxy: Proxy):
+    await voice.say("schedules.create", "pay", "work", cron="@yearly")
+    proxy.lose = 1
+    await voice.say("schedules.delete", "pay")
+    assert await voice.say("schedules.list") == []
+
+
+async def test_a_refusal_after_a_lost_answer_says_that_it_may_be_our_own_doing(
+    voice: Voice, proxy: Proxy
+):
+    job = await voice.say("jobs.submit", "work")
+    proxy.lose = 1
+    with pytest.raises(Conflict) as caught:
+        await voice.say("jobs.cancel", job.id)
+    assert "the first time" in caught.value.__notes__[0]
+
+
+async def test_a_busy_server_is_asked_again(voice: Voice, server: LiveServer, proxy: Proxy):
+    proxy.says = [problem(429, "quota", **{"Retry-After": "0"}), problem(503, "unavailable")]
+    await voice.say("jobs.submit", "work")
+    await voice.say("schedules.create", "pay", "work", cron="@yearly")
+    proxy.says = [problem(429, "quota", **{"Retry-After": "0"})]
+    await voice.say("schedules.trigger", "pay")
+    assert await stored(server) == 2
+    proxy.says = [problem(503, "unavailable")]
+    with pytest.raises(RotaError) as caught:
+        await voice.say("schedules.trigger", "pay")
+    assert caught.value.code == "unavailable"
+    assert await stored(server) == 2
+
+
+async def test_a_namespace_s_own_limit_is_waited_for(server: LiveServer):
+    await server.context.quotas.store.put_namespace("default", Limits(submits_per_second=1.0))
+    async with AsyncClient(server.url, await server.token("operator"), timeout=60) as client:
+        for _ in range(3):
+            await client.jobs.submit("work")
+        assert (await client.jobs.submit_many([{"task": "work"}])).stored == 1
+    assert await stored(server) == 4
+    await server.context.quotas.store.put_namespace("default", Limits(max_jobs=4))
+    server.context.quotas.forget()
+    async with AsyncClient(server.url, await server.token("operator"), timeout=0.5) as client:
+        with pytest.raises(TooManyRequests) as caught:
+            await client.jobs.submit("work")
+    assert caught.value.code == "quota"
+    assert caught.value.retry_after
+
+
+async def test_a_server_that_is_not_there_is_told_when_the_time_is_over():
+    async with AsyncClient("http://127.0.0.1:9", "token", timeout=0.3) as client:
+        with pytest.raises(ServerUnavailable) as caught:
+            await client.jobs.submit("work")
+    assert not caught.value.in_doubt
+
+
+# -- streams
+
+
+async def test_a_log_is_followed_across_a_restart_of_the_server(make_app):
+    app = make_app(port=0)
+    async with contextlib.AsyncExitStack() as stack:
+        first = contextlib.AsyncExitStack()
+        live = await first.enter_async_context(serving(app))
+        proxy = await stack.enter_async_context(Proxy(live.server.port).running())
+        client = await stack.enter_async_context(AsyncClient(proxy.url, await live.token()))
+        job = await client.jobs.submit("work")
+        id = str(job.id)
+        await log(live, id, "one", "two")
+        lines = client.jobs.logs(job.id, follow=True)
+        assert [(await anext(lines)).text for _ in range(2)] == ["one", "two"]
+        proxy.cut()  # in the middle, as by a kill
+        proxy.target = None
+        await first.aclose()
+        waiting = asyncio.create_task(anext(lines))
+        second = await stack.enter_async_context(serving(make_app(port=0)))
+        await log(second, id, "three")
+        proxy.target = second.server.port
+        assert (await waiting).text == "three"
+        resumed = [head for head in proxy.requests if b"last-event-id: 1-2" in head.lower()]
+        assert resumed
+        await client.jobs.cancel(job.id)
+        assert [line.text async for line in lines] == []
+
+
+async def test_a_log_is_followed_to_its_end(voice: Voice, server: LiveServer):
+    job = await voice.say("jobs.submit", "work")
+    await log(server, str(job.id), "one", "two")
+    following = asyncio.create_task(voice.say("jobs.logs", job.id, follow=True))
+    await voice.say("jobs.cancel", job.id)
+    assert [line.text for line in await following] == ["one", "two"]
+    assert [line.text for line in await voice.say("jobs.logs", job.id)] == ["one", "two"]
+    with pytest.raises(NotFound):
+        await voice.say("jobs.logs", uuid4(), follow=True)
+
+
+async def test_events_before_the_first_cut_are_not_missed(server: LiveServer, proxy: Proxy):
+    async with AsyncClient(proxy.url, await server.token()) as client:
+        events = client.events.follow()
+        waiting = asyncio.create_task(anext(events))
+        async with asyncio.timeout(60):
+            while b"\nid: " not in proxy.answered:  # where the stream begins
+                await asyncio.sleep(0.01)
+        proxy.cut()
+        await tell(server, "while we were away")
+        assert (await waiting).task == "while we were away"
+        await tell(server, "next")
+        assert (await anext(events)).task == "next"
+        await events.aclose()
+
+
+# -- without a server
+
+
+def drive(talk, heard: list[Answer | Unheard], rules: Rules | None = None):
+    """What a shell would be told to do, with what it hears."""
+    steps = persistently(talk, rules or Rules())
+    said: list[Send | Pause] = []
+    step = next(steps)
+    while True:
+        said.append(step)
+        try:
+            step = steps.send(heard.pop(0) if isinstance(step, Send) else None)
+        except StopIteration as end:
+            return said, end.value
+
+
+def answer(status: int, body: bytes = b"{}", **headers: str) -> Answer:
+    return Answer(status=status, headers=headers, body=body)
+
+
+def test_the_server_s_word_on_when_to_come_back_is_respected():
+    busy = answer(429, **{"retry-after": "7"})
+    said, done = drive(get("/x", dict), [busy, busy, answer(200)])
+    pauses = [step.seconds for step in said if isinstance(step, Pause)]
+    assert done == {}
+    assert all(7 < pause < 8 for pause in pauses)
+    with pytest.raises(TooManyRequests) as caught:  # that would be too late
+        drive(get("/x", dict), [answer(429, **{"retry-after": "70"})])
+    assert caught.value.retry_after == 70
+
+
+def test_pauses_grow_and_are_spread():
+    lost = [Unheard("cut", sent=True)] * 8
+    first, _ = drive(get("/x", dict), [*lost, answer(200)])
+    second, _ = drive(get("/x", dict), [*lost, answer(200)])
+    pauses = [step.seconds for step in first if isinstance(step, Pause)]
+    assert pauses[0] <= 0.1
+    assert pauses[-1] >= 2.5
+    assert pauses != [step.seconds for step in second if isinstance(step, Pause)]
+
+
+@pytest.mark.parametrize(
+    ("heard", "asked"),
+    [
+        (Unheard("refused", sent=False), 2), (Unheard("cut", sent=True), 1), (answer(429), 2),
+        (answer(503), 1), (answer(502), 1), (answer(500), 1), (answer(409), 1),
+    ],
+)  # fmt: skip
+def test_what_can_not_be_repeated_is_asked_again_only_if_it_was_surely_not_done(heard, asked):
+    left: list[Answer | Unheard] = [heard, answer(200)]
+    with contextlib.suppress(RotaError):
+        drive(post("/x", dict), left)
+    assert len(left) == 2 - asked
+
+
+def test_a_doubt_is_not_forgotten_when_a_later_try_does_not_arrive():
+    def ask():
+        return (yield Ask(method="POST", path="/x", repeatable=True))
+
+    with pytest.raises(ServerUnavailable) as caught:
+        drive(ask(), [Unheard("cut", sent=True), *[Unheard("no", sent=False, final=True)]])
+    assert caught.value.in_doubt
+
+
+def test_an_event_counts_once_it_is_complete():
+    parser = Parser("")
+    assert parser.feed(b"retry: 1000\n\nid: 1-0\n\n") == []
+    assert parser.last_id == "1-0"
+    assert parser.feed(b"id: 1-1\nevent: line\nda") == []
+    assert parser.last_id == "1-0"
+    assert parser.feed(b'ta: {"a"\ndata: :1}\r\n: still here\n\nid: 1-2\n') == [
+        Told("line", b'{"a"\n:1}')
+    ]
+    assert parser.last_id == "1-1"
+
+
+def test_a_page_of_something_else_is_not_taken_for_an_answer():
+    with pytest.raises(ServerUnavailable, match="Rota server"):
+        drive(get("/x", dict), [answer(200, b"<html>")])
+    with pytest.raises(RotaError, match="502"):
+        drive(post("/x", dict), [answer(502, b"<html>")])

@@ -1,0 +1,139 @@
+"""The deterministic simulation: equal seeds are equal runs, and no seed breaks a promise; a bug does.
+
+ROTA_SIM_SEEDS says how many seeds the small swarm runs.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from proof import mutants
+from proof.simulation import surroundings, trouble
+from proof.simulation.patches import Patches
+from proof.simulation.swarm import draw_seeds, parse_seeds
+from proof.simulation.template import SCHEMA
+from rota.store.queries import load_queries
+from tests.support.places import ROOT
+
+pytestmark = [
+    pytest.mark.timeout(1800),  # a busy machine is no failure
+    pytest.mark.skipif(sys.platform == "win32", reason="simulations fork"),
+]
+
+_SEEDS = int(os.environ.get("ROTA_SIM_SEEDS", "12"))
+_FIRST_SEED = 1000
+
+
+def start(*arguments: str, hash_seed: str = "0") -> subprocess.Popen[str]:
+    environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
+    command = [sys.executable, "-m", "proof.simulation", *arguments]
+    return subprocess.Popen(
+        command, cwd=ROOT, env=environment, text=True, stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )  # fmt: skip
+
+
+def simulate(*arguments: str) -> tuple[int, str]:
+    process = start(*arguments)
+    said, _ = process.communicate()
+    return process.returncode, said
+
+
+def digest_of(process: subprocess.Popen[str]) -> str:
+    said, _ = process.communicate()
+    found = re.search(r"^digest (\w{64})$", said, re.MULTILINE)
+    assert found, said
+    return found[1]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("seed", ["3", "7"])
+def test_the_same_seed_is_the_same_run_statement_by_statement(seed: str) -> None:
+    # At the same time, so that they also disturb each other.
+    runs = [start("--seed", seed, hash_seed=hash_seed) for hash_seed in ("1", "2")]
+    one, other = [digest_of(run) for run in runs]
+    assert one == other
+
+
+@pytest.mark.proof
+def test_another_seed_is_another_run() -> None:
+    runs = [start("--seed", seed) for seed in ("3", "4")]
+    one, other = [digest_of(run) for run in runs]
+    assert one != other
+
+
+@pytest.mark.proof
+def test_no_seed_of_a_small_swarm_breaks_a_promise() -> None:
+    seeds = f"{_FIRST_SEED}..{_FIRST_SEED + _SEEDS - 1}"
+    code, said = simulate("--seeds", seeds, "--jobs", "2")
+    assert code == 0, said
+    assert f"{_SEEDS} seeds" in said
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("mutant", ["finish-without-guard", "gate-always-open"])
+def test_a_bug_is_found_and_its_seed_replays_it(mutant: str) -> None:
+    code, said = simulate("--seeds", "1..60", "--jobs", "2", "--first", "--mutant", mutant)
+    assert code == 1, said
+    found = re.search(r"^seed (\d+): \d+ violations, the first: ([^:]+): ", said, re.MULTILINE)
+    assert found, said
+    seed, rule = found.groups()
+    code, replayed = simulate("--seed", seed, "--mutant", mutant)
+    assert code == 1
+    assert rule in replayed
+    assert "journal: " in replayed  # the history that shows it
+    # And it was the bug that broke the promise.
+    code, sound = simulate("--seed", seed)
+    assert code == 0, sound
+
+
+def test_patience_with_locks_is_simulated_where_a_function_states_it() -> None:
+    assert trouble.lock_timeout(load_queries(SCHEMA)["make_partition"]) == 0.2
+    assert trouble.lock_timeout("set local lock_timeout = '2s'") == 2.0
+    assert trouble.lock_timeout(load_queries(SCHEMA)["claim"]) is None
+
+
+def test_seeds_are_others_each_time_unless_they_are_given() -> None:
+    drawn = {next(iter(parse_seeds(draw_seeds()))) for _ in range(3)}
+    assert len(drawn) == 3
+    assert min(drawn) >= 10**6
+
+
+def test_every_mutant_still_finds_what_it_changes() -> None:
+    assert len({mutant.name for mutant in mutants.MUTANTS}) == len(mutants.MUTANTS) > 30
+    for mutant in mutants.MUTANTS:
+        if mutant.queries is not None:
+            mutant.queries(load_queries("sim"))
+        if mutant.patch is not None:
+            patches = Patches(None, None)  # type: ignore[arg-type]
+            try:
+                mutant.patch(patches)
+            finally:
+                patches.undo()
+
+
+def test_what_replaces_a_function_takes_what_that_takes() -> None:
+    class Owner:
+        async def work(self, one: int, *, two: int) -> None: ...
+
+    async def fits(self: Owner, one: int, **rest: int) -> None: ...
+
+    async def old(self: Owner, one: int) -> None: ...
+
+    honest, patches = Owner.work, Patches(None, None)  # type: ignore[arg-type]
+    with pytest.raises(LookupError, match=r"Owner\.work is out of date"):
+        patches.set(Owner, "work", old)
+    assert Owner.work is honest
+    patches.set(Owner, "work", fits)
+    patches.undo()
+    assert Owner.work is honest
+
+
+def test_every_size_that_is_made_small_is_still_there() -> None:
+    for module, name, _ in surroundings.SMALL:
+        assert isinstance(getattr(module, name), int)

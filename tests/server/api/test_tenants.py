@@ -1,0 +1,163 @@
+"""Another tenant's ids are like ids that don't exist, on every route there is.
+
+Made from the route table. A new route with a parameter in its path is tried with another tenant's value
+of that parameter; one whose parameter isn't known here fails the test until it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+from uuid import uuid4
+
+import pytest
+
+from rota import App
+from rota.server.application import make_server
+from rota.server.policy import Role, RouteInfo, route_table
+from tests.support.api import fail_jobs, submit
+from tests.support.server_fixtures import LiveServer
+
+SECRET = "zanzibar"  # in everything that the other tenant has
+
+ROUTES = [
+    route
+    for route in route_table(make_server(App(database_url="postgresql://nowhere/none")))
+    if "{" in route.path and not route.policy.everywhere
+]
+
+# What a route's body needs to be understood at all.
+BODIES: dict[str, dict[str, Any]] = {
+    "put_schedule": {"task": "t", "cron": "@daily"},
+    "change_endpoint": {"timeout": 5},
+    "send_heartbeat": {},
+    "claim_jobs": {},
+    "finish_jobs": {"items": []},
+    "report_progress": {"items": []},
+    "add_log_lines": {"items": []},
+    "set_queue": {"max_run_time": 60},
+    "backfill_schedule": {"first": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
+}
+
+
+async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
+    """One of each, by the place that its id has in paths."""
+    client = await server.client("admin", namespace)
+    job = await submit(client, task=SECRET, queue=SECRET, payload={"text": SECRET}, tags=[SECRET])
+    failed = await submit(client, task=SECRET)
+    await fail_jobs(server.app, [failed], f"{SECRET} has failed")
+    said = {"name": SECRET, "task": SECRET, "cron": "@daily", "description": SECRET}
+    assert (await client.post("/v1/schedules", json=said)).status_code == 201
+    (group,) = (await client.get("/v1/dead")).json()["items"]
+    token = await client.post("/v1/tokens", json={"name": SECRET, "role": "viewer"})
+    place = f"https://{SECRET}.example/"
+    endpoint = {"name": SECRET, "url": place}
+    assert (await client.post("/v1/endpoints", json=endpoint)).status_code == 201
+    webhook = await client.post("/v1/webhooks", json={"url": place})
+    async with (await server.app.store()).database.connection() as c:
+        node = await c.fetchval(
+            f"insert into {server.app.settings.schema}.node (id, namespace, name, host, pid, version,"
+            " roles, expires_at, queues, capabilities, tasks, slots, remote) values (gen_random_uuid(),"
+            " $1, $2, $2, 1, '1', '{worker}', now() + interval '1 hour', '{}', '{}', '{}', 4, true)"
+            " returning id",
+            namespace, SECRET,
+        )  # fmt: skip
+        session = await c.fetchval(
+            f"insert into {server.app.settings.schema}.session (hash, id, namespace, role, expires_at)"
+            " values (sha256($1::text::bytea), gen_random_uuid(), $1, 'viewer',"
+            " now() + interval '1 hour')"
+            " returning id",
+            namespace,
+        )  # fmt: skip
+    return {
+        "job_id": job,
+        "session_id": str(session),
+        "/v1/schedules/{name}": SECRET,
+        "/v1/queues/{name}": SECRET,
+        "/v1/namespaces/{name}": namespace,
+        "node_id": str(node),
+        "worker_id": str(node),
+        "fingerprint": group["fingerprint"],
+        "prefix": token.json()["info"]["prefix"],
+        "/v1/endpoints/{name}": SECRET,
+        "webhook_id": webhook.json()["webhook"]["id"],
+    }
+
+
+NOBODYS = {
+    "job_id": str(uuid4()), "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
+    "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
+    "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
+    "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
+}  # fmt: skip
+
+
+def fill(route: RouteInfo, things: dict[str, str]) -> str:
+    """The route's path with these things' ids in it."""
+    parts = []
+    for part in route.path.split("/"):
+        if part.startswith("{"):
+            so_far = "/".join([*parts, part])
+            name = part.strip("{}")
+            # A page has the address of its noun, without the version.
+            known = things.get(name) or things.get(so_far) or things.get(f"/v1{so_far}")
+            assert known, f"{route.path}: say here what another tenant's {name} is"
+            part = known
+        parts.append(part)
+    return "/".join(parts)
+
+
+async def ask(client: Any, route: RouteInfo, things: dict[str, str]) -> tuple[int, str]:
+    """The status, and the answer without what differs from one request to another anyway."""
+    body = BODIES.get(route.name)
+    headers = {"If-Match": "*"} if route.method in ("PUT", "DELETE") else {}
+    answer = await client.request(
+        route.method, fill(route, things), headers=headers,
+        **({"json": body} if body is not None else {}),
+    )  # fmt: skip
+    text = answer.text.replace(answer.headers["x-request-id"], "REQUEST")
+    for value in things.values():
+        text = text.replace(value, "ID")
+    return answer.status_code, text
+
+
+async def snapshot(server: LiveServer, namespace: str) -> list[Any]:
+    """All that the other tenant has."""
+    schema = server.app.settings.schema
+    async with (await server.app.store()).database.connection() as c:
+        return [
+            await c.fetch(
+                f"select * from {schema}.{table} where namespace = $1 order by 1", namespace
+            )
+            for table in (
+                "job",
+                "schedule",
+                "queue",
+                "node",
+                "api_token",
+                "event",
+                "endpoint",
+                "webhook",
+            )
+        ]
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=lambda route: f"{route.method} {route.path}")
+async def test_anothers_thing_is_like_no_thing(server: LiveServer, route: RouteInfo):
+    theirs = await make_everything(server, "theirs")
+    before = await snapshot(server, "theirs")
+    role = "worker" if route.policy.role is Role.WORKER else "admin"
+    client = await server.client(role, "default")
+    status, text = await ask(client, route, theirs)
+    assert status in ((404, 412) if route.method == "PUT" else (404,)), text
+    assert (status, text) == await ask(client, route, NOBODYS)
+    assert SECRET not in text
+    assert await snapshot(server, "theirs") == before
+
+
+async def test_lists_show_nothing_of_others(server: LiveServer):
+    await make_everything(server, "theirs")
+    client = await server.client("admin", "default")
+    for route in route_table(make_server(App(database_url="postgresql://nowhere/none"))):
+        if route.method == "GET" and "{" not in route.path and not route.path.endswith("/stream"):
+            answer = await client.get(route.path)
+            assert SECRET not in answer.text, route.path

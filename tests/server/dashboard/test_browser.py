@@ -1,0 +1,405 @@
+"""The dashboard in a browser: what people come for, and that every page is sound."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import re
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator
+from uuid import uuid4
+
+import asyncpg
+import pytest
+import pytest_asyncio
+from playwright.async_api import Browser, expect
+
+from rota import App
+from rota.lib.ids import new_id
+from rota.node import Node
+from rota.server.identity.links import create_link
+from rota.server.identity.passwords import hash_password
+from rota.server.serving import Server
+from rota.store.identity import IdentityStore
+from tests.support import dashboard_app
+from tests.support.browser import AXE, Window, launched, needs_chromium
+from tests.support.dashboard_app import SCRIPT, make_app
+from tests.support.places import ROOT
+
+pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
+
+PAGES = (
+    "/", "/jobs", "/jobs?state=failed&task=charge", "/jobs?task=nobody", "/jobs/new", "/schedules",
+    "/schedules/nightly", "/schedules/new", "/schedules/nightly/edit", "/calendar",
+    "/calendar?view=month&zone=Europe/Berlin", "/queues", "/dead", "/cluster", "/cluster?ended=yes",
+    "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/?namespace=empty",
+    "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
+)  # fmt: skip
+
+
+class Stage:
+    """A server with a worker and a scheduler on a schema of its own."""
+
+    def __init__(self, app: App, server: Server) -> None:
+        self.app = app
+        self.server = server
+        self.url = f"http://127.0.0.1:{server.port}"
+
+    async def link(self, role: str = "admin") -> str:
+        store = IdentityStore((await self.app.store()).database)
+        return await create_link(store, seconds=600, role=role)
+
+    async def enter(self, browser: Browser, role: str = "admin", **given: object) -> Window:
+        window = await Window.open(browser, self.url, **given)
+        await window.page.goto(f"{self.url}/login#{await self.link(role)}")
+        await window.page.wait_for_url(f"{self.url}/")
+        return window
+
+    async def until(self, id: object, *states: str) -> None:
+        while (await self.app.jobs.get(str(id))).state not in states:
+            await asyncio.sleep(0.02)
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def browser() -> AsyncIterator[Browser]:
+    async with launched() as found:
+        yield found
+
+
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def stage(database_url: str) -> AsyncIterator[Stage]:
+    schema = f"rota_test_{uuid4().hex[:12]}"
+    app = make_app(database_url=database_url, schema=schema, node_name="test", port=0, grace=0.2)
+    await app.migrate()
+    await app.schedule("nightly", "shout", cron="30 2 * * *", tz="Europe/Berlin")
+    server = Server(app)
+    node = Node(app, roles=("scheduler", "worker", "server"), server=server)
+    await node.start()
+    yield Stage(app, server)
+    await node.stop()
+    await app.close()
+    connection = await asyncpg.connect(database_url)
+    await connection.execute(f"drop schema {schema} cascade")
+    await connection.close()
+
+
+async def test_a_failing_job_is_found_understood_retried_and_seen_to_succeed(
+    browser: Browser, stage: Stage
+):
+    dashboard_app.broken["gateway"] = True
+    job = await stage.app.submit("charge", {"invoice": 7}, tags=["urgent"])
+    await stage.until(job.id, "failed")
+    window = await Window.open(browser, stage.url)
+    page = window.page
+    await page.goto(f"{stage.url}/jobs?state=failed")  # before the log-in: it leads back to here
+    await page.wait_for_url("**/login?next=*")
+    await page.goto(f"{page.url}#{await stage.link()}")
+    await page.wait_for_url(f"{stage.url}/jobs?state=failed")
+    await page.get_by_role("link", name="charge").first.click()
+    why = page.locator(".explain")
+    await expect(why).to_contain_text("ConnectionError: the gateway refused invoice 7")
+    await expect(page.get_by_text("Traceback").first).to_be_visible()
+    dashboard_app.broken["gateway"] = False
+    await page.get_by_role("button", name="Retry now").click()
+    await expect(page.get_by_text("It will run again.")).to_be_visible()
+    # Nobody reloads the page: it sees for itself.
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("succeeded"))
+    await expect(page.locator("#result")).to_contain_text("paid 7")
+    assert window.complaints == []
+    [entry] = [entry for entry in (await _audit(stage)) if entry["subject"] == f"job {job.id}"]
+    assert entry["action"] == "retry"
+    await window.context.close()
+
+
+async def _audit(stage: Stage) -> list[asyncpg.Record]:
+    async with (await stage.app.store()).database.connection() as connection:
+        return await connection.fetch(
+            f"select * from {stage.app.settings.schema}.audit order by id"
+        )
+
+
+async def test_a_running_job_is_watched_and_cancelled(browser: Browser, stage: Stage):
+    job = await stage.app.submit("wait")
+    await stage.until(job.id, "running")
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go(f"/jobs/{job.id}")
+    await expect(page.locator("progress")).to_have_attribute("value", "1.0")
+    await page.get_by_role("button", name="Cancel").click()
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("cancelled"))
+    await window.context.close()
+
+
+async def test_a_schedule_is_made_previewed_paused_and_triggered(browser: Browser, stage: Stage):
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/schedules/new")
+    rule = page.locator("[name=rule]")
+    await page.locator("[name=name]").fill("digest")
+    await page.locator("[name=task]").fill("shout")
+    await page.locator("[name=payload]").fill('{"text": "good morning"}')
+    await rule.fill("0 9 * * MON-FRI")
+    await page.locator("[name=tz]").fill("Europe/Berlin")
+    preview = page.locator("#preview")
+    await expect(preview).to_contain_text("every weekday at 09:00 in Europe/Berlin")
+    await expect(preview.locator("li")).to_have_count(12)
+    await rule.fill("0 25 * * *")
+    await expect(preview.get_by_role("alert")).to_contain_text("25")
+    # A moment that doesn't exist, and one that comes twice, are marked.
+    await rule.fill("30 2 25 10 *")
+    await expect(preview.locator(".mark").first).to_contain_text("the clocks go back")
+    await rule.fill("0 9 * * MON-FRI")
+    await page.get_by_role("button", name="Make it").click()
+    await page.wait_for_url(f"{stage.url}/schedules/digest")
+    await page.get_by_role("button", name="Pause").first.click()
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("paused"))
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_text("digest goes on.")).to_be_visible()
+    await page.get_by_role("button", name="Trigger now").click()
+    await expect(page.get_by_text("Triggered: this is its job.")).to_be_visible()
+    await expect(page.locator("#result")).to_contain_text("good morning")
+    assert window.complaints == []
+    await window.context.close()
+
+
+async def test_a_backfill_is_counted_before_it_is_run(browser: Browser, stage: Stage):
+    await stage.app.schedule("hourly", "shout", every="1h", payload={"text": "bell"})
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/schedules/hourly")
+    await page.get_by_role("button", name="Count them").click()
+    await expect(page.locator("h1")).to_contain_text("Fill in 168 occurrences of hourly?")
+    assert not await stage.app.schedules.occurrences(
+        "hourly", (await (await stage.app.store()).now()).replace(year=2020), await _soon(stage)
+    )
+    await page.get_by_role("button", name="Run 168 occurrences").click()
+    await expect(page.get_by_text("168 occurrences will be run, the oldest first.")).to_be_visible()
+    await window.context.close()
+    await stage.app.schedules.delete("hourly")
+
+
+async def _soon(stage: Stage):
+    return (await (await stage.app.store()).now()).replace(year=2200)
+
+
+async def test_a_dead_letter_group_is_drained(browser: Browser, stage: Stage):
+    dashboard_app.broken["gateway"] = True
+    jobs = [await stage.app.submit("charge", {"invoice": 100 + n}) for n in range(5)]
+    for job in jobs:
+        await stage.until(job.id, "failed")
+    dashboard_app.broken["gateway"] = False
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/dead")
+    await page.get_by_role("button", name="Retry all 5").click()
+    await expect(page.locator("h1")).to_have_text("Retry 5 jobs?")
+    await page.get_by_role("button", name="Retry 5 jobs").click()
+    await expect(page.get_by_text("5 jobs will run again.")).to_be_visible()
+    await expect(page.get_by_text("The dead-letter list is empty.")).to_be_visible()
+    for job in jobs:
+        await stage.until(job.id, "succeeded")
+    await window.context.close()
+
+
+async def test_many_jobs_are_cancelled_after_a_count_and_a_confirmation(
+    browser: Browser, stage: Stage
+):
+    jobs = [
+        await stage.app.submit("shout", {"text": "x"}, delay=3600, tags=["bulk"]) for _ in range(3)
+    ]
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/jobs?tag=bulk")
+    await page.get_by_label("all that match").check()
+    await page.get_by_role("button", name="Cancel chosen").click()
+    await expect(page.locator("h1")).to_have_text("Cancel 3 jobs?")
+    assert (await stage.app.jobs.get(jobs[0].id)).state == "scheduled"
+    await page.get_by_role("button", name="Cancel 3 jobs").click()
+    await page.wait_for_url(f"{stage.url}/jobs?tag=bulk")
+    await expect(page.get_by_text("3 jobs were cancelled")).to_be_visible()
+    assert (await stage.app.jobs.get(jobs[0].id)).state == "cancelled"
+    await window.context.close()
+
+
+async def test_what_looks_like_a_script_stays_text(browser: Browser, stage: Stage):
+    job = await stage.app.submit("shout", {"text": SCRIPT}, key=SCRIPT)
+    await stage.until(job.id, "succeeded")
+    window = await stage.enter(browser)
+    for path in (f"/jobs/{job.id}", f"/jobs?text={SCRIPT}", f"/jobs/new?from={job.id}"):
+        await window.go(path)
+        await expect(window.page.locator("body")).to_contain_text(SCRIPT)
+        assert "owned" not in await window.page.title()
+        assert await window.refused() == []
+    await window.go(f"/jobs/{job.id}")
+    await expect(window.page.locator("#log li").first).to_contain_text(SCRIPT)
+    assert window.complaints == []
+    await window.context.close()
+
+
+async def test_new_jobs_appear_without_losing_ones_place(browser: Browser, stage: Stage):
+    first = await stage.app.submit("shout", {"text": "one"}, tags=["place"])
+    await stage.until(first.id, "succeeded")
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/jobs?tag=place")
+    await expect(page.locator("#rows tr")).to_have_count(1)
+    await stage.app.submit("shout", {"text": "two"}, tags=["place"])
+    await expect(page.locator("#rows tr")).to_have_count(2)
+    # Somebody has chosen a row: nothing moves under their hand any more, but they are told.
+    await page.locator(f"#job-{first.id} input").check()
+    await stage.app.submit("shout", {"text": "three"}, tags=["place"])
+    await expect(page.locator("#news")).to_be_visible()
+    await expect(page.locator("#rows tr")).to_have_count(2)
+    assert await page.locator(f"#job-{first.id} input").is_checked()
+    await window.context.close()
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+async def test_every_page_is_sound_and_accessible(browser: Browser, stage: Stage, scheme: str):
+    job = await stage.app.submit("shout", {"text": "hello " * 200}, tags=["t" * 60])
+    await stage.until(job.id, "succeeded")
+    dashboard_app.broken["gateway"] = True
+    failed = await stage.app.submit("charge", {"invoice": 1})
+    await stage.until(failed.id, "failed")
+    window = await stage.enter(browser, color_scheme=scheme)
+    wrong: dict[str, list[str]] = {}
+    for path in (*PAGES, f"/jobs/{job.id}", f"/jobs/{failed.id}", f"/jobs/new?from={failed.id}"):
+        await window.go(path)
+        found = await window.refused()
+        if AXE.exists():
+            found += await window.axe()
+        if found:
+            wrong[path] = found
+    assert wrong == {}
+    assert window.complaints == []
+    await window.context.close()
+
+
+async def test_no_page_is_wider_than_a_phone(browser: Browser, stage: Stage):
+    window = await stage.enter(browser, viewport={"width": 375, "height": 800})
+    too_wide = []
+    for path in PAGES:
+        await window.go(path)
+        width = await window.page.evaluate("document.documentElement.scrollWidth")
+        if width > 375:
+            too_wide.append((path, width))
+    assert too_wide == []
+    await window.context.close()
+
+
+async def test_the_first_page_is_small(browser: Browser, stage: Stage):
+    entered = await stage.enter(browser)
+    state = await entered.context.storage_state()
+    await entered.context.close()
+    window = await Window.open(browser, stage.url, storage_state=state)  # its cache is empty
+    await window.go("/")
+    sizes = await window.page.evaluate(
+        """[...performance.getEntriesByType("navigation"), ...performance.getEntriesByType("resource")]
+           .map((one) => one.transferSize)"""
+    )
+    assert len(sizes) >= 3
+    assert 5_000 < sum(sizes) < 100_000
+    await window.context.close()
+
+
+async def test_keys_search_walk_and_help(browser: Browser, stage: Stage):
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/schedules")
+    await page.keyboard.press("j")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/schedules/*")
+    await page.keyboard.press("?")
+    await expect(page.get_by_role("dialog")).to_be_visible()
+    await page.keyboard.press("Escape")
+    await page.keyboard.press("/")
+    await page.keyboard.type("charge")
+    await page.keyboard.press("Enter")
+    await page.wait_for_url("**/jobs?text=charge")
+    await window.context.close()
+
+
+async def test_times_are_shown_in_the_zone_that_one_chooses(browser: Browser, stage: Stage):
+    window = await stage.enter(browser, timezone_id="Asia/Tokyo")
+    page = window.page
+    await window.go("/schedules/nightly")
+    shown = page.locator("#next-card time").first
+    await expect(shown).to_contain_text("GMT+9")
+    await page.get_by_role("button", name="UTC").click()
+    await expect(shown).to_contain_text("UTC")
+    await page.get_by_role("button", name="Schedule", exact=True).click()
+    await expect(shown).to_contain_text("02:30:00")
+    await window.context.close()
+
+
+async def test_everything_works_without_a_script(browser: Browser, stage: Stage):
+    store = IdentityStore((await stage.app.store()).database)
+    person = await store.put_person(new_id(), "ada", hash_password("correct horse battery"))
+    await store.put_membership(person, "default", "operator")
+    dashboard_app.broken["gateway"] = True
+    job = await stage.app.submit("charge", {"invoice": 55})
+    await stage.until(job.id, "failed")
+    window = await Window.open(browser, stage.url, java_script_enabled=False)
+    page = window.page
+    await page.goto(f"{stage.url}/jobs/{job.id}")
+    await page.get_by_label("Name").fill("ada")
+    await page.get_by_label("Password").fill("wrong password")
+    await page.get_by_role("button", name="Log in").click()
+    await expect(page.get_by_role("alert")).to_contain_text("don't belong together")
+    await page.get_by_label("Name").fill("ada")
+    await page.get_by_label("Password").fill("correct horse battery")
+    await page.get_by_role("button", name="Log in").click()
+    await page.wait_for_url(f"{stage.url}/jobs/{job.id}")
+    dashboard_app.broken["gateway"] = False
+    await page.get_by_role("button", name="Retry now").click()
+    await expect(page.get_by_text("It will run again.")).to_be_visible()
+    await stage.until(job.id, "succeeded")
+    await page.reload()
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("succeeded"))
+    await page.locator(".me summary").click()
+    await page.get_by_role("button", name="Log out").click()
+    await page.wait_for_url(f"{stage.url}/login")
+    await page.goto(f"{stage.url}/jobs")
+    assert "/login" in page.url
+    await window.context.close()
+
+
+# -- a server that goes away
+
+
+@contextlib.asynccontextmanager
+async def serving_alone(url: str, schema: str, port: int) -> AsyncIterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-m", "tests.support.dashboard_app", url, schema, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT) as process:
+        assert process.stdout is not None
+        assert await asyncio.to_thread(process.stdout.readline) == b"serving\n"
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+@pytest.mark.proof
+async def test_a_page_says_that_its_server_was_killed_and_recovers_by_itself(
+    browser: Browser, stage: Stage, database_url: str
+):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    schema = stage.app.settings.schema
+    url = f"http://127.0.0.1:{port}"
+    window = await Window.open(browser, url)
+    page = window.page
+    async with serving_alone(database_url, schema, port):
+        await page.goto(f"{url}/login?next=/jobs?tag=back#{await stage.link()}")
+        await page.wait_for_url(f"{url}/jobs?tag=back")
+        await expect(page.get_by_text("No job matches")).to_be_visible()
+    await expect(page.locator("#connection")).to_contain_text("The server can't be reached")
+    await stage.app.submit("shout", {"text": "meanwhile"}, tags=["back"], delay=3600)
+    async with serving_alone(database_url, schema, port):
+        await expect(page.locator("#connection")).to_be_hidden(timeout=30_000)
+        await expect(page.locator("#rows tr")).to_have_count(1)
+        await window.context.close()

@@ -1,0 +1,281 @@
+"""Schema versions: made once, by whoever comes first, and refused when they don't fit."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import subprocess
+from importlib import resources
+from uuid import uuid4
+
+import asyncpg
+import pytest
+
+from rota import App, SchemaMismatch
+from rota.store import functions, migrate
+from rota.store.functions import FUNCTIONS, function_statements
+from rota.store.migrate import CODE_VERSION, known_migrations
+from tests.support.places import ROTA
+
+
+@pytest.fixture
+async def connection(database_url):
+    connection = await asyncpg.connect(database_url)
+    yield connection
+    await connection.close()
+
+
+@pytest.fixture
+async def schema(connection):
+    """A name that nothing bears yet."""
+    name = f"other_{uuid4().hex[:8]}"
+    yield name
+    await connection.execute(f"drop schema if exists {name} cascade")
+
+
+@pytest.fixture
+async def app(database_url, schema):
+    app = App(database_url=database_url, schema=schema)
+    yield app
+    await app.close()
+
+
+async def execute(url, statement):
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement)
+    await connection.close()
+
+
+def reading(added, text):
+    """The files as they are, and one more."""
+    return lambda asked: text if asked == added else _migration_text(asked.name)
+
+
+FILES = [migration.name for migration in known_migrations() if migration.phase == "pre"]
+EVERYTHING = [*FILES, FUNCTIONS]
+
+
+async def test_a_fresh_database_is_made_usable_under_any_schema_name(app, schema, connection):
+    assert await app.migrate() == EVERYTHING
+    assert await connection.fetchval(f"select count(*) from {schema}.migration") == len(EVERYTHING)
+    handle = await app.submit("greet", {"name": "Ada"})
+    assert (await handle.status()).state == "ready"
+    by_sql = await connection.fetchval(f"select {schema}.submit('greet')")
+    assert (await app.jobs.get(by_sql)).state == "ready"
+
+
+async def test_nothing_outside_the_schema_is_made(app, schema, connection):
+    query = (
+        "select n.nspname || '.' || c.relname from pg_class as c"
+        " join pg_namespace as n on n.oid = c.relnamespace"
+        " where n.nspname not like 'pg_%' and n.nspname <> $1 and n.nspname not like 'rota_test_%'"
+        " union all select n.nspname || '.' || p.proname from pg_proc as p"
+        " join pg_namespace as n on n.oid = p.pronamespace"
+        " where n.nspname not like 'pg_%' and n.nspname <> $1 and n.nspname not like 'rota_test_%'"
+    )
+    before = await connection.fetch(query, schema)
+    await app.migrate()
+    assert await connection.fetch(query, schema) == before
+
+
+async def test_migrating_twice_does_nothing_and_keeps_what_is_there(app):
+    await app.migrate()
+    handle = await app.submit("greet")
+    assert await app.migrate() == []
+    assert (await handle.status()).state == "ready"
+
+
+async def test_of_five_that_race_one_migrates(database_url, schema):
+    apps = [App(database_url=database_url, schema=schema) for _ in range(5)]
+    answers = await asyncio.gather(*(app.migrate() for app in apps))
+    assert sorted(answers, key=len) == [[], [], [], [], EVERYTHING]
+    for app in apps:
+        await app.close()
+
+
+async def test_a_migration_that_fails_leaves_nothing(app, schema, connection):
+    await connection.execute(f"create schema {schema}; create table {schema}.present (id int)")
+    with pytest.raises(SchemaMismatch, match=r"0001_engine.pre.sql .* already exists"):
+        await app.migrate()
+    tables = await connection.fetch("select tablename from pg_tables where schemaname = $1", schema)
+    assert [row[0] for row in tables] == ["present"]
+
+
+async def test_who_works_meanwhile_is_let_through(app, schema, connection, monkeypatch):
+    """It wants what he has, and he wants what it has: the migration gives way, and tries again."""
+    await app.migrate()
+    added = migrate.Migration(9999, "pre", "9999_added.pre.sql")
+    files = [*migrate.known_migrations(), added]
+    monkeypatch.setattr(migrate, "known_migrations", lambda: files)
+    # Slow in between, so that he waits for it before it waits for him: the server would end him.
+    text = f"""alter table {schema}.node add column a int; select pg_sleep(0.5);
+        alter table {schema}.batch add column a int"""
+    monkeypatch.setattr(migrate, "_source", reading(added, text))
+    async with connection.transaction():
+        await connection.execute(f"lock table {schema}.batch in row exclusive mode")
+        migrating = asyncio.create_task(app.migrate())
+        has = """select from pg_locks where granted and relation = $1::regclass
+            and mode = 'AccessExclusiveLock'"""
+        while not await connection.fetch(has, f"{schema}.node"):
+            await asyncio.sleep(0.01)
+        await connection.execute(f"lock table {schema}.node in row exclusive mode")
+        assert not migrating.done()
+    assert await migrating == [added.name]
+
+
+async def test_a_missing_schema_is_refused_with_what_to_run(app, schema):
+    with pytest.raises(SchemaMismatch, match=f"no Rota schema '{schema}'. Run `rota migrate`"):
+        await app.submit("greet")
+
+
+async def test_an_older_schema_is_refused_with_what_is_missing(app, schema, connection):
+    await app.migrate()
+    await connection.execute(f"delete from {schema}.migration where name = $1", FILES[-1])
+    with pytest.raises(SchemaMismatch, match=f"older than this code: {FILES[-1]} not applied"):
+        await app.submit("greet")
+
+
+async def test_a_schema_that_only_newer_code_can_use_is_refused(app, schema, connection):
+    await app.migrate()
+    insert = f"insert into {schema}.migration (name, version, phase, oldest_code) values"
+    newer = CODE_VERSION + 1
+    await connection.execute(f"{insert} ('0999_added.pre.sql', {newer}, 'pre', 1)")
+    assert await app.submit("greet")  # what was only added is none of our business
+    await app.close()
+    await connection.execute(f"{insert} ('0999_taken.post.sql', {newer}, 'post', {newer})")
+    with pytest.raises(SchemaMismatch, match=f"version {newer} or newer.*Upgrade the rota package"):
+        await app.submit("greet")
+
+
+async def test_functions_are_applied_again_when_their_text_has_changed(
+    app, schema, connection, monkeypatch
+):
+    await app.migrate()
+    label = f"select {schema}.state_label(4::smallint)"
+    assert await connection.fetchval(label) == "running"
+    with monkeypatch.context() as patch:
+        texts = tuple(text.replace("'running'", "'at work'") for text in functions._texts())
+        patch.setattr(functions, "_texts", lambda: texts)
+        patch.setattr(migrate, "checksum_of_functions", lambda: "another")
+        assert await app.migrate() == [FUNCTIONS]
+        assert await connection.fetchval(label) == "at work"
+        assert await app.migrate() == []
+    assert await app.migrate() == [FUNCTIONS]
+    assert await connection.fetchval(label) == "running"
+
+
+async def test_an_older_release_leaves_the_functions_of_a_newer_one(app, schema, connection):
+    await app.migrate()
+    newer = (
+        f"update {schema}.migration set version = version + 1, checksum = 'newer' where name = $1"
+    )
+    await connection.execute(newer, FUNCTIONS)
+    assert await app.migrate() == []
+    assert await app.submit("greet")
+
+
+async def test_a_migration_may_use_a_function_that_is_new_with_it(
+    app, schema, connection, monkeypatch
+):
+    await app.migrate()
+    added = migrate.Migration(9999, "pre", "9999_added.pre.sql")
+    files = [*known_migrations(), added]
+    monkeypatch.setattr(migrate, "known_migrations", lambda: files)
+    text = f"alter table {schema}.node add column luck int default {schema}.luck()"
+    monkeypatch.setattr(migrate, "_source", reading(added, text))
+    new = f"create or replace function {schema}.luck() returns int language sql as 'select 7';"
+    statements = [*function_statements(schema), new]
+    monkeypatch.setattr(migrate, "function_statements", lambda _: statements)
+    monkeypatch.setattr(migrate, "checksum_of_functions", lambda: "another")
+    assert await app.migrate() == [added.name, FUNCTIONS]
+
+
+async def test_a_file_that_was_changed_after_its_use_is_named(app, schema, connection):
+    await app.migrate()
+    name = known_migrations()[2].name
+    change = f"update {schema}.migration set checksum = 'of other contents' where name = $1"
+    await connection.execute(change, name)
+    with pytest.raises(SchemaMismatch, match=f"migration {name}: the file differs"):
+        await app.migrate()
+    with pytest.raises(SchemaMismatch, match=f"migration {name}: the file differs"):
+        await app.submit("greet")
+
+
+async def test_a_file_that_was_renamed_after_its_use_is_named(app, schema, connection):
+    await app.migrate()
+    rename = f"update {schema}.migration set name = '0004_slices.pre.sql' where name like '0004%'"
+    await connection.execute(rename)
+    with pytest.raises(SchemaMismatch, match=r"0004_slices.pre.sql was applied .* renamed"):
+        await app.migrate()
+    with pytest.raises(SchemaMismatch, match=r"0004_slices.pre.sql was applied .* renamed"):
+        await app.submit("greet")
+
+
+async def test_a_schema_of_before_the_checksums_is_accepted(app, schema, connection):
+    await app.migrate()
+    await connection.execute(f"update {schema}.migration set checksum = null where phase = 'pre'")
+    assert await app.migrate() == []
+    assert await app.submit("greet")
+
+
+async def test_what_a_newer_release_applied_is_no_concern_of_this_one(app, schema, connection):
+    await app.migrate()
+    newer = "insert into {}.migration values ('9999_new.pre.sql', 9999, 'pre', 1, now(), 'x')"
+    await connection.execute(newer.format(schema))
+    assert await app.migrate() == []
+    assert await app.submit("greet")
+
+
+def test_the_command_line_names_such_a_file_without_a_traceback(schema, database_url):
+    environ = {**os.environ, "ROTA_DATABASE_URL": database_url, "ROTA_SCHEMA": schema}
+    subprocess.run([ROTA, "migrate"], env=environ, check=True, capture_output=True)
+    rename = f"update {schema}.migration set name = '0004_slices.pre.sql' where name like '0004%'"
+    asyncio.run(execute(database_url, rename))
+    done = subprocess.run([ROTA, "migrate"], env=environ, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "0004_slices.pre.sql" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+async def test_what_is_mended_and_applied_is_in_the_audit_log(app, schema, connection, monkeypatch):
+    await app.migrate()
+    assert await connection.fetch(f"select from {schema}.audit") == []  # nothing was changed yet
+    await connection.execute(f"drop trigger audit_is_kept on {schema}.audit")
+    done = await app.migrate()
+    assert (done, done.mended) == ([], ["trigger audit_is_kept on audit"])
+    [row] = await connection.fetch(f"select * from {schema}.audit")
+    assert (row["action"], row["interface"]) == ("migrate", "python")
+    assert json.loads(row["after"]) == {"applied": [], "mended": done.mended}
+
+
+async def test_what_a_migration_drops_is_not_missed(app, schema, connection, monkeypatch):
+    await app.migrate()
+    added = migrate.Migration(9999, "post", "9999_dropped.post.sql")
+    files = [*known_migrations(), added]
+    monkeypatch.setattr(migrate, "known_migrations", lambda: files)
+    monkeypatch.setattr(migrate, "CODE_VERSION", 9999)
+    text = "drop trigger audit_is_kept on rota.audit"
+    monkeypatch.setattr(migrate, "_source", reading(added, text))
+    assert await app.migrate(include_post=True) == [added.name]
+    assert (await app.migrate()).mended == []
+    assert await app.submit("greet")
+
+
+def test_every_function_is_defined_once():
+    signatures = [text[: text.index(")")] for text in function_statements("rota")]
+    assert len(signatures) > 40
+    assert len(signatures) == len(set(signatures))
+    assert all(not re.search("create .*function", _migration_text(name)) for name in FILES)
+
+
+def _migration_text(name: str) -> str:
+    return (resources.files("rota.store") / "migrations" / name).read_text("utf-8")
+
+
+def test_no_migration_was_changed_since_it_was_first_committed():
+    """Not even a comment: databases record the checksums, and refuse a release with others."""
+    lines = Path(__file__).with_name("migrations.sha256").read_text("utf-8").splitlines()
+    recorded = {name: checksum for checksum, name in map(str.split, lines)}
+    assert {each.name: migrate.checksum_of(each) for each in known_migrations()} == recorded

@@ -1,0 +1,132 @@
+"""An installation with something of everything to change, for the tests of the audit log."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+from uuid import UUID
+
+import asyncpg
+
+from rota import App
+from rota.lib.ids import new_id
+from rota.server.identity.tokens import create_token
+from rota.store.identity import IdentityStore
+from tests.support.api import fail_jobs
+
+# Not here, because they change by themselves: nodes, shards, when a token was used last.
+_TABLES = (
+    "future", "present", "past", "dead", "queue", "schedule", "occurrence", "calendar", "webhook",
+    "allowed_host", "endpoint", "person", "membership", "session", "login_link", "namespace",
+)  # fmt: skip
+_DEAD = ("dead_a", "dead_b", "dead_c", "dead_d", "dead_e", "dead_f")
+
+
+class World:
+    """`names` are what the examples name: ids, prefixes and fingerprints."""
+
+    def __init__(self, app: App) -> None:
+        self.app = app
+        self.names: dict[str, str] = {}
+
+    async def fill(self) -> None:
+        app, named = self.app, self.names
+        for each in ("one", "two", "three"):
+            named[each] = str((await app.submit(each, {}, delay=3600)).id)
+        await app.submit("greet", {}, queue="mail", delay=3600)
+        for task in _DEAD:
+            named[task] = str((await app.submit(task, {})).id)
+            await fail_jobs(app, [named[task]], task)
+        for schedule in ("nightly", "weekly", "old"):
+            await app.schedule(schedule, "greet", cron="0 3 * * *")
+        await app.schedules.pause("old")
+        for number, webhook in enumerate(("webhook", "off")):
+            named[webhook] = str((await app.webhooks.add(f"https://example.org/{number}")).id)
+        await app.webhooks.pause(UUID(named["off"]))
+        await app.webhooks.allow("10.0.0.1")
+        for endpoint in ("push", "pull"):
+            await app.endpoints.add(endpoint, "https://example.org/push")
+        await self._people()
+        now = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
+        named["first"] = (now - timedelta(days=3)).isoformat()
+        named["end"] = (now - timedelta(days=1)).isoformat()
+        await self.rows()
+
+    async def _people(self) -> None:
+        store = IdentityStore((await self.app.store()).database)
+        space = self.app.settings.namespace
+        for name in ("ada", "bob"):
+            person = await store.put_person(new_id(), name, None)
+            await store.put_membership(person, "*", "admin")
+        for name in ("ci", "cd"):
+            _, info = await create_token(
+                store, name=name, namespace=space, role="viewer", created_by="test"
+            )
+            self.names[name] = info.prefix
+        for session in ("session_a", "session_b"):
+            self.names[session] = str(new_id())
+            await self.query(
+                "insert into {0}.session (hash, id, namespace, role, expires_at)"
+                " values ($1, $2, $3, 'viewer', 'infinity')",
+                session.encode(), UUID(self.names[session]), space,
+            )  # fmt: skip
+        await self.query("insert into {0}.namespace (name, max_jobs) values ('acme', 5)")
+
+    async def query(self, sql: str, *arguments: Any) -> list[Any]:
+        connection = await asyncpg.connect(self.app.settings.database_url)
+        try:
+            rows: list[Any] = await connection.fetch(
+                sql.format(self.app.settings.schema), *arguments
+            )
+        finally:
+            await connection.close()
+        return rows
+
+    async def rows(self) -> list[Any]:
+        """What was recorded since the last look."""
+        found = await self.query("select * from {0}.audit order by id")
+        await self.query("select {0}.trim_audit('infinity')")
+        return found
+
+    async def state(self) -> list[Any]:
+        """Everything that a change may change, in short."""
+        digests = [
+            "(select md5(coalesce(string_agg(t::text, ',' order by t::text), ''))"
+            f" from {{0}}.{table} as t)"
+            for table in _TABLES
+        ]
+        digests.append(
+            "(select md5(coalesce(string_agg(t.prefix || coalesce(t.revoked_at::text, ''), ','"
+            " order by t.prefix), '')) from {0}.api_token as t)"
+        )
+        [row] = await self.query(f"select {', '.join(digests)}")
+        return list(row)
+
+    @contextlib.asynccontextmanager
+    async def full_disk(self) -> AsyncIterator[None]:
+        """Nothing can be written to the audit log."""
+        await self.query(
+            "create function {0}.full_disk() returns trigger language plpgsql as"
+            " $$ begin raise exception 'no space left'; end $$"
+        )
+        await self.query(
+            "create trigger full_disk before insert on {0}.audit"
+            " for each row execute function {0}.full_disk()"
+        )
+        try:
+            yield
+        finally:
+            await self.query("drop function {0}.full_disk() cascade")
+
+    async def check_refused(self, name: str, before: list[Any]) -> None:
+        """After a change that couldn't be recorded: there is none."""
+        assert await self.state() == before, f"{name} changed something without recording it"
+        assert await self.rows() == [], name
+
+    async def check_recorded(self, name: str, interface: str, actor: str) -> Any:
+        [row] = rows = await self.rows()
+        assert len(rows) == 1, name
+        assert (row["interface"], row["actor"]) == (interface, actor), name
+        return row

@@ -1,0 +1,62 @@
+"""The arrangement of the tests: rooms as in src/rota, shared things in tests/support."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.support.places import ROOT
+
+TESTS = ROOT / "tests"
+# Tests of the whole; tests of one room are in the folder of that room.
+OF_THE_WHOLE = {
+    "docs", "failover", "fastapi_shop", "faults", "layout", "node", "packaging", "public_api",
+    "reference_workers", "sandbox", "typing", "upgrade",
+}  # fmt: skip
+APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/
+
+
+def modules(*folders: Path) -> Iterator[tuple[Path, ast.Module]]:
+    for folder in folders:
+        for path in folder.rglob("*.py"):
+            yield path, ast.parse(path.read_text("utf-8"))
+
+
+def imported(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def test_nothing_imports_a_test_module() -> None:
+    found = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path, tree in modules(TESTS, ROOT / "proof", ROOT / "bench", ROOT / "docs")
+        for name in imported(tree)
+        if name.startswith("tests.") and ".test_" in name
+    ]
+    assert found == []
+
+
+def test_waiting_for_something_is_defined_once() -> None:
+    found = [
+        str(path.relative_to(ROOT))
+        for path, tree in modules(TESTS, ROOT / "proof")
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        and node.name.strip("_") == "eventually"
+    ]
+    assert found == ["proof/waiting.py"]
+
+
+def test_tests_are_in_the_room_of_what_they_test() -> None:
+    rooms = {
+        path.relative_to(TESTS) for path in TESTS.rglob("*") if (path / "__init__.py").exists()
+    }
+    known = [room for room in rooms if room.parts[0] not in APART]
+    assert known
+    assert [room for room in known if not (ROOT / "src" / "rota" / room).is_dir()] == []
+    assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} == OF_THE_WHOLE
