@@ -1,18 +1,20 @@
-"""Schema versions: numbered files in migrations/, in two phases, under an advisory lock; and functions/.
+"""Create and upgrade the schema: the numbered files in schema/, in two phases, and functions/.
 
 A release first runs its `pre` files, which only add: nodes of the release before keep working on
-the new schema. Its `post` files take away what only the old release used, and are run when no old
-node is left. Each applied file is recorded with the oldest code that can live with it, so that a
-node knows whether the schema it meets suits it, in both directions.
+the new schema. Its `post` files remove what only the old release used, and are run when no old
+node is left. Each applied file is recorded with the oldest code that works with it, so that a
+node can tell whether a schema suits it, in both directions.
 
 SQL functions aren't part of these files: each is written once, in functions/, and all are applied
-again whenever their text has changed. Functions that are new come before the files, which may use them;
+again whenever their text has changed. New functions are created before the files, which may use them;
 the others are replaced after the files, whose columns they may use.
 
-Each file is recorded with a checksum. One that was changed or renamed after it was applied is named, and
-nothing is done. What the schema had and has no more, as after a restore, is mended (`schema_objects`).
+Each file is recorded with a checksum. A file that was changed or renamed after it was applied is refused
+by name, and nothing is applied. Objects that the schema has lost, as after a restore, are repaired
+(`schema_objects`).
 
-Dying in the middle leaves nothing half done: each file is one transaction with its own record.
+All of it runs under an advisory lock. A process that dies leaves nothing half done: each file is one
+transaction with its own record.
 """
 
 from __future__ import annotations
@@ -47,13 +49,12 @@ Phase = Literal["pre", "post"]
 
 DEFAULT_SHARDS = 128
 
+_FOLDER = resources.files("rota.store") / "schema"
 _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _LOCK = 7_264_911
 _LOCK_MS = 200  # well below deadlock_timeout: it is we who give way
 _PATIENCE = 60.0
-# Applied by databases of before the first release; what they did is in functions/ now.
-_RETIRED = frozenset({"0002_submit.pre.sql"})
-_OURS_TO_TELL = ("22", "23", "2B", "42", "P0")  # classes of SQLSTATE that trying again won't mend
+_PERMANENT = ("22", "23", "2B", "42", "P0")  # classes of SQLSTATE that a retry doesn't change
 
 
 class Migration(msgspec.Struct, frozen=True, order=True):
@@ -63,8 +64,7 @@ class Migration(msgspec.Struct, frozen=True, order=True):
 
 
 def known_migrations() -> list[Migration]:
-    folder = resources.files("rota.store") / "migrations"
-    found = [(_FILE.fullmatch(entry.name), entry.name) for entry in folder.iterdir()]
+    found = [(_FILE.fullmatch(entry.name), entry.name) for entry in _FOLDER.iterdir()]
     return sorted(
         Migration(int(match[1]), match[2], name) for match, name in found if match is not None
     )
@@ -74,17 +74,17 @@ def known_migrations() -> list[Migration]:
 CODE_VERSION = max(migration.version for migration in known_migrations())
 
 
-class Applied(msgspec.Struct, frozen=True, kw_only=True):
+class Applied(msgspec.Struct, frozen=True):
     """A file as `rota.migration` records it."""
 
     version: int
     phase: str
-    oldest_code: int  # that can live with it
-    checksum: str | None  # null: applied before checksums were recorded
+    oldest_code: int  # that works with it
+    checksum: str
 
 
 class Migrated(list[str]):
-    """The names of the files that were applied; beside them what was mended, and what is left to do."""
+    """The names of the files that were applied, with what was repaired and what is left to do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Migrated(list[str]):
 
 
 def _source(migration: Migration) -> str:
-    return (resources.files("rota.store") / "migrations" / migration.name).read_text("utf-8")
+    return (_FOLDER / migration.name).read_text("utf-8")
 
 
 def checksum_of(migration: Migration) -> str:
@@ -101,30 +101,22 @@ def checksum_of(migration: Migration) -> str:
 
 
 async def applied_migrations(connection: Any, schema: str) -> dict[str, Applied]:
-    """The files that were applied, by name."""
+    """Return the files that were applied, by name, and the functions under FUNCTIONS."""
     try:
-        # As JSON: the column of the checksum may not be there yet.
         rows = await connection.fetch(
-            "select name, version, phase, oldest_code, to_jsonb(m) ->> 'checksum' as checksum"  # noqa: S608
-            f" from {schema}.migration as m"
+            f"select name, version, phase, oldest_code, checksum from {schema}.migration"  # noqa: S608
         )
     except (asyncpg.UndefinedTableError, asyncpg.InvalidSchemaNameError):
         return {}
-    return {
-        row["name"]: Applied(
-            version=row["version"], phase=row["phase"], oldest_code=row["oldest_code"],
-            checksum=row["checksum"],
-        )
-        for row in rows
-    }  # fmt: skip
+    return {name: Applied(*values) for name, *values in rows}
 
 
 def check_history(schema: str, applied: dict[str, Applied]) -> None:
-    """Refuses a schema whose files aren't those of this release, and names them."""
+    """Refuse a schema to which other files were applied than this release has, naming them."""
     known = {migration.name: migration for migration in known_migrations()}
     changed = [
         name for name, migration in known.items()
-        if name in applied and applied[name].checksum not in (None, checksum_of(migration))
+        if name in applied and applied[name].checksum != checksum_of(migration)
     ]  # fmt: skip
     if changed:
         raise SchemaMismatch(
@@ -134,8 +126,7 @@ def check_history(schema: str, applied: dict[str, Applied]) -> None:
         )
     unknown = sorted(
         name for name, each in applied.items()
-        if each.phase in ("pre", "post") and each.version <= CODE_VERSION
-        and name not in known and name not in _RETIRED
+        if name != FUNCTIONS and each.version <= CODE_VERSION and name not in known
     )  # fmt: skip
     if unknown:
         raise SchemaMismatch(
@@ -237,8 +228,7 @@ async def _step(
             f"create schema if not exists {schema};"
             f"create table if not exists {schema}.migration (name text primary key,"
             " version int not null, phase text not null, oldest_code int not null,"
-            " applied_at timestamptz not null default now());"
-            f"alter table {schema}.migration add column if not exists checksum text"
+            " checksum text not null, applied_at timestamptz not null default now())"
         )
         applied = await applied_migrations(connection, schema)
         fresh = not applied
@@ -274,7 +264,7 @@ async def _apply(connection: Any, schema: str, migration: Migration) -> None:
     try:
         await connection.execute(in_schema(_source(migration), schema))
     except asyncpg.PostgresError as error:
-        if not (error.sqlstate or "").startswith(_OURS_TO_TELL):
+        if not (error.sqlstate or "").startswith(_PERMANENT):
             raise
         raise SchemaMismatch(
             f"migration {migration.name} could not be applied to the schema {schema!r}, and nothing of "
@@ -305,12 +295,7 @@ async def _mend(connection: Any, schema: str) -> tuple[list[str], list[SchemaObj
 async def _record(
     connection: Any, schema: str, namespace: str, applied: list[str], mended: list[str]
 ) -> None:
-    """In the audit log, from the file on that knows who and from where."""
-    if not await connection.fetchval(
-        "select exists (select from pg_attribute where attrelid = to_regclass($1)"
-        " and attname = 'interface')", f"{schema}.audit",
-    ):  # fmt: skip
-        return
+    """Write into the audit log what was applied and repaired."""
     change = Change("migrate", f"schema {schema}", namespace=namespace,
                     after={"applied": applied, "mended": mended})  # fmt: skip
     await record_on(connection, load_queries(schema)["record_change"], change)
@@ -329,20 +314,11 @@ async def _add_functions(connection: Any, schema: str) -> None:
 
 
 async def _functions_are_pending(connection: Any, schema: str) -> bool:
-    """Whether the functions differ from this code's, and aren't those of a newer release."""
-    query = f"select version, checksum from {schema}.migration where name = $1"  # noqa: S608
-    try:
-        row = await connection.fetchrow(query, FUNCTIONS)
-    except (
-        asyncpg.UndefinedTableError,
-        asyncpg.UndefinedColumnError,
-        asyncpg.InvalidSchemaNameError,
-    ):
+    """Tell whether the functions differ from this code's, and aren't those of a newer release."""
+    recorded = (await applied_migrations(connection, schema)).get(FUNCTIONS)
+    if recorded is None:
         return True
-    if row is None:
-        return True
-    newer: bool = row["version"] > CODE_VERSION
-    return not newer and row["checksum"] != checksum_of_functions()
+    return recorded.version <= CODE_VERSION and recorded.checksum != checksum_of_functions()
 
 
 async def _replace_functions(connection: Any, schema: str) -> None:

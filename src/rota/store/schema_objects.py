@@ -46,9 +46,9 @@ async def record_objects(connection: Any, schema: str) -> None:
 
 
 async def find_missing(connection: Any, schema: str) -> list[SchemaObject]:
-    """What was there when the schema was migrated, and isn't any more."""
+    """Return the objects that `rota migrate` recorded and that don't exist any more."""
     if await connection.fetchval("select to_regclass($1) is null", f"{schema}.schema_object"):
-        return []  # of a release before
+        return [SchemaObject("table", "schema_object", None)]
     rows = await connection.fetch(
         f"select o.kind, o.name, o.definition from {schema}.schema_object as o"  # noqa: S608
         f" left join ({_actual(schema)}) as a on a.kind = o.kind and a.name = o.name"

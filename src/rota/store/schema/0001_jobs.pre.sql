@@ -1,8 +1,8 @@
--- The engine's tables. `rota.` stands for the configured schema: it is replaced when this file is read.
+-- Settings, row security and jobs. `rota.` stands for the configured schema: it is replaced when this file is read.
 --
--- The checks on `state` also tell the planner which tables a question about one state needs.
--- A job's row moves: future -> present -> past, or dead (the dead-letter list, which outlives the
--- past's retention and from which jobs return). Wherever it is, it is in exactly one of them.
+-- A job's row moves: future -> present -> past, or dead (the dead-letter list, which outlives the retention of
+-- the past and from which jobs return). A job is in exactly one of these tables at any time. The checks on
+-- `state` also tell the planner which tables a query for one state needs.
 
 create table rota.setting (
     name  text primary key,
@@ -11,9 +11,32 @@ create table rota.setting (
 insert into rota.setting (name, value) values
     ('shards', 128),
     ('horizon_ms', 1000),
-    ('max_payload_bytes', 1000000);
+    ('max_payload_bytes', 1000000),
+    ('ledger_from', 0);  -- occurrences that were due before this moment have been removed by the retention
 
--- Rises with every claimed batch; a write that carries an older one is refused.
+-- The objects of the schema, as the last `rota migrate` left them: a restore that lost some of them is noticed,
+-- and repaired from the definitions kept here.
+create table rota.schema_object (
+    kind       text not null,
+    name       text not null,
+    definition text,             -- null: created by a file of functions/, or by raise_walls()
+    primary key (kind, name)
+);
+
+-- Row security between namespaces. The server runs queries about a namespace as the role rota_tenant, with the
+-- namespace in a setting of the connection: a query without the right `where` finds no rows of other namespaces.
+-- rota_tenant has no rights on tables that aren't listed here. Other roles are not affected. Each table's row
+-- follows the table's definition.
+create table rota.wall (
+    table_name text primary key,
+    condition  text not null default 'namespace = current_setting(''rota.namespace'', true)',
+    privileges text not null
+);
+insert into rota.wall (table_name, condition, privileges) values
+    ('setting', 'true', 'select'),
+    ('migration', 'true', 'select');
+
+-- Rises with every claimed batch; a write with an older token than the job's is refused.
 create sequence rota.token as bigint;
 
 create table rota.future (
@@ -40,12 +63,16 @@ create table rota.future (
     headers      json,
     attempts     jsonb
 );
-create index future_due on rota.future (shard, due_at);
+create index future_scheduled on rota.future (schedule_id, state, due_at) where schedule_id is not null;
+-- Only scheduled jobs are released: waiting jobs, of which a backfill may have many, are not in this index.
+create index future_due on rota.future (shard, due_at) where state = 2;
+create index future_waiting on rota.future (schedule_id, due_at) where state = 1;
+insert into rota.wall (table_name, privileges) values ('future', 'select, insert, update, delete');
 
--- Small and hot. No index mentions what a claim changes (state, node, token, attempt, ...), and
--- half of each page is kept free, so that a claim is a heap-only update.
+-- Small and hot. No index contains a column that a claim changes (state, node, token, attempt, ...), and half of
+-- each page is kept free, so that a claim is a heap-only update.
 create table rota.present (
-    id           uuid primary key,
+    id           uuid not null,
     rank         bigint not null,
     token        bigint not null default 0,
     due_at       timestamptz not null,
@@ -53,6 +80,7 @@ create table rota.present (
     claimed_at   timestamptz,
     started_at   timestamptz,
     cancel_at    timestamptz,
+    alive_at     timestamptz,  -- the last sign of life of an attempt at an HTTP worker
     node         uuid,
     workflow_id  uuid,
     schedule_id  uuid,
@@ -76,13 +104,18 @@ create table rota.present (
 ) with (
     fillfactor = 50,
     autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
-    autovacuum_vacuum_insert_threshold = -1,  -- rows that are only waiting need no vacuum
+    autovacuum_vacuum_insert_threshold = -1,  -- rows that only wait need no vacuum
     autovacuum_analyze_scale_factor = 0, autovacuum_analyze_threshold = 100000,
     autovacuum_vacuum_cost_delay = 0
 );
 create index present_claim on rota.present (lane, rank, id);
+create index present_scheduled on rota.present (schedule_id) where schedule_id is not null;
+-- The planner takes the newest of indexes that seem equally good, and on an empty table all of them do. The
+-- primary key is created last, so that a finish that was planned on an empty table uses it.
+alter table rota.present add primary key (id);
+insert into rota.wall (table_name, privileges) values ('present', 'select, insert, update, delete');
 
--- Append-only; retention drops whole days.
+-- Append-only; the retention drops whole days.
 create table rota.past (
     id           uuid not null,
     token        bigint,
@@ -114,107 +147,17 @@ create table rota.past (
     error        json
 ) partition by range (finished_at);
 create index past_id on rota.past (id);
--- Catches what no day was made for, so that a finish never fails for want of a partition.
+-- Takes rows of days that have no partition, so that a finish never fails for want of one.
 create table rota.past_other partition of rota.past default;
+insert into rota.wall (table_name, privileges) values ('past', 'select, insert, update, delete');
 
 -- The dead-letter list: failed jobs that wait for a person. Same columns as the past.
 create table rota.dead (like rota.past including defaults, primary key (id), check (state = 6));
 create index dead_finished on rota.dead (finished_at);
+create trigger note_dead_letters after insert on rota.dead referencing new table as buried
+    for each statement execute function rota.note_dead_letters();
+insert into rota.wall (table_name, privileges) values ('dead', 'select, insert, update, delete');
 select rota.make_day((rota.now() at time zone 'UTC')::date + ahead) from generate_series(0, 7) as ahead;
-
--- What idempotency keys were used for. Kept as long as their job is.
-create table rota.submit_key (
-    namespace   text collate "C" not null,
-    key         text collate "C" not null,
-    job_id      uuid not null,
-    fingerprint text not null,
-    created_at  timestamptz not null default rota.now(),
-    primary key (namespace, key)
-);
-
--- What each node holds, one row per claimed batch and lane: where in the lane the reaper finds what a
--- dead node leaves behind. Not the ids themselves: a few hundred of them cost more than the claim.
-create table rota.batch (
-    token      bigint not null,
-    lane       text collate "C" not null,
-    node       uuid not null,
-    low        bigint not null,   -- ranks
-    high       bigint not null,
-    claimed_at timestamptz not null default rota.now(),
-    primary key (token, lane)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-create index batch_node on rota.batch (node);
-
-create table rota.node (
-    id           uuid primary key,
-    namespace    text not null,
-    name         text not null,
-    host         text not null,
-    pid          int not null,
-    version      text not null,
-    roles        text[] not null,
-    state        text not null default 'live' check (state in ('live', 'draining', 'stopped', 'dead')),
-    started_at   timestamptz not null default rota.now(),
-    heartbeat_at timestamptz not null default rota.now(),
-    expires_at   timestamptz not null,
-    ended_at     timestamptz,
-    queues       text[] not null,   -- empty: all
-    capabilities text[] not null,
-    tasks        text[] not null,
-    slots        int not null,
-    running      int not null default 0
-) with (fillfactor = 50);
-
--- What a node should be told about a job it runs. Read with each heartbeat, hinted by NOTIFY.
-create table rota.signal (
-    node       uuid not null,
-    job_id     uuid not null,
-    token      bigint not null,
-    kind       text not null check (kind in ('cancel')),
-    created_at timestamptz not null default rota.now(),
-    primary key (node, job_id)
-);
-
-create table rota.queue (
-    namespace  text collate "C" not null,
-    name       text collate "C" not null,
-    paused_at  timestamptz,
-    created_at timestamptz not null default rota.now(),
-    primary key (namespace, name)
-);
-
-create table rota.lane (
-    lane      text collate "C" primary key,
-    namespace text collate "C" not null,
-    queue     text collate "C" not null,
-    needs     text[] not null
-);
-
--- What the nodes' code says of its tasks, so that submits from plain SQL get the same defaults.
-create table rota.task (
-    namespace    text collate "C" not null,
-    name         text collate "C" not null,
-    queue        text not null,
-    needs        text[] not null,
-    priority     smallint not null,
-    guarantee    smallint not null,
-    max_attempts smallint not null,
-    timeout      real,
-    updated_at   timestamptz not null default rota.now(),
-    primary key (namespace, name)
-);
-
--- Side effects guarded by ctx.once(): begun, then done with its result.
-create table rota.effect (
-    namespace  text collate "C" not null,
-    key        text collate "C" not null,
-    job_id     uuid not null,
-    token      bigint not null,
-    begun_at   timestamptz not null default rota.now(),
-    done_at    timestamptz,
-    result     json,
-    primary key (namespace, key)
-);
 
 create view rota.job as
     select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
@@ -241,3 +184,44 @@ create view rota.job as
 comment on view rota.job is
     'Every job, wherever it is in its life. state: 1 waiting, 2 scheduled, 3 ready, 4 running, '
     '5 succeeded, 6 failed, 7 cancelled, 8 skipped.';
+
+-- Idempotency keys and the jobs they were used for. Kept as long as the job is.
+create table rota.submit_key (
+    namespace   text collate "C" not null,
+    key         text collate "C" not null,
+    job_id      uuid not null,
+    fingerprint text not null,
+    created_at  timestamptz not null default rota.now(),
+    primary key (namespace, key)
+);
+insert into rota.wall (table_name, privileges) values ('submit_key', 'select, insert, update, delete');
+
+-- Side effects guarded by ctx.once(): begun, then done with a result.
+create table rota.effect (
+    namespace  text collate "C" not null,
+    key        text collate "C" not null,
+    job_id     uuid not null,
+    token      bigint not null,
+    begun_at   timestamptz not null default rota.now(),
+    done_at    timestamptz,
+    result     json,
+    primary key (namespace, key)
+);
+insert into rota.wall (table_name, privileges) values ('effect', 'select, insert, update, delete');
+
+-- What jobs print and log. Appended in batches; the retention drops whole days.
+create table rota.job_log (
+    job_id    uuid not null,
+    token     bigint not null,
+    seq       int not null,           -- from 1 in each attempt
+    at        timestamptz not null,
+    attempt   smallint not null,
+    namespace text collate "C" not null,
+    stream    text not null,          -- stdout, stderr, mark, or the level of a log record
+    text      text not null,
+    -- A batch that is written again because its answer was lost changes nothing.
+    primary key (job_id, token, seq, at)
+) partition by range (at);
+create table rota.job_log_other partition of rota.job_log default;
+select rota.make_log_day((rota.now() at time zone 'UTC')::date + ahead) from generate_series(0, 7) as ahead;
+insert into rota.wall (table_name, privileges) values ('job_log', 'select, insert');

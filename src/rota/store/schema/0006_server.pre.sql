@@ -1,13 +1,14 @@
--- The server: who may do what, what a namespace may use, what was changed, and the walls between tenants.
+-- The server: limits of namespaces, tokens, users, log-ins and the audit log.
 
--- A namespace that somebody set limits for. One without a row has none.
+-- Namespaces with limits or encryption. One without a row has neither.
 create table rota.namespace (
     name               text collate "C" primary key,
     created_at         timestamptz not null default rota.now(),
-    max_jobs           bigint check (max_jobs >= 0),              -- that wait, run or have failed
+    encrypted          boolean not null default false,            -- payloads and results, at rest
+    max_jobs           bigint check (max_jobs >= 0),              -- waiting, running or failed
     max_payload_bytes  bigint check (max_payload_bytes >= 0),     -- of those jobs, together
     submits_per_second double precision check (submits_per_second > 0),
-    -- What has been used: never less than the truth, and counted anew when a limit is reached.
+    -- What is in use: never less than the truth, and counted again when a limit is reached.
     stored_jobs        bigint not null default 0,
     stored_bytes       bigint not null default 0,
     counted_at         timestamptz not null default '-infinity',
@@ -17,12 +18,12 @@ create table rota.namespace (
     window_bytes       bigint not null default 0,
     before_jobs        bigint not null default 0,
     before_bytes       bigint not null default 0,
-    allowance          double precision not null default 0,       -- submits that may come at once
+    allowance          double precision not null default 0,       -- submits that are admitted at once
     refilled_at        timestamptz not null default '-infinity'
 ) with (fillfactor = 50);
 
--- Secrets are stored as SHA-256 of 256 random bits: there is nothing to guess, so that a slow hash
--- would only cost time, and the hash is what they are looked up by.
+-- Secrets are stored as SHA-256 of 256 random bits: there is nothing to guess, so that a slow hash would only cost
+-- time, and tokens are looked up by the hash.
 create table rota.api_token (
     id           uuid primary key,
     prefix       text collate "C" not null unique,   -- public: how people tell tokens apart
@@ -30,7 +31,9 @@ create table rota.api_token (
     name         text not null,
     namespace    text collate "C" not null,          -- '*': all
     role         text not null check (role in ('viewer', 'operator', 'admin', 'worker')),
-    scopes       text[] not null default '{}',       -- empty: all that the role may do
+    scopes       text[] not null default '{}',       -- empty: all that the role allows
+    tasks        text[] not null default '{}',       -- empty: all; else names, or prefixes of names with a *
+    made_with    uuid,                               -- another token's id; null: a session or the command line
     created_at   timestamptz not null default rota.now(),
     created_by   text not null,
     expires_at   timestamptz,
@@ -38,11 +41,12 @@ create table rota.api_token (
     last_used_at timestamptz                         -- written now and then, not with each use
 );
 create index api_token_namespace on rota.api_token (namespace, created_at);
+create index api_token_made_with on rota.api_token (made_with) where made_with is not null;
 
 create table rota.person (
     id            uuid primary key,
     name          text not null,                     -- an e-mail address, or a short name
-    password_hash text,                              -- argon2id; null: other ways in only
+    password_hash text,                              -- argon2id; null: no log-in by password
     created_at    timestamptz not null default rota.now(),
     disabled_at   timestamptz,
     issuer        text,                              -- of OpenID Connect, from the first such log-in on
@@ -92,6 +96,13 @@ create table rota.login_failure (
     wait          double precision not null default 0  -- that the last attempt was told, in seconds
 ) with (fillfactor = 50);
 
+-- Pairs of account and address that have logged in before, in hashed form: wrong passwords from other addresses don't
+-- block a log-in from these.
+create table rota.login_place (
+    place   bytea primary key,
+    seen_at timestamptz not null
+);
+
 -- Log-ins by OpenID Connect that are under way at the provider.
 create table rota.oidc_login (
     state      bytea primary key,
@@ -101,13 +112,14 @@ create table rota.oidc_login (
     expires_at timestamptz not null
 );
 
--- What was changed by whom. Only ever added to.
+-- Changes, and who made them. Append-only.
 create table rota.audit (
     id         bigint generated always as identity primary key,
     at         timestamptz not null default rota.now(),
     namespace  text collate "C" not null,
     actor      text not null,
     via        text not null,                        -- token rota_ab12cd34, session 0198..., cli
+    interface  text,                                 -- rest, dashboard, cli or python
     action     text not null,
     subject    text not null,
     before     jsonb,
@@ -121,25 +133,4 @@ create trigger audit_is_kept before update or delete on rota.audit
     for each row execute function rota.refuse_change();
 create trigger audit_is_not_emptied before truncate on rota.audit
     for each statement execute function rota.refuse_change();
-
--- The walls. The server's questions about a namespace run as the role rota_tenant, with the namespace
--- in a setting of the connection: a query that forgets its `where` sees nothing of others. What is not
--- listed here that role can't touch at all. Roles other than it are not concerned.
-create table rota.wall (
-    table_name text primary key,
-    condition  text not null,
-    privileges text not null
-);
-insert into rota.wall (table_name, condition, privileges)
-select name, 'namespace = current_setting(''rota.namespace'', true)', 'select, insert, update, delete'
-from unnest(array['future', 'present', 'past', 'dead', 'submit_key', 'queue', 'lane', 'task', 'effect', 'schedule',
-                  'calendar', 'event']) as name;
-insert into rota.wall (table_name, condition, privileges) values
-    ('node', 'namespace = current_setting(''rota.namespace'', true)', 'select'),
-    ('audit', 'namespace = current_setting(''rota.namespace'', true)', 'select, insert'),
-    -- The tables asked here have walls of their own.
-    ('schedule_version', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select, insert, update, delete'),
-    ('occurrence', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select, insert, update, delete'),
-    ('gate', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select, insert, update, delete'),
-    ('signal', 'exists (select from rota.node as n where n.id = node)', 'select, insert, update, delete'),
-    ('setting', 'true', 'select'), ('shard', 'true', 'select'), ('migration', 'true', 'select');
+insert into rota.wall (table_name, privileges) values ('audit', 'select, insert');
