@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from rota.runtime.clock import DatabaseClock
 from rota.store.work import Succeeded
-from tests.fake_node import FakeNode
+from tests.support.fake_node import FakeNode
 
 _TRUE_OFFSET = 1_000_000.0
 _delay = st.floats(0, 5, allow_nan=False)

@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 from importlib import resources
+from pathlib import Path
 from uuid import uuid4
 
 import asyncpg

@@ -19,8 +19,8 @@ How to make a page.
            return back(request, "/queues", f"Queue {name} is paused.")
 
    The noun of the address is the scope that a limited token needs, and tests of the gate are made from
-   the route table: a new kind of parameter is told to tests/test_server_gate.py and
-   tests/test_api_tenants.py.
+   the route table: a new kind of parameter is told to tests/server/test_gate.py and
+   tests/server/api/test_tenants.py.
 2. A template that extends ``frame.html`` and fills ``content``. What `pages.show` gives to each is said
    there; words for moments, durations and numbers are in `words`, small pieces (state, form, copy) in
    ``parts.html``. Whatever changes while one looks is in an element with an id and ``data-live``: when
@@ -32,6 +32,6 @@ How to make a page.
    `rota.store.dashboard`; numbers that aren't exact are `Count`s, and are shown with "about".
 5. No script and no style in the page, no ``style`` attribute: the content security policy refuses them.
    Colours are custom properties of rota.css; a state is a word and a shape as well.
-6. A path in ``PAGES`` of tests/test_dashboard.py, and a picture in docs/images/dashboard
+6. A path in ``PAGES`` of tests/server/dashboard/test_browser.py, and a picture in docs/images/dashboard
    (``make screenshots``).
 """
