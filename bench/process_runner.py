@@ -14,7 +14,7 @@ import uuid
 
 from rota.config import Settings
 from rota.model import Outcome
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 from rota.worker.runners.frames import AppReference
 from rota.worker.runners.process import ProcessRunner
 

@@ -12,17 +12,20 @@ import contextlib
 from collections.abc import Callable
 from typing import Any
 
+import rota.core.lifecycle
 import rota.lib.ids
+import rota.runtime.attempts
 import rota.runtime.heartbeat
-import rota.scheduler.reaper
 import rota.worker.claim_loop
 import rota.worker.effects
+import rota.worker.starter
 from proof.mutants import idleness, steering
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA
 from rota.core.lifecycle import End, GiveBack, TryAgain, judge_lost, needs_mark
 from rota.model import Guarantee, OutcomeKind
+from rota.runtime.attempts import succeeded
 from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat import Heartbeat
 from rota.scheduler.firer import Firer
@@ -33,7 +36,7 @@ from rota.store.submitter import Submitter
 from rota.store.work import WorkStore
 from rota.worker.claim_loop import Worker
 from rota.worker.cursors import Cursors
-from rota.worker.effects import Effects, succeeded
+from rota.worker.effects import Effects
 
 # -- the ways to change something
 
@@ -121,7 +124,7 @@ effect_unchecked = Mutant(name="effect kept though the lease is lost", patch=_fi
 
 
 def _judging(judge: Callable[..., Any]) -> Callable[[Patches], None]:
-    return lambda patches: patches.set(rota.scheduler.reaper, "judge_lost", judge)
+    return lambda patches: patches.set(rota.core.lifecycle, "judge_lost", judge)
 
 
 def _requeue_all(tried: Any, **facts: Any) -> Any:
@@ -142,7 +145,7 @@ def _mark_nothing(patches: Patches) -> None:
     def never(guarantee: Guarantee, crashes: int) -> bool:
         return guarantee is not Guarantee.AT_MOST_ONCE and needs_mark(guarantee, crashes)
 
-    patches.set(rota.worker.claim_loop, "needs_mark", never)
+    patches.set(rota.runtime.attempts, "needs_mark", never)
 
 
 at_most_requeued = Mutant(name="at_most_once requeued", patch=_judging(_requeue_all))
@@ -194,6 +197,7 @@ def _lease_by_wall_clock(patches: Patches) -> None:
 
     patches.set(rota.runtime.heartbeat, "monotonic", wall)
     patches.set(rota.worker.claim_loop, "monotonic", wall)
+    patches.set(rota.worker.starter, "monotonic", wall)
 
 
 def _start_early(patches: Patches) -> None:

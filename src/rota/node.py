@@ -22,6 +22,7 @@ from rota.lib.ids import unit
 from rota.observe import Metrics, MetricsPort, shared_metrics
 from rota.observe.health import Report, check
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
+from rota.runtime.served_queues import ServedQueues
 from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination
 from rota.scheduler.coordination.postgres import PostgresCoordination, PostgresFence
@@ -35,7 +36,6 @@ from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 from rota.task import heartbeat_timeouts
-from rota.worker.claim_loop import ServedQueues
 from rota.worker.role import WorkerRole
 from rota.worker.webhook_delivery import enable_webhooks
 

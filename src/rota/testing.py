@@ -35,8 +35,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import copy
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -44,27 +43,18 @@ from uuid import UUID
 
 from rota.app import App
 from rota.config import Settings
-from rota.core.lifecycle import needs_mark
-from rota.errors import ConfigError, NotAuthentic, RotaError
-from rota.lib import capture
+from rota.context import JobInfo
+from rota.errors import ConfigError, RotaError
 from rota.lib.ids import new_id
-from rota.model import Failure, Guarantee, Job, State
+from rota.model import Job, State
 from rota.scheduler.firer import Firer
 from rota.scheduler.turns import AllShards
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
-from rota.store.logs import LogStore
 from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
-from rota.store.work import LaneClaim, UpkeepStore, WorkStore
-from rota.task import Task, own_heartbeat_timeout
-from rota.worker.effects import Effects
-from rota.worker.finisher import Finisher
-from rota.worker.log_writer import LogWriter
-from rota.worker.outcomes import Outcomes
-from rota.worker.runners.base import Runner, Work
-from rota.worker.runners.loop import LoopRunner
-from rota.worker.runners.thread import ThreadRunner
+from rota.store.work import LaneClaim, UpkeepStore
+from rota.worker.execution import Execution
 
 __all__ = ["EndlessRun", "Sandbox", "isolated"]
 
@@ -144,7 +134,8 @@ class Sandbox:
         are left alone.
 
         Args:
-            raise_errors: raise what the first failing handler raised, once it is recorded.
+            raise_errors: raise what the first attempt failed with, once it is recorded: what its handler
+                raised, or `rota.errors.TimedOut`.
             limit: how many attempts to run before `EndlessRun` is raised.
         """
         async with _Inline(self.app, self._database, self._node) as inline:
@@ -236,56 +227,54 @@ async def _set_time(database: Database, moment: datetime) -> None:
         )
 
 
+class _Lease:
+    """The lease of a node that nobody else can declare dead."""
+
+    trusted_until = float("inf")
+    trusted = True
+
+    def __init__(self, node_id: UUID) -> None:
+        self.node_id = node_id
+
+
 class _Inline:
-    """Claims and runs one job at a time, with a worker's own parts."""
+    """Claims one job at a time, and gives each to a worker's own execution."""
 
     def __init__(self, app: App, database: Database, node: UUID) -> None:
         self._database = database
-        self._settings = app.settings
-        self._upkeep = UpkeepStore(database)
-        self._store = WorkStore(database)
+        self._app = app
         self._node = node
+        self._upkeep = UpkeepStore(database)
         self.ran: list[UUID] = []
-        self.raised: list[BaseException] = []
-        self._error_hooks = app.error_hooks
-        self._tasks = {name: _recording(task, self.raised) for name, task in app.tasks.items()}
-        self._finisher = Finisher(self._store, lambda: False)
-        self._finisher.node = node
-        self._outcomes = Outcomes(app.tasks, app.settings, self._finisher, lambda: node)
+        self.raised: list[Exception] = []
+        self._execution = Execution(
+            app, database, _Lease(node), app.tasks, error_hooks=(*app.error_hooks, self._keep_error)
+        )
         self._ready: list[str] = []  # lanes that may have something
 
+    def _keep_error(self, job: JobInfo, error: BaseException) -> None:
+        if isinstance(error, Exception):
+            self.raised.append(error)
+
     async def __aenter__(self) -> Self:
-        settings, done = self._settings, self._outcomes.done
-        self._effects_database = Database(self._database.url, settings)
-        await self._effects_database.open()
-        effects = Effects(self._effects_database, settings, self._finisher, lambda: self._node)
-        loop = LoopRunner(self._tasks, 1, settings.max_result_bytes, done)
-        loop.desk, loop.transact = effects, effects.transact
-        thread = ThreadRunner(self._tasks, 1, settings, done)
-        thread.on_call = effects.answer
-        loop.error_hooks = thread.error_hooks = self._error_hooks
-        logs = LogWriter(LogStore(self._database), settings, None, lambda: self._node)
-        loop.book = thread.book = self._finisher.logs = logs
-        capture.install()
-        self._runners: Mapping[str, Runner] = {"loop": loop, "thread": thread, "process": thread}
+        await self._execution.start(processes=False)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        capture.uninstall()
-        for runner in set(self._runners.values()):
-            await runner.stop()
-        await self._store.batches.close(self._node, sorted(self._finisher.closing()))
-        await self._effects_database.close()
+        await self._execution.stop()
+        closed = sorted(self._execution.finisher.closing())
+        await self._execution.store.batches.close(self._node, closed)
 
     async def run_next(self) -> bool:
-        """Whether there was something to run."""
+        """Run one job that is due. Return whether there was one."""
+        store = self._execution.store
         if not self._ready:
             await self._release()
-            rows = await self._store.lanes(self._settings.namespace)
+            rows = await store.lanes(self._app.settings.namespace)
             self._ready = sorted((row["lane"] for row in rows), reverse=True)
         while self._ready:
             wish = LaneClaim(self._ready[-1], 1)
-            for row in await self._store.claim(self._node, [wish], sorted(self._tasks)):
+            for row in await store.claim(self._node, [wish], sorted(self._app.tasks)):
                 await self._run(row)
                 return True
             self._ready.pop()
@@ -301,73 +290,15 @@ class _Inline:
             pass
 
     async def _run(self, row: Any) -> None:
-        work = _to_work(row)
-        own = own_heartbeat_timeout(work.headers)
-        work.heartbeat_timeout = own or self._tasks[work.task].options_.heartbeat_timeout
-        ended = asyncio.Event()
-        self._outcomes.ended = lambda _: ended.set()
-        self._outcomes.open_batch(work.token, 1)
-        verdict = await self._verdict(work) if self._decrypt(work, row["payload"]) else "refused"
-        if verdict == "start":
-            self._runners[self._tasks[work.task].runner].run(work)
+        execution, ended = self._execution, asyncio.Event()
+        execution.outcomes.ended = lambda _: ended.set()
+        execution.outcomes.open_batch(row["token"], 1)
+        work = execution.starter.accept(row)
+        if work is not None:
+            runner = execution.runners[self._app.tasks[work.task].runner]
+            execution.starter.begin(runner, work)
             await ended.wait()
-        elif verdict in ("skip", "wait"):
-            self._outcomes.moved_on(work)
-        elif verdict != "refused":
-            self._outcomes.return_unstarted(work)
-        if progress := self._finisher.progress.pop(work.id, None):
-            await self._store.save_progress(self._node, [work.id], [progress[0]], [progress[1]])
-        await self._finisher.flush()
-        self.ran.append(work.id)
-
-    def _decrypt(self, work: Work, payload: str) -> bool:
-        """Whether it may run: what was encrypted for another job may not."""
-        encryption = self._database.encryption
-        try:
-            work.payload, work.encryptor = encryption.opened_payload(payload, work.id, work.task)
-        except NotAuthentic as error:
-            self._outcomes.refuse(work, Failure("rota.errors.NotAuthentic", str(error)))
-            return False
-        self._outcomes.keep_encryptor(work)
-        return True
-
-    async def _verdict(self, work: Work) -> str | None:
-        if work.schedule is not None:
-            verdicts = await self._store.begin_scheduled(self._node, [work.id], [work.token])
-            return verdicts.get(work.id)
-        if needs_mark(work.guarantee, work.crashes):
-            started = await self._store.mark_started(self._node, [work.id], [work.token])
-            return "start" if work.id in started else None
-        return "start"
-
-
-def _to_work(row: Any) -> Work:
-    fields = ("timeout", "crashes", "rank", "priority", "key", "headers", "schedule_id", "lane")
-    return Work(
-        row["id"], row["task"], row["payload"].encode(), row["token"], row["attempt"],
-        row["max_attempts"], Guarantee(row["guarantee"]), *(row[field] for field in fields),
-    )  # fmt: skip
-
-
-def _recording(task: Task[..., Any], raised: list[BaseException]) -> Task[..., Any]:
-    """The same task, which also keeps what it raised: a job's record has only the text of it."""
-
-    @contextlib.contextmanager
-    def kept() -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            raised.append(error)
-            raise
-
-    async def call_async(payload: bytes, context: Any) -> Any:
-        with kept():
-            return await task.call(payload, context)
-
-    def call_plain(payload: bytes, context: Any) -> Any:
-        with kept():
-            return task.call(payload, context)
-
-    recording = copy.copy(task)
-    recording.call = call_async if task.is_async else call_plain  # type: ignore[method-assign]
-    return recording
+        await execution.flush()
+        if execution.starter.missing_key is not None:
+            raise execution.starter.missing_key
+        self.ran.append(row["id"])

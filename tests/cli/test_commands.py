@@ -34,7 +34,7 @@ from rota.core.lifecycle import End, Succeed, TryAgain
 from rota.lib.ids import new_id
 from rota.model import Failure, Outcome, OutcomeKind, State
 from rota.node import Node
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 from tests.support.command_line import drop_schema, run
 from tests.support.places import ROTA, SUPPORT
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from uuid import UUID
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +19,6 @@ from rota.core.lifecycle import (
     End,
     GiveBack,
     Succeed,
-    Tried,
     TryAgain,
     judge,
     judge_lost,
@@ -28,6 +28,7 @@ from rota.core.lifecycle import (
 from rota.core.retry import may_retry, retry_delay
 from rota.core.wheel import Wheel
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
+from rota.runtime.work import Work
 from rota.worker.runners.failures import failure_outcome, stopped_outcome
 
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = Guarantee
@@ -124,7 +125,7 @@ def test_what_raised_nothing_is_retried_unless_only_some_errors_are():
 
 
 def tried(attempt=1, max_attempts=5, guarantee=AT_LEAST_ONCE, crashes=0):
-    return Tried(attempt, max_attempts, guarantee, crashes)
+    return Work(UUID(int=1), "task", b"{}", 1, attempt, max_attempts, guarantee, crashes=crashes)
 
 
 def judged(outcome, retry=None, max_crashes=3, **fields):

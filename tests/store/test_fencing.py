@@ -8,6 +8,7 @@ import pytest
 
 from proof.waiting import eventually
 from rota import Context, LeaseLost
+from rota.runtime.attempts import Verdicts
 from rota.scheduler.reaper import Reaper
 from rota.store.work import LaneClaim, Succeeded, UpkeepStore
 from rota.worker.finisher import Finisher
@@ -346,10 +347,9 @@ async def test_another_nodes_jobs_between_a_dead_nodes_stay_with_it(
 async def test_an_outcome_that_cannot_be_written_takes_no_other_with_it(node, submit, sandbox):
     ids = [await submit() for _ in range(3)]
     rows = await node.claim()
-    finisher = Finisher(node.store, lambda: False)
-    finisher.node = node.id
+    finisher = Finisher(node.store, Verdicts(node.id, max_crashes=3), lambda: False)
     results = ['"fine"', "no JSON at all", '"fine"']
-    finisher.succeeded = [
+    finisher.verdicts.succeeded = [
         Succeeded(row["id"], row["token"], 0.0, 0.0, result)
         for row, result in zip(rows, results, strict=True)
     ]

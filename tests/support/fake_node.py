@@ -12,6 +12,7 @@ from rota.config import Settings
 from rota.context import JobInfo
 from rota.lib.ids import new_id
 from rota.model import State
+from rota.runtime.attempts import Verdicts
 from rota.store.database import Database
 from rota.store.work import Ended, LaneClaim, Retried, Returned, Succeeded, WorkStore
 from rota.worker.effects import Effects
@@ -38,7 +39,7 @@ class FakeNode:
         self.database = database
         self.settings = settings
         self.store = WorkStore(database)
-        finisher = Finisher(self.store, lambda: False)
+        finisher = Finisher(self.store, Verdicts(self.id, settings.max_crashes), lambda: False)
         self.effects = Effects(database, settings, finisher, lambda: self.id)
 
     async def register(

@@ -291,7 +291,7 @@ def work_a_moment(ctx, seconds):
 
 async def be_a_parent() -> None:
     from rota.config import Settings
-    from rota.worker.runners.base import Work
+    from rota.runtime.work import Work
     from rota.worker.runners.frames import AppReference
     from rota.worker.runners.process import ProcessRunner
 

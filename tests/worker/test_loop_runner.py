@@ -12,7 +12,7 @@ import pytest
 from rota import App
 from rota.lib.ids import new_id
 from rota.model import Outcome, OutcomeKind
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 from rota.worker.runners.loop import LoopRunner
 
 customer: ContextVar[str] = ContextVar("customer", default="nobody")

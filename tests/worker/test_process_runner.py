@@ -22,7 +22,7 @@ from rota.config import Settings
 from rota.core.rank import rank_of
 from rota.errors import ConfigError, LeaseLost
 from rota.model import Guarantee, OutcomeKind
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 from rota.worker.runners.frames import AppReference
 from rota.worker.runners.process import ProcessRunner
 from tests.support import process_tasks

@@ -29,8 +29,8 @@ from rota.core.durations import format_duration
 from rota.core.lifecycle import End, TryAgain, Verdict
 from rota.model import Outcome, OutcomeKind, State
 from rota.node import ROLES, Node
+from rota.runtime.work import Work
 from rota.task import Task
-from rota.worker.runners.base import Work
 
 _PERIOD = 1.0  # seconds
 _READABLE = 12  # lines in a period; of failures so many more

@@ -19,7 +19,7 @@ import msgspec
 from rota.config import Settings
 from rota.lib.capture import current
 from rota.lib.redaction import Redactor, secrets_of
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 
 log = logging.getLogger("rota.node")
 

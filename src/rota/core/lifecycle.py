@@ -1,20 +1,36 @@
-"""What follows from how an attempt ended. Pure: the services fetch, ask here, and apply."""
+"""Decides what follows from how an attempt ended. Pure: `rota.runtime.attempts` applies the verdicts."""
 
 from __future__ import annotations
+
+from typing import Protocol
 
 import msgspec
 
 from rota.core.retry import bounded_delay, may_retry, retry_delay
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, Retry, State
 
+# A job with so many crashes is a prime suspect: see `runs_alone`.
+PRIME_SUSPECT_CRASHES = 2
 
-class Tried(msgspec.Struct, frozen=True):
-    """What is known of a job when one of its attempts has ended."""
 
-    attempt: int  # the number of the attempt that ended
-    max_attempts: int
-    guarantee: Guarantee
-    crashes: int  # how often it went down with its process before
+class Tried(Protocol):
+    """The facts about a job that a verdict depends on, when one of its attempts has ended."""
+
+    @property
+    def attempt(self) -> int:
+        """The number of the attempt that ended."""
+        ...
+
+    @property
+    def max_attempts(self) -> int: ...
+
+    @property
+    def guarantee(self) -> Guarantee: ...
+
+    @property
+    def crashes(self) -> int:
+        """How often it went down with its process before."""
+        ...
 
 
 class Succeed(msgspec.Struct, frozen=True):
@@ -22,7 +38,7 @@ class Succeed(msgspec.Struct, frozen=True):
 
 
 class GiveBack(msgspec.Struct, frozen=True):
-    """As if it had never been claimed."""
+    """Back to the queue, as if it had never been claimed."""
 
 
 class TryAgain(msgspec.Struct, frozen=True):
@@ -40,7 +56,7 @@ Verdict = Succeed | GiveBack | TryAgain | End
 
 
 def judge(tried: Tried, outcome: Outcome, retry: Retry, max_crashes: int, noise: float) -> Verdict:
-    """What becomes of the job. `noise` spreads the retries: a random number in [0, 1)."""
+    """Decide what becomes of the job. `noise` spreads the retries: a random number in [0, 1)."""
     match outcome.kind:
         case OutcomeKind.SUCCEEDED:
             return Succeed()
@@ -81,7 +97,7 @@ def _judge_failure(
 
 
 def judge_lost(tried: Tried, *, started: bool, cancelled: bool, max_crashes: int) -> Verdict:
-    """What becomes of a job whose node died.
+    """Decide what becomes of a job whose node died.
 
     `started` is known only of jobs that are marked before they begin (see `needs_mark`). A loss is
     not the handler's failure: it never uses up the last attempt. It only counts as a crash, and a
@@ -102,17 +118,20 @@ def judge_lost(tried: Tried, *, started: bool, cancelled: bool, max_crashes: int
 
 
 def needs_mark(guarantee: Guarantee, crashes: int) -> bool:
-    """Whether the start must be written down before it happens.
+    """Return whether the start must be recorded before it happens.
 
-    For at_most_once, so that what was only held can be given back, and a node that overslept can't
-    begin. For a job that was lost before, so that it is blamed for another loss only if it ran.
+    For at_most_once, so that what was only held can be given back, and a node whose lease has expired
+    can't begin. For a job that was lost before, so that it is blamed for another loss only if it ran.
     """
     return guarantee is Guarantee.AT_MOST_ONCE or crashes > 0
 
 
 def runs_alone(crashes: int) -> bool:
-    """A prime suspect runs one at a time on a node, so that the innocent aren't blamed with it."""
-    return crashes >= 2
+    """Return whether it is a prime suspect: such jobs run one at a time on a node.
+
+    Otherwise other jobs would be blamed for the crashes that it causes.
+    """
+    return crashes >= PRIME_SUSPECT_CRASHES
 
 
 def _quarantined(crashes: int, failure: Failure | None) -> Failure:

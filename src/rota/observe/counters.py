@@ -10,7 +10,7 @@ from rota.core.lifecycle import End, GiveBack, TryAgain, Verdict
 from rota.core.rank import due_seconds
 from rota.model import Outcome, OutcomeKind, State
 from rota.runtime.clock import DatabaseClock
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 
 OTHER = "other"
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0,

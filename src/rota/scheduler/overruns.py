@@ -22,12 +22,12 @@ from uuid import UUID
 from rota.config import Settings
 from rota.core.durations import format_duration
 from rota.model import Retry
-from rota.runtime.verdicts import Verdicts
+from rota.runtime.attempts import Verdicts, retry_of, to_held
+from rota.runtime.work import StopReason
 from rota.store.events import EventStore, Noticed, timed_out
 from rota.store.remote import decode_retry
 from rota.store.work import UpkeepStore
 from rota.task import Task
-from rota.worker.runners.base import StopReason
 from rota.worker.runners.failures import stopped_outcome
 
 log = logging.getLogger("rota.overruns")
@@ -65,8 +65,9 @@ class Overruns:
         verdicts = Verdicts(node, self._settings.max_crashes)
         for row in rows:
             reason, message = self._why(row)
-            verdicts.rule(row, stopped_outcome(reason, message), self._retry(row))
-        await verdicts.write(self._store.work, connection)
+            outcome = stopped_outcome(reason, message)
+            verdicts.judge(to_held(row), outcome, self._retry(row), row["ran"])
+        await verdicts.write(self._store.work, connection, apart=True)
         query = self._store.database.queries["close_finished"]
         await connection.fetch(query, node, sorted({row["token"] for row in rows}))
         log.warning("ended %d attempts of worker %s that took too long", len(rows), node)
@@ -95,5 +96,4 @@ class Overruns:
     def _retry(self, row: Any) -> Retry:
         if row["retry"] is not None:
             return decode_retry(row["retry"])
-        task = self._tasks.get(row["task"])
-        return task.options_.retry if task is not None else Retry()
+        return retry_of(self._tasks, row["task"])

@@ -10,8 +10,8 @@ can't be written together is written apart, each part in a savepoint: a row that
 fails by itself, a batch that it can't write at the moment is left for later, and neither keeps the
 others from moving on.
 
-A reaper that couldn't reach the database doesn't know who was silent and who was only cut off like
-itself: after an interruption it gives everyone a lease's time to be heard again.
+A reaper that couldn't reach the database doesn't know which nodes were silent and which were only cut
+off like itself: after an interruption it gives every node a lease's time to send a heartbeat again.
 """
 
 from __future__ import annotations
@@ -25,13 +25,11 @@ from uuid import UUID
 import asyncpg
 
 from rota.config import Settings
-from rota.core.lifecycle import End, GiveBack, Tried, TryAgain, judge_lost
 from rota.errors import StoreUnavailable
-from rota.model import Failure, Guarantee, OutcomeKind, State
-from rota.runtime.entries import attempt_entry, encode_failure
+from rota.runtime.attempts import Verdicts, to_held
 from rota.store.batches import Batch
-from rota.store.database import FAREWELLS, is_bad_value
-from rota.store.work import Ended, Retried, Returned, UpkeepStore
+from rota.store.database import FAREWELLS
+from rota.store.work import UpkeepStore
 
 log = logging.getLogger("rota.reaper")
 
@@ -46,7 +44,7 @@ class Reaper:
         self._store = store
         self._settings = settings
         self._patient_until = 0.0
-        self._goes_on = False  # parts of batches are left to look at
+        self._parts_left = False  # parts of batches that are still to be looked at
         self._later: dict[int, float] = {}  # batches that can't be written now, and until when
 
     async def tick(self) -> float:
@@ -57,7 +55,7 @@ class Reaper:
         except StoreUnavailable:
             self._patient_until = monotonic() + self._settings.lease_seconds
             raise
-        return 0.0 if taken == _BATCHES or self._goes_on else self._settings.heartbeat / 2
+        return 0.0 if taken == _BATCHES or self._parts_left else self._settings.heartbeat / 2
 
     async def _declare_dead(self) -> None:
         for node in await self._store.declare_dead():
@@ -69,7 +67,7 @@ class Reaper:
     async def _reap(self) -> int:
         database = self._store.database
         problems: list[Exception] = []
-        self._goes_on = False
+        self._parts_left = False
         async with database.transaction("reap") as connection:
             batches = await connection.fetch(
                 database.queries["take_abandoned"], _BATCHES, self._left_for_later()
@@ -91,7 +89,7 @@ class Reaper:
     async def _reap_apart(
         self, connection: Any, node: UUID, batches: Sequence[Any]
     ) -> list[Exception]:
-        """All of them, or what can be of them; and why not the others."""
+        """Reap as many of them as can be written. Return the errors of the others."""
         try:
             async with connection.transaction():  # a savepoint
                 await self._reap_node(connection, node, batches)
@@ -115,7 +113,7 @@ class Reaper:
         held = await store.held_jobs(node, parts, connection)
         failed = await self._move(connection, node, held)
         if await store.close_parts(node, parts, connection) and not all(p.last for p in parts):
-            self._goes_on = True
+            self._parts_left = True
         if held:
             log.warning(
                 "returned %d jobs of dead node %s, failed or cancelled %d",
@@ -123,67 +121,11 @@ class Reaper:
             )  # fmt: skip
 
     async def _move(self, connection: Any, node: UUID, held: Sequence[Any]) -> int:
-        """Where each belongs; how many ended. One that can't be written takes no other with it."""
-        ended, retried, returned = self._judge(node, held)
-        try:
-            async with connection.transaction():  # a savepoint
-                await self._write(connection, node, ended, retried, returned)
-            return len(ended)
-        except asyncpg.PostgresError as error:
-            if not is_bad_value(error):
-                raise
-            if len(held) == 1:
-                log.error(
-                    "job %s of a dead node can't be returned, so it fails: %s", held[0]["id"], error
-                )
-                failure = Failure("OutcomeNotStored", f"its node died, and then: {error}")
-                row, text = held[0], encode_failure(failure)
-                plain = Ended(
-                    row["id"], row["token"], State.FAILED, None, text, row["crashes"], 0.0, 0.0
-                )
-                await self._store.work.finish_ended(node, [plain], 0.0, connection)
-                return 1
-        half = len(held) // 2
-        first = await self._move(connection, node, held[:half])
-        return first + await self._move(connection, node, held[half:])
-
-    async def _write(
-        self, connection: Any, node: UUID, ended: list[Ended], retried: list[Retried],
-        returned: list[Returned],
-    ) -> None:  # fmt: skip
-        work, now = self._store.work, 0.0
-        if ended:
-            await work.finish_ended(node, ended, now, connection)
-        if retried:
-            await work.finish_retried(node, retried, now, connection)
-        if returned:
-            await work.give_back(node, returned, connection)
-
-    def _judge(
-        self, node: UUID, held: Sequence[Any]
-    ) -> tuple[list[Ended], list[Retried], list[Returned]]:
-        ended: list[Ended] = []
-        retried: list[Retried] = []
-        returned: list[Returned] = []
+        """Apply a verdict to each. Return how many ended."""
+        verdicts = Verdicts(node, self._settings.max_crashes)
         for row in held:
-            tried = Tried(
-                row["attempt"], row["max_attempts"], Guarantee(row["guarantee"]), row["crashes"]
+            verdicts.judge_lost(
+                to_held(row), started=row["started"], cancelled=row["cancelled"], ran=row["ran"]
             )
-            verdict = judge_lost(
-                tried, started=row["started"], cancelled=row["cancelled"],
-                max_crashes=self._settings.max_crashes,
-            )  # fmt: skip
-            id, token, ran = row["id"], row["token"], row["ran"]
-            failure = verdict.failure if isinstance(verdict, End) else None
-            entry = attempt_entry(row["attempt"], OutcomeKind.LOST, token, node, failure)
-            match verdict:
-                case GiveBack():
-                    returned.append(Returned(id, token))
-                case TryAgain():
-                    retried.append(Retried(id, token, 0.0, entry, verdict.crashes, ran, 0.0))
-                case End():
-                    error = encode_failure(verdict.failure)
-                    ended.append(
-                        Ended(id, token, verdict.state, entry, error, verdict.crashes, ran, 0.0)
-                    )
-        return ended, retried, returned
+        await verdicts.write(self._store.work, connection, apart=True)
+        return len(verdicts.ended)

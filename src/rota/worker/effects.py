@@ -33,12 +33,12 @@ from rota.config import Settings
 from rota.context import JobInfo, OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
 from rota.model import Outcome, OutcomeKind
+from rota.runtime.attempts import succeeded
+from rota.runtime.work import Work
 from rota.store.database import Database
-from rota.store.encrypted import encrypted_outcome
 from rota.store.sync_effects import TransactionTerms, transaction_ended
-from rota.store.work import Succeeded, WorkStore
+from rota.store.work import WorkStore
 from rota.worker.finisher import Finisher
-from rota.worker.runners.base import Work
 from rota.worker.runners.results import told_apart
 
 log = logging.getLogger("rota.effects")
@@ -255,18 +255,4 @@ def _unknown(key: str) -> OnceUnknown:
     return OnceUnknown(
         f"once({key!r}) was begun before and never ended: it may or may not have happened. "
         'Find out, then run it with on_unknown="run", or discard the job'
-    )
-
-
-def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
-    if work.encryptor is not None:
-        outcome = encrypted_outcome(work.encryptor, outcome)
-    failure = outcome.failure
-    return Succeeded(
-        work.id,
-        work.token,
-        ended - work.started,
-        ended,
-        outcome.result.decode() if outcome.result is not None else None,
-        msgspec.json.encode(failure).decode() if failure is not None else None,
     )

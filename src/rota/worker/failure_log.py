@@ -19,7 +19,7 @@ from rota.context import ErrorHook
 from rota.core.durations import format_duration
 from rota.core.lifecycle import End, TryAgain, Verdict
 from rota.model import Failure, Outcome, OutcomeKind, State
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 from rota.worker.runners.hooks import call_hooks
 from rota.worker.runners.loop import job_info
 

@@ -10,7 +10,7 @@ they hadn't run.
 A part that could not be written is halved before it is tried again, and goes behind the others, so that
 what is too much for one statement, or breaks it, doesn't hold up the rest. An outcome that can't be
 written for a reason of its own (a value that the database refuses) is written without that value, or
-else as a failure: no job stays running because of what its handler said.
+else as a failure (`attempts.write_apart`): no job stays running because of what its handler returned.
 """
 
 from __future__ import annotations
@@ -19,26 +19,21 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from time import monotonic
-from typing import Any, TypeVar
 from uuid import UUID
 
 from rota.errors import StoreUnavailable
 from rota.lib.encryption import Encryptor
-from rota.model import Failure, State
+from rota.runtime.attempts import AnyWrite, Verdicts, Write, write_apart
 from rota.runtime.clock import DatabaseClock
-from rota.runtime.entries import encode_failure
-from rota.store.database import is_bad_value
-from rota.store.work import Ended, Retried, Returned, Succeeded, WorkStore
+from rota.store.work import WorkStore
 from rota.worker.log_writer import LogWriter
 
 log = logging.getLogger("rota.finisher")
 
-AnyOutcome = TypeVar("AnyOutcome", Succeeded, Ended, Retried, Returned)
-
 _BATCH = 1_000
 _BYTES = 8_000_000  # of results and errors in one statement
 _PATIENCE_WITH_LINES = 3  # flushes that log lines may hold up
-_LINGER = 0.002  # what a small batch waits for company while more is on its way
+_LINGER = 0.002  # seconds that a small batch waits for more outcomes, while jobs run
 _WORTH_A_FLUSH = 200
 _LAZY_SECONDS = 1.0
 
@@ -46,16 +41,14 @@ _LAZY_SECONDS = 1.0
 class Finisher:
     name = "finisher"
 
-    def __init__(self, store: WorkStore, more_is_coming: Callable[[], bool]) -> None:
+    def __init__(
+        self, store: WorkStore, verdicts: Verdicts, more_is_coming: Callable[[], bool]
+    ) -> None:
         self._store = store
+        self.verdicts = verdicts
         self._more_is_coming = more_is_coming
-        self.node: UUID | None = None
         self.clock: DatabaseClock | None = None  # without it the database takes its own moment
         self.logs: LogWriter | None = None
-        self.succeeded: list[Succeeded] = []
-        self.ended: list[Ended] = []
-        self.retried: list[Retried] = []
-        self.returned: list[Returned] = []
         self.progress: dict[UUID, tuple[int, str]] = {}
         self.encryptors: dict[UUID, Encryptor] = {}  # of encrypted jobs that run here
         self.refused = 0
@@ -66,19 +59,19 @@ class Finisher:
 
     @property
     def pending(self) -> int:
-        return len(self.succeeded) + len(self.ended) + len(self.retried) + len(self.returned)
+        return len(self.verdicts)
 
     def close_batch(self, token: int) -> None:
-        """All jobs of this batch are accounted for: the reaper needn't know of it any more."""
+        """Note that all jobs of a batch are accounted for: the reaper needn't know of it any more."""
         self._closed.append(token)
 
     def closing(self) -> set[int]:
         return set(self._closed)
 
     def forget(self) -> None:
-        """This node was declared dead: whatever it still has to say would be refused."""
-        for gathered in (self.succeeded, self.ended, self.retried, self.returned, self._closed):
-            gathered.clear()
+        """Forget everything: this node was declared dead, and its writes would be refused."""
+        self.verdicts.clear()
+        self._closed.clear()
         self.progress.clear()
         self.encryptors.clear()
 
@@ -92,44 +85,37 @@ class Finisher:
         return 0.0 if self.pending else _LAZY_SECONDS
 
     async def flush(self) -> None:
-        """Write down everything that has gathered so far."""
-        store, now = self._store, monotonic()
+        """Write everything that has gathered so far."""
+        now = monotonic()
         moment = self.clock.database(now) if self.clock else None
         # Only batches that were complete before: the outcomes of a batch that completes meanwhile
         # are still in memory, and if we died now the reaper would have to know of it.
         closable = len(self._closed)
         await self._save_progress()  # before its job is gone
         problems = [
-            await self._write(
-                self.succeeded, lambda n, part: store.finish_succeeded(n, part, now, None, moment)
-            ),
-            await self._write(self.ended, lambda n, part: store.finish_ended(n, part, now)),
-            await self._write(self.retried, lambda n, part: store.finish_retried(n, part, now)),
-            await self._write(self.returned, store.give_back),
+            await self._write(gathered, write, now)
+            for gathered, write in self.verdicts.writes(self._store, now, None, moment)
         ]
         await self._flush_lazily(closable)
         for problem in problems:
             if problem is not None:
                 raise problem
 
-    async def _write(
-        self, gathered: list[AnyOutcome], write: Callable[[UUID, Sequence[AnyOutcome]], Any]
-    ) -> Exception | None:
-        """All of it, or until a part can't be written: that is kept, and what was in its way told."""
+    async def _write(self, gathered: list[AnyWrite], write: Write, now: float) -> Exception | None:
+        """Write all of it. A part that can't be written is kept, and the error returned."""
         while gathered:
-            # Whoever sees that a job has ended finds all that it said: first the lines. Of outcomes
-            # that come meanwhile nobody knows whether their lines were among those.
+            # Whoever sees that a job has ended must find all of its output: the lines go first. Of
+            # outcomes that arrive meanwhile nobody knows whether their lines were among those.
             ready = self._first_part(gathered)
             await self._write_lines()
-            node = self.node
-            assert node is not None
+            node = self.verdicts.node
             part = gathered[:ready]
             del gathered[: len(part)]
             try:
-                accepted = await self._accepted(node, part, write)
+                accepted = await write_apart(self._store, node, part, write, now)
             except BaseException as error:
                 self._most = max(1, len(part) // 2)
-                if node == self.node:  # behind the others: it may be what breaks them
+                if node == self.verdicts.node:  # behind the others: it may be what breaks them
                     gathered.extend(part)
                 if isinstance(error, StoreUnavailable) and not error.answered:
                     raise
@@ -141,8 +127,8 @@ class Finisher:
                 self._note_refused(len(part) - accepted)
         return None
 
-    def _first_part(self, gathered: Sequence[AnyOutcome]) -> int:
-        """How many of the first fit into one statement. One at least."""
+    def _first_part(self, gathered: Sequence[AnyWrite]) -> int:
+        """Return how many of the first fit into one statement: at least one."""
         count = min(len(gathered), self._most)
         most_bytes = max(_BYTES * self._most // _BATCH, 1)
         size = 0
@@ -158,52 +144,13 @@ class Finisher:
         try:
             await self.logs.flush()
         except StoreUnavailable as error:
-            # What can't be written by itself must not keep jobs running for ever.
+            # Lines that can't be written must not keep jobs running for ever.
             self._lines_failed += 1
             if not error.answered or self._lines_failed < _PATIENCE_WITH_LINES:
                 raise
-            log.warning("outcomes are written before the lines of their jobs: %s", error)
+            log.warning("writing outcomes before the log lines of their jobs: %s", error)
         else:
             self._lines_failed = 0
-
-    async def _accepted(
-        self, node: UUID, part: Sequence[AnyOutcome],
-        write: Callable[[UUID, Sequence[AnyOutcome]], Any],
-    ) -> int:  # fmt: skip
-        """How many were. One that can't be written at all must not take the others with it."""
-        try:
-            count: int = await write(node, part)
-        except Exception as error:
-            if not is_bad_value(error):
-                raise
-            if len(part) == 1:
-                return await self._write_otherwise(node, part[0], error)
-            log.warning("outcomes can't be written together, so apart: %s", error)
-        else:
-            return count
-        half = len(part) // 2
-        first = await self._accepted(node, part[:half], write)
-        return first + await self._accepted(node, part[half:], write)
-
-    async def _write_otherwise(self, node: UUID, outcome: AnyOutcome, error: Exception) -> int:
-        """Without what the database refuses; and if that doesn't help, as a failure."""
-        log.error("the outcome of job %s can't be written as it is: %s", outcome.id, error)
-        now = monotonic()
-        why = f"what the job gave can't be stored: {error}"
-        if isinstance(outcome, Succeeded):
-            dropped = encode_failure(Failure("ResultDropped", why))
-            bare = Succeeded(outcome.id, outcome.token, outcome.ran, outcome.ended, error=dropped)
-            try:
-                return await self._store.finish_succeeded(node, [bare], now)
-            except Exception as again:
-                if not is_bad_value(again):
-                    raise
-        ran, ended = getattr(outcome, "ran", 0.0), getattr(outcome, "ended", now)
-        crashes = getattr(outcome, "crashes", 0)
-        state = getattr(outcome, "state", State.FAILED)
-        failure = encode_failure(Failure("OutcomeNotStored", why))
-        plain = Ended(outcome.id, outcome.token, state, None, failure, crashes, ran, ended)
-        return await self._store.finish_ended(node, [plain], now)
 
     def _note_refused(self, count: int) -> None:
         self.refused += count
@@ -213,32 +160,28 @@ class Finisher:
         )
 
     async def _flush_lazily(self, closable: int) -> None:
-        """What can wait a second: progress, and the notes about batches that are done."""
-        if monotonic() < self._lazy_at or self.node is None:
+        """Write what can wait a second: progress, and which batches are closed."""
+        if monotonic() < self._lazy_at:
             return
         self._lazy_at = monotonic() + _LAZY_SECONDS
         await self._save_progress()
-        unwritten = self._unwritten_tokens() if self.pending else set()
+        # The reaper has to know of the batches of what isn't written yet, if we die now.
+        unwritten = self.verdicts.tokens()
         closed = [token for token in self._closed[:closable] if token not in unwritten]
         if closed:
-            await self._store.batches.close(self.node, closed)
+            await self._store.batches.close(self.verdicts.node, closed)
             gone = set(closed)
             self._closed = [token for token in self._closed if token not in gone]
 
-    def _unwritten_tokens(self) -> set[int]:
-        """Of batches that the reaper has to know of, if we die now."""
-        kept = (self.succeeded, self.ended, self.retried, self.returned)
-        return {outcome.token for gathered in kept for outcome in gathered}
-
     async def _save_progress(self) -> None:
-        if self.progress and self.node is not None:
+        if self.progress:
             progress, self.progress = self.progress, {}
             tokens, texts = zip(*progress.values(), strict=True)
             try:
-                await self._store.save_progress(self.node, list(progress), tokens, texts)
+                await self._store.save_progress(self.verdicts.node, list(progress), tokens, texts)
             except StoreUnavailable:
-                self.progress = {**progress, **self.progress}  # what was said since then counts
+                self.progress = {**progress, **self.progress}  # newer reports count
                 raise
             except Exception:
-                # Only a word on the way: no reason to hold up outcomes.
+                # Progress is no reason to hold up outcomes.
                 log.exception("the progress of %d jobs could not be written", len(progress))

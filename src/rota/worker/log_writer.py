@@ -23,9 +23,9 @@ from rota.errors import StoreUnavailable
 from rota.lib.capture import Limits, Line, Recorder
 from rota.lib.capture.recorder import MARK
 from rota.runtime.clock import DatabaseClock
+from rota.runtime.work import Work
 from rota.store.database import is_bad_value
 from rota.store.logs import LogStore, SaidLine, log_field
-from rota.worker.runners.base import Work
 
 log = logging.getLogger("rota.log_writer")
 

@@ -1,4 +1,4 @@
-"""The worker role of a node: runners, the worker that feeds them, and what becomes of their outcomes.
+"""The worker role of a node: the execution of jobs, the claim loop that feeds it, and their services.
 
 Protocol of stopping. Stop claiming and give back what hasn't begun; let the rest end within the grace
 period; ask what then still runs to stop, and give it back; write down every outcome; only then end the
@@ -18,30 +18,19 @@ import msgspec
 from rota.app import App
 from rota.core.signature import release_of
 from rota.errors import StoreUnavailable
-from rota.lib import capture, tracing
 from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat import Heartbeat
 from rota.runtime.listener import Listener
+from rota.runtime.served_queues import ServedQueues
 from rota.runtime.ticker import Ticker
 from rota.runtime.watchdog import watch_overdue
 from rota.store.database import Database
 from rota.store.endpoints import EndpointStore
 from rota.store.events import EventStore
-from rota.store.logs import LogStore
-from rota.store.work import WorkStore
-from rota.worker.claim_loop import ServedQueues, Worker
-from rota.worker.effects import Effects
+from rota.worker.claim_loop import Worker
 from rota.worker.endpoint_watch import EndpointWatch
-from rota.worker.failure_log import FailureLog
-from rota.worker.finisher import Finisher
-from rota.worker.log_writer import LogWriter
-from rota.worker.outcomes import Outcomes
+from rota.worker.execution import Execution
 from rota.worker.run_limits import RunLimits
-from rota.worker.runners.base import Runner
-from rota.worker.runners.loop import LoopRunner
-from rota.worker.runners.process import ProcessRunner
-from rota.worker.runners.reference import reference_to
-from rota.worker.runners.thread import ThreadRunner
 from rota.worker.slow_jobs import SlowJobMonitor
 
 log = logging.getLogger("rota.node")
@@ -51,45 +40,33 @@ _PIPELINE = 64  # works that a child process may have ahead, when they are short
 
 class WorkerRole:
     def __init__(
-        self, app: App, database: Database, heartbeat: Heartbeat, serves: ServedQueues
+        self, app: App, database: Database, heartbeat: Heartbeat, served: ServedQueues
     ) -> None:
         settings = app.settings
-        # Its own: stored endpoints come and go, and are no business of other namespaces' callers.
+        # A copy: stored endpoints are added and removed, which must not change the app's own tasks.
         self._tasks = tasks = dict(app.tasks)
         self._app = app
         self._settings = settings
         self._database = database
         self._heartbeat = heartbeat
-        self._store = WorkStore(database)
-        self._finisher = Finisher(self._store, self._more_is_coming)
-        self._finisher.node = heartbeat.node_id
-        self._finisher.clock = heartbeat.clock
-        self._logs = LogWriter(LogStore(database), settings, heartbeat.clock, self._node_id)
-        self._finisher.logs = self._logs
-        self.outcomes = Outcomes(tasks, settings, self._finisher, self._node_id)
-        self.worker = Worker(self._store, tasks, settings, heartbeat, serves, self.outcomes)
-        # Handlers' own transactions last as long as handlers do, and must not hold up the queue's.
-        patient = settings.replace(
-            pool_size=max(2, min(settings.concurrency, 20)), statement_timeout=3600.0
+        self._execution = Execution(
+            app, database, heartbeat, tasks, clock=heartbeat.clock, more_is_coming=self._is_busy
         )
-        self._effects_database = database.sibling(patient)
-        self._effects = Effects(
-            self._effects_database,
-            settings,
-            self._finisher,
-            self._node_id,
-            lambda: heartbeat.trusted,
+        self._store = self._execution.store
+        self._finisher = self._execution.finisher
+        self._logs = self._execution.logs
+        self.outcomes = self._execution.outcomes
+        self.worker = Worker(
+            self._store, tasks, settings, heartbeat, served, self.outcomes, self._execution.starter
         )
-        self.outcomes.observers.append(self._effects.attempt_ended)
         self._listener = Listener(
-            database, settings.namespace, self._node_id, self._hear, self._hints_work
+            database, settings.namespace, self._node_id, self._receive, self._hints_work
         )
         self._slow_jobs = SlowJobMonitor(
             EventStore(database), settings.namespace, tasks, self.worker.slots, heartbeat.clock,
             settings.late_after,
         )  # fmt: skip
         self.outcomes.observers.append(self._slow_jobs.ended)
-        self.outcomes.observers.append(FailureLog(app.error_hooks).ended)
         self._run_limits = RunLimits(
             self._store, settings, self.worker.slots, self.worker.stop_work
         )
@@ -100,50 +77,25 @@ class WorkerRole:
             )
         self._tickers: list[Ticker] = []
         self._claiming: Ticker | None = None
-        self._capturing = False
-        self._runners: list[Runner] = []
         self._fetching: set[asyncio.Task[None]] = set()
 
     # -- starting
 
     async def prepare(self) -> None:
-        """Everything that can fail, before the node says that it is there."""
+        """Do everything that can fail, before the node registers."""
         (await self._store.database.known_encryption()).check()  # or nothing could be read here
-        await self._effects_database.open()
-        self._make_runners()
-        tracing.look()
-        capture.install()
-        self._capturing = True
-        for runner in self._runners:
-            await runner.start()
+        execution = self._execution
+        await execution.start()
+        for name, runner in execution.runners.items():
+            ahead = self._settings.processes * _PIPELINE if name == "process" else 0
+            self.worker.slots.add(name, runner, ahead)
+        loop = execution.loop
+        loop.running, loop.over_maximum = self.worker.slots.running_works, self._run_limits.is_over
+        watch_overdue(loop.overdue_code)
         await self._register_tasks()
         await self._store.warm()
         if self._endpoints is not None:
             await self._endpoints.load()
-
-    def _make_runners(self) -> None:
-        settings, done, tasks = self._settings, self.outcomes.done, self._tasks
-        needed = {task.runner for task in tasks.values()}
-        loop = LoopRunner(tasks, settings.concurrency, settings.max_result_bytes, done)
-        loop.desk, loop.transact = self._effects, self._effects.transact
-        watch_overdue(loop.overdue_code)
-        loop.book = self._logs if settings.log_bytes else None
-        loop.error_hooks = self._app.error_hooks
-        loop.running, loop.over_maximum = self.worker.slots.running_works, self._run_limits.is_over
-        self._add("loop", loop)
-        if "thread" in needed:
-            threads = ThreadRunner(tasks, settings.threads, settings, done)
-            threads.on_call, threads.book = self._effects.answer, loop.book
-            threads.error_hooks = self._app.error_hooks
-            self._add("thread", threads)
-        if "process" in needed:
-            processes = ProcessRunner(reference_to(self._app), settings.processes, settings, done)
-            processes.on_call, processes.book = self._effects.answer, loop.book
-            self._add("process", processes, ahead=settings.processes * _PIPELINE)
-
-    def _add(self, name: str, runner: Runner, ahead: int = 0) -> None:
-        self.worker.slots.add(name, runner, ahead)
-        self._runners.append(runner)
 
     async def _register_tasks(self) -> None:
         rows = [
@@ -161,7 +113,7 @@ class WorkerRole:
             )
 
     def _signatures(self) -> dict[str, str]:
-        """Of each task, as JSON."""
+        """Return each task's signature as JSON."""
         return {
             name: msgspec.json.encode(task.arguments.describe()).decode()
             for name, task in sorted(self._app.tasks.items())
@@ -169,7 +121,7 @@ class WorkerRole:
 
     @property
     def release(self) -> str:
-        """The same on all nodes whose tasks have the same signatures."""
+        """The release: the same on all nodes whose tasks have the same signatures."""
         return release_of(self._signatures())
 
     def start(self) -> None:
@@ -195,7 +147,7 @@ class WorkerRole:
 
     # -- hints and signals
 
-    def _hear(self, payload: str, to_us_alone: bool) -> None:
+    def _receive(self, payload: str, to_us_alone: bool) -> None:
         first, _, rest = payload.partition(" ")
         if first == "signal":
             if rest == str(self._heartbeat.node_id):
@@ -223,23 +175,21 @@ class WorkerRole:
 
     def _hints_work(self, working: bool) -> None:
         if working != self.worker.hints_work:
-            # Whatever was said while nobody listened; or from now on is said to nobody.
+            # Hints were lost while nobody listened; or are lost from now on.
             self.worker.hints_work = working
             self.worker.cursors.sweep_all()
             self.worker.wake()
 
     def _idle_withdrawn(self) -> None:
-        """Our loop was blocked, and hints went to others meanwhile."""
+        """Advertise again: our loop was blocked, and hints went to others meanwhile."""
         self.worker.idle.forget()
         self.worker.wake()
 
     def declared_dead(self) -> None:
-        """Everything this node held belongs to others now."""
-        self.outcomes.forget()
-        self._logs.forget()
+        """Drop everything that this node held: it belongs to others now."""
+        self._execution.forget()
         self.worker.abandon()
-        self._finisher.node = self._heartbeat.node_id
-        self._listener.wake()  # it has another name now
+        self._listener.wake()  # the node has another id now, and so another channel
 
     @property
     def clock(self) -> DatabaseClock:
@@ -249,29 +199,29 @@ class WorkerRole:
     def claims(self) -> bool:
         """Whether it claims jobs, or would if there were any."""
         claiming = self._claiming
-        return claiming is not None and not claiming.failing and not self.worker.keyless
+        return claiming is not None and not claiming.failing and not self.worker.starter.keyless
 
     @property
     def task_names(self) -> list[str]:
         return self.worker.task_names
 
     def refused(self) -> dict[str, int]:
-        """What came too late: others hold the leases."""
+        """Return how many writes were refused because others hold the leases."""
         return {"outcomes": self._finisher.refused, "logs": self._logs.refused}
 
     def _node_id(self) -> UUID:
         return self._heartbeat.node_id
 
-    def _more_is_coming(self) -> bool:
+    def _is_busy(self) -> bool:
         return self.worker.slots.busy()
 
     # -- stopping
 
     async def drain(self, at_once: asyncio.Event) -> None:
-        """What runs may end within the grace period, unless told to stop at once."""
+        """Let what runs end within the grace period, unless `at_once` is set."""
         worker = self.worker
         worker.draining = True
-        with contextlib.suppress(StoreUnavailable):  # a hint that we swallow only costs time
+        with contextlib.suppress(StoreUnavailable):  # a lost hint only costs time
             await worker.idle.leave()
         worker.give_back_unstarted()
         self.outcomes.wake()
@@ -291,17 +241,10 @@ class WorkerRole:
     async def stop(self) -> None:
         with contextlib.suppress(Exception):  # what couldn't be written is reaped
             async with asyncio.timeout(10):
-                await self._finisher.flush()
-                await self._logs.flush()
+                await self._execution.flush()
         for ticker in reversed(self._tickers):
             await ticker.stop()
         self._tickers.clear()
         await self._listener.close()
-        runners, self._runners = self._runners, []
-        for runner in runners:
-            await runner.stop()
-        if self._capturing:
-            capture.uninstall()
-            self._capturing = False
         watch_overdue(None)
-        await self._effects_database.close()
+        await self._execution.stop()

@@ -14,9 +14,9 @@ from time import monotonic
 
 from rota.config import Settings
 from rota.core.durations import format_duration
+from rota.runtime.work import StopReason, Work
 from rota.store.rows import split_lane
 from rota.store.work import WorkStore
-from rota.worker.runners.base import StopReason, Work
 from rota.worker.slots import Slots
 
 log = logging.getLogger("rota.worker")

@@ -14,7 +14,8 @@ from uuid import UUID
 from rota.config import Settings
 from rota.core.demand import prefetch
 from rota.core.lifecycle import runs_alone
-from rota.worker.runners.base import Runner, Work
+from rota.runtime.work import Work
+from rota.worker.runners.base import Runner
 
 # Starts a work that has got its place; usually by handing it to the runner at once.
 Begin: TypeAlias = Callable[[Runner, Work], None]

@@ -15,13 +15,13 @@ from typing import Any
 from uuid import UUID
 
 from rota.core.lifecycle import TryAgain
-from rota.lib.capture.lines import storable
 from rota.model import Outcome, OutcomeKind
+from rota.runtime.attempts import failed_once
 from rota.runtime.clock import DatabaseClock
+from rota.runtime.work import Work
 from rota.store.events import EventStore, Noticed, timed_out
 from rota.task import Task
 from rota.worker.paces import Paces
-from rota.worker.runners.base import Work
 from rota.worker.runners.failures import stop_message
 from rota.worker.slots import Slots
 
@@ -106,9 +106,7 @@ class SlowJobMonitor:
         failure = outcome.failure
         if failure is not None and self._failures < _MOST_FAILURES:
             self._failures += 1
-            message = storable(failure.message[:300]) if work.encryptor is None else "(encrypted)"
-            detail = {"attempt": work.attempt, "error": failure.type, "message": message}
-            self._noticed.append(Noticed("failed", work.task, work.id, detail))
+            self._noticed.append(failed_once(work, failure))
 
     def _notice_stop(self, work: Work) -> None:
         if self._failures < _MOST_FAILURES:

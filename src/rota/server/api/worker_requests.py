@@ -14,8 +14,8 @@ from rota.config import OWN_PREFIX
 from rota.core.signature import Argument, Signature
 from rota.errors import InvalidArguments
 from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
+from rota.runtime.work import Work
 from rota.server.api.job_requests import Name, known_name
-from rota.server.remote_workers.claims import HandedJob
 from rota.server.remote_workers.workers import Answer, Finished, Said
 from rota.store.remote import JobToken, NewWorker, RemoteTask
 from rota.worker.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT
@@ -278,14 +278,12 @@ class Left(msgspec.Struct, frozen=True):
     returned: int
 
 
-def to_claimed(handed: HandedJob) -> ClaimedJob:
-    row = handed.row
+def to_claimed(work: Work) -> ClaimedJob:
     return ClaimedJob(
-        job=row["id"], token=row["token"], task=row["task"],
-        payload=msgspec.Raw(handed.payload), attempt=row["attempt"],
-        max_attempts=row["max_attempts"], guarantee=Guarantee(row["guarantee"]).label,  # type: ignore[arg-type]
-        timeout=row["timeout"], due_at=row["due_at"], key=row["key"],
-        headers=msgspec.Raw((row["headers"] or "{}").encode()),
+        job=work.id, token=work.token, task=work.task, payload=msgspec.Raw(work.payload),
+        attempt=work.attempt, max_attempts=work.max_attempts, guarantee=work.guarantee.label,  # type: ignore[arg-type]
+        timeout=work.timeout, due_at=work.due_at, key=work.key,
+        headers=msgspec.Raw((work.headers or "{}").encode()),
     )  # fmt: skip
 
 

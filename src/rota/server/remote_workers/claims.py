@@ -28,12 +28,13 @@ from uuid import UUID
 import msgspec
 
 from rota.config import Settings
-from rota.core.lifecycle import needs_mark, runs_alone
+from rota.core.lifecycle import PRIME_SUSPECT_CRASHES, runs_alone
 from rota.errors import StoreUnavailable
 from rota.lib.ids import unit
-from rota.model import Guarantee
+from rota.runtime.attempts import mark, must_mark, to_work
 from rota.runtime.served_queues import ServedQueues
-from rota.server.remote_workers.encryption import opened
+from rota.runtime.work import Work
+from rota.server.remote_workers.encryption import decrypted
 from rota.server.remote_workers.subscription import Ear, Ears
 from rota.store.remote import JobToken, RemoteStore, WorkerState
 from rota.store.work import Returned
@@ -42,7 +43,6 @@ _LOOK_EVERY = 0.25  # of all who wait here together, without having been told to
 _DEAF_POLL = 0.5  # of who can't be told
 _CHECK_SECONDS = 0.5  # between two looks at whether the worker may still ask
 _AFTER_NOTHING = 0.5  # seconds, when what was found could not be handed out
-_SUSPECT_CRASHES = 2
 _MOST_BYTES = 4_000_000  # of payloads in one answer
 _EPSILON = 0.002  # seconds: what is due so soon is due
 
@@ -63,15 +63,10 @@ class Asker(msgspec.Struct, frozen=True):
     check: Callable[[], Awaitable[None]]
 
 
-class HandedJob(msgspec.Struct, frozen=True):
-    row: Any  # of claim_remote
-    payload: bytes  # opened, if it was encrypted
-
-
 class Handed(msgspec.Struct, frozen=True):
-    """`cancels`: jobs that are to be stopped, when that was said while we waited."""
+    """`cancels`: jobs that are to be stopped, when a cancellation arrived while the request waited."""
 
-    jobs: Sequence[HandedJob]
+    jobs: Sequence[Work]
     cancels: Sequence[JobToken]
 
 
@@ -169,39 +164,40 @@ class _Look:
         self.check = check
         self.took: Sequence[Any] = ()  # what the last look claimed, handed out or not
 
-    async def __call__(self) -> list[HandedJob]:
-        """What can be handed out now. Whatever goes wrong: the rest is given back."""
+    async def __call__(self) -> list[Work]:
+        """Claim jobs and return those that can be handed out now. The rest is given back in any case."""
         ask = self._ask
         self.took = rows = await self._store.claim(ask.worker, ask.request, self._try, ask.most)
         received = monotonic()
         if not rows:
             return []
-        handed: list[Any] = []
+        handed: list[Work] = []
         try:
             kept = await self._without_suspects(_within(rows, _MOST_BYTES))
             due = await self._due(kept, received)
-            payloads = await opened(self._store, ask.worker, due)
+            works = [to_work(row[:-1]) for row in due]  # without `now`
+            readable = await decrypted(self._store, ask.worker, works)
             await self.check()
-            handed = await self._started([row for row in due if row["id"] in payloads])
+            handed = await self._started(readable)
             if self.left.done():
                 handed = []
         except BaseException:
             handed = []
             raise
         finally:
-            out = {row["id"] for row in handed}
+            out = {work.id for work in handed}
             rest = [Returned(row["id"], row["token"]) for row in rows if row["id"] not in out]
             # Rows that moved on meanwhile (skipped, put off) are not found there, which is right.
             await asyncio.shield(self._store.give_back(ask.worker, rest))
-        return [HandedJob(row, payloads[row["id"]]) for row in handed]
+        return handed
 
     async def _without_suspects(self, rows: list[Any]) -> list[Any]:
-        """Jobs that seem to take their process down are handed out one at a time."""
+        """Keep one prime suspect at most: a worker is given one at a time."""
         suspects = [row["id"] for row in rows if runs_alone(row["crashes"])]
         if not suspects:
             return rows
         token = rows[0]["token"]
-        held = await self._store.count_suspects(self._ask.worker, token, _SUSPECT_CRASHES)
+        held = await self._store.count_suspects(self._ask.worker, token, PRIME_SUSPECT_CRASHES)
         refused = set(suspects if held else suspects[1:])
         return [row for row in rows if row["id"] not in refused]
 
@@ -220,20 +216,13 @@ class _Look:
         await asyncio.sleep(last - database_ahead - monotonic())
         return soon
 
-    async def _started(self, rows: list[Any]) -> list[Any]:
-        """Those that may start, marked where they must be: handed out is as good as begun."""
+    async def _started(self, works: list[Work]) -> list[Work]:
+        """Return those that may start, marked where they must be: handed out counts as begun."""
         if self.left.done():
             return []
-        plain = [row for row in rows if row["schedule_id"] is None and _marked(row)]
-        scheduled = [row for row in rows if row["schedule_id"] is not None]
-        may = {row["id"] for row in rows if row["schedule_id"] is None and not _marked(row)}
-        work, worker = self._store.work, self._ask.worker
-        if plain:
-            may |= await work.mark_started(worker, *_columns(plain))
-        if scheduled:
-            verdicts = await work.begin_scheduled(worker, *_columns(scheduled))
-            may |= {id for id, verdict in verdicts.items() if verdict == "start"}
-        return [row for row in rows if row["id"] in may]
+        marked = [work for work in works if must_mark(work)]
+        answers = await mark(self._store.work, self._ask.worker, marked)
+        return [work for work in works if not must_mark(work) or answers.get(work.id) == "start"]
 
 
 async def _leave_table(store: RemoteStore, ear: Ear) -> None:
@@ -255,11 +244,3 @@ def _within(rows: Sequence[Any], most: int) -> list[Any]:
             break
         kept.append(row)
     return kept
-
-
-def _marked(row: Any) -> bool:
-    return needs_mark(Guarantee(row["guarantee"]), row["crashes"])
-
-
-def _columns(rows: Sequence[Any]) -> tuple[list[UUID], list[int]]:
-    return [row["id"] for row in rows], [row["token"] for row in rows]

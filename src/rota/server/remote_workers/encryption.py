@@ -1,4 +1,5 @@
-"""Encrypted jobs of workers over HTTP: opened and encrypted here, so that workers need no keys.
+"""Encrypted jobs of workers over HTTP: decrypted and encrypted by the server, so that workers need no
+keys.
 
 A worker gets plain values, over TLS; its reports on an encrypted job are encrypted before they are
 stored. A server without the key hands out no such jobs and accepts no reports about them: another
@@ -9,13 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import Any
 from uuid import UUID
 
-from rota.errors import KeyMissing, NotAuthentic
+from rota.errors import KeyMissing
 from rota.lib.encryption import Encryptor
-from rota.model import Failure, Outcome, OutcomeKind, Retry
-from rota.runtime.verdicts import Verdicts
+from rota.model import Outcome, OutcomeKind, Retry
+from rota.runtime.attempts import Verdicts, decrypt
+from rota.runtime.work import Work
 from rota.server.problems import Problem
 from rota.store.remote import RemoteStore
 
@@ -32,26 +33,22 @@ def encryptor_of(store: RemoteStore, job: UUID) -> Encryptor:
     return ring.encryptor(store.namespace, "j", job)
 
 
-async def opened(store: RemoteStore, worker: UUID, rows: Sequence[Any]) -> dict[UUID, bytes]:
-    """The payloads of those claimed jobs that can be read here. What was tampered with has failed."""
-    encryption = store.database.encryption
-    payloads: dict[UUID, bytes] = {}
-    for row in rows:
-        try:
-            payloads[row["id"]], _ = encryption.opened_payload(
-                row["payload"], row["id"], row["task"]
-            )
-        except KeyMissing as error:
-            log.error("a job can't be handed out: %s", error)
-        except NotAuthentic as error:
-            log.error("job %s can't be run: %s", row["id"], error)
-            await _refuse(store, worker, row, Failure("rota.errors.NotAuthentic", str(error)))
-    return payloads
-
-
-async def _refuse(store: RemoteStore, worker: UUID, row: Any, failure: Failure) -> None:
+async def decrypted(store: RemoteStore, worker: UUID, works: Sequence[Work]) -> list[Work]:
+    """Return those that can be read here. A payload that is not authentic fails its job."""
+    readable: list[Work] = []
     verdicts = Verdicts(worker, max_crashes=1)
-    outcome = Outcome(OutcomeKind.RAISED, failure=failure, fatal=True)
-    verdicts.rule({**row, "ran": 0.0}, outcome, Retry())
-    async with store.database.transaction("finish_remote") as connection:
-        await verdicts.write(store.work, connection)
+    for work in works:
+        try:
+            failure = decrypt(store.database.encryption, work)
+        except KeyMissing as error:
+            log.error("job %s can't be handed out: %s", work.id, error)
+            continue
+        if failure is None:
+            readable.append(work)
+        else:
+            outcome = Outcome(OutcomeKind.RAISED, failure=failure, fatal=True)
+            verdicts.judge(work, outcome, Retry(), 0.0)
+    if len(verdicts):
+        async with store.database.transaction("finish_remote") as connection:
+            await verdicts.write(store.work, connection, apart=True)
+    return readable

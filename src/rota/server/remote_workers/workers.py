@@ -19,24 +19,28 @@ import msgspec
 
 from rota.config import Settings
 from rota.context import encode_progress
+from rota.core.lifecycle import TryAgain
 from rota.core.signature import Signature, release_of
 from rota.errors import NotFound
 from rota.lib.capture.lines import shortened, storable
 from rota.lib.capture.recorder import MARK
 from rota.lib.encryption import Encryptor
-from rota.model import Failure, Outcome, OutcomeKind, Retry
-from rota.runtime.verdicts import Verdicts
+from rota.model import Outcome, OutcomeKind, Retry
+from rota.runtime.attempts import Verdicts, failed_once, retry_of, to_held
 from rota.server.problems import Problem
 from rota.server.remote_workers.encryption import encryptor_of
 from rota.store.database import Database, is_bad_value
-from rota.store.encrypted import encrypted_outcome
-from rota.store.events import EventStore
+from rota.store.events import EventStore, Noticed
 from rota.store.logs import LogStore, SaidLine, log_field
 from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, RemoteTask, WorkerState
 from rota.store.work import WorkStore
 from rota.task import Task
 
 _ANYTHING = Signature(open=True)
+
+_MOST_NOTICED = (
+    100  # failures of one report that become events: a flood of them is one piece of news
+)
 
 Answer = Literal["accepted", "stale"]
 
@@ -108,19 +112,17 @@ class RemoteWorkers:
             _check_alive(id, await self.find(id))
 
     async def leave(self, id: UUID) -> int:
-        """What it holds is given back; how many jobs."""
+        """End a worker and give back what it holds. Return how many jobs."""
         async with self.store.database.transaction("leave") as connection:
             await self.store.end(connection, id)
             held = await self.store.held(connection, id)
             verdicts = self._verdicts(id)
             for row in held:
-                verdicts.rule(row, Outcome(OutcomeKind.RETURNED), Retry())
-            await verdicts.write(self.store.work, connection)
-            tokens = {row["token"] for row in held}
-            await self.store.close_finished(id, tokens, connection)
+                verdicts.judge(to_held(row), Outcome(OutcomeKind.RETURNED), Retry(), row["ran"])
+            await self._close(connection, id, verdicts, held)
         return len(held)
 
-    # -- that they live
+    # -- heartbeats
 
     async def give_back_unknown(self, id: UUID, known: Sequence[JobToken]) -> None:
         async with self.store.database.transaction("give_back_unknown") as connection:
@@ -130,30 +132,27 @@ class RemoteWorkers:
             if held:
                 verdicts = self._verdicts(id)
                 for row in held:
-                    verdicts.give_up(row)
-                await verdicts.write(self.store.work, connection)
-                tokens = {row["token"] for row in held}
-                await self.store.close_finished(id, tokens, connection)
+                    verdicts.give_up(to_held(row), row["ran"])
+                await self._close(connection, id, verdicts, held)
 
-    # -- what became of their jobs
+    async def _close(
+        self, connection: Any, id: UUID, verdicts: Verdicts, held: Sequence[Any]
+    ) -> None:
+        await verdicts.write(self.store.work, connection, apart=True)
+        await self.store.close_finished(id, {row["token"] for row in held}, connection)
+
+    # -- outcomes
 
     async def finish(self, id: UUID, finished: Sequence[Finished]) -> list[Answer]:
-        """One answer for each, in order. One that can't be written takes no other with it."""
+        """Judge and write outcomes. Return one answer for each, in order."""
         try:
-            return await self._finish(id, finished)
+            return await self._finish(id, finished, apart=False)
         except Exception as error:
             if not is_bad_value(error):
                 raise
-            if len(finished) == 1:
-                why = Failure("OutcomeNotStored", f"what the job gave can't be stored: {error}")
-                failed = Outcome(OutcomeKind.RAISED, failure=why, fatal=True)
-                return await self._finish(id, [Finished(finished[0].job, failed)])
-        half = len(finished) // 2
-        return [
-            *await self.finish(id, finished[:half]), *await self.finish(id, finished[half:])
-        ]  # fmt: skip
+        return await self._finish(id, finished, apart=True)
 
-    async def _finish(self, id: UUID, finished: Sequence[Finished]) -> list[Answer]:
+    async def _finish(self, id: UUID, finished: Sequence[Finished], *, apart: bool) -> list[Answer]:
         store = self.store
         jobs = list(dict.fromkeys(one.job for one in finished))
         async with store.database.transaction("finish_remote") as connection:
@@ -161,39 +160,42 @@ class RemoteWorkers:
             held = {(row["id"], row["token"]): row for row in rows}
             others = [job for job in jobs if job not in held]
             known = await store.were_finished(connection, id, others) if others else set()
-            verdicts = self._verdicts(id)
+            verdicts, noticed = self._verdicts(id), list[Noticed]()
             retries = await self._retries(connection, finished, held)
             for one in finished:
                 if one.job in held:
-                    row = held.pop(one.job)  # said twice: the first counts
+                    row = held.pop(one.job)  # reported twice: the first counts
                     known.add(one.job)
-                    self._rule(verdicts, row, one, retries)
-            await verdicts.write(store.work, connection)
+                    noticed += self._judge(verdicts, row, one, retries)
+            await verdicts.write(store.work, connection, apart=apart)
             await store.close_finished(id, {token for _, token in jobs}, connection)
-        if verdicts.noticed:
-            await self._events.add(store.namespace, verdicts.noticed)
+        if noticed:
+            await self._events.add(store.namespace, noticed[:_MOST_NOTICED])
         return ["accepted" if one.job in known else "stale" for one in finished]
 
-    def _rule(
+    def _judge(
         self, verdicts: Verdicts, row: Any, one: Finished, retries: Mapping[str, Retry]
-    ) -> None:
-        outcome = one.outcome
+    ) -> list[Noticed]:
+        """Judge one outcome. Return the event of a failure that is tried again."""
+        work, outcome = to_held(row), one.outcome
         if outcome.kind is OutcomeKind.CANCELLED and not row["cancelled"]:
-            # Nobody asked for that, and a job is not to be lost by a wrong word.
+            # Nobody asked for that, and a job must not be lost by a wrong report.
             outcome = Outcome(OutcomeKind.RETURNED)
         if outcome.kind is OutcomeKind.RETURNED and not one.begun:
-            verdicts.hand_back(row)
-            return
+            verdicts.give_back(work)
+            return []
         if row["encrypted"]:
-            outcome = encrypted_outcome(encryptor_of(self.store, row["id"]), outcome)
-        task = self._tasks.get(row["task"])
-        usual = task.options_.retry if task is not None else Retry()
-        verdicts.rule(row, outcome, retries.get(row["task"], usual))
+            work.encryptor = encryptor_of(self.store, row["id"])
+        retry = retries.get(work.task) or retry_of(self._tasks, work.task)
+        verdict = verdicts.judge(work, outcome, retry, row["ran"])
+        if isinstance(verdict, TryAgain) and outcome.failure is not None:
+            return [failed_once(work, outcome.failure)]
+        return []
 
     async def _retries(
         self, connection: Any, finished: Sequence[Finished], held: Mapping[JobToken, Any]
     ) -> dict[str, Retry]:
-        """Asked only for failures."""
+        """Return the stored policies of the tasks of which a job failed."""
         failed = {
             held[one.job]["task"] for one in finished
             if one.job in held and one.outcome.kind is OutcomeKind.RAISED

@@ -45,7 +45,11 @@ returning id;
 select nextval('rota.token');
 
 -- name: claim_remote
-select c.*, extract(epoch from rota.now())::float8 as now from rota.claim_remote($1, $2, $3, $4) as c;
+-- The columns of `claim`, in its order, and the time. The rank is made for priority 0, which gives the same due moment.
+select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes,
+       rota.rank(c.due_at, 0) as rank, 0 as priority, c.key, c.headers, c.schedule_id, c.lane, c.early,
+       extract(epoch from rota.now())::float8 as now
+from rota.claim_remote($1, $2, $3, $4) as c;
 
 -- name: unlock_ear
 select pg_advisory_unlock(rota.ear($1));

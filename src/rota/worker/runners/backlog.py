@@ -7,7 +7,7 @@ from collections import OrderedDict
 from collections.abc import Iterable
 
 from rota.lib import tracing
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 from rota.worker.runners.frames import Run
 from rota.worker.runners.pace import AHEAD_SECONDS, AHEAD_WORKS, Pace
 from rota.worker.runners.spawn import ChildProcess

@@ -12,7 +12,8 @@ import logging
 from collections.abc import Coroutine
 
 from rota.errors import LeaseLost
-from rota.worker.runners.base import NodeCall, Work
+from rota.runtime.work import Work
+from rota.worker.runners.base import NodeCall
 from rota.worker.runners.frames import Answer, Call, Tell
 from rota.worker.runners.spawn import ChildProcess
 

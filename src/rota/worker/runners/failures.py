@@ -12,7 +12,7 @@ from rota.core.durations import format_duration
 from rota.core.retry import bounded_delay
 from rota.errors import Fatal, RetryAfter
 from rota.model import Failure, Outcome, OutcomeKind
-from rota.worker.runners.base import StopReason, Work
+from rota.runtime.work import StopReason, Work
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000

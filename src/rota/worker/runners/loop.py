@@ -29,8 +29,9 @@ from rota.errors import JobStopped
 from rota.lib import tracing
 from rota.lib.capture import current
 from rota.model import Guarantee, Outcome
+from rota.runtime.work import LogBook, StopReason, Work
 from rota.task import Task
-from rota.worker.runners.base import Done, LogBook, StopReason, Work
+from rota.worker.runners.base import Done
 from rota.worker.runners.failures import failure_outcome, stop_message, stopped_outcome
 from rota.worker.runners.hooks import call_hooks
 from rota.worker.runners.results import encode_result

@@ -5,7 +5,7 @@ from __future__ import annotations
 from math import inf
 
 from rota.model import Guarantee
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 
 # What a child is given ahead of its finishing: enough to keep it busy while results and new works
 # travel, and too little for anybody to notice the wait.

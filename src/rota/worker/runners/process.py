@@ -32,8 +32,9 @@ from rota.config import Settings
 from rota.errors import ConfigError
 from rota.lib.capture import Limits
 from rota.model import Failure, Outcome, OutcomeKind
+from rota.runtime.work import LogBook, StopReason, Work
 from rota.worker.runners.backlog import Backlog
-from rota.worker.runners.base import Done, LogBook, NodeCall, StopReason, Work
+from rota.worker.runners.base import Done, NodeCall
 from rota.worker.runners.calls import Calls, refuse_calls
 from rota.worker.runners.failures import stop_message, stopped_outcome
 from rota.worker.runners.frames import (

@@ -19,7 +19,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 
-from rota.worker.runners.base import Work
+from rota.runtime.work import Work
 from rota.worker.runners.frames import (
     ControlOrder,
     FrameError,

@@ -24,9 +24,10 @@ from rota.errors import JobStopped
 from rota.lib import tracing
 from rota.lib.capture import current
 from rota.model import Guarantee, Outcome
+from rota.runtime.work import LogBook, StopReason, Work
 from rota.store.sync_effects import SyncEffects, TransactionTerms
 from rota.task import Task
-from rota.worker.runners.base import Done, LogBook, NodeCall, StopReason, Work
+from rota.worker.runners.base import Done, NodeCall
 from rota.worker.runners.failures import failure_outcome, stop_message, stopped_outcome
 from rota.worker.runners.hooks import call_hooks
 from rota.worker.runners.loop import job_info

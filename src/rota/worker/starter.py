@@ -1,0 +1,150 @@
+"""Takes claimed jobs to their runners: decrypts them, marks what must be marked, and starts them.
+
+Protocol. See `rota.runtime.attempts`, steps 2 to 5. Jobs that must be marked are marked together, in
+the background; each starts only if the database accepted its mark and the node still trusts its lease.
+Without that trust every start asks the database, which decides. What doesn't start is given back, and
+its slot becomes free; if it was cancelled, giving it back is what writes the cancellation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Mapping
+from time import monotonic
+from typing import Any, Protocol
+from uuid import UUID
+
+from rota.errors import KeyMissing, StoreUnavailable
+from rota.lib.encryption import ENVELOPE_BYTES
+from rota.model import Failure, Outcome, OutcomeKind
+from rota.runtime.attempts import decrypt, mark, must_mark, to_work
+from rota.runtime.work import Work
+from rota.store.work import WorkStore
+from rota.task import Task, heartbeat_timeouts, own_heartbeat_timeout
+from rota.worker.outcomes import Outcomes
+from rota.worker.runners.base import Runner
+
+log = logging.getLogger("rota.worker")
+
+_KEYLESS_SECONDS = 30.0
+
+
+class Trust(Protocol):
+    """The part of a heartbeat that a start depends on."""
+
+    node_id: UUID
+    trusted_until: float  # monotonic
+
+    @property
+    def trusted(self) -> bool: ...
+
+
+class Starter:
+    def __init__(
+        self, store: WorkStore, tasks: Mapping[str, Task[..., Any]], lease: Trust,
+        outcomes: Outcomes,
+    ) -> None:  # fmt: skip
+        self._store = store
+        self._lease = lease
+        self._outcomes = outcomes
+        self._heartbeat_timeouts = heartbeat_timeouts(tasks)
+        self.may_start: Callable[[], bool] = lambda: True  # not while the worker drains
+        self.missing_key: KeyMissing | None = (
+            None  # why the last job that was refused is unreadable
+        )
+        self._keyless_until = 0.0  # monotonic
+        self._loop = asyncio.get_running_loop()
+        self._to_mark: list[tuple[Runner, Work]] = []
+        self._unmarked: set[Work] = set()
+        self._marking: asyncio.Task[None] | None = None
+
+    @property
+    def keyless(self) -> bool:
+        """Whether to claim nothing for a while, for want of an encryption key."""
+        return monotonic() < self._keyless_until
+
+    def accept(self, row: Any) -> Work | None:
+        """Make a work of a claimed row. None if it can't be read here: then it is accounted for."""
+        work = to_work(row)
+        if work.payload.startswith(ENVELOPE_BYTES) and not self._decrypt(work):
+            return None
+        if self._heartbeat_timeouts or work.headers is not None:
+            own = own_heartbeat_timeout(work.headers)
+            work.heartbeat_timeout = own or self._heartbeat_timeouts.get(work.task)
+        return work
+
+    def _decrypt(self, work: Work) -> bool:
+        try:
+            failure = decrypt(self._store.database.encryption, work)
+        except KeyMissing as error:
+            log.error("claiming no jobs for %g s: %s", _KEYLESS_SECONDS, error)
+            self.missing_key = error
+            self._keyless_until = monotonic() + _KEYLESS_SECONDS
+            self._outcomes.return_unstarted(work)
+            return False
+        if failure is not None:
+            self._outcomes.refuse(work, failure)
+            return False
+        self._outcomes.keep_encryptor(work)
+        return True
+
+    def begin(self, runner: Runner, work: Work) -> None:
+        """Start a work that has got its slot, now or when its mark was accepted."""
+        if work.stopping is not None:
+            self._loop.call_soon(self._end_unstarted, work)
+            return
+        if not must_mark(work) and monotonic() < self._lease.trusted_until:
+            self._run(runner, work)
+            return
+        self._to_mark.append((runner, work))
+        self._unmarked.add(work)
+        if self._marking is None or self._marking.done():
+            self._marking = asyncio.create_task(self._mark_and_start())
+
+    def is_marking(self, work: Work) -> bool:
+        """Return whether it waits for its mark: no runner has it yet."""
+        return work in self._unmarked
+
+    def _run(self, runner: Runner, work: Work) -> None:
+        try:
+            runner.run(work)
+        except Exception as error:
+            # Such as no more threads. Its slot must not be lost with it, nor the job.
+            log.exception("job %s could not be started", work.id)
+            failure = Failure("NotStarted", f"{type(error).__name__}: {error}")
+            outcome = Outcome(OutcomeKind.RAISED, failure=failure)
+            self._loop.call_soon(self._outcomes.done, work, outcome)
+
+    async def _mark_and_start(self) -> None:
+        while self._to_mark:
+            marking, self._to_mark = self._to_mark, []
+            node = self._lease.node_id
+            answers = await self._mark(node, [work for _, work in marking])
+            for runner, work in marking:
+                self._unmarked.discard(work)
+                fresh = node == self._lease.node_id and self._lease.trusted
+                answer = answers.get(work.id)
+                if answer == "start" and fresh and self.may_start() and work.stopping is None:
+                    self._run(runner, work)
+                elif answer in ("skip", "wait"):
+                    self._outcomes.moved_on(work)
+                    self._outcomes.ended(work)
+                else:
+                    self._end_unstarted(work)
+
+    async def _mark(self, node: UUID, works: list[Work]) -> dict[UUID, str]:
+        try:
+            return await mark(self._store, node, works)
+        except Exception as error:
+            # Whatever it is: a job that isn't surely marked doesn't start, and frees its slot.
+            expected = isinstance(error, StoreUnavailable)
+            log.warning(
+                "could not mark %d jobs as started, giving them back: %s",
+                len(works), error, exc_info=not expected,
+            )  # fmt: skip
+            return {}
+
+    def _end_unstarted(self, work: Work) -> None:
+        self._outcomes.return_unstarted(work)
+        self._outcomes.ended(work)
