@@ -68,6 +68,11 @@ class TaskPromise(msgspec.Struct, frozen=True):
     max_attempts: int
     # How a job of this task ends when nothing is broken; "any" when the handler itself decides.
     ends: Literal["succeeded", "failed", "any"] = "succeeded"
+    # After so many seconds, or so many without a sign of life, an attempt is stopped.
+    limit: float | None = None
+    hangs: bool = (
+        False  # some attempts do nothing until they are stopped; else all keep to the limit
+    )
 
 
 class SchedulePromise(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -15,6 +15,7 @@ from proof.checker.attempts import at_most_once_starts_once, attempts_are_counte
 from proof.checker.ending import nothing_is_stuck
 from proof.checker.facts import Facts
 from proof.checker.fencing import effects_are_exactly_once, no_stale_write_is_taken
+from proof.checker.hanging import hung_work_is_stopped
 from proof.checker.leases import nothing_begins_without_a_lease
 from proof.checker.operating import (
     deleted_schedules_leave_nothing,
@@ -61,6 +62,7 @@ RULES = (
         17, "schedules fire on time", ("occurrences due in calm", "beside one that is spoilt"),
         schedules_fire_on_time,
     ),
+    Rule(18, "hung work is stopped", ("limits in calm", "stopped"), hung_work_is_stopped),
 )  # fmt: skip
 
 

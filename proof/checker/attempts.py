@@ -38,7 +38,7 @@ from proof.checker.report import Found, Tally, line
 from proof.history import INTERRUPTED, OK, PAUSE, SHUTDOWN, WITHDRAWAL
 
 # How an attempt may end through its handler's own doing, so that it is tried again.
-_OWN_FAULT = {"raised", "timed_out", "crashed"}
+_OWN_FAULT = {"raised", "timed_out", "heartbeat_timeout", "crashed"}
 
 
 def at_most_once_starts_once(facts: Facts, tally: Tally) -> Found:

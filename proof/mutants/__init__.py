@@ -19,7 +19,7 @@ import rota.runtime.heartbeat
 import rota.worker.claim_loop
 import rota.worker.effects
 import rota.worker.starter
-from proof.mutants import idleness, steering
+from proof.mutants import hanging, idleness, steering
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA
@@ -372,7 +372,7 @@ never_swept = Mutant(name="late commit below the cursor never swept", patch=_nev
 
 MUTANTS: list[Mutant] = [
     value
-    for room in (globals(), vars(steering), vars(idleness))
+    for room in (globals(), vars(steering), vars(idleness), vars(hanging))
     for value in list(room.values())
     if isinstance(value, Mutant)
 ]

@@ -14,6 +14,7 @@ import asyncpg
 
 from proof.history import WITHDRAWAL, Fault, Operation, Submission
 from proof.operators import SPOIL, SPOIL_HEADERS, SPOILT, Operator
+from proof.simulation import hung
 from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
 from proof.simulation.gateway import Gateway
 from proof.simulation.loop import Process, SimLoop, context_of
@@ -81,7 +82,7 @@ class NodeMember(Member):
         node: Node | None = None
         while node is None and not stopped.is_set():
             begun = self.cluster.loop.time()
-            app = make_app(self.cluster.settings, self.cluster.journal)
+            app = self.cluster.make_app()
             node = Node(app, roles=self.roles)
             try:
                 await node.start()
@@ -121,7 +122,7 @@ class ClientMember(Member):
 
     async def live(self) -> None:
         assert self.process is not None
-        app = make_app(self.cluster.settings, self.cluster.journal)
+        app = self.cluster.make_app()
         random = Random(f"{self.cluster.seed} {self.process.name} client")
         repeats = "jobs" in self.cluster.moves
         self.client = Client(app, random, self.cluster.submissions, self._pace, self._mix, repeats)
@@ -165,7 +166,12 @@ class Cluster:
         pace, mix = random.uniform(0.5, 2.0), choose_mix(random)
         if "odd" in self.moves:
             mix |= choose_odd(Random(f"{self.seed} odd"))
+        if "hung" in self.moves:
+            mix |= hung.choose_mix(Random(f"{self.seed} hung"))
         self.clients = [ClientMember(self, f"c{number}", pace, mix) for number in (1, 2)]
+
+    def make_app(self) -> App:
+        return make_app(self.settings, self.journal, self.moves)
 
     def boot(self) -> None:
         for member in (*self.nodes, *self.clients):
@@ -184,7 +190,7 @@ class Cluster:
         """One for schedules and jobs; it is to run `on_behalf` of a process of its own."""
         random = Random(f"{self.seed} operator")
         return Operator(
-            make_app(self.settings, self.journal), random, self.loop.time, self.operations.append,
+            self.make_app(), random, self.loop.time, self.operations.append,
             pace=random.uniform(1.0, 4.0), tasks=tasks, moves=self.moves, spoil=self._spoil,
         )  # fmt: skip
 
@@ -205,7 +211,7 @@ class Cluster:
         await self.on_behalf(f"operator.{self._operators}", self._persist(action))
 
     async def _persist(self, action: Callable[[App], Awaitable[object]]) -> None:
-        app = make_app(self.settings, self.journal)
+        app = self.make_app()
         while True:
             try:
                 await action(app)

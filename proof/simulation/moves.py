@@ -21,6 +21,7 @@ MOVES = {
     "readers": "somebody reads a table for long, and days of the past are missing",
     "dba": "defaults that a database's owner may have chosen",
     "clock": "the database's clock is set back",
+    "hung": "handlers hang: without a sign of life, past their timeout, or with no limit of their own",
 }
 ALL = frozenset(MOVES)
 NONE: frozenset[str] = frozenset()

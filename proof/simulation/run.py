@@ -18,7 +18,7 @@ import rota.store.database
 from proof.checker import Report, check
 from proof.history import Meta, Recorder, dump_database, write_meta
 from proof.operators import Operator, create_schedules
-from proof.simulation import fences, surroundings
+from proof.simulation import fences, hung, surroundings
 from proof.simulation.cluster import Cluster
 from proof.simulation.engine import DATABASE_MINUS_AT, Engine
 from proof.simulation.faults import Nemesis
@@ -29,8 +29,8 @@ from proof.simulation.mutant import Mutant
 from proof.simulation.network import Network
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA, SimServer
-from proof.simulation.workload import SCHEDULED, choose_schedules, make_app, task_promises
-from rota import Settings
+from proof.simulation.workload import SCHEDULED, choose_schedules, task_promises
+from rota import App, Settings
 from rota.scheduler.firer import Firer
 from rota.scheduler.releaser import Releaser
 from rota.store.queries import load_queries
@@ -115,6 +115,9 @@ class Simulation:
         self.gateway = Gateway(self.loop, self.engine, network, Random(random.random()))
         self.gateway.chances = Random(f"{seed} trouble")
         self.settings = _choose_settings(url, random)
+        self._limits_queue = Random(f"{seed} maximum").random() < 0.5
+        if "hung" in moves and not self._limits_queue:
+            self.settings = self.settings.replace(max_run_time=hung.MAX_RUN_TIME)
         self.cluster = Cluster(self.loop, self.gateway, seed, self.settings, moves)
         self.schedules = choose_schedules(random)
         self.problems: list[str] = []
@@ -153,6 +156,9 @@ class Simulation:
         vars(weather).update(rates)
         self.started = self.loop.time()
         self.cluster.boot()
+        if "hung" in self._moves and self._limits_queue:
+            # As soon as a job has made that queue, and however often it must be asked for.
+            self._limiting = self.loop.create_task(self.cluster.steer(_limit_queue))
         if operator is not None:
             steering = self.cluster.on_behalf("operator.of.schedules", operator.run())
         await self.nemesis.rage(random.uniform(30, 100))
@@ -172,7 +178,7 @@ class Simulation:
             operator = self.cluster.make_operator(SCHEDULED)
             await self.cluster.on_behalf("operator", operator.adopt(self.schedules))
             return operator
-        app = make_app(self.settings, self.cluster.journal)
+        app = self.cluster.make_app()
         await self.cluster.on_behalf("operator", create_schedules(app, self.schedules))
         return None
 
@@ -207,7 +213,7 @@ class Simulation:
         self.engine.end_parked()
         self.engine.set_clock(self.ended)
         asyncio.run(dump_database(self._url, SCHEMA, folder))
-        app = make_app(self.settings, self.cluster.journal)
+        app = self.cluster.make_app()
         write_meta(
             folder,
             Meta(
@@ -253,6 +259,10 @@ def _choose_settings(url: str, random: Random) -> Settings:
         grace=random.choice((0.5, 3.0)), kill_grace=1.0, connect_timeout=4.0, statement_timeout=5.0,
         max_crashes=random.choice((3, 10)), processes=1, threads=1,
     )  # fmt: skip
+
+
+async def _limit_queue(app: App) -> None:
+    await app.queues.set_max_run_time("other", hung.MAX_RUN_TIME)
 
 
 def _slow_down(patches: Patches, interval: float) -> None:

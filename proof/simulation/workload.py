@@ -7,7 +7,7 @@ How long a handler takes, and how often it fails, comes from its own process's r
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
@@ -23,6 +23,7 @@ from proof.history import (
     SchedulePromise,
     TaskPromise,
 )
+from proof.simulation import hung
 from proof.simulation.patches import current
 from proof.simulation.template import SCHEMA
 from rota import App, Context, Retry, Settings
@@ -77,13 +78,15 @@ async def _nap(most: float) -> None:
     await asyncio.sleep(current().random.uniform(0, most))
 
 
-def make_app(settings: Settings, journal: Journal) -> App:
+def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> App:
     """An app of its own for each process, as in the real world."""
     app = App(settings)
     _add_plain_tasks(app, journal)
     _add_guaranteed_tasks(app, journal)
     _add_scheduled_tasks(app, journal)
     odd.add_tasks(app, journal.attempt, lambda ctx: journal.note(ctx, "effect"), _nap, "other")
+    if "hung" in moves:  # others register tasks and limits, which are statements of their own
+        hung.add_tasks(app, journal.attempt, _nap, _EFFECT)
     return app
 
 
@@ -167,7 +170,7 @@ def _add_scheduled_tasks(app: App, journal: Journal) -> None:
             await _nap(0.3)
 
 
-_ENDS = {"doomed": "failed", **odd.ENDS}
+_ENDS = {"doomed": "failed", **odd.ENDS, **hung.ENDS}
 
 
 def task_promises(app: App) -> dict[str, TaskPromise]:
@@ -176,6 +179,8 @@ def task_promises(app: App) -> dict[str, TaskPromise]:
             Guarantee(task.options_.guarantee).label,  # type: ignore[arg-type]
             task.options_.retry.max_attempts,
             _ENDS.get(name, "succeeded"),  # type: ignore[arg-type]
+            hung.LIMITS.get(name),
+            name in hung.HANGING,
         )
         for name, task in app.tasks.items()
     }

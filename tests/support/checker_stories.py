@@ -35,7 +35,11 @@ from proof.history import (
 
 DATABASE_MINUS_AT = 1_699_999_000.0
 STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
-GUARANTEES = {"plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1}
+GUARANTEES = {
+    "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
+    "lively": 1,
+}  # fmt: skip
+LIMIT = 2.0  # of the last two tasks
 
 Row = dict[str, Any]
 
@@ -339,6 +343,15 @@ class Story:
         self.operate("discard", row["id"], at + 4)
         return self.finish(row, at + 4, 7, "ValueError")
 
+    def hangs(self, at: float = 1076.0, seconds: float = LIMIT, task: str = "hung") -> Row:
+        """It says nothing until it is stopped, at its limit, and then succeeds."""
+        row = self.submit(task, at)
+        first = self.start(row, at + 0.1)
+        self.end(first, at + 0.1 + seconds, INTERRUPTED)
+        entry = {"token": first.token, "number": 1, "outcome": "heartbeat_timeout"}
+        row["attempts"] = [entry]
+        return self.run(row, at + seconds + 2)
+
     def shards(self) -> None:
         for shard in range(2):
             for epoch, owner, previous, at in ((1, "w1", None, 1001), (2, "w2", "w1", 1026)):
@@ -370,7 +383,10 @@ class Story:
             "ended": ENDED, "database_minus_at": DATABASE_MINUS_AT, "lease_seconds": LEASE,
             "max_crashes": 3, "stuck_after": 10.0, "seed": 7, **self.meta,
             "tasks": {
-                task: TaskPromise(promises[number], 3, ends.get(task, "succeeded"))
+                task: TaskPromise(
+                    promises[number], 3, ends.get(task, "succeeded"),
+                    LIMIT if task in ("hung", "lively") else None, task == "hung",
+                )
                 for task, number in GUARANTEES.items()
             },
         }  # fmt: skip
@@ -398,7 +414,7 @@ LIVES = (
     Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
-    Story.is_discarded,
+    Story.is_discarded, Story.hangs,
 )  # fmt: skip
 
 
