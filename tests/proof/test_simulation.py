@@ -5,6 +5,7 @@ ROTA_SIM_SEEDS says how many seeds the small swarm runs.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
 import subprocess
@@ -14,6 +15,7 @@ import pytest
 
 from proof import mutants
 from proof.simulation import surroundings, trouble
+from proof.simulation.cluster import Cluster
 from proof.simulation.patches import Patches
 from proof.simulation.swarm import draw_seeds, parse_seeds
 from proof.simulation.template import SCHEMA
@@ -137,3 +139,21 @@ def test_what_replaces_a_function_takes_what_that_takes() -> None:
 def test_every_size_that_is_made_small_is_still_there() -> None:
     for module, name, _ in surroundings.SMALL:
         assert isinstance(getattr(module, name), int)
+
+
+async def test_a_process_that_dies_of_an_error_is_a_problem_of_the_seed() -> None:
+    """Else its clients would submit nothing, and all that was not submitted would be well."""
+
+    async def fail() -> None:
+        raise AttributeError("no such thing")
+
+    async def end() -> None: ...
+
+    cluster = Cluster(None, None, 1, None, frozenset())  # type: ignore[arg-type]
+    for name, life in (("c1.1", fail), ("c2.1", end)):
+        process = asyncio.ensure_future(life())
+        await asyncio.wait([process])
+        cluster.note_end(name, process)
+
+    (problem,) = cluster.problems
+    assert re.search(r"process c1\.1 died of AttributeError.*no such thing", problem)
