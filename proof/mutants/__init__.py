@@ -110,7 +110,7 @@ def _transact_outside(patches: Patches) -> None:
 def _finish_unchecked(patches: Patches) -> None:
     async def finish(self: Effects, connection: Any, node: Any, work: Any, outcome: Any) -> None:
         """Whether the finish found its job isn't looked at."""
-        now = rota.worker.effects.monotonic()
+        now = rota.worker.effects.monotonic()  # type: ignore[attr-defined]
         done = succeeded(work, outcome, now)
         await self._store.finish_succeeded(node, [done], now, connection)
 
@@ -193,7 +193,7 @@ def _trust_for_ever(patches: Patches) -> None:
 
 def _lease_by_wall_clock(patches: Patches) -> None:
     def wall() -> float:
-        return rota.lib.ids.time.time_ns() / 1e9
+        return rota.lib.ids.time.time_ns() / 1e9  # type: ignore[attr-defined]
 
     patches.set(rota.runtime.heartbeat, "monotonic", wall)
     patches.set(rota.worker.claim_loop, "monotonic", wall)
