@@ -19,7 +19,7 @@ import msgspec
 from proof.history import Operation, SchedulePromise
 from rota import All, App, ConfigError, InvalidArguments, Latest, NoCatchUp, NotFound
 from rota.errors import StoreUnavailable
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 
 _KINDS = {"all": All, "latest": Latest}
 _OVERLAPS = ("allow", "skip", "queue", "kill")

@@ -19,7 +19,8 @@ from rota.operations.connection import Connector
 from rota.operations.endpoint_definition import Endpoint
 from rota.operations.endpoint_push import EndpointTask
 from rota.operations.rota import Rota
-from rota.operations.schedules import Change, make_spec
+from rota.operations.schedule_spec import make_spec
+from rota.operations.schedules import Change
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated
 from rota.task import P, R, Task, TaskOptions
@@ -53,6 +54,7 @@ class App:
         module = _module_name(sys._getframe(1).f_globals)
         self.rota = Rota(self.connector, self.tasks, module)
         self.jobs = self.rota.jobs
+        self.dead = self.rota.dead
         self.queues = self.rota.queues
         self.nodes = self.rota.nodes
         self.schedules = self.rota.schedules

@@ -16,10 +16,12 @@
     ├── EventLoopRunning       a synchronous verb was called where it would block an event loop
     ├── SchemaMismatch         the database schema is missing, older or newer than this code
     ├── StoreUnavailable       the database could not be reached in time
+    │   └── TooMuchToRead      a search would have to read more jobs than it may
     ├── ServerUnavailable      a client got no answer from its server in time
     ├── RequestRefused         a request was refused
     │   ├── AccessDenied       the token is missing or invalid, or doesn't permit this
     │   ├── Conflict           the state of the thing doesn't permit this, or it exists already
+    │   │   └── PreconditionFailed  it has changed since it was read
     │   └── TooManyRequests    a quota or a limit is reached
     └── EmbeddedPostgresError  the embedded PostgreSQL could not be started
 
@@ -45,22 +47,26 @@ from collections.abc import Mapping
 class RotaError(Exception):
     """The base of all errors that Rota raises on purpose.
 
-    `code` is a stable name for what went wrong, and `fields` says what is wrong with which field. Errors
-    that a client received from a server also have `status`, the HTTP status, and `request_id`, which
-    identifies the request in the server's log.
+    `code` is a stable name for what went wrong, `subject` the id or name of what it happened to, and
+    `fields` says what is wrong with which field. Errors that a client received from a server also have
+    `status`, the HTTP status, and `request_id`, which identifies the request in the server's log.
     """
 
     code: str | None = None
     status: int | None = None
     request_id: str | None = None
+    subject: str | None = None
     fields: Mapping[str, str] = {}
 
     def __init__(
-        self, message: str = "", *, code: str | None = None, field: str | None = None
-    ) -> None:
+        self, message: str = "", *, code: str | None = None, field: str | None = None,
+        subject: object = None,
+    ) -> None:  # fmt: skip
         super().__init__(message)
         if code is not None:
             self.code = code
+        if subject is not None:
+            self.subject = str(subject)
         if field is not None:
             self.fields = {field: message}
 
@@ -97,7 +103,8 @@ class KeyConflict(SubmitError):
         self.job_id = job_id
         super().__init__(
             f"key {key!r} already names job {job_id}, whose task or payload differs. "
-            "Submit the same content to get that job back, or use another key."
+            "Submit the same content to get that job back, or use another key.",
+            subject=job_id,
         )
 
 
@@ -134,6 +141,10 @@ class StoreUnavailable(RotaError):
     answered: bool = False
 
 
+class TooMuchToRead(StoreUnavailable):
+    """A search over jobs took longer than searches may: narrow it."""
+
+
 class ServerUnavailable(RotaError):
     """A client got no answer from its server in time.
 
@@ -159,8 +170,22 @@ class Conflict(RequestRefused):
     """The state of the thing doesn't permit this, or it exists already."""
 
 
+class PreconditionFailed(Conflict):
+    """The thing has changed since it was read, or doesn't exist. `tag`: its current entity tag."""
+
+    code = "precondition-failed"
+    tag: str | None = None
+
+
 class TooManyRequests(RequestRefused):
     """A quota or a limit is reached."""
+
+    def __init__(
+        self, message: str = "", *, code: str | None = None, field: str | None = None,
+        retry_after: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(message, code=code, field=field)
+        self.retry_after = retry_after
 
 
 class EmbeddedPostgresError(RotaError):

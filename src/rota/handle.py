@@ -11,7 +11,7 @@ import msgspec
 from rota.core.codec import ResultReader
 from rota.errors import ResultUnavailable, RotaError
 from rota.lib.sync_bridge import sync_bridge
-from rota.model import RESULT_DROPPED, Job, State
+from rota.model import RESULT_DROPPED, Cancelled, Job, State
 
 _FINAL = frozenset(state.label for state in State if state.is_final)
 
@@ -35,7 +35,7 @@ class JobOperations(Protocol):
 
     async def find(self, id: UUID) -> Job | None: ...
 
-    async def cancel(self, id: UUID) -> str: ...
+    async def cancel(self, id: UUID) -> Cancelled: ...
 
 
 class JobHandle(Generic[R]):
@@ -103,8 +103,8 @@ class JobHandle(Generic[R]):
             ) from None
 
     async def cancel(self) -> str:
-        """'cancelled', or 'stopping' when it runs and has been asked to stop."""
-        return await self._jobs.cancel(self.id)
+        """Cancel the job: 'cancelled', or 'stopping' when it runs and has been asked to stop."""
+        return (await self._jobs.cancel(self.id)).outcome
 
     def status_sync(self) -> Job:
         """The job as it is now, from synchronous code."""

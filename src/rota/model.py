@@ -15,6 +15,12 @@ from rota.errors import ConfigError, RetryAfter
 
 GuaranteeName: TypeAlias = Literal["at_least_once", "at_most_once", "exactly_once"]
 RunnerName: TypeAlias = Literal["loop", "process", "thread"]
+StateName: TypeAlias = Literal[
+    "waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"
+]
+OutcomeName: TypeAlias = Literal[
+    "succeeded", "raised", "timed_out", "heartbeat_timeout", "crashed", "lost", "cancelled", "returned"
+]  # fmt: skip
 
 
 class State(IntEnum):
@@ -255,3 +261,36 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     max_run_time: float | None = (
         None  # seconds, of jobs without a timeout; None: the installation's
     )
+
+
+class Accepted(msgspec.Struct, frozen=True):
+    """A job that is stored. `existed`: its key had named it before, nothing new was stored.
+    `warnings`: e.g. that no node has registered its task so far."""
+
+    id: UUID
+    task: str
+    existed: bool = False
+    warnings: tuple[str, ...] = ()
+
+
+class Cancelled(msgspec.Struct, frozen=True):
+    """A job that was cancelled. `stopping`: it runs, and has been asked to stop."""
+
+    id: UUID
+    outcome: Literal["cancelled", "stopping"]
+
+
+class Discarded(msgspec.Struct, frozen=True):
+    """A job that was taken off the dead-letter list."""
+
+    id: UUID
+
+
+class ManyChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of an action on many jobs. `matched`: how many there were, the limit at most. `more`:
+    there may be others; repeat the call for them."""
+
+    dry_run: bool
+    matched: int
+    changed: int
+    more: bool

@@ -10,6 +10,7 @@ import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from datetime import datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,12 +24,13 @@ from rota import App, NotFound
 from rota.cli import cli
 from rota.core.time.calendars import NamedCalendar
 from rota.errors import RotaError
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 from rota.server.application import make_server
 from rota.server.identity.links import create_link
 from rota.server.policy import route_table
 from rota.store.audit import AuditStore
 from rota.store.changes import Actor, acting_as, changing, local_user
+from rota.store.search import JobFilter
 from tests.support.audit_world import World
 from tests.support.command_line import run
 from tests.support.server_fixtures import LiveServer
@@ -215,13 +217,29 @@ async def test_logging_in_and_out_is_recorded_with_it_or_not_done(server: LiveSe
 
 Verb = Callable[[App, dict[str, str]], Awaitable[Any]]
 
+
+async def _group(app: App, task: str, act: Callable[[str], Awaitable[Any]]) -> Any:
+    [group] = await app.dead.groups(task=task)
+    return await act(group.fingerprint)
+
+
 VERBS: list[tuple[str, Verb]] = [
     ("jobs.cancel", lambda app, n: app.jobs.cancel(n["one"])),
     ("jobs.cancel_many", lambda app, n: app.jobs.cancel_many([n["two"], n["three"]])),
     ("jobs.retry", lambda app, n: app.jobs.retry(n["dead_a"])),
     ("jobs.retry_many", lambda app, n: app.jobs.retry_many([n["dead_b"]])),
     ("jobs.retry_dead", lambda app, n: app.jobs.retry_dead(task="dead_c")),
-    ("jobs.discard", lambda app, n: app.jobs.discard([n["dead_d"]])),
+    ("jobs.discard", lambda app, n: app.jobs.discard(n["dead_d"])),
+    ("jobs.discard_many", lambda app, n: app.jobs.discard_many([n["dead_e"]])),
+    ("jobs.change_many", lambda app, n: app.jobs.change_many("retry", [n["dead_f"]])),
+    ("jobs.change_matching", lambda app, n: app.jobs.change_matching(
+        "discard", JobFilter(task="dead_g"))),
+    ("jobs.change_selected", lambda app, n: app.jobs.change_selected(
+        "discard", [UUID(n["dead_h"])], "some jobs", limit=10, dry_run=False)),
+    ("dead.retry_group", lambda app, n: _group(app, "dead_i", app.dead.retry_group)),
+    ("dead.discard_group", lambda app, n: _group(app, "dead_j", app.dead.discard_group)),
+    ("dead.change_group", lambda app, n: _group(app, "dead_k", partial(
+        app.dead.change_group, "retry"))),
     ("queues.pause", lambda app, n: app.queues.pause("mail")),
     ("queues.resume", lambda app, n: app.queues.resume("mail")),
     ("queues.set_max_run_time", lambda app, n: app.queues.set_max_run_time("mail", 60.0)),
@@ -249,14 +267,17 @@ VERBS: list[tuple[str, Verb]] = [
 ]  # fmt: skip
 
 READS = {
-    "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain"},
-    "queues": {"check_known", "list"},
-    "schedules": {"list", "get", "preview", "occurrences", "audit"},
+    "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search",
+             "count_matching", "applicable", "matching", "has_ended", "log_lines"},
+    "dead": {"groups"},
+    "queues": {"get", "list"},
+    "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
+                  "compile_spec"},
     "webhooks": {"list", "allowed"},
     "endpoints": {"list", "get"},
-    "nodes": {"list", "shards", "takeovers"},
+    "nodes": {"get", "list", "shards", "takeovers"},
     "events": {"list"},
-}
+}  # fmt: skip
 
 
 def test_every_verb_that_changes_something_has_an_example():

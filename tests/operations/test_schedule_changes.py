@@ -18,7 +18,7 @@ from rota import All, App, Context, Latest
 from rota.errors import NotFound, StoreUnavailable
 from rota.lib import failpoints
 from rota.operations.deleting import finish_deletions
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.turns import AllShards
@@ -122,7 +122,7 @@ async def test_an_occurrence_that_waits_for_its_spread_survives_an_update(
     app: App, sandbox: rota.testing.Sandbox, seen: list[Any]
 ) -> None:
     await app.schedule("s", "tell", cron="0 * * * *", spread="50m", payload={"note": "old"})
-    offset = (await app.schedules.preview((await app.schedules.get("s")).spec, 1))[0]
+    offset = (await app.schedules.preview((await app.schedules.get("s")).spec, 1)).occurrences[0]
     assert offset.due_at - offset.nominal > timedelta(minutes=2)
     await sandbox.advance(hours=1, minutes=1)
     assert await sandbox.run_due() == []

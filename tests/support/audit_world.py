@@ -21,7 +21,7 @@ _TABLES = (
     "future", "present", "past", "dead", "queue", "schedule", "occurrence", "calendar", "webhook",
     "allowed_host", "endpoint", "person", "membership", "session", "login_link", "namespace",
 )  # fmt: skip
-_DEAD = ("dead_a", "dead_b", "dead_c", "dead_d", "dead_e", "dead_f")
+_DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 
 
 class World:

@@ -18,7 +18,7 @@ import common
 import rota
 from rota import App
 from rota.node import Node
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 
 app = App(database_url=common.DATABASE_URL)
 

@@ -12,7 +12,6 @@ from rota.cli.jobs import database_now as now_of
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.cli.times import relative
-from rota.errors import ConfigError
 
 Failed = Annotated[bool, typer.Option("--failed", help="All failed jobs, or those that match:")]
 ErrorOption = Annotated[
@@ -86,13 +85,10 @@ def retry(
         await session.app.jobs.retry(job_id)
         retried.append(job_id)
 
-    async def many(chosen: list[UUID]) -> list[UUID]:
-        return await session.app.jobs.retry_many(chosen)
-
     if _by_id(ids, failed, task, queue, error):
         each(session, ids or [], one, {"retried": retried})
     elif chosen := _choose(session, "retry", yes, limit, task=task, queue=queue, error=error):
-        report(session, {"retried": session.run(many(chosen))})
+        report(session, {"retried": session.run(session.app.jobs.retry_many(chosen))})
     else:
         _nothing(session, "retried", task=task, queue=queue, error=error)
 
@@ -111,15 +107,13 @@ def discard(
     discarded: list[UUID] = []
 
     async def one(job_id: UUID) -> None:
-        if not await session.app.jobs.discard([job_id]):
-            job = await session.app.jobs.get(job_id)
-            raise ConfigError(f"job {job_id} can't be discarded: it is {job.state}, not failed")
+        await session.app.jobs.discard(job_id)
         discarded.append(job_id)
 
     if _by_id(ids, failed, task, queue, error):
         each(session, ids or [], one, {"discarded": discarded})
     elif chosen := _choose(session, "discard", yes, limit, task=task, queue=queue, error=error):
-        report(session, {"discarded": session.run(session.app.jobs.discard(chosen))})
+        report(session, {"discarded": session.run(session.app.jobs.discard_many(chosen))})
     else:
         _nothing(session, "discarded", task=task, queue=queue, error=error)
 

@@ -16,7 +16,6 @@ from rich.text import Text
 from rota.cli.load_chart import Chart, Grid, make_grid, write_chart
 from rota.cli.moments import database_time
 from rota.cli.output import plain, table
-from rota.cli.schedule_lint import Measured, measure
 from rota.cli.session import Session, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
@@ -24,6 +23,7 @@ from rota.core.time.forecast import Forecast, Load, PileUp, forecast
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.zones import zone
 from rota.errors import ConfigError
+from rota.operations.schedule_reads import Measured
 
 _HOUR = 3600.0
 _BARS = "·▁▂▃▄▅▆▇█"
@@ -78,7 +78,7 @@ def show_forecast(
         raise typer.BadParameter(f"{plot.name!r} ends in neither .svg nor .png",
                                  param_hint="--plot")  # fmt: skip
     free = slots or session.run(_live_slots(session))
-    measured = session.run(measure(session))
+    measured = session.run(session.app.schedules.measure())
     usual = _usual(measured, chosen, parse_duration(assume))
     start = database_time(session).replace(minute=0, second=0, microsecond=0)
     end = start + timedelta(days=days)

@@ -240,7 +240,8 @@ def cancel(session: Session, ids: Ids = None) -> None:
     answers: dict[str, list[UUID]] = {"cancelled": [], "stopping": []}
 
     async def one(job_id: UUID) -> None:
-        answers[await session.app.jobs.cancel(job_id)].append(job_id)
+        done = await session.app.jobs.cancel(job_id)
+        answers[done.outcome].append(job_id)
 
     each(session, ids, one, answers)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
@@ -15,9 +15,8 @@ from rota.cli.output import plain, table
 from rota.cli.schedule_views import ledger_table
 from rota.cli.schedules import Name
 from rota.cli.session import Session, command
-from rota.operations.ledger import Audit, OccurrenceStatus
+from rota.operations.ledger import Audit
 
-_PAGE = 10_000
 _TICK = timedelta(microseconds=1)
 _MOST = 20  # moments listed per schedule; --json has them all
 
@@ -47,7 +46,7 @@ def occurrences(
 ) -> None:
     """The ledger: every occurrence of a stretch of time (the last day), and what became of it."""
     begin, close = stretch(session, first, end, ("-1d", "+1h"))
-    found = session.run(_read(session, name, (begin, close), state, limit))
+    found = session.run(session.app.schedules.occurrences(name, begin, close, limit, state=state))
     if session.screen.as_json:
         session.screen.json(found)
         return
@@ -58,20 +57,6 @@ def occurrences(
     if len(found) == limit:
         after = (found[-1].due_at + _TICK).isoformat()
         session.screen.note(f"There may be more: add --from {after}")
-
-
-async def _read(
-    session: Session, name: str, span: tuple[datetime, datetime], state: str | None, limit: int
-) -> Sequence[OccurrenceStatus]:
-    """Page by page: the ledger is filtered here."""
-    found: list[OccurrenceStatus] = []
-    begin, close = span
-    while True:
-        page = await session.app.schedules.occurrences(name, begin, close, _PAGE)
-        found.extend(row for row in page if state in (None, row.state))
-        if len(page) < _PAGE or len(found) >= limit:
-            return found[:limit]
-        begin = page[-1].due_at + _TICK
 
 
 def audit(

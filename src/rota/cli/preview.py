@@ -25,8 +25,7 @@ from rota.cli.session import Session, command
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import Cron, ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
-from rota.operations.schedules import make_spec
-from rota.store.schedules import ScheduleStore
+from rota.operations.schedule_spec import make_spec
 
 _NAMELESS = "preview"
 
@@ -88,14 +87,7 @@ def is_cron(text: str) -> bool:
 def _stored(session: Session, name: str, given: dict[str, Any]) -> tuple[ScheduleSpec, Recurrence]:
     spec = session.run(session.app.schedules.get(name)).readable
     spec = msgspec.structs.replace(spec, **given)
-    return spec, session.run(compiled(session, spec))
-
-
-async def compiled(session: Session, spec: ScheduleSpec) -> Recurrence:
-    """With the calendars that the database has."""
-    store = ScheduleStore((await session.app.store()).database)
-    calendars = await store.calendars()
-    return compile_schedule(spec, calendars.get(session.app.settings.namespace, {}))
+    return spec, session.run(session.app.schedules.compile_spec(spec))
 
 
 def show_preview(screen: Screen, spec: ScheduleSpec, rows: Sequence[Previewed]) -> None:

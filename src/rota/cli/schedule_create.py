@@ -22,8 +22,7 @@ from rota.cli.session import Session, command
 from rota.cli.submit import read_payload
 from rota.cli.times import parse_duration, relative
 from rota.core.time.schedule import CatchUp
-from rota.operations.schedule_checks import task_warnings
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 
 _LIMITS = "Limits"
 _JOBS = "Its jobs"
@@ -138,9 +137,8 @@ def create(
     }  # fmt: skip
     spec = make_spec(name, task, **_given(settings))
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown below
-    warnings = session.run(task_warnings(rota.rota, spec))
-    change = session.run(rota.schedules.put(spec, source="cli"))
-    status = session.run(rota.schedules.get(name))
+    saved = session.run(rota.schedules.put(spec, source="cli"))
+    change, status, warnings = saved.change, saved.status, saved.status.warnings
     if session.screen.as_json:
         session.screen.json(
             {"schedule": name, "change": change, "next_due": status.next_due, "warnings": warnings}

@@ -11,7 +11,6 @@ import typer
 from rota.cli.dead import Yes
 from rota.cli.jumps import Previewed, previewed
 from rota.cli.moments import When, database_time, parse_when
-from rota.cli.preview import compiled
 from rota.cli.schedule_views import LedgerRow, ledger_rows, show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration, relative
@@ -76,7 +75,9 @@ def show(session: Session, name: Name) -> None:
 
 def _coming(session: Session, status: ScheduleStatus, now: datetime) -> list[Previewed]:
     try:
-        return previewed(session.run(compiled(session, status.readable)), now, _NEXT)
+        return previewed(
+            session.run(session.app.schedules.compile_spec(status.readable)), now, _NEXT
+        )
     except (ConfigError, OverflowError):
         return []  # its problem is shown
 

@@ -21,9 +21,10 @@ every installation anyway, so that an extra would only be a way to be without it
 
 from __future__ import annotations
 
-from rota.client.answers import (
-    Accepted,
-    Cancelled,
+from rota.client.awaited import AsyncClient
+from rota.client.blocking import Client
+from rota.client.many import JobsRefused
+from rota.client.wire import (
     JobResult,
     LineRefused,
     ManySubmitted,
@@ -31,9 +32,7 @@ from rota.client.answers import (
     NodeList,
     ScheduleSettings,
 )
-from rota.client.awaited import AsyncClient
-from rota.client.blocking import Client
-from rota.client.many import JobsRefused
+from rota.model import Accepted, Cancelled
 
 __all__ = [
     "Accepted",

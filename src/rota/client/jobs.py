@@ -10,14 +10,14 @@ from uuid import UUID
 
 import msgspec
 
-from rota.client import answers
+from rota.client import wire
 from rota.client.asking import Ask, Page, Pause, Talk, get, post, read
 from rota.client.following import Follow
 from rota.client.listing import Pages
 from rota.core.explain import Explanation
 from rota.errors import InvalidArguments, NotFound
 from rota.lib.ids import new_id
-from rota.model import GuaranteeName, Job
+from rota.model import Accepted, Cancelled, Discarded, GuaranteeName, Job, ManyChanged
 from rota.store.logs import LogLine
 from rota.store.search import Count, JobSummary
 
@@ -34,7 +34,7 @@ def submit(
     guarantee: GuaranteeName | None = None, max_attempts: int | None = None,
     timeout: float | None = None, heartbeat_timeout: float | None = None, key: str | None = None,
     tags: Sequence[str] = (), headers: Mapping[str, Any] | None = None,
-) -> Talk[answers.Accepted]:  # fmt: skip
+) -> Talk[Accepted]:  # fmt: skip
     """Store a job. It is committed when this returns.
 
     Without a `key` the client makes one, so that it can ask again when an answer is lost and still store
@@ -50,7 +50,7 @@ def submit(
         }
     )  # fmt: skip
     answer = yield Ask(method="POST", path="/v1/jobs", body=job, repeatable=True)
-    accepted = read(answer, answers.Accepted)
+    accepted = read(answer, Accepted)
     existed = answer is not None and answer.headers.get("idempotent-replayed") == "true"
     if existed and key is None:
         existed = False  # our own first try of it
@@ -80,7 +80,7 @@ def encode_job(said: Mapping[str, Any]) -> bytes:
         ) from None
 
 
-_KNOWN = frozenset(answers.NewJobDict.__annotations__)
+_KNOWN = frozenset(wire.NewJobDict.__annotations__)
 
 
 def fetch(id: Id) -> Talk[Job]:
@@ -89,27 +89,27 @@ def fetch(id: Id) -> Talk[Job]:
 
 
 def listing(
-    *, limit: int | None = None, page_size: int = 100, **wanted: Unpack[answers.JobFilterDict]
+    *, limit: int | None = None, page_size: int = 100, **wanted: Unpack[wire.JobFilterDict]
 ) -> Pages[JobSummary]:
     """The jobs that match, the newest first; page after page as you go on. `limit`: so many at most."""
     return Pages("/v1/jobs", Page[JobSummary], _filter(wanted), limit, page_size)
 
 
-def count(**wanted: Unpack[answers.JobFilterDict]) -> Talk[Count]:
+def count(**wanted: Unpack[wire.JobFilterDict]) -> Talk[Count]:
     """How many match. `exact` is false when it is an estimate."""
     page = yield from get(
-        "/v1/jobs", answers.JobPage, **{**_filter(wanted), "limit": 1, "count": "true"}
+        "/v1/jobs", wire.JobPage, **{**_filter(wanted), "limit": 1, "count": "true"}
     )
     assert page.count is not None
     return page.count
 
 
-def result(id: Id, *, wait: float | None = None) -> Talk[answers.JobResult]:
+def result(id: Id, *, wait: float | None = None) -> Talk[wire.JobResult]:
     """What came of the job. With `wait`, asks until it has ended, but not for longer than that."""
     end = time.monotonic() + (wait or 0.0)
     pause = _FIRST_LOOK
     while True:
-        found = yield from get(f"/v1/jobs/{_id(id)}/result", answers.JobResult)
+        found = yield from get(f"/v1/jobs/{_id(id)}/result", wire.JobResult)
         left = end - time.monotonic()
         if found.ended or left <= 0:
             return found
@@ -128,9 +128,9 @@ def wait(id: Id, timeout: float | None = None) -> Talk[Job]:
             raise TimeoutError(f"job {id} has not ended within {timeout:g} s")
 
 
-def attempts(id: Id) -> Talk[answers.Attempts]:
+def attempts(id: Id) -> Talk[wire.Attempts]:
     """Its attempts that failed, were lost or were interrupted."""
-    return get(f"/v1/jobs/{_id(id)}/attempts", answers.Attempts)
+    return get(f"/v1/jobs/{_id(id)}/attempts", wire.Attempts)
 
 
 def explain(id: Id) -> Talk[Explanation]:
@@ -148,41 +148,41 @@ def logs(
     return Pages(path, Page[LogLine], query, None, 500)
 
 
-def cancel(id: Id) -> Talk[answers.Cancelled]:
+def cancel(id: Id) -> Talk[Cancelled]:
     """Cancel a job, or ask it to stop if it runs. Raises `Conflict` if it has ended."""
-    return post(f"/v1/jobs/{_id(id)}/cancel", answers.Cancelled, repeatable=True)
+    return post(f"/v1/jobs/{_id(id)}/cancel", Cancelled, repeatable=True)
 
 
-def retry(id: Id) -> Talk[answers.Accepted]:
+def retry(id: Id) -> Talk[Accepted]:
     """Run a failed job again, or one that waits for its next retry now. Not repeated when an answer
     is lost: by then it may have failed once more."""
-    return post(f"/v1/jobs/{_id(id)}/retry", answers.Accepted)
+    return post(f"/v1/jobs/{_id(id)}/retry", Accepted)
 
 
-def discard(id: Id) -> Talk[answers.Discarded]:
+def discard(id: Id) -> Talk[Discarded]:
     """Take a failed job off the dead-letter list for good."""
-    return post(f"/v1/jobs/{_id(id)}/discard", answers.Discarded, repeatable=True)
+    return post(f"/v1/jobs/{_id(id)}/discard", Discarded, repeatable=True)
 
 
 def cancel_many(
-    *, dry_run: bool = False, limit: int = 10_000, **wanted: Unpack[answers.JobFilterDict]
-) -> Talk[answers.ManyChanged]:
+    *, dry_run: bool = False, limit: int = 10_000, **wanted: Unpack[wire.JobFilterDict]
+) -> Talk[ManyChanged]:
     """Cancel all jobs that match; at least one filter has to be given."""
     body = {**_filter(wanted), "dry_run": dry_run, "limit": limit}
-    return post("/v1/jobs:cancel", answers.ManyChanged, body, repeatable=dry_run)
+    return post("/v1/jobs:cancel", ManyChanged, body, repeatable=dry_run)
 
 
 def retry_many(
-    *, dry_run: bool = False, limit: int = 10_000, **wanted: Unpack[answers.JobFilterDict]
-) -> Talk[answers.ManyChanged]:
+    *, dry_run: bool = False, limit: int = 10_000, **wanted: Unpack[wire.JobFilterDict]
+) -> Talk[ManyChanged]:
     """Retry all failed jobs that match; at least one filter has to be given."""
     body = {**_filter(wanted), "dry_run": dry_run, "limit": limit}
-    return post("/v1/jobs:retry", answers.ManyChanged, body, repeatable=dry_run)
+    return post("/v1/jobs:retry", ManyChanged, body, repeatable=dry_run)
 
 
-def _filter(wanted: answers.JobFilterDict) -> dict[str, Any]:
+def _filter(wanted: wire.JobFilterDict) -> dict[str, Any]:
     said: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
-    unknown = sorted(set(said) - set(answers.JobFilterDict.__annotations__))
+    unknown = sorted(set(said) - set(wire.JobFilterDict.__annotations__))
     if unknown:
         raise InvalidArguments(f"unknown filter {unknown[0]!r}")
     if isinstance(state := said.get("state"), str):

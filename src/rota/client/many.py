@@ -15,7 +15,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.client import answers
+from rota.client import wire
 from rota.client.asking import Ask, Pause, Pauses, Talk
 from rota.client.jobs import encode_job, new_key
 from rota.client.problems import error_of, make_error
@@ -32,7 +32,7 @@ OnError: TypeAlias = Literal["raise", "continue", "stop"]
 class JobsRefused(SubmitError):
     """Some of many jobs were refused: `summary` says which. The others are stored."""
 
-    def __init__(self, summary: answers.ManySubmitted) -> None:
+    def __init__(self, summary: wire.ManySubmitted) -> None:
         self.summary = summary
         first = summary.errors[0]
         super().__init__(
@@ -49,20 +49,20 @@ class _Line(msgspec.Struct):
     existed: bool = False
     code: str = ""
     detail: str = ""
-    stopped: answers.LineRefused | None = None
+    stopped: wire.LineRefused | None = None
     summary: dict[str, Any] | None = None
 
 
 def submit_many(
-    jobs: Iterable[answers.NewJobDict], *, on_error: OnError = "raise"
-) -> Talk[answers.ManySubmitted]:
+    jobs: Iterable[wire.NewJobDict], *, on_error: OnError = "raise"
+) -> Talk[wire.ManySubmitted]:
     """Store many jobs, each a dict of what `submit` takes. In transactions of up to 2,000.
 
     A job that can't be stored is refused alone. `on_error` says what then: "raise" stores all the others
     and raises `JobsRefused` at the end; "continue" only tells of it in the summary; "stop" stores what
     is before it, nothing after it, and raises.
     """
-    done = answers.ManySubmitted()
+    done = wire.ManySubmitted()
     stop = on_error == "stop"
     for chunk in _chunks(jobs):
         yield from _send(chunk, done, stop)
@@ -89,7 +89,7 @@ def _chunks(jobs: Iterable[Mapping[str, Any]]) -> Iterator[list[tuple[bytes, boo
         yield chunk
 
 
-def _send(chunk: list[tuple[bytes, bool]], done: answers.ManySubmitted, stop: bool) -> Talk[None]:
+def _send(chunk: list[tuple[bytes, bool]], done: wire.ManySubmitted, stop: bool) -> Talk[None]:
     ask = Ask(
         method="POST", path="/v1/jobs:bulk", body=b"\n".join(line for line, _ in chunk),
         query={"answer": "lines", "on_error": "stop" if stop else "continue"},
@@ -115,15 +115,13 @@ def _send(chunk: list[tuple[bytes, bool]], done: answers.ManySubmitted, stop: bo
         yield Pause(1.0 + pauses.next())
 
 
-def _count(
-    chunk: list[tuple[bytes, bool]], lines: list[_Line], done: answers.ManySubmitted
-) -> None:
+def _count(chunk: list[tuple[bytes, bool]], lines: list[_Line], done: wire.ManySubmitted) -> None:
     before = len(done.ids)
     ids: list[UUID | None] = [None] * len(lines)
     for line in lines:
         ids[line.line - 1] = line.id
         if line.id is None:
-            done.errors.append(answers.LineRefused(before + line.line, line.code, line.detail))
+            done.errors.append(wire.LineRefused(before + line.line, line.code, line.detail))
         elif line.existed and chunk[line.line - 1][1]:
             done.existed += 1
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -16,6 +15,7 @@ from rota.errors import (
     KeyConflict,
     NotFound,
     PayloadTooLarge,
+    PreconditionFailed,
     RequestRefused,
     RotaError,
     SubmitError,
@@ -29,12 +29,12 @@ _BY_CODE: dict[str, type[RotaError]] = {
     "invalid-arguments": InvalidArguments,
     "invalid-job": SubmitError,
     "invalid": ConfigError,
+    "precondition-failed": PreconditionFailed,
 }
 _BY_STATUS: dict[int, type[RotaError]] = {
     401: AccessDenied, 403: AccessDenied, 404: NotFound, 409: Conflict, 412: Conflict,
     429: TooManyRequests,
 }  # fmt: skip
-_CONFLICT = re.compile(r"key (?P<quote>['\"])(?P<key>.*)(?P=quote) already names job (?P<id>\S+),")
 _LONGEST_WAIT = 3600.0
 
 
@@ -47,6 +47,8 @@ class _Told(msgspec.Struct):
     title: str = ""
     detail: str = ""
     code: str = ""
+    subject: str = ""
+    key: str = ""
     request_id: str = ""
     fields: list[_Field] = []
 
@@ -66,6 +68,10 @@ def error_of(answer: Heard) -> RotaError:
     """With `code`, `status`, `fields` and `request_id` as the server told them."""
     told = _told(answer)
     error = make_error(told.code, told.detail or told.title, answer.status)
+    if told.code == "key-conflict":
+        error = KeyConflict(told.key, told.subject)
+        error.code = told.code
+    error.subject = told.subject or None
     error.status = answer.status
     error.request_id = told.request_id or None
     error.fields = {field.name: field.message for field in told.fields}
@@ -80,14 +86,8 @@ def error_of(answer: Heard) -> RotaError:
 
 def make_error(code: str, detail: str, status: int = 0) -> RotaError:
     """The exception that the library would have raised, or else one by its status."""
-    error: RotaError
-    if code == "key-conflict" and (named := _CONFLICT.match(detail)):
-        error = KeyConflict(named["key"], named["id"])
-    else:
-        kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or RequestRefused
-        error = kind(detail or f"the server answered with {status}")
-    error.code = code or None
-    return error
+    kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or RequestRefused
+    return kind(detail or f"the server answered with {status}", code=code or None)
 
 
 def _told(answer: Heard) -> _Told:

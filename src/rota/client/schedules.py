@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 import msgspec
 
-from rota.client import answers
+from rota.client import wire
 from rota.client.asking import Answer, Ask, Page, Talk, get, post, read
 from rota.client.listing import Pages
 from rota.client.problems import error_of
 from rota.errors import NotFound
-from rota.operations.ledger import OccurrenceStatus, ScheduleStatus
+from rota.operations.ledger import OccurrenceStatus, Preview, ScheduleStatus
 
 _PATH = "/v1/schedules"
 
@@ -39,9 +39,7 @@ def _said(settings: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
-def create(
-    name: str, task: str, **settings: Unpack[answers.ScheduleSettings]
-) -> Talk[ScheduleStatus]:
+def create(name: str, task: str, **settings: Unpack[wire.ScheduleSettings]) -> Talk[ScheduleStatus]:
     """A new schedule; `Conflict` if there is one of that name."""
     body = {"name": name, "task": task, **_said(settings)}
     return post(_PATH, ScheduleStatus, body, repeatable=True)
@@ -49,7 +47,7 @@ def create(
 
 def put(
     name: str, task: str, *, only_version: ScheduleStatus | None = None,
-    **settings: Unpack[answers.ScheduleSettings],
+    **settings: Unpack[wire.ScheduleSettings],
 ) -> Talk[ScheduleStatus]:  # fmt: skip
     """Create a schedule, or change it from now on. With `only_version`, as you read it before, nothing
     is changed (and `Conflict` raised) if somebody else has changed it since."""
@@ -66,7 +64,7 @@ def put(
 
 
 def _if_match(seen: ScheduleStatus | None) -> dict[str, str]:
-    return {} if seen is None else {"If-Match": f'"{seen.version}.{seen.id.hex[-8:]}"'}
+    return {} if seen is None else {"If-Match": seen.tag}
 
 
 def delete(name: str, *, only_version: ScheduleStatus | None = None) -> Talk[None]:
@@ -110,21 +108,21 @@ def resume(name: str) -> Talk[ScheduleStatus]:
     return (yield from post(f"{path}/resume", ScheduleStatus, repeatable=True))
 
 
-def trigger(name: str) -> Talk[answers.Triggered]:
+def trigger(name: str) -> Talk[wire.Triggered]:
     """Run it once, now, beside its rule. Not repeated when an answer is lost: it would run twice."""
     path = yield from _path(name)
-    return (yield from post(f"{path}/trigger", answers.Triggered))
+    return (yield from post(f"{path}/trigger", wire.Triggered))
 
 
 def backfill(
     name: str, first: datetime, end: datetime, *, max_parallel: int | None = None,
     dry_run: bool = False,
-) -> Talk[answers.Backfilled]:  # fmt: skip
+) -> Talk[wire.Backfilled]:  # fmt: skip
     """Run the occurrences of a past stretch of time that have no row in the ledger. Repeated when an
     answer is lost: an occurrence that is in the ledger by then isn't run, nor counted, again."""
     path = yield from _path(name)
     body = {"first": first, "end": end, "max_parallel": max_parallel, "dry_run": dry_run}
-    return (yield from post(f"{path}/backfill", answers.Backfilled, body, repeatable=True))
+    return (yield from post(f"{path}/backfill", wire.Backfilled, body, repeatable=True))
 
 
 class _Occurrences(Pages[OccurrenceStatus]):
@@ -148,27 +146,27 @@ def occurrences(
 
 def audit(
     name: str, *, first: datetime | None = None, end: datetime | None = None
-) -> Talk[answers.AuditReport]:
+) -> Talk[wire.AuditReport]:
     """Recompute what must be in the ledger of a stretch of time (the last week), and compare."""
     path = yield from _path(name)
-    return (yield from get(f"{path}/audit", answers.AuditReport, first=first, end=end))
+    return (yield from get(f"{path}/audit", wire.AuditReport, first=first, end=end))
 
 
-def preview(name: str, *, count: int = 10, after: datetime | None = None) -> Talk[answers.Preview]:
+def preview(name: str, *, count: int = 10, after: datetime | None = None) -> Talk[Preview]:
     """The next occurrences of a schedule."""
     path = yield from _path(name)
-    return (yield from get(f"{path}/preview", answers.Preview, count=count, after=after))
+    return (yield from get(f"{path}/preview", Preview, count=count, after=after))
 
 
 def preview_rule(
     *, name: str = "preview", count: int = 10, after: datetime | None = None,
-    **rule: Unpack[answers.RuleSettings],
-) -> Talk[answers.Preview]:  # fmt: skip
+    **rule: Unpack[wire.RuleSettings],
+) -> Talk[Preview]:  # fmt: skip
     """The next occurrences of a rule that isn't saved."""
     body = {"name": name, "count": count, "after": after, **_said(rule)}
-    return post(f"{_PATH}:preview", answers.Preview, body, repeatable=True)
+    return post(f"{_PATH}:preview", Preview, body, repeatable=True)
 
 
-def lint(*, herd: int = 100) -> Talk[answers.Lint]:
+def lint(*, herd: int = 100) -> Talk[wire.Lint]:
     """What will go badly, before it does."""
-    return get(f"{_PATH}:lint", answers.Lint, herd=herd)
+    return get(f"{_PATH}:lint", wire.Lint, herd=herd)

@@ -23,7 +23,7 @@ from rota.commands import COMMAND_TASK
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.zones import zone
 from rota.errors import ConfigError
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 
 MAX_BYTES = 1_000_000
 _VARIABLE = re.compile(

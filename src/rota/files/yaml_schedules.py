@@ -29,7 +29,7 @@ from rota.core.time.interval import seconds_of
 from rota.core.time.schedule import OPTIONS, CatchUp, ScheduleSpec, compile_schedule
 from rota.errors import ConfigError, SubmitError
 from rota.files.yaml_nodes import MAX_BYTES, Place, Problems, Value, read_document
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 from rota.task import SubmitOptions
 
 T = TypeVar("T")

@@ -1,24 +1,39 @@
-"""Operations on jobs: look at, cancel, retry, discard and explain them."""
+"""Operations on jobs: find, cancel, retry, discard and explain them, one by one or many at once."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING, Literal, TypeAlias
 from uuid import UUID
 
+import msgspec
+
 from rota.core.explain import Explanation, explain
-from rota.errors import ConfigError, NotFound
-from rota.model import Job, OutcomeKind, State
+from rota.errors import ConfigError, Conflict, NotFound
+from rota.model import Accepted, Cancelled, Discarded, Job, ManyChanged, OutcomeKind, State
 from rota.operations.job_logs import read_logs
-from rota.store.changes import changing
-from rota.store.logs import LogLine
+from rota.store.changes import Change, changing
+from rota.store.logs import LogLine, LogStore
+from rota.store.search import Count, JobFilter, JobSearch, JobSummary
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
 
-_MANY = 10_000
+MANY = 10_000  # jobs that one call changes or lists at most
 _NAMED = 100  # ids of a bulk action, in the audit log
 Ids: TypeAlias = list[UUID]  # inside Jobs, `list` is its method
+Summaries: TypeAlias = list[JobSummary]
+LogLines: TypeAlias = list[LogLine]
+Action = Literal["cancel", "retry", "discard"]
+
+_OPEN = tuple(state for state in State if not state.is_final)
+# The states in which a job can be acted on; the guarded transitions in SQL decide for each job.
+_APPLICABLE: dict[Action, tuple[State, ...]] = {
+    "cancel": _OPEN, "retry": (State.FAILED, State.SCHEDULED), "discard": (State.FAILED,),
+}  # fmt: skip
+# The states that are meant when a filter names none.
+_MEANT: dict[Action, tuple[State, ...]] = {**_APPLICABLE, "retry": (State.FAILED,)}
 
 
 def _as_id(id: UUID | str) -> UUID:
@@ -55,13 +70,13 @@ class Jobs:
         return jobs[0] if jobs else None
 
     async def get(self, id: UUID | str) -> Job:
-        """The job as it is now; `NotFound` when there is none (any more)."""
+        """Return the job as it is now; `NotFound` when there is none (any more)."""
         job = await self.find(id)
         if job is None:
             raise NotFound(
                 f"there is no job {id} in namespace {self._namespace!r}: it never was, or its "
-                f"retention ({self._rota.settings.retention_days} days) is over"
-            )
+                f"retention ({self._rota.settings.retention_days} days) is over", subject=id,
+            )  # fmt: skip
         return job
 
     async def list(
@@ -75,13 +90,13 @@ class Jobs:
         before: UUID | str | None = None,
         limit: int = 50,
     ) -> list[Job]:
-        """The newest first. For the next page pass the last id as `before`.
+        """List jobs, newest first. For the next page pass the last id as `before`.
 
         `outcome` is how the last attempt ended: ``timed_out``, ``heartbeat_timeout``, ``raised``,
         ``crashed``, ``lost``, ``cancelled``, ``succeeded``.
         """
-        if not 1 <= limit <= _MANY:
-            raise ConfigError(f"limit must be from 1 to {_MANY}, not {limit}")
+        if not 1 <= limit <= MANY:
+            raise ConfigError(f"limit must be from 1 to {MANY}, not {limit}")
         return await (await self._rota.store()).list_jobs(
             self._namespace,
             state=State.parse(state) if state else None,
@@ -92,53 +107,159 @@ class Jobs:
     async def count(
         self, *, state: str | None = None, task: str | None = None, queue: str | None = None
     ) -> dict[str, int]:
-        """How many jobs there are, by state. Exact, and so slow over a long history."""
+        """Count the jobs by state. The count is exact, and so slow over a long history."""
         store = await self._rota.store()
         chosen = State.parse(state) if state else None
         return await store.count_jobs(self._namespace, state=chosen, task=task, queue=queue)
 
-    async def cancel(self, id: UUID | str) -> str:
-        """'cancelled', or 'stopping' when it runs and has been asked to stop."""
-        job_id = _as_id(id)
-        done = await self.cancel_many([job_id])
-        if job_id not in done:
-            job = await self.get(job_id)
-            raise ConfigError(f"job {id} can't be cancelled: it has already {job.state}")
-        return done[job_id]
+    async def search(
+        self, wanted: JobFilter, *, before: UUID | None = None, limit: int = 50,
+        patience_ms: int | None = None,
+    ) -> Summaries:  # fmt: skip
+        """Find jobs, the newest first, older than `before`. `TooMuchToRead` when that takes too long."""
+        search = JobSearch((await self._rota.store()).database)
+        return await search.page(self._namespace, wanted, before, limit, patience_ms=patience_ms)
 
-    async def cancel_many(self, ids: Sequence[UUID | str]) -> dict[UUID, str]:
-        """For each job that could be cancelled: 'cancelled' or 'stopping'."""
+    async def count_matching(self, wanted: JobFilter, *, quick: bool = False) -> Count:
+        """Count the jobs that match: exactly if that takes little time, otherwise an estimate."""
+        search = JobSearch((await self._rota.store()).database)
+        count = search.quick_count if quick else search.count
+        return await count(self._namespace, wanted)
+
+    async def _changing(
+        self, action: str, subject: str, before: object = None
+    ) -> AbstractAsyncContextManager[Change]:
+        return changing((await self._rota.store()).database, action, subject, before=before)
+
+    async def cancel(self, id: UUID | str) -> Cancelled:
+        """Cancel a job, or ask it to stop if it runs. Raises `Conflict` if it has ended."""
+        job_id = _as_id(id)
+        async with await self._changing("cancel", f"job {job_id}") as change:
+            change.before = {"state": (await self.get(job_id)).state}
+            outcome = (await self.cancel_many([job_id])).get(job_id)
+            if outcome is None:
+                state = (await self.get(job_id)).state
+                raise Conflict(
+                    f"job {job_id} can't be cancelled: it has already {state}",
+                    code="ended", subject=job_id,
+                )  # fmt: skip
+            change.after = {"state": outcome}
+        return Cancelled(job_id, outcome)
+
+    async def cancel_many(
+        self, ids: Sequence[UUID | str]
+    ) -> dict[UUID, Literal["cancelled", "stopping"]]:
+        """Cancel jobs; for each that could be cancelled: 'cancelled' or 'stopping'."""
         store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
-        async with changing(store.database, "cancel", _subject(chosen)) as change:
+        async with await self._changing("cancel", _subject(chosen)) as change:
             done = await store.cancel_jobs(self._namespace, chosen)
             change.after = _outcome(done.get(chosen[0]) if len(chosen) == 1 else None, [*done])
             change.happened = bool(done)
-        return done
+        return done  # type: ignore[return-value]
 
-    async def retry(self, id: UUID | str) -> None:
-        """Run a failed job again, or one that waits for its next retry: now, counting afresh."""
+    async def retry(self, id: UUID | str) -> Accepted:
+        """Run a failed job, or one that waits for its next retry, now, counting its attempts afresh.
+
+        Raises `Conflict` for a job in another state.
+        """
         job_id = _as_id(id)
-        if not await self.retry_many([job_id]):
+        async with await self._changing("retry", f"job {job_id}") as change:
             job = await self.get(job_id)
-            raise ConfigError(
-                f"job {id} can't be retried: it is {job.state}. Only failed jobs, and jobs that "
-                "wait for their next retry, can"
-            )
+            if not await self.retry_many([job_id]):
+                raise Conflict(
+                    f"job {job_id} can't be retried: it is {job.state}. Only failed jobs, and jobs "
+                    "that wait for their next retry, can", code="not-failed", subject=job_id,
+                )  # fmt: skip
+            change.before, change.after = {"state": job.state}, {"state": "ready"}
+        return Accepted(job_id, job.task)
 
     async def retry_many(self, ids: Sequence[UUID | str]) -> Ids:
         """Run failed jobs, and jobs that wait for their next retry, again; the ids of those."""
         store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
-        async with changing(store.database, "retry", _subject(chosen)) as change:
+        async with await self._changing("retry", _subject(chosen)) as change:
             done = await store.retry_jobs(self._namespace, chosen)
             change.after = _outcome("ready" if len(chosen) == 1 else None, done)
             change.happened = bool(done)
         return done
 
+    async def discard(self, id: UUID | str) -> Discarded:
+        """Take a failed job off the dead-letter list for good. Raises `Conflict` for any other."""
+        job_id = _as_id(id)
+        if not await self.discard_many([job_id]):
+            job = await self.get(job_id)
+            raise Conflict(
+                f"job {job_id} can't be discarded: it is {job.state}, not failed",
+                code="not-failed", subject=job_id,
+            )  # fmt: skip
+        return Discarded(job_id)
+
+    async def discard_many(self, ids: Sequence[UUID | str]) -> Ids:
+        """Take failed jobs off the dead-letter list for good; the ids that were on it."""
+        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
+        async with await self._changing("discard", _subject(chosen)) as change:
+            done = await store.discard_jobs(self._namespace, chosen)
+            change.after = _outcome(None, done)
+            change.happened = bool(done)
+        return done
+
+    async def change_many(self, action: Action, ids: Sequence[UUID | str]) -> Ids:
+        """Cancel, retry or discard jobs; the ids of those that were changed."""
+        if action == "cancel":
+            return [*await self.cancel_many(ids)]
+        return await (self.retry_many(ids) if action == "retry" else self.discard_many(ids))
+
+    # -- many, by a filter
+
+    async def applicable(self, action: Action, ids: Sequence[UUID | str]) -> Ids:
+        """Those of these jobs that are in a state in which the action applies."""
+        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
+        jobs = await store.get_jobs(self._namespace, chosen)
+        return [job.id for job in jobs if State.parse(job.state) in _MEANT[action]]
+
+    async def matching(self, action: Action, wanted: JobFilter, limit: int = MANY) -> Ids:
+        """The ids, oldest first, of the jobs that match and to which the action applies."""
+        states = _MEANT[action]
+        if wanted.states:
+            states = tuple(state for state in wanted.states if state in _APPLICABLE[action])
+        if not states:
+            return []
+        search = JobSearch((await self._rota.store()).database)
+        wanted = msgspec.structs.replace(wanted, states=states)
+        return await search.ids(self._namespace, wanted, limit)
+
+    async def change_matching(
+        self, action: Action, wanted: JobFilter, *, limit: int = MANY, dry_run: bool = False,
+        everything: bool = False,
+    ) -> ManyChanged:  # fmt: skip
+        """Cancel, retry or discard the jobs that match, the oldest first, all in one transaction.
+
+        An empty filter is refused unless `everything` is set.
+        """
+        if wanted == JobFilter() and not everything:
+            raise ConfigError("no filter is given: say which jobs are meant")
+        ids = await self.matching(action, wanted, limit)
+        return await self.change_selected(
+            action, ids, "jobs by filter", wanted.described, limit=limit, dry_run=dry_run
+        )
+
+    async def change_selected(
+        self, action: Action, ids: Sequence[UUID], subject: str, before: object = None, *,
+        limit: int, dry_run: bool,
+    ) -> ManyChanged:  # fmt: skip
+        """Act on jobs that were selected by a description, under the name of that description."""
+        changed = 0
+        if not dry_run:
+            async with await self._changing(action, subject, before) as change:
+                changed = len(await self.change_many(action, ids))
+                change.after = {"matched": len(ids), "changed": changed}
+        more = len(ids) == limit
+        return ManyChanged(dry_run=dry_run, matched=len(ids), changed=changed, more=more)
+
     async def dead_letters(
         self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
-        limit: int = _MANY,
+        limit: int = MANY,
     ) -> Ids:  # fmt: skip
-        """The ids of failed jobs, oldest first."""
+        """Return the ids of failed jobs, oldest first."""
         store = await self._rota.store()
         return await store.find_dead(
             self._namespace, task=task, queue=queue, error=error, limit=limit
@@ -146,26 +267,28 @@ class Jobs:
 
     async def retry_dead(
         self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
-        limit: int = _MANY,
+        limit: int = MANY,
     ) -> Ids:  # fmt: skip
         """Run all failed jobs that match again; the ids of those."""
         return await self.retry_many(
             await self.dead_letters(task=task, queue=queue, error=error, limit=limit)
         )
 
-    async def discard(self, ids: Sequence[UUID | str]) -> Ids:
-        """Take failed jobs off the dead-letter list for good; the ids that were on it."""
-        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
-        async with changing(store.database, "discard", _subject(chosen)) as change:
-            done = await store.discard_jobs(self._namespace, chosen)
-            change.after = _outcome(None, done)
-            change.happened = bool(done)
-        return done
+    async def has_ended(self, id: UUID | str) -> bool:
+        """Whether the job is in a final state."""
+        return State.parse((await self.get(id)).state).is_final
+
+    async def log_lines(
+        self, id: UUID | str, *, attempt: int | None = None, read: dict[int, int], limit: int
+    ) -> LogLines:
+        """The next lines of a job's log. `read`: the last line that was read, by an attempt's token."""
+        logs = LogStore((await self._rota.store()).database)
+        return await logs.read(self._namespace, _as_id(id), attempt, read, limit)
 
     def logs(
         self, id: UUID | str, *, attempt: int | None = None, follow: bool = False
     ) -> AsyncIterator[LogLine]:
-        """What the job printed and logged, line by line.
+        """Iterate over what the job printed and logged, line by line.
 
         Args:
             id: of the job.
@@ -175,9 +298,9 @@ class Jobs:
         return read_logs(self._rota.store, self._namespace, _as_id(id), attempt, follow)
 
     async def explain(self, id: UUID | str) -> Explanation:
-        """Why the job isn't running now, or what it does."""
+        """Explain why the job isn't running now, or what it does."""
         facts = await (await self._rota.store()).explain_job(self._namespace, _as_id(id))
         if facts is None:
             await self.get(id)  # raises NotFound with its advice
-            raise NotFound(f"job {id} has just been removed")
+            raise NotFound(f"job {id} has just been removed", subject=id)
         return explain(facts, self._rota.settings.max_run_time)

@@ -11,12 +11,13 @@ import msgspec
 
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned, Watched
-from rota.core.time.recurrence import Recurrence
+from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
 from rota.errors import ConfigError, RotaError
 from rota.lib.computing import Spend, unlimited
 from rota.model import State
+from rota.operations.preconditions import schedule_tag
 from rota.store.schedules import FIRED, decode_spec
 
 _TICK = timedelta(microseconds=1)
@@ -43,6 +44,11 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     app: str | None = None  # the application whose code declares it
     problem: str | None = None  # why it doesn't fire: it can't be read, or a node has set it aside
     problem_since: datetime | None = None
+
+    @property
+    def tag(self) -> str:
+        """Its entity tag, which changes with every change of its definition."""
+        return schedule_tag(self.version, self.id)
 
     @property
     def is_orphan(self) -> bool:
@@ -96,6 +102,13 @@ class Audit(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def is_clean(self) -> bool:
         return not self.missing and not self.extra
+
+
+class Preview(msgspec.Struct, frozen=True):
+    """The next occurrences of a rule. One with `excluded_by` isn't run."""
+
+    in_words: str
+    occurrences: Sequence[Occurrence]
 
 
 def _as_stored(id: UUID, spec: ScheduleSpec) -> ScheduleSpec:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
+from uuid import UUID
 
+from rota.errors import NotFound
 from rota.model import NodeStatus, ShardStatus, Takeover
 
 if TYPE_CHECKING:
@@ -18,14 +20,21 @@ class Nodes:
         self._rota = rota
 
     async def list(self, *, ended: bool = False) -> list[NodeStatus]:
-        """The live nodes; with `ended`, also those that stopped or died within the last day."""
+        """List the live nodes; with `ended`, also those that stopped or died within the last day."""
         store = await self._rota.store()
         return await store.list_nodes(self._rota.namespace, ended=ended)
 
+    async def get(self, id: UUID) -> NodeStatus:
+        """Return one node: live, or ended within the last day."""
+        for node in await self.list(ended=True):
+            if node.id == id:
+                return node
+        raise NotFound(f"there is no node {id} in namespace {self._rota.namespace!r}", subject=id)
+
     async def shards(self) -> Sequence[ShardStatus]:
-        """Which scheduler looks after which shard."""
+        """List the shards, each with the scheduler that owns it."""
         return await (await self._rota.store()).shard_map()
 
     async def takeovers(self, within: float = 86_400) -> Sequence[Takeover]:
-        """Who took shards from whom in the last seconds, newest first. They are kept for a week."""
+        """List the takeovers of shards in the last `within` seconds, newest first. Kept for a week."""
         return await (await self._rota.store()).recent_takeovers(within)

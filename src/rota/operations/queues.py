@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from typing import TYPE_CHECKING
 
 from rota.config import check_name
 from rota.errors import ConfigError, NotFound
 from rota.model import QueueStatus
-from rota.store.changes import changing
+from rota.store.changes import Change, changing
+from rota.store.jobs import JobStore
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
@@ -21,46 +24,74 @@ class Queues:
         self._rota = rota
 
     async def list(self) -> list[QueueStatus]:
+        """List all queues, with how full and how late they are."""
         return await (await self._rota.store()).list_queues(self._rota.namespace)
 
-    async def check_known(self, name: str) -> None:
-        """Refuse a name that no queue has, with the one that may be meant."""
-        store = await self._rota.store()
-        known = await store.known_queues(self._rota.namespace)
+    async def get(self, name: str) -> QueueStatus:
+        """Return one queue; `NotFound` when no job has been in it and no task declares it."""
+        for queue in await self.list():
+            if queue.name == name:
+                return queue
+        await self._check_known(name)
+        return QueueStatus(
+            namespace=self._rota.namespace, name=name, paused_at=None, ready=0, running=0,
+            scheduled=0, lag=None,
+        )  # fmt: skip
+
+    async def _check_known(self, name: str) -> None:
+        known = await (await self._rota.store()).known_queues(self._rota.namespace)
         if name not in known:
             near = get_close_matches(name, known, 1)
             meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
-            raise NotFound(f"there is no queue {name!r}{meant}")
+            raise NotFound(f"there is no queue {name!r}{meant}", subject=name)
 
-    async def pause(self, name: str, *, must_exist: bool = False) -> None:
-        """No job of this queue is started until it is resumed. What runs goes on.
+    @asynccontextmanager
+    async def _changing(
+        self, action: str, name: str, field: str, must_exist: bool
+    ) -> AsyncIterator[tuple[JobStore, Change]]:
+        """Record `field` as it was before and is after the change."""
+        check_name("queue", name)
+        store = await self._rota.store()
+        async with changing(store.database, action, f"queue {name}") as change:
+            try:
+                change.before = {field: getattr(await self.get(name), field)}
+            except NotFound:
+                if must_exist:
+                    raise
+            yield store, change
+
+    async def pause(self, name: str, *, must_exist: bool = False) -> QueueStatus:
+        """Start no job of this queue until it is resumed. Running jobs are not affected.
 
         With `must_exist`, a queue that has had no job and that no task declares is refused.
         """
-        check_name("queue", name)
-        if must_exist:
-            await self.check_known(name)
-        store = await self._rota.store()
-        async with changing(store.database, "pause", f"queue {name}") as change:
-            paused_at = await store.pause_queue(self._rota.namespace, name)
-            change.after = {"paused_at": paused_at}
+        async with self._changing("pause", name, "paused_at", must_exist) as (store, change):
+            change.after = {"paused_at": await store.pause_queue(self._rota.namespace, name)}
+        return await self.get(name)
 
-    async def resume(self, name: str) -> None:
-        check_name("queue", name)
-        store = await self._rota.store()
-        async with changing(store.database, "resume", f"queue {name}"):
+    async def resume(self, name: str) -> QueueStatus:
+        """Start the jobs of a paused queue again."""
+        async with self._changing("resume", name, "paused_at", True) as (store, _):
             if not await store.resume_queue(self._rota.namespace, name):
-                raise NotFound(f"there is no queue {name!r}; `rota queues` lists them")
+                raise NotFound(
+                    f"there is no queue {name!r}; `rota queues` lists them", subject=name
+                )
+        return await self.get(name)
 
-    async def set_max_run_time(self, name: str, seconds: float | None) -> None:
+    async def set_max_run_time(
+        self, name: str, seconds: float | None, *, must_exist: bool = False
+    ) -> QueueStatus:
         """Set how long an attempt of this queue's jobs may run when the job has no timeout.
 
-        What runs longer is stopped as after a timeout. None: the installation's `max_run_time` counts.
+        An attempt that runs longer is stopped as after a timeout. None: the installation's
+        `max_run_time` applies.
         """
-        check_name("queue", name)
         if seconds is not None and not 1 <= seconds < 1e9:
-            raise ConfigError(f"max_run_time must be 1 second or more, or None, not {seconds!r}")
-        store = await self._rota.store()
-        async with changing(store.database, "set", f"queue {name}") as change:
+            raise ConfigError(
+                f"max_run_time must be 1 second or more, or None, not {seconds!r}",
+                field="max_run_time",
+            )
+        async with self._changing("set", name, "max_run_time", must_exist) as (store, change):
             await store.set_max_run_time(self._rota.namespace, name, seconds)
             change.after = {"max_run_time": seconds}
+        return await self.get(name)

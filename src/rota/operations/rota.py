@@ -9,12 +9,14 @@ from rota.config import Settings
 from rota.core.arguments import Limits
 from rota.handle import JobHandle
 from rota.operations.connection import Opened
+from rota.operations.dead_letters import DeadLetters
 from rota.operations.endpoints import Endpoints
 from rota.operations.events import Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
-from rota.operations.schedules import Change, Schedules, make_spec
+from rota.operations.schedule_spec import make_spec
+from rota.operations.schedules import Change, Schedules
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
 from rota.store.encrypted import Encryption
@@ -50,6 +52,7 @@ class Rota:
         self._module = module
         self.submissions = Submissions(self)
         self.jobs = Jobs(self)
+        self.dead = DeadLetters(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)
         self.schedules = Schedules(self)
@@ -82,7 +85,7 @@ class Rota:
 
     async def schedule(self, name: str, task: str, **settings: Any) -> Change:
         """Create a schedule or change it from now on; see `App.schedule`."""
-        return await self.schedules.put(make_spec(name, task, **settings))
+        return (await self.schedules.put(make_spec(name, task, **settings))).change
 
     async def store(self) -> JobStore:
         return (await self.connector.opened()).store

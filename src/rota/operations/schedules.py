@@ -1,9 +1,9 @@
-"""Schedules: creating, steering and looking at them. `app.schedules`"""
+"""Operations on schedules: create, change, pause, resume, delete, trigger and backfill them."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, Literal
@@ -15,30 +15,22 @@ from rota.config import check_open_task
 from rota.core.arguments import encode_payload
 from rota.core.declarations import Verdict
 from rota.core.time.calendars import NamedCalendar
-from rota.core.time.interval import seconds_of
 from rota.core.time.plan import LedgerEntry
 from rota.core.time.recurrence import Occurrence, Recurrence
-from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec, compile_schedule
+from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.zones import wall_time, zone
-from rota.errors import ConfigError, InvalidArguments, NotFound
-from rota.lib.computing import Compute, Spend, compute_here
+from rota.errors import ConfigError, InvalidArguments
+from rota.lib.computing import Spend
 from rota.lib.ids import new_id
 from rota.operations import declared_schedules as declaring
 from rota.operations.deleting import delete_locked
 from rota.operations.firing import occurrence_headers
 from rota.operations.ledger import (
-    Audit,
-    OccurrenceStatus,
     ScheduleStatus,
-    Version,
-    expected_moments,
-    outside,
-    recorded_moments,
-    to_occurrence,
-    to_status,
-    unsettled_stretches,
 )
+from rota.operations.preconditions import Precondition
 from rota.operations.schedule_checks import task_warnings
+from rota.operations.schedule_reads import ScheduleReads, check_years
 from rota.operations.settling import Budget, Stretch, settle, stretches_of
 from rota.store.changes import Change as Recorded
 from rota.store.changes import changing, record
@@ -51,24 +43,24 @@ if TYPE_CHECKING:
 log = logging.getLogger("rota.schedules")
 
 Change = Literal["created", "updated", "unchanged"]
-Expectation = Callable[[Any], None]
 
 _UNLIMITED = 1_000_000
 
 
-class Schedules:
+class Saved(msgspec.Struct, frozen=True):
+    """The result of storing a schedule, with the schedule as it is now."""
+
+    change: Change
+    status: ScheduleStatus
+
+
+class Schedules(ScheduleReads):
+    """`app.schedules`"""
+
     def __init__(self, rota: Rota) -> None:
-        self._rota = rota
+        super().__init__(rota)
         self.declared: dict[str, ScheduleSpec] = {}  # in code, by @app.cron
         self.always_declare = False  # whatever was declared before: for development
-        self.compute: Compute = compute_here  # what a rule says; a server has a thread for it
-
-    @property
-    def _namespace(self) -> str:
-        return self._rota.namespace
-
-    async def _store(self) -> ScheduleStore:
-        return ScheduleStore((await self._rota.store()).database)
 
     # -- creating and changing
 
@@ -87,25 +79,29 @@ class Schedules:
         )  # fmt: skip
 
     async def put(
-        self, spec: ScheduleSpec, *, source: str = "api", expect: Expectation | None = None
-    ) -> Change:
-        """Create it, or change it from now on: what was due before is left to what was said before."""
-        return (await self.put_all([spec], source=source, expect=expect))[0]
+        self, spec: ScheduleSpec, *, source: str = "api", expect: Precondition | None = None
+    ) -> Saved:
+        """Create a schedule, or change it from now on: the old rule decides what was due before."""
+        await self.preview(spec, 1)  # refuses a rule that takes too long, before anything is locked
+        [change] = await self.put_all([spec], source=source, expect=expect)
+        warnings = await task_warnings(self._rota, spec)
+        status = msgspec.structs.replace(await self.get(spec.name), warnings=warnings)
+        return Saved(change, status)
 
     async def put_all(
         self, specs: Sequence[ScheduleSpec], *, delete: Sequence[str] = (), source: str = "api",
-        expect: Expectation | None = None, within: Any = None,
+        expect: Precondition | None = None, within: Any = None,
     ) -> Sequence[Change]:  # fmt: skip
         """Create or change many, and delete others: all or none, in one transaction.
 
-        `expect` is shown each schedule that is there (its row, locked; or None), and may raise.
+        `expect` is checked for each schedule under its lock.
         `within`: a connection whose transaction this is to be a part of.
         """
         for spec in specs:
             check_open_task(spec.task)
         store = await self._store()
         prepared = [
-            (spec, await self._compile(store, spec), await self._job_options(store, spec))
+            (spec, await self.compile_spec(spec), await self._job_options(store, spec))
             for spec in sorted(specs, key=_by_name)
         ]
         changes: dict[str, Change] = {}
@@ -127,12 +123,12 @@ class Schedules:
 
     async def _put_on(
         self, store: ScheduleStore, connection: Any, spec: ScheduleSpec, recurrence: Recurrence,
-        options: JobOptions, source: str, expect: Expectation | None, budget: Budget,
+        options: JobOptions, source: str, expect: Precondition | None, budget: Budget,
     ) -> Change:  # fmt: skip
         for _ in range(3):  # a racing creation makes the next look an update
             row = await store.lock(connection, self._namespace, spec.name)
             if expect is not None:
-                expect(row)
+                expect.check(spec.name, row)
             if row is None:
                 if await self._create(store, connection, spec, recurrence, options, source):
                     await self._record(store, connection, "create", spec.name, after=spec)
@@ -220,17 +216,6 @@ class Schedules:
         await delete_locked(store, connection, row, budget, self.compute)
         await self._record(store, connection, "delete", row["name"], before=row["spec"])
 
-    async def _compile(self, store: ScheduleStore, spec: ScheduleSpec) -> Recurrence:
-        calendars: dict[str, NamedCalendar] = {}
-        if spec.exclude or spec.include:
-            calendars = (await store.calendars()).get(self._namespace, {})
-        try:
-            return await self.compute(lambda _: compile_schedule(spec, calendars))
-        except OverflowError:
-            raise ConfigError(
-                f"schedule {spec.name!r}: starts, ends or the anchor is too far away in time"
-            ) from None
-
     async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> JobOptions:
         for told in await task_warnings(self._rota, spec):  # refuses what wouldn't run
             log.warning("schedule %r: %s", spec.name, told)
@@ -256,31 +241,36 @@ class Schedules:
         needs = "".join(f"+{need}" for need in sorted(set(options.needs)))
         await store.ensure_lane(connection, f"{self._namespace}/{options.queue}{needs}")
 
-    async def pause(self, name: str, *, until: datetime | None = None) -> None:
-        """No occurrence fires until it is resumed (or `until`); what runs goes on."""
-        if until is not None and until.tzinfo is None:
-            raise InvalidArguments("until must be a datetime with a time zone")
+    async def pause(self, name: str, *, until: datetime | None = None) -> ScheduleStatus:
+        """Fire no occurrence until it is resumed (or `until`). Running jobs are not affected."""
+        if until is not None:
+            if until.tzinfo is None:
+                raise InvalidArguments("until must be a datetime with a time zone", field="until")
+            if until <= await (await self._rota.store()).now():
+                raise ConfigError(f"until: {until} has passed", field="until")
         store = await self._store()
         subject, after = f"schedule {name}", {"until": until}
         async with changing(store.database, "pause", subject, after=after):
             if not await store.pause(self._namespace, name, until):
                 raise self._unknown(name)
+        return await self.get(name)
 
-    async def resume(self, name: str) -> None:
-        """Goes on. What was due during the pause is decided by the catch-up policy."""
+    async def resume(self, name: str) -> ScheduleStatus:
+        """Resume a schedule. The catch-up policy decides about what was due during the pause."""
         store = await self._store()
         async with changing(store.database, "resume", f"schedule {name}"):
             if not await store.resume(self._namespace, name):
                 raise self._unknown(name)
+        return await self.get(name)
 
-    async def delete(self, name: str, *, expect: Expectation | None = None) -> None:
-        """Delete it. What has started goes on; what waits for its turn or its moment is skipped.
+    async def delete(self, name: str, *, expect: Precondition | None = None) -> None:
+        """Delete a schedule. Running jobs are not affected; jobs that haven't started are skipped.
 
         Its ledger and its jobs stay until their retention is over.
         """
         async with self._locked(name) as (store, connection, row):
             if expect is not None:
-                expect(row)
+                expect.check(name, row)
             await self._delete(store, connection, row, Budget())
 
     async def put_calendar(self, calendar: NamedCalendar) -> None:
@@ -299,64 +289,10 @@ class Schedules:
                           before=_told(before), after=_told(after))  # fmt: skip
         await record(store.database, connection, change)
 
-    # -- looking
-
-    async def list(self) -> list[ScheduleStatus]:
-        store = await self._store()
-        rows = await store.list(self._namespace)
-        return [to_status(row, store.database.encryption.shown_spec) for row in rows]
-
-    async def get(self, name: str) -> ScheduleStatus:
-        store = await self._store()
-        rows = await store.list(self._namespace, name)
-        if not rows:
-            raise self._unknown(name)
-        return to_status(rows[0], store.database.encryption.shown_spec)
-
-    async def preview(
-        self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None
-    ) -> Sequence[Occurrence]:
-        """The next occurrences of a rule, whether it is stored or not."""
-        store = await self._store()
-        start = after or await (await self._rota.store()).now()
-        recurrence = await self._compile(store, spec)
-        return await self.compute(lambda spend: list(spend(recurrence.after(start, count))))
-
-    async def occurrences(
-        self, name: str, first: datetime, end: datetime, limit: int = 1000
-    ) -> Sequence[OccurrenceStatus]:
-        """The ledger of a stretch of time, oldest first."""
-        status = await self.get(name)
-        rows = await (await self._store()).occurrences(status.id, first, end, limit)
-        return [to_occurrence(row) for row in rows]
-
-    async def audit(self, name: str, first: datetime, end: datetime) -> Audit:
-        """Recompute what must be in the ledger, and compare: nothing missing, nothing extra."""
-        status = await self.get(name)
-        store = await self._store()
-        cursor = (await store.list(self._namespace, name))[0]["cursor"]
-        stop = min(end, cursor + timedelta(microseconds=1))
-        calendars = (await store.calendars()).get(self._namespace, {})
-        async with store.database.connection() as connection:
-            rows = await store.versions(connection, status.id)
-        ledger = await store.ledger(status.id, first, stop)
-
-        def compare(spend: Spend) -> Audit:
-            versions = [_version(row, calendars) for row in spend(rows)]
-            unsettled = unsettled_stretches(versions, first, stop)
-            expected = outside(expected_moments(versions, cursor, first, stop, spend), unsettled)
-            found = outside(recorded_moments(ledger), unsettled)
-            return Audit(
-                name=name, first=first, end=stop, expected=len(expected), unsettled=unsettled,
-                missing=sorted(expected - found), extra=sorted(found - expected),
-            )  # fmt: skip
-
-        return await self.compute(compare)
-
-    # -- running by hand
+    # -- running now and in retrospect
 
     async def trigger(self, name: str) -> UUID:
-        """Run it once now, beside its rule. The job's id."""
+        """Run a schedule once, now, beside its rule; the job's id."""
         job = new_id()
 
         async def attempt(repeated: bool) -> UUID:
@@ -379,7 +315,7 @@ class Schedules:
         """Now, or a few microseconds later: not a moment of the rule's, nor one that is taken."""
         moment: datetime = row["now"]
         second = timedelta(seconds=1)
-        recurrence = await self._compile(store, decode_spec(row["spec"]))
+        recurrence = await self.compile_spec(decode_spec(row["spec"]))
         taken = await self.compute(
             lambda _: {found.nominal for found in recurrence.between(moment, moment + second)}
         )
@@ -405,8 +341,13 @@ class Schedules:
         """
         if first.tzinfo is None or end.tzinfo is None:
             raise InvalidArguments("a backfill's range needs time zones")
+        check_years(first=first, end=end)
         if max_parallel is not None and max_parallel < 1:
-            raise InvalidArguments(f"max_parallel must be at least 1, not {max_parallel}")
+            raise InvalidArguments(
+                f"max_parallel must be at least 1, not {max_parallel}", field="max_parallel"
+            )
+        if self.most_occurrences is not None:
+            await self._check_length(await self.get(name), first, end)
         async with self._locked(name) as (store, connection, row):
             if first < (known_from := await store.ledger_from()):
                 raise InvalidArguments(
@@ -416,7 +357,7 @@ class Schedules:
                 )
             spec = decode_spec(row["spec"])
             end = min(end, row["cursor"])
-            recurrence = await self._compile(store, spec)
+            recurrence = await self.compile_spec(spec)
             known = {each["due_at"] for each in await store.ledger(row["id"], first, end)}
 
             def expand(spend: Spend) -> Sequence[Entry]:
@@ -443,68 +384,11 @@ class Schedules:
                 raise self._unknown(name)
             yield store, connection, row
 
-    def _unknown(self, name: str) -> NotFound:
-        return NotFound(f"there is no schedule {name!r} in namespace {self._namespace!r}")
-
 
 @asynccontextmanager
 async def _part_of(connection: Any) -> AsyncIterator[Any]:
     async with connection.transaction():  # a savepoint
         yield connection
-
-
-def make_spec(
-    name: str,
-    task: str,
-    *,
-    cron: str | None = None,
-    every: float | str | timedelta | None = None,
-    calendar: str | None = None,
-    rrule: str | None = None,
-    anchor: datetime | None = None,
-    jitter: float | str = 0.0,
-    spread: float | str = 0.0,
-    **rest: Any,
-) -> ScheduleSpec:
-    """A schedule from its parts: exactly one of cron, every, calendar and rrule, and what it allows."""
-    if isinstance(every, timedelta):
-        every = every.total_seconds()
-    rules: dict[str, Any] = {
-        "cron": cron and Cron(cron),
-        "every": every and Every(seconds_of(every, "every"), anchor),
-        "calendar": calendar and Calendar(calendar),
-        "rrule": rrule and RRule(rrule),
-    }
-    given = [rule for rule in rules.values() if rule]
-    if len(given) != 1:
-        raise ConfigError(
-            f"schedule {name!r} needs exactly one rule: cron, every, calendar or rrule"
-        )
-    if anchor is not None and not every:
-        raise ConfigError(f"schedule {name!r}: anchor goes with every")
-    unknown = sorted(set(rest) - set(ScheduleSpec.__struct_fields__))
-    if unknown:
-        raise ConfigError(f"schedule {name!r}: unknown setting {unknown[0]!r}")
-    for several in ("tags", "exclude", "include"):
-        if several in rest:
-            rest[several] = _names(rest[several])
-    if isinstance(options := rest.get("options"), dict):
-        # Lists, as they come back from the database.
-        listed = {key: [*_names(options[key])] for key in ("needs", "tags") if options.get(key)}
-        rest["options"] = {**options, **listed}
-    return ScheduleSpec(
-        name=name,
-        task=task,
-        rule=given[0],
-        jitter=seconds_of(jitter, "jitter") if jitter else 0.0,
-        spread=seconds_of(spread, "spread") if spread else 0.0,
-        **rest,
-    )
-
-
-def _names(given: Any) -> tuple[Any, ...]:
-    """A text is one name, not its letters."""
-    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _told(value: Any) -> Any:
@@ -526,14 +410,6 @@ def _next_due(recurrence: Recurrence, after: datetime) -> datetime | None:
     """When the next occurrence has to be planned: without its jitter, as the plan says it."""
     found = next(recurrence.after(after, 1), None)
     return found.nominal + recurrence.spread_offset if found is not None else None
-
-
-def _version(row: Any, calendars: Mapping[str, NamedCalendar]) -> Version:
-    begin, gap = row["valid_from"], (row["unsettled_from"], row["unsettled"])
-    try:
-        return Version(begin, compile_schedule(decode_spec(row["spec"]), calendars), None, *gap)
-    except (ConfigError, msgspec.MsgspecError, OverflowError) as error:
-        return Version(begin, None, str(error), *gap)
 
 
 def _was_paused(text: str) -> bool:

@@ -11,20 +11,10 @@ import asyncio
 import time
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
 from typing import TypeVar
 
-import msgspec
-
-from rota.core.time.calendars import NamedCalendar
-from rota.core.time.recurrence import Occurrence
-from rota.core.time.schedule import ScheduleSpec, compile_schedule
-from rota.core.time.words import describe
-from rota.errors import ConfigError
+from rota.errors import ConfigError, TooManyRequests
 from rota.lib.computing import Spend
-from rota.operations.rota import Rota
-from rota.server.problems import Problem
-from rota.store.schedules import ScheduleStore
 
 BUDGET = 0.5  # seconds of CPU
 _MOST_WAITING = 50
@@ -55,9 +45,9 @@ class Budget:
     def spent_on(self, items: Iterable[T]) -> Iterator[T]:
         for item in items:
             if time.thread_time() > self._end:
-                raise Problem(
-                    422, "too-much", "this takes too long to compute: ask for fewer occurrences, a "
-                    "shorter stretch of time or a simpler rule",
+                raise ConfigError(
+                    "this takes too long to compute: ask for fewer occurrences, a shorter stretch of "
+                    "time or a simpler rule", code="too-much",
                 )  # fmt: skip
             yield item
 
@@ -65,10 +55,9 @@ class Budget:
 async def off_loop(work: Callable[[Budget], T], thread: _Thread = _previews) -> T:
     """Run it in a thread for computations; 429 when too many wait for that."""
     if thread.waiting >= _MOST_WAITING:
-        raise Problem(
-            429, "too-many-requests", "too many schedules are being computed: try again soon",
-            retry_after=2,
-        )  # fmt: skip
+        raise TooManyRequests(
+            "too many schedules are being computed: try again soon", retry_after=2
+        )
     thread.waiting += 1
     try:
         return await asyncio.get_running_loop().run_in_executor(
@@ -78,34 +67,11 @@ async def off_loop(work: Callable[[Budget], T], thread: _Thread = _previews) -> 
         thread.waiting -= 1
 
 
-async def compute_off_loop(work: Callable[[Spend], T]) -> T:
-    """In place of `rota.lib.computing.compute_here`."""
+async def compute_change(work: Callable[[Spend], T]) -> T:
+    """In place of `rota.lib.computing.compute_here`, for changes."""
     return await off_loop(lambda budget: work(budget.spent_on), _changes)
 
 
-class Coming(msgspec.Struct, frozen=True):
-    """A rule in words, and its next occurrences."""
-
-    in_words: str
-    occurrences: list[Occurrence]
-
-
-async def preview(
-    tenant: Rota, spec: ScheduleSpec, count: int, *, after: datetime | None = None
-) -> Coming:
-    """The next occurrences of a rule, whether it is stored or not."""
-    store = await tenant.store()
-    start = after or await store.now()
-    calendars: dict[str, NamedCalendar] = {}
-    if spec.exclude or spec.include:
-        named = await ScheduleStore(store.database).calendars()
-        calendars = named.get(tenant.namespace, {})
-
-    def compute(budget: Budget) -> Coming:
-        try:
-            recurrence = compile_schedule(spec, calendars)
-            return Coming(describe(spec), list(budget.spent_on(recurrence.after(start, count))))
-        except (OverflowError, ValueError) as error:
-            raise ConfigError(f"{spec.name}: this is too far away in time: {error}") from None
-
-    return await off_loop(compute)
+async def compute_read(work: Callable[[Spend], T]) -> T:
+    """In place of `rota.lib.computing.compute_here`, for previews and other reads."""
+    return await off_loop(lambda budget: work(budget.spent_on))

@@ -29,13 +29,16 @@ class ProblemField(msgspec.Struct, frozen=True):
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is sent (RFC 9457)."""
+    """What is sent (RFC 9457). `subject`: the id or name of what it is about. `key`: the idempotency key
+    that names another job, `subject`."""
 
     type: str
     title: str
     status: int
     detail: str = ""
     code: str = ""
+    subject: str = ""
+    key: str = ""
     request_id: str = ""
     fields: list[ProblemField] = []
 
@@ -46,8 +49,11 @@ class Problem(Exception):
     def __init__(
         self, status: int, code: str, detail: str, *, fields: dict[str, str] | None = None,
         headers: dict[str, str] | None = None, retry_after: float | None = None,
+        subject: str = "", key: str = "",
     ) -> None:  # fmt: skip
         super().__init__(detail)
+        self.subject = subject
+        self.key = key
         self.status = status
         self.code = code
         self.detail = detail
@@ -66,7 +72,10 @@ _FAMILIAR: tuple[tuple[type[errors.RotaError], int, str], ...] = (
     (errors.SubmitError, 422, "invalid-job"),
     (errors.NotFound, 404, "not-found"),
     (errors.AccessDenied, 403, "forbidden"),
+    (errors.PreconditionFailed, 412, "precondition-failed"),
     (errors.Conflict, 409, "conflict"),
+    (errors.TooManyRequests, 429, "too-many-requests"),
+    (errors.TooMuchToRead, 503, "too-much-to-read"),
     (errors.KeyMissing, 503, "key-missing"),  # ours, not the client's
     (errors.ConfigError, 422, "invalid"),
 )
@@ -93,7 +102,12 @@ def to_problem(error: BaseException) -> Problem | None:
         return Problem(error.status_code, code, error.detail, headers=headers)
     for kind, status, code in _FAMILIAR:
         if isinstance(error, kind):
-            return Problem(status, error.code or code, str(error), fields=dict(error.fields))
+            return Problem(
+                status, error.code or code, str(error), fields=dict(error.fields),
+                subject=error.subject or "", key=getattr(error, "key", ""),
+                headers={"ETag": tag} if (tag := getattr(error, "tag", None)) else None,
+                retry_after=getattr(error, "retry_after", None),
+            )  # fmt: skip
     if isinstance(error, errors.StoreUnavailable | errors.SchemaMismatch):
         # Its message may name hosts and users.
         return Problem(503, "unavailable", "the database can't be used right now", retry_after=2)
@@ -122,6 +136,8 @@ def render(problem: Problem, request_id: str) -> tuple[bytes, dict[str, str]]:
         status=problem.status,
         detail=problem.detail,
         code=problem.code,
+        subject=problem.subject,
+        key=problem.key,
         request_id=request_id,
         fields=[ProblemField(*item) for item in problem.fields.items()],
     )

@@ -9,12 +9,13 @@ from typing import Any
 from rota.config import Settings
 from rota.operations.connection import Opened
 from rota.operations.rota import Rota
-from rota.server.calculation import compute_off_loop
+from rota.server.calculation import compute_change, compute_read
 from rota.store.encrypted import Encryption
 from rota.store.row_security import Wall, WalledDatabase
 from rota.task import Task
 
 _ROOM = 1_000
+_MOST_OCCURRENCES = 10_000  # that one request makes the server compute
 
 
 class TenantConnections:
@@ -45,7 +46,9 @@ class Tenants:
             database = self._wall.behind(namespace)
             settings = self._settings.replace(namespace=namespace)
             rota = self._known[namespace] = Rota(TenantConnections(settings, database), self._tasks)
-            rota.schedules.compute = compute_off_loop
+            rota.schedules.compute = compute_change
+            rota.schedules.compute_read = compute_read
+            rota.schedules.most_occurrences = _MOST_OCCURRENCES
             if len(self._known) > _ROOM:
                 self._known.popitem(last=False)
         self._known.move_to_end(namespace)

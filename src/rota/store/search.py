@@ -19,7 +19,7 @@ from uuid import UUID
 import asyncpg
 import msgspec
 
-from rota.errors import StoreUnavailable
+from rota.errors import StoreUnavailable, TooMuchToRead
 from rota.model import OutcomeKind, State
 from rota.store.database import Connection, Database
 from rota.store.rows import split_lane
@@ -37,7 +37,7 @@ _SUMMARY = """f.id, f.task, f.lane, f.state, f.priority, f.due_at, f.created_at,
 
 
 class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What jobs must be like. What is left out doesn't matter."""
+    """A filter of jobs. A field that is left out matches every job."""
 
     states: tuple[State, ...] = ()
     task: str | None = None
@@ -48,6 +48,27 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
     schedule: str | None = None
     outcome: OutcomeKind | None = None  # how its last attempt ended
+
+    @classmethod
+    def of(
+        cls, *, states: Sequence[str] | None = None, outcome: str | None = None, **rest: Any
+    ) -> JobFilter:
+        """Make a filter from the names of states and of an outcome. Blank texts are left out."""
+        return cls(
+            states=tuple(sorted({State.parse(name) for name in states or ()})),
+            outcome=OutcomeKind.parse(outcome) if outcome else None,
+            **{name: value or None for name, value in rest.items()},
+        )
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The filter with names in place of numbers, for the audit log."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        if self.states:
+            found["states"] = [state.label for state in self.states]
+        if self.outcome is not None:
+            found["outcome"] = self.outcome.label
+        return found
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -171,10 +192,6 @@ class JobSearch:
                     "too many jobs have to be read for this filter: add a state, or a range of time"
                 ) from error
             raise
-
-
-class TooMuchToRead(StoreUnavailable):
-    """A question about jobs took longer than questions may."""
 
 
 def _arguments(namespace: str, wanted: JobFilter) -> Sequence[Any]:

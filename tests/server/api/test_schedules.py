@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from rota.core.time.schedule import Calendar, Cron, RRule
+from rota.operations import schedule_reads
 from rota.server import calculation
 from tests.support.api import fail_jobs, submit
 from tests.support.broken_schedules import add_broken
@@ -325,14 +326,14 @@ async def test_a_preview_that_takes_long_is_computed_beside_the_loop_with_a_budg
 ):
     """While one is computed, held in its thread, everybody else is answered."""
     begun, go_on = threading.Event(), threading.Event()
-    compile_ = calculation.compile_schedule
+    compile_ = schedule_reads.compile_schedule
 
     def held(*given: Any) -> Any:
         begun.set()
         assert go_on.wait(60)
         return compile_(*given)
 
-    monkeypatch.setattr(calculation, "compile_schedule", held)
+    monkeypatch.setattr(schedule_reads, "compile_schedule", held)
     monkeypatch.setattr(calculation, "BUDGET", -1.0)
     viewer = await server.client("viewer")
     rare = {"rrule": "FREQ=YEARLY;BYMONTH=2;BYMONTHDAY=29;BYDAY=MO", "count": 1000}

@@ -156,7 +156,7 @@ async def test_a_schedule_is_made_previewed_paused_and_triggered(browser: Browse
     await page.get_by_role("button", name="Pause").first.click()
     await expect(page.locator("h1 + .state")).to_have_text(re.compile("paused"))
     await page.get_by_role("button", name="Resume").click()
-    await expect(page.get_by_text("digest goes on.")).to_be_visible()
+    await expect(page.get_by_text("Schedule digest resumed.")).to_be_visible()
     await page.get_by_role("button", name="Trigger now").click()
     await expect(page.get_by_text("Triggered: this is its job.")).to_be_visible()
     await expect(page.locator("#result")).to_contain_text("good morning")

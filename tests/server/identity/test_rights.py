@@ -15,7 +15,7 @@ import pytest
 from rota import App, ConfigError
 from rota.config import is_internal_task
 from rota.lib.ids import new_id
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_spec import make_spec
 from rota.server.identity.links import create_link
 from rota.server.identity.passwords import hash_password
 from rota.server.identity.tokens import check_scopes

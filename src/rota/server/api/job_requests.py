@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
@@ -170,8 +170,3 @@ def _one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
     if value is None or other is None or value == other:
         return other if value is None else value
     raise InvalidArguments(f"{other_name}: says {other}, but {name} says {value}; give one of them")
-
-
-StateName = Literal[
-    "waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"
-]

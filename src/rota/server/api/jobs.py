@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Awaitable, Callable, Iterator, Sequence, Sized
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated
 from uuid import UUID
 
 import msgspec
@@ -13,28 +11,38 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 
+from rota.client.wire import Attempts, JobPage, JobResult
 from rota.core.explain import Explanation
 from rota.errors import KeyConflict
 from rota.lib import tracing
 from rota.lib.ids import new_id
-from rota.model import Attempt, Failure, Job, OutcomeKind, State
+from rota.model import (
+    Accepted,
+    Cancelled,
+    Discarded,
+    Job,
+    ManyChanged,
+    OutcomeName,
+    State,
+    StateName,
+)
+from rota.operations.jobs import MANY, Action
+from rota.operations.preconditions import matches
 from rota.operations.rota import Rota
 from rota.server.api.bodies import SubmitOperation, decode_body
-from rota.server.api.conditions import matches, tag_of
+from rota.server.api.conditions import tag_of
 from rota.server.api.declared import check_declared
 from rota.server.api.encoded import Encoded
-from rota.server.api.job_requests import JobRequest, StateName, Text, to_new_job
+from rota.server.api.job_requests import JobRequest, Text, to_new_job
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
 from rota.server.dependencies import TenantDep
 from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
-from rota.store.changes import changing
 from rota.store.rows import NewJob
-from rota.store.search import Count, JobFilter, JobSearch, JobSummary, TooMuchToRead
+from rota.store.search import JobFilter
 
-_MANY = 10_000
 _decoder = msgspec.json.Decoder(JobRequest)
 
 StateFilter = Annotated[
@@ -42,60 +50,10 @@ StateFilter = Annotated[
     QueryParameter(name="state", description="One or several (repeat it).", max_items=8),
 ]
 Moment = Annotated[datetime | None, QueryParameter(description="With a time zone.")]
-OutcomeName = Literal[
-    "succeeded",
-    "raised",
-    "timed_out",
-    "heartbeat_timeout",
-    "crashed",
-    "lost",
-    "cancelled",
-    "returned",
-]
 OutcomeFilter = Annotated[
     OutcomeName | None, QueryParameter(description="How the last attempt ended.")
 ]
 Filter = Annotated[str | None, QueryParameter(max_length=200)]
-
-
-class JobAccepted(msgspec.Struct, frozen=True):
-    """A job that is stored: committed, not just received."""
-
-    id: UUID
-    task: str
-    warnings: Sequence[str] = ()  # e.g. that nobody has registered its task so far
-
-
-class JobPage(msgspec.Struct, frozen=True):
-    items: Sequence[JobSummary]
-    next: str | None
-    count: Count | None  # of all pages, if it was asked for
-
-
-class JobResult(msgspec.Struct, frozen=True):
-    """What came of a job. `ended` is false while it has yet to run or to end."""
-
-    id: UUID
-    state: StateName
-    ended: bool
-    result: Any
-    error: Failure | None
-    finished_at: datetime | None
-
-
-class Attempts(msgspec.Struct, frozen=True):
-    """The last twenty that failed, were lost or were interrupted; then the number of the current one."""
-
-    items: Sequence[Attempt]
-    attempt: int
-    max_attempts: int
-
-
-class Cancelled(msgspec.Struct, frozen=True):
-    """`stopping`: it runs, and has been asked to stop."""
-
-    id: UUID
-    outcome: Literal["cancelled", "stopping"]
 
 
 class BulkAction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -111,16 +69,7 @@ class BulkAction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     schedule: Text | None = None
     outcome: OutcomeName | None = None
     dry_run: bool = False
-    limit: Annotated[int, msgspec.Meta(ge=1, le=_MANY)] = _MANY
-
-
-class BulkActionDone(msgspec.Struct, frozen=True, kw_only=True):
-    """`matched`: how many there were, `limit` at most. `more`: run it again for the rest."""
-
-    dry_run: bool
-    matched: int
-    changed: int
-    more: bool
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MANY)] = MANY
 
 
 @post(
@@ -129,7 +78,7 @@ class BulkActionDone(msgspec.Struct, frozen=True, kw_only=True):
     "task and payload give the same answer again, and others are a conflict.",
     operation_class=SubmitOperation, opt={"uncompressed": True},
 )  # fmt: skip
-async def submit_job(request: RotaRequest) -> Response[JobAccepted]:
+async def submit_job(request: RotaRequest) -> Response[Accepted]:
     # The busiest route: what the framework would look up for it costs as much as all that it does.
     context, headers = request.context, request.headers
     tenant = context.tenants.get(request.principal.namespace)
@@ -165,9 +114,9 @@ def _checked_key(said: str | None, header: str) -> str:
     return header
 
 
-async def store_job(tenant: Rota, job: NewJob) -> Response[JobAccepted]:
+async def store_job(tenant: Rota, job: NewJob) -> Response[Accepted]:
     """Together with whatever else is submitted at the same time."""
-    warnings: Sequence[str] = ()
+    warnings: tuple[str, ...] = ()
     signatures = await tenant.signatures()
     if job.task not in tenant.tasks:
         warnings = await signatures.check(job.namespace, job.task, bytes(job.payload))
@@ -179,10 +128,10 @@ async def store_job(tenant: Rota, job: NewJob) -> Response[JobAccepted]:
     headers = [(b"location", f"/v1/jobs/{answer.id}".encode())]
     if answer.existed:
         headers.append((b"idempotent-replayed", b"true"))
-    return Encoded(JobAccepted(answer.id, job.task, warnings), 201, headers)
+    return Encoded(Accepted(answer.id, job.task, answer.existed, warnings), 201, headers)
 
 
-@get("/v1/jobs", policy=VIEWER, summary="Jobs, the newest first")
+@get("/v1/jobs", policy=VIEWER, summary="List jobs, newest first")
 async def list_jobs(
     tenant: TenantDep,
     states: StateFilter = None,
@@ -200,18 +149,14 @@ async def list_jobs(
         bool, QueryParameter(description="Count all that match, if only roughly.")
     ] = False,
 ) -> JobPage:
-    wanted = JobFilter(
-        states=parse_states(states), task=task, queue=queue, tag=tag, since=zoned("since", since),
-        until=zoned("until", until), text=text or None, schedule=schedule,
-        outcome=parse_outcome(outcome),
+    wanted = JobFilter.of(
+        states=states, task=task, queue=queue, tag=tag, since=zoned("since", since),
+        until=zoned("until", until), text=text, schedule=schedule, outcome=outcome,
     )  # fmt: skip
-    namespace = tenant.namespace
-    search = JobSearch((await tenant.store()).database)
     before = read_cursor(cursor, UUID, wanted)
-    with telling_too_much():
-        found = await search.page(namespace, wanted, before, limit + 1)
+    found = await tenant.jobs.search(wanted, before=before, limit=limit + 1)
     page = make_page(found, limit, lambda job: job.id, wanted)
-    counted = await search.count(namespace, wanted) if count else None
+    counted = await tenant.jobs.count_matching(wanted) if count else None
     return JobPage(page.items, page.next, counted)
 
 
@@ -221,7 +166,7 @@ _UNCHANGED = ResponseSpec(
 
 
 @get(
-    "/v1/jobs/{job_id:uuid}", policy=VIEWER, summary="One job, with everything that is known of it",
+    "/v1/jobs/{job_id:uuid}", policy=VIEWER, summary="Get a job",
     responses={304: _UNCHANGED},
 )  # fmt: skip
 async def get_job(tenant: TenantDep, request: RotaRequest, job_id: FromPath[UUID]) -> Response[Job]:
@@ -232,113 +177,59 @@ async def get_job(tenant: TenantDep, request: RotaRequest, job_id: FromPath[UUID
     return Response(job, headers={"ETag": tag})
 
 
-@get("/v1/jobs/{job_id:uuid}/result", policy=VIEWER, summary="What came of a job")
+@get("/v1/jobs/{job_id:uuid}/result", policy=VIEWER, summary="Get the result of a job")
 async def get_result(tenant: TenantDep, job_id: FromPath[UUID]) -> JobResult:
     job = await tenant.jobs.get(job_id)
     ended = State.parse(job.state).is_final
     return JobResult(job.id, job.state, ended, job.result, job.error, job.finished_at)  # type: ignore[arg-type]
 
 
-@get("/v1/jobs/{job_id:uuid}/attempts", policy=VIEWER, summary="The attempts of a job")
+@get("/v1/jobs/{job_id:uuid}/attempts", policy=VIEWER, summary="List the attempts of a job")
 async def get_attempts(tenant: TenantDep, job_id: FromPath[UUID]) -> Attempts:
     job = await tenant.jobs.get(job_id)
     return Attempts(job.attempts, job.attempt, job.max_attempts)
 
 
-@get(
-    "/v1/jobs/{job_id:uuid}/explain", policy=VIEWER, summary="Why it isn't running, or what it does"
-)
+@get("/v1/jobs/{job_id:uuid}/explain", policy=VIEWER, summary="Explain a job")
 async def explain_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Explanation:
+    """Say why the job isn't running now, or what it does."""
     return await tenant.jobs.explain(job_id)
 
 
 @post("/v1/jobs/{job_id:uuid}/cancel", policy=OPERATOR, summary="Cancel a job", status_code=200)
 async def cancel_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Cancelled:
-    async with changing((await tenant.store()).database, "cancel", f"job {job_id}") as change:
-        change.before = {"state": (await tenant.jobs.get(job_id)).state}
-        outcome = (await tenant.jobs.cancel_many([job_id])).get(job_id)
-        change.after = {"state": outcome}
-        if outcome is None:
-            job = await tenant.jobs.get(job_id)
-            raise Problem(
-                409, "ended", f"job {job_id} can't be cancelled: it has already {job.state}"
-            )
-    return Cancelled(job_id, outcome)  # type: ignore[arg-type]
+    return await tenant.jobs.cancel(job_id)
 
 
-@post("/v1/jobs/{job_id:uuid}/retry", policy=OPERATOR, summary="Run a job again", status_code=200)
-async def retry_job(tenant: TenantDep, job_id: FromPath[UUID]) -> JobAccepted:
-    """A failed one, or one that waits for its next retry: now, counting afresh."""
-    async with changing((await tenant.store()).database, "retry", f"job {job_id}") as change:
-        job = await tenant.jobs.get(job_id)
-        change.before, change.after = {"state": job.state}, {"state": "ready"}
-        if not await tenant.jobs.retry_many([job_id]):
-            raise Problem(
-                409, "not-failed",
-                f"job {job_id} can't be retried: it is {job.state}. Only failed jobs, and jobs that "
-                "wait for their next retry, can",
-            )  # fmt: skip
-    return JobAccepted(job_id, job.task)
+@post("/v1/jobs/{job_id:uuid}/retry", policy=OPERATOR, summary="Retry a job", status_code=200)
+async def retry_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Accepted:
+    """Run a failed job, or one that waits for its next retry, now, counting its attempts afresh."""
+    return await tenant.jobs.retry(job_id)
+
+
+@post("/v1/jobs/{job_id:uuid}/discard", policy=OPERATOR, summary="Discard a job", status_code=200)
+async def discard_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Discarded:
+    """Take a failed job off the dead-letter list for good."""
+    return await tenant.jobs.discard(job_id)
 
 
 @post("/v1/jobs:cancel", policy=OPERATOR, summary="Cancel all jobs that match", status_code=200)
-async def cancel_jobs(tenant: TenantDep, data: JSONBody[BulkAction]) -> BulkActionDone:
-    ids = await _matching(
-        tenant, data, (State.WAITING, State.SCHEDULED, State.READY, State.RUNNING)
-    )
-    return await _act(tenant, "cancel", data, ids, tenant.jobs.cancel_many)
+async def cancel_jobs(tenant: TenantDep, data: JSONBody[BulkAction]) -> ManyChanged:
+    return await _act(tenant, "cancel", data)
 
 
 @post("/v1/jobs:retry", policy=OPERATOR, summary="Retry all jobs that match", status_code=200)
-async def retry_jobs(tenant: TenantDep, data: JSONBody[BulkAction]) -> BulkActionDone:
-    """Of the failed ones, or of those that wait for their next retry (`state: ["scheduled"]`)."""
-    ids = await _matching(tenant, data, (State.FAILED,))
-    return await _act(tenant, "retry", data, ids, tenant.jobs.retry_many)
+async def retry_jobs(tenant: TenantDep, data: JSONBody[BulkAction]) -> ManyChanged:
+    """Retry failed jobs, or those that wait for their next retry (`state: ["scheduled"]`)."""
+    return await _act(tenant, "retry", data)
 
 
-async def _matching(tenant: Rota, data: BulkAction, usual: tuple[State, ...]) -> list[UUID]:
-    wanted = JobFilter(
-        states=parse_states(data.state) or usual, task=data.task, queue=data.queue, tag=data.tag,
-        since=data.since, until=data.until, text=data.text, schedule=data.schedule,
-        outcome=parse_outcome(data.outcome),
+async def _act(tenant: Rota, action: Action, data: BulkAction) -> ManyChanged:
+    wanted = JobFilter.of(
+        states=data.state, task=data.task, queue=data.queue, tag=data.tag, since=data.since,
+        until=data.until, text=data.text, schedule=data.schedule, outcome=data.outcome,
     )  # fmt: skip
-    if not data.state and wanted == JobFilter(states=usual):
-        raise Problem(422, "invalid", "say which jobs are meant: give at least one filter")
-    search = JobSearch((await tenant.store()).database)
-    with telling_too_much():
-        return await search.ids(tenant.namespace, wanted, data.limit)
-
-
-@contextlib.contextmanager
-def telling_too_much() -> Iterator[None]:
-    try:
-        yield
-    except TooMuchToRead as error:
-        raise Problem(503, "too-much-to-read", str(error)) from None
-
-
-async def _act(
-    tenant: Rota, action: str, data: BulkAction, ids: Sequence[UUID],
-    act: Callable[[Sequence[UUID]], Awaitable[Sized]],
-) -> BulkActionDone:  # fmt: skip
-    def done(changed: int) -> BulkActionDone:
-        more = len(ids) == data.limit
-        return BulkActionDone(dry_run=data.dry_run, matched=len(ids), changed=changed, more=more)
-
-    if data.dry_run:
-        return done(0)
-    database = (await tenant.store()).database
-    async with changing(database, action, "jobs by filter", before=data) as change:
-        change.after = report = done(len(await act(ids)))
-    return report
-
-
-def parse_states(names: Sequence[str] | None) -> tuple[State, ...]:
-    return tuple(sorted({State.parse(name) for name in names or ()}))
-
-
-def parse_outcome(name: str | None) -> OutcomeKind | None:
-    return None if name is None else OutcomeKind.parse(name)
+    return await tenant.jobs.change_matching(action, wanted, limit=data.limit, dry_run=data.dry_run)
 
 
 def zoned(field: str, moment: datetime | None) -> datetime | None:
@@ -352,5 +243,5 @@ def zoned(field: str, moment: datetime | None) -> datetime | None:
 
 ROUTES = [
     submit_job, list_jobs, get_job, get_result, get_attempts, explain_job, cancel_job, retry_job,
-    cancel_jobs, retry_jobs,
+    discard_job, cancel_jobs, retry_jobs,
 ]  # fmt: skip

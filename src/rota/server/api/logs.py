@@ -16,7 +16,6 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from rota.errors import NotFound
-from rota.model import State
 from rota.operations.rota import Rota
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
@@ -25,7 +24,7 @@ from rota.server.dependencies import ContextDep, TenantDep
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
-from rota.store.logs import LogLine, LogStore
+from rota.store.logs import LogLine
 
 _PAGE = 1_000
 _LOOK = 0.3  # seconds between looks
@@ -51,7 +50,7 @@ def position_text(read: dict[int, int]) -> str:
     return ".".join(f"{token}-{line}" for token, line in latest)
 
 
-@get("/v1/jobs/{job_id:uuid}/logs", policy=VIEWER, summary="What a job printed and logged")
+@get("/v1/jobs/{job_id:uuid}/logs", policy=VIEWER, summary="Get the log of a job")
 async def get_logs(
     tenant: TenantDep,
     job_id: FromPath[UUID],
@@ -59,11 +58,10 @@ async def get_logs(
     cursor: Cursor = None,
     limit: Limit = 500,
 ) -> Page[LogLine]:
-    await _has_ended(tenant, job_id)  # or there is no such job
+    await tenant.jobs.get(job_id)  # NotFound if there is none
     question = (job_id, attempt)
     read = parse_position(read_cursor(cursor, str, question) or "")
-    logs = LogStore((await tenant.store()).database)
-    found = await logs.read(tenant.namespace, job_id, attempt, read, limit + 1)
+    found = await tenant.jobs.log_lines(job_id, attempt=attempt, read=read, limit=limit + 1)
     items = found[:limit]
     read.update({line.token: line.seq for line in items})
     more = len(found) > limit
@@ -71,7 +69,7 @@ async def get_logs(
 
 
 @get(
-    "/v1/jobs/{job_id:uuid}/logs/stream", policy=VIEWER, summary="A job's log as it comes",
+    "/v1/jobs/{job_id:uuid}/logs/stream", policy=VIEWER, summary="Follow the log of a job",
     media_type=MEDIA_TYPE, opt={"uncompressed": True},
     description="Server-sent events of the kind `line`, from the first line on, or behind "
     "`Last-Event-ID`. When the job has ended, and all is told, an event `end` closes it.",
@@ -86,7 +84,7 @@ async def stream_logs(
         str | None, HeaderParameter(name="Last-Event-ID", max_length=3000)
     ] = None,
 ) -> Stream:
-    await _has_ended(tenant, job_id)  # or there is no such job
+    await tenant.jobs.get(job_id)  # NotFound if there is none
     read = parse_position(last_event_id or "")
     return stream_of(request, _follow(tenant, context, job_id, attempt, read))
 
@@ -94,10 +92,9 @@ async def stream_logs(
 async def _follow(
     tenant: Rota, context: ServerContext, job_id: UUID, attempt: int | None, read: dict[int, int]
 ) -> AsyncIterator[bytes]:
-    logs = LogStore((await tenant.store()).database)
     ended = False
     while True:
-        lines = await logs.read(tenant.namespace, job_id, attempt, read, _PAGE)
+        lines = await tenant.jobs.log_lines(job_id, attempt=attempt, read=read, limit=_PAGE)
         for line in lines:
             read[line.token] = line.seq
             yield event_bytes("line", position_text(read), line)
@@ -107,15 +104,11 @@ async def _follow(
             yield event_bytes("end", position_text(read), {})
             return
         try:
-            ended = await _has_ended(tenant, job_id)
+            ended = await tenant.jobs.has_ended(job_id)
         except NotFound:
             ended = True
         yield b""
         await pause(context, _LOOK)  # once more after the end: for what was said last
-
-
-async def _has_ended(tenant: Rota, job_id: UUID) -> bool:
-    return State.parse((await tenant.jobs.get(job_id)).state).is_final
 
 
 ROUTES = [get_logs, stream_logs]

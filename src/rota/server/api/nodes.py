@@ -2,46 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
-import msgspec
 from litestar import get
 from litestar.params import FromPath, QueryParameter
 
-from rota.errors import NotFound
+from rota.client.wire import NodeList
 from rota.model import NodeStatus
 from rota.server.dependencies import TenantDep
 from rota.server.policy import VIEWER
 
 
-class Nodes(msgspec.Struct, frozen=True):
-    """`unowned_shards`: those that no scheduler looks after right now."""
-
-    items: Sequence[NodeStatus]
-    shards: int
-    unowned_shards: int
-
-
-@get("/v1/nodes", policy=VIEWER, summary="The nodes of a namespace")
+@get("/v1/nodes", policy=VIEWER, summary="List nodes")
 async def list_nodes(
     tenant: TenantDep,
     ended: Annotated[
-        bool, QueryParameter(description="Also those of the last day that ended.")
+        bool, QueryParameter(description="Also nodes that ended within the last day.")
     ] = False,
-) -> Nodes:
+) -> NodeList:
     shards = await tenant.nodes.shards()
     unowned = sum(shard.owner is None for shard in shards)
-    return Nodes(await tenant.nodes.list(ended=ended), len(shards), unowned)
+    return NodeList(await tenant.nodes.list(ended=ended), len(shards), unowned)
 
 
-@get("/v1/nodes/{node_id:uuid}", policy=VIEWER, summary="One node")
+@get("/v1/nodes/{node_id:uuid}", policy=VIEWER, summary="Get a node")
 async def get_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
-    for node in await tenant.nodes.list(ended=True):
-        if node.id == node_id:
-            return node
-    raise NotFound(f"there is no node {node_id} in namespace {tenant.namespace!r}")
+    return await tenant.nodes.get(node_id)
 
 
 ROUTES = [list_nodes, get_node]

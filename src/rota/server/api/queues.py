@@ -1,8 +1,7 @@
-"""Queues: what they hold, and pausing them."""
+"""Queues: list, pause, resume and configure them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 
 import msgspec
@@ -10,49 +9,34 @@ from litestar import get, post, put
 from litestar.params import JSONBody, PathParameter
 from msgspec import Meta
 
+from rota.client.wire import QueueList
 from rota.model import QueueStatus
-from rota.operations.rota import Rota
 from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
-from rota.store.changes import changing
 
 QueueName = Annotated[str, PathParameter(max_length=100)]
 
 
-class Queues(msgspec.Struct, frozen=True):
-    items: Sequence[QueueStatus]
-
-
-@get("/v1/queues", policy=VIEWER, summary="All queues, with how full and how late they are")
-async def list_queues(tenant: TenantDep) -> Queues:
+@get("/v1/queues", policy=VIEWER, summary="List queues, with how full and how late they are")
+async def list_queues(tenant: TenantDep) -> QueueList:
     """`lag`: the seconds for which the oldest ready job has been due."""
-    return Queues(await tenant.queues.list())
+    return QueueList(await tenant.queues.list())
 
 
-@get("/v1/queues/{name:str}", policy=VIEWER, summary="One queue")
+@get("/v1/queues/{name:str}", policy=VIEWER, summary="Get a queue")
 async def get_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
-    return await _find(tenant, name)
+    return await tenant.queues.get(name)
 
 
 @post("/v1/queues/{name:str}/pause", policy=OPERATOR, summary="Pause a queue", status_code=200)
 async def pause_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
-    """None of its jobs is started until it is resumed. What runs goes on."""
-    database = (await tenant.store()).database
-    async with changing(database, "pause", f"queue {name}") as change:
-        change.before = {"paused_at": (await _find(tenant, name)).paused_at}
-        await tenant.queues.pause(name)
-        after = await _find(tenant, name)
-        change.after = {"paused_at": after.paused_at}
-    return after
+    """Start none of its jobs until it is resumed. Running jobs are not affected."""
+    return await tenant.queues.pause(name, must_exist=True)
 
 
 @post("/v1/queues/{name:str}/resume", policy=OPERATOR, summary="Resume a queue", status_code=200)
 async def resume_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
-    database = (await tenant.store()).database
-    async with changing(database, "resume", f"queue {name}") as change:
-        change.before = {"paused_at": (await _find(tenant, name)).paused_at}
-        await tenant.queues.resume(name)
-    return await _find(tenant, name)
+    return await tenant.queues.resume(name)
 
 
 class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -66,25 +50,8 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 async def set_queue(
     tenant: TenantDep, name: QueueName, data: JSONBody[QueueSettings]
 ) -> QueueStatus:
-    """What runs longer is stopped, as after a timeout."""
-    database = (await tenant.store()).database
-    async with changing(database, "set", f"queue {name}") as change:
-        change.before = {"max_run_time": (await _find(tenant, name)).max_run_time}
-        await tenant.queues.set_max_run_time(name, data.max_run_time)
-        change.after = {"max_run_time": data.max_run_time}
-    return await _find(tenant, name)
-
-
-async def _find(tenant: Rota, name: str) -> QueueStatus:
-    for queue in await tenant.queues.list():
-        if queue.name == name:
-            return queue
-    await tenant.queues.check_known(name)
-    # A task declares it, and it has had no job yet.
-    return QueueStatus(
-        namespace=tenant.namespace, name=name, paused_at=None, ready=0, running=0,
-        scheduled=0, lag=None,
-    )  # fmt: skip
+    """An attempt that runs longer is stopped, as after a timeout."""
+    return await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=True)
 
 
 ROUTES = [list_queues, get_queue, set_queue, pause_queue, resume_queue]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from typing import Annotated, Any, Literal
 
 import msgspec
@@ -20,10 +19,10 @@ from rota.core.time.schedule import (
 )
 from rota.core.time.zones import Fold, Gap
 from rota.errors import ConfigError
-from rota.operations.schedules import make_spec
+from rota.operations.schedule_reads import check_years
+from rota.operations.schedule_spec import make_spec
 from rota.server.api.job_requests import Moment, Name
 
-_YEARS = range(1970, 9999)
 Duration = Annotated[str, Meta(max_length=50, description="Such as 15m, 1h30m.")] | float
 
 CalendarNames = Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=50)]
@@ -89,18 +88,12 @@ def to_spec(said: RuleRequest, name: str, task: str) -> ScheduleSpec:
         and (value := getattr(said, field)) is not UNSET
         and value is not None
     }
-    for field in ("starts", "ends", "anchor"):
-        _check_year(field, given.get(field))
+    check_years(**{field: given.get(field) for field in ("starts", "ends", "anchor")})
     if said.rule is UNSET:
         return make_spec(name, task, **given)
     if others := [rule for rule in ("cron", "every", "calendar", "rrule") if rule in given]:
         raise ConfigError(f"{others[0]}: there is a rule already; give one of them")
     check_length(said.rule)
-    _check_year("anchor", getattr(said.rule, "anchor", None))
+    check_years(anchor=getattr(said.rule, "anchor", None))
     spec = make_spec(name, task, cron="@daily", **given)  # its rule is a stand-in
     return msgspec.structs.replace(spec, rule=said.rule)
-
-
-def _check_year(field: str, moment: datetime | None) -> None:
-    if moment is not None and moment.year not in _YEARS:
-        raise ConfigError(f"{field}: the year {moment.year} is not in 1970 to 9998")

@@ -12,8 +12,8 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from rota.errors import NotFound
+from rota.model import Accepted
 from rota.operations.rota import Rota
-from rota.server.api.jobs import JobAccepted
 from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN
 from rota.server.problems import Problem
@@ -98,11 +98,11 @@ async def resume_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Webho
     summary="Send a test event",
     status_code=202,
 )
-async def test_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> JobAccepted:
+async def test_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Accepted:
     """As a job, like all deliveries: `GET /v1/jobs/{id}` tells what came of it."""
     await _find(tenant, webhook_id)
     handle = await tenant.webhooks.test(webhook_id)
-    return JobAccepted(handle.id, "rota.webhook")
+    return Accepted(handle.id, "rota.webhook")
 
 
 @delete("/v1/webhooks/{webhook_id:uuid}", policy=ADMIN, summary="Remove a webhook", status_code=200)

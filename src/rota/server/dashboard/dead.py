@@ -1,4 +1,4 @@
-"""Dead letters: jobs that failed for good, in groups that are alike, and ways off the list."""
+"""Dead letters: failed jobs in groups of the same task and error; retry or discard a group."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from litestar.params import QueryParameter
 
 from rota.errors import NotFound
 from rota.model import State
+from rota.operations.jobs import MANY, Action
 from rota.operations.rota import Rota
-from rota.server.api import dead as api
-from rota.server.api.dead import Fingerprint, GroupRequest
+from rota.server.api.dead import Fingerprint
 from rota.server.dashboard.commands import Copyable, cli, curl
 from rota.server.dashboard.forms import Fields
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
@@ -19,7 +19,7 @@ from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
-from rota.store.search import DeadGroup, JobFilter, JobSearch
+from rota.store.search import DeadGroup, JobFilter
 
 _ROUNDS = 20  # of ten thousand
 
@@ -30,12 +30,10 @@ async def list_dead(
     tenant: TenantDep,
     task: Annotated[str | None, QueryParameter(max_length=200)] = None,
 ) -> Html:
-    store = await tenant.store()
-    namespace = tenant.namespace
-    dead = await DashboardStore(store.database, namespace).dead_groups(task or None)
-    count = await JobSearch(store.database).quick_count(
-        namespace, JobFilter(states=(State.FAILED,))
+    dead = await DashboardStore((await tenant.store()).database, tenant.namespace).dead_groups(
+        task or None
     )
+    count = await tenant.jobs.count_matching(JobFilter(states=(State.FAILED,)), quick=True)
     return await show(
         request, "dead.html", dead=dead, count=count, task=task or "",
         how=Copyable(cli=cli("jobs", "dead"), curl=curl("GET", "/v1/dead")),
@@ -44,17 +42,16 @@ async def list_dead(
 
 async def _group(tenant: Rota, fingerprint: str) -> tuple[DeadGroup, int, bool]:
     """The group, how many are in it now, and whether there are more."""
-    done = await api.retry_group.fn(tenant, fingerprint, GroupRequest(dry_run=True))
+    done = await tenant.dead.retry_group(fingerprint, dry_run=True)
     groups = await DashboardStore((await tenant.store()).database, tenant.namespace).dead_groups()
     for group in groups.groups:
         if group.fingerprint == fingerprint:
             return group, done.matched, done.more
     # Not among the newest: the long way.
-    search = JobSearch((await tenant.store()).database)
-    for group in await search.dead_groups(tenant.namespace, None, None, 10_000):
+    for group in await tenant.dead.groups(limit=MANY):
         if group.fingerprint == fingerprint:
             return group, done.matched, done.more
-    raise NotFound(f"there are no dead letters {fingerprint!r}: perhaps not any more")
+    raise NotFound(f"there are no dead letters {fingerprint!r}", subject=fingerprint)
 
 
 @action("/dead/{fingerprint:str}/retry", policy=OPERATOR)
@@ -71,8 +68,8 @@ async def discard_group(
     return await _act(request, tenant, fingerprint, "discard")
 
 
-async def _act(request: RotaRequest, tenant: Rota, fingerprint: str, word: str) -> Back | Html:
-    """Asked once: how many. Asked again with `sure`: done, in rounds, until none is left."""
+async def _act(request: RotaRequest, tenant: Rota, fingerprint: str, word: Action) -> Back | Html:
+    """Ask for confirmation first. With `sure`, act in rounds until none is left."""
     if not (await Fields.of(request)).flag("sure"):
         group, count, more = await _group(tenant, fingerprint)
         return await show(
@@ -80,10 +77,9 @@ async def _act(request: RotaRequest, tenant: Rota, fingerprint: str, word: str) 
             how=Copyable(curl=curl("POST", f"/v1/dead/{fingerprint}/{word}")),
         )  # fmt: skip
     changed = 0
-    do = api.retry_group if word == "retry" else api.discard_group
     for _ in range(_ROUNDS):
         try:
-            done = await do.fn(tenant, fingerprint, GroupRequest())
+            done = await tenant.dead.change_group(word, fingerprint)
         except NotFound:
             if changed:
                 break  # the round before took the last of them

@@ -11,8 +11,6 @@ import msgspec
 from litestar.params import FromPath
 
 from rota.model import Failure, Job, State
-from rota.server.api import dead as dead_api
-from rota.server.api import jobs as api
 from rota.server.dashboard import charts
 from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.forms import Wrong, telling_why
@@ -22,7 +20,6 @@ from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
-from rota.store.logs import LogStore
 
 _LINES = 300
 _COLOURS = {"succeeded": "good", "running": "live", "cancelled": "idle", "returned": "idle"}
@@ -54,7 +51,7 @@ async def show_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUI
     job = await tenant.jobs.get(job_id)
     explanation = await tenant.jobs.explain(job_id)
     now = await store.now()
-    lines = await LogStore(store.database).read(namespace, job_id, None, {}, _LINES + 1)
+    lines = await tenant.jobs.log_lines(job_id, read={}, limit=_LINES + 1)
     nodes = {str(node.id): node.name for node in await tenant.nodes.list(ended=True)}
     state = State.parse(job.state)
     return await show(
@@ -164,7 +161,7 @@ def _how(job: Job) -> Copyable:
 async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
-            await api.retry_job.fn(tenant, job_id)
+            await tenant.jobs.retry(job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
     return back(request, f"/jobs/{job_id}", "It will run again.")
@@ -174,7 +171,7 @@ async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UU
 async def cancel_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
-            done = await api.cancel_job.fn(tenant, job_id)
+            done = await tenant.jobs.cancel(job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
     told = "It is cancelled." if done.outcome == "cancelled" else "It has been asked to stop."
@@ -185,7 +182,7 @@ async def cancel_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[U
 async def discard_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
     try:
         with telling_why():
-            await dead_api.discard_job.fn(tenant, job_id)
+            await tenant.jobs.discard(job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
     return back(request, f"/jobs/{job_id}", "It is off the dead-letter list.")

@@ -6,7 +6,7 @@ them are as quick as ten. Whatever is done to many is first shown as a number on
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence, Sized
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
 from uuid import UUID
@@ -15,10 +15,9 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.core.time.interval import seconds_of
-from rota.errors import ConfigError
+from rota.errors import ConfigError, TooMuchToRead
 from rota.model import OutcomeKind, State
-from rota.operations.rota import Rota
-from rota.server.api.jobs import parse_outcome, parse_states
+from rota.operations.jobs import MANY, Action
 from rota.server.api.login import safe_target
 from rota.server.api.pages import make_page, read_cursor
 from rota.server.dashboard.commands import Copyable, cli, curl
@@ -27,23 +26,18 @@ from rota.server.dashboard.pages import Back, Here, Html, action, back, page, sh
 from rota.server.dashboard.words import plural
 from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
-from rota.store.changes import changing
 from rota.store.dashboard import DashboardStore
-from rota.store.search import Count, JobFilter, JobSearch, JobSummary, TooMuchToRead
+from rota.store.search import Count, JobFilter, JobSummary
 
 _ROWS = 50
 _PAGE_MS = 3_000
-_MANY = 10_000
-_NAMED_IN_AUDIT = 100
 _WITHIN = ("15m", "1h", "24h", "7d")
-_OPEN = (State.WAITING, State.SCHEDULED, State.READY, State.RUNNING)
-# What each needs of a job, and what is said when it is done.
-_ACTIONS = {
-    "retry": ((State.FAILED,), "will run again"),
-    "cancel": (_OPEN, "were cancelled or asked to stop"),
-    "discard": ((State.FAILED,), "were taken off the dead-letter list"),
+# What is said when an action is done.
+_DONE: dict[Action, str] = {
+    "retry": "will run again",
+    "cancel": "were cancelled or asked to stop",
+    "discard": "were discarded",
 }
 
 Text = Annotated[str | None, QueryParameter(max_length=200)]
@@ -67,18 +61,16 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         """Blank fields of the form mean nothing."""
         kept = {name: value for name, value in given.items() if value not in (None, "", [])}
         asked = cls(**kept)
-        parse_states(asked.state)
-        parse_outcome(asked.outcome)
+        JobFilter.of(states=asked.state, outcome=asked.outcome)  # refuses unknown names
         if asked.within is not None and asked.within not in _WITHIN:
             raise ConfigError(f"within: is one of {', '.join(_WITHIN)}")
         return asked
 
     def filter(self, now: datetime) -> JobFilter:
         since = now - timedelta(seconds=seconds_of(self.within, "within")) if self.within else None
-        return JobFilter(
-            states=parse_states(self.state), task=self.task, queue=self.queue, tag=self.tag,
-            text=self.text, schedule=self.schedule, since=since,
-            outcome=parse_outcome(self.outcome),
+        return JobFilter.of(
+            states=self.state, task=self.task, queue=self.queue, tag=self.tag, text=self.text,
+            schedule=self.schedule, since=since, outcome=self.outcome,
         )  # fmt: skip
 
     @property
@@ -114,39 +106,31 @@ async def list_jobs(
     store = await tenant.store()
     now = await store.now()
     wanted = asked.filter(now)
-    search = JobSearch(store.database)
-    namespace = tenant.namespace
     items: Sequence[JobSummary] = ()
     following, count, too_much = None, None, None
     try:
-        found = await search.page(
-            namespace, wanted, read_cursor(cursor, UUID, asked), _ROWS + 1, patience_ms=_PAGE_MS
+        before = read_cursor(cursor, UUID, asked)
+        found = await tenant.jobs.search(
+            wanted, before=before, limit=_ROWS + 1, patience_ms=_PAGE_MS
         )
         cut = make_page(found, _ROWS, lambda job: job.id, asked)
         items, following = cut.items, cut.next
-        count = await _count(
-            search, namespace, wanted, len(items) if not cut.next else None, cursor
-        )
+        if cut.next is None and cursor is None:
+            count = Count(len(items), exact=True)
+        else:
+            count = await tenant.jobs.count_matching(wanted, quick=True)
     except TooMuchToRead as error:
         too_much = str(error)
     here = Here(request)
-    known = DashboardStore(store.database, namespace)
+    known = DashboardStore(store.database, tenant.namespace)
     return await show(
         request, "jobs.html", now=now, asked=asked, jobs=items, count=count, too_much=too_much,
         next=here.url("/jobs", **asked.given, cursor=following) if following else None,
         cursor=cursor, states=[state.label for state in State], withins=_WITHIN,
         outcomes=[kind.label for kind in OutcomeKind],
-        tasks=await known.tasks(), queues=await store.database.fetch("queue_names", namespace),
+        tasks=await known.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
         how=_how(asked),
     )  # fmt: skip
-
-
-async def _count(
-    search: JobSearch, namespace: str, wanted: JobFilter, all_here: int | None, cursor: str | None
-) -> Count:
-    if all_here is not None and cursor is None:
-        return Count(all_here, exact=True)
-    return await search.quick_count(namespace, wanted)
 
 
 def _how(asked: Asked) -> Copyable:
@@ -170,73 +154,40 @@ def _how(asked: Asked) -> Copyable:
 
 @action("/jobs/bulk", policy=OPERATOR)
 async def act_on_many(request: RotaRequest, tenant: TenantDep) -> Back | Html:
-    """Asked once: how many. Asked again with `sure`: done."""
+    """Ask for confirmation first, with the number of jobs. With `sure`, act."""
     fields = await Fields.of(request)
-    word = fields.text("do") or ""
-    if word not in _ACTIONS:
-        raise Problem(422, "invalid", f"do: is one of {', '.join(_ACTIONS)}")
+    word = next((action for action in _DONE if action == fields.text("do")), None)
+    if word is None:
+        raise ConfigError(f"do: must be one of {', '.join(_DONE)}", field="do")
     target = safe_target(fields.text("return"))
-    asked = None
+    asked = wanted = None
     if fields.flag("everything"):
         asked = Asked.made(
             state=fields.several("state"),
             **{name: fields.text(name) for name in Asked.__struct_fields__ if name != "state"},
         )
-        ids = await _matching(tenant, asked, word)
+        wanted = asked.filter(await (await tenant.store()).now())
+        ids = await tenant.jobs.matching(word, wanted)
     else:
-        ids = await _chosen(tenant, fields.several("id"), word)
+        ids = await tenant.jobs.applicable(word, fields.several("id")[:MANY])
     if not ids:
-        can = " or ".join(state.label for state in _ACTIONS[word][0])
-        return back(request, target, f"Nothing to {word}: none of them is {can}.", kind="problem")
+        return back(request, target, f"There is no job to {word} among them.", kind="problem")
     if not fields.flag("sure"):
         return await show(
-            request, "jobs_confirm.html", word=word, count=len(ids), more=len(ids) == _MANY,
+            request, "jobs_confirm.html", word=word, count=len(ids), more=len(ids) == MANY,
             asked=asked, ids=ids if asked is None else (), target=target,
             sample=await (await tenant.store()).get_jobs(tenant.namespace, ids[:5]),
         )  # fmt: skip
-    done = await _do(request, tenant, word, ids, asked)
-    told = f"{plural(done, 'job')} {_ACTIONS[word][1]}."
-    left = len(ids) - done
+    if wanted is not None:
+        changed = await tenant.jobs.change_matching(word, wanted, everything=True)
+        done, left = changed.changed, changed.matched - changed.changed
+    else:
+        done = len(await tenant.jobs.change_many(word, ids))
+        left = len(ids) - done
+    told = f"{plural(done, 'job')} {_DONE[word]}."
     if left:
         told += f" {plural(left, 'other')} had changed meanwhile."
     return back(request, target, told.replace("1 job were", "1 job was"))
-
-
-async def _chosen(tenant: Rota, given: Sequence[str], word: str) -> list[UUID]:
-    try:
-        ids = [UUID(id) for id in given[:_MANY]]
-    except ValueError:
-        raise Problem(422, "invalid", "that is not a job's id") from None
-    jobs = await (await tenant.store()).get_jobs(tenant.namespace, ids)
-    return [job.id for job in jobs if State.parse(job.state) in _ACTIONS[word][0]]
-
-
-async def _matching(tenant: Rota, asked: Asked, word: str) -> list[UUID]:
-    """Of those that match the filter, the ones that this can be done to."""
-    store = await tenant.store()
-    wanted = asked.filter(await store.now())
-    can = _ACTIONS[word][0]
-    states = tuple(state for state in can if not wanted.states or state in wanted.states)
-    if not states:
-        return []
-    narrowed = msgspec.structs.replace(wanted, states=states)
-    return await JobSearch(store.database).ids(tenant.namespace, narrowed, _MANY)
-
-
-async def _do(
-    request: RotaRequest, tenant: Rota, word: str, ids: Sequence[UUID], asked: Asked | None
-) -> int:
-    """What can't be done to a job any more is passed over by the guarded transitions themselves."""
-    jobs = tenant.jobs
-    act: Callable[[Sequence[UUID]], Awaitable[Sized]]
-    act = {"cancel": jobs.cancel_many, "retry": jobs.retry_many}.get(word, jobs.discard)
-    subject = "jobs by filter" if asked is not None else "jobs by hand"
-    before = asked.given if asked is not None else {"ids": list(ids[:_NAMED_IN_AUDIT])}
-    database = (await tenant.store()).database
-    async with changing(database, word, subject, before=before) as change:
-        done = len(await act(ids))
-        change.after = {"matched": len(ids), "changed": done}
-    return done
 
 
 ROUTES = [list_jobs, act_on_many]

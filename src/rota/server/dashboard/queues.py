@@ -8,7 +8,6 @@ from datetime import timedelta
 import msgspec
 
 from rota.model import NodeStatus
-from rota.server.api import queues as api
 from rota.server.api.queues import QueueName
 from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
@@ -63,16 +62,16 @@ def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[No
 
 @action("/queues/{name:str}/pause", policy=OPERATOR)
 async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
-    await api.pause_queue.fn(tenant, name)
+    await tenant.queues.pause(name, must_exist=True)
     return back(
-        request, "/queues", f"Queue {name} is paused: nothing of it starts. What runs goes on."
+        request, "/queues", f"Queue {name} paused: none of its jobs starts until it is resumed."
     )
 
 
 @action("/queues/{name:str}/resume", policy=OPERATOR)
 async def resume(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
-    await api.resume_queue.fn(tenant, name)
-    return back(request, "/queues", f"Queue {name} goes on.")
+    await tenant.queues.resume(name)
+    return back(request, "/queues", f"Queue {name} resumed.")
 
 
 ROUTES = [list_queues, pause, resume]

@@ -7,16 +7,15 @@ from typing import Any
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec
 from rota.errors import ConfigError
 from rota.operations.ledger import ScheduleStatus
+from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
-from rota.server.api import schedules as api
 from rota.server.api.schedule_requests import (
     NewScheduleRequest,
     PreviewRequest,
     ScheduleRequest,
     to_spec,
 )
-from rota.server.api.schedules import ScheduleName, schedule_tag
-from rota.server.calculation import preview as compute_preview
+from rota.server.api.schedules import ScheduleName
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
 from rota.server.dashboard.schedules import coming_marks, path_of
@@ -49,7 +48,7 @@ async def new_schedule(request: RotaRequest, tenant: TenantDep) -> Html:
 
 @page("/schedules/{name:str}/edit", policy=OPERATOR)
 async def edit_schedule(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Html:
-    status = (await api.get_schedule.fn(tenant, name)).content
+    status = await tenant.schedules.get(await tenant.schedules.resolve(name))
     return await _form(request, tenant, _values_of(status), status)
 
 
@@ -68,7 +67,7 @@ async def _form(
     words, coming, wrong = await _look(tenant, Fields({n: [v] for n, v in values.items()}))
     return await show(
         request, "schedule_edit.html", values=values, schedule=status, problem=problem,
-        tag=tag or (schedule_tag(status.version, status.id) if status else ""), path_of=path_of,
+        tag=tag or (status.tag if status else ""), path_of=path_of,
         in_words=words, coming=coming, wrong=wrong if values["rule"] else None,
         tasks=await known.tasks(), rules=_RULES, overlaps=_OVERLAPS, catch_ups=_CATCH_UPS,
         gaps=_GAPS, folds=_FOLDS, status=200 if problem is None else 422,
@@ -92,7 +91,7 @@ async def _look(tenant: Rota, fields: Fields) -> tuple[str, list[Any], str | Non
         with telling_why():
             said = convert(_rule_said(fields), PreviewRequest)
             spec = to_spec(said, fields.text("name") or "preview", "preview")
-            coming = await compute_preview(tenant, spec, _NEXT)
+            coming = await tenant.schedules.preview(spec, _NEXT)
             return coming.in_words, coming_marks(coming.occurrences), None
     except Wrong as wrong:
         return "", [], str(wrong)
@@ -107,26 +106,29 @@ async def create(request: RotaRequest, tenant: TenantDep) -> Back | Html:
                 {**_rule_said(fields), **_rest_said(fields), "name": fields.text("name")},
                 NewScheduleRequest,
             )
-            status = (await api.create_schedule.fn(tenant, said)).content
+            spec = to_spec(said, said.name, said.task)
+            saved = await tenant.schedules.put(spec, expect=Precondition(must_be_new=True))
+            status = saved.status
     except Wrong as wrong:
         return await _form(request, tenant, _raw(fields), None, str(wrong))
-    return back(request, path_of(status), f"{status.name} is made: {status.in_words}.")
+    return back(request, path_of(status), f"Schedule {status.name} created: {status.in_words}.")
 
 
 @action("/schedules/{name:str}/edit", policy=OPERATOR)
 async def change(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back | Html:
     """Only what the form was made from is changed: see `tag`."""
-    status = (await api.get_schedule.fn(tenant, name)).content
+    status = await tenant.schedules.get(await tenant.schedules.resolve(name))
     fields = await Fields.of(request)
     tag = fields.text("tag")
     try:
         with telling_why():
             said = convert({**_rule_said(fields), **_rest_said(fields)}, ScheduleRequest)
-            status = (await api.put_schedule.fn(tenant, name, said, tag, None)).content
+            spec = to_spec(said, status.name, said.task)
+            status = (await tenant.schedules.put(spec, expect=Precondition(if_match=tag))).status
     except Wrong as wrong:
         values = _raw(fields) | {"name": status.name}
         return await _form(request, tenant, values, status, str(wrong), tag)
-    return back(request, path_of(status), f"{status.name} is changed: {status.in_words}.")
+    return back(request, path_of(status), f"Schedule {status.name} changed: {status.in_words}.")
 
 
 def _raw(fields: Fields) -> dict[str, str]:

@@ -10,12 +10,11 @@ from litestar.params import QueryParameter
 
 from rota.core.time.recurrence import Occurrence
 from rota.errors import ConfigError
-from rota.operations.ledger import ScheduleStatus, to_status
+from rota.operations.ledger import ScheduleStatus
+from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
-from rota.server.api import schedules as api
 from rota.server.api.pages import make_page, read_cursor
-from rota.server.api.schedules import BackfillRequest, PauseRequest, ScheduleName, schedule_tag
-from rota.server.calculation import preview
+from rota.server.api.schedules import BackfillRequest, ScheduleName
 from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Here, Html, action, back, page, show
@@ -23,7 +22,6 @@ from rota.server.dashboard.strips import to_cells
 from rota.server.dashboard.words import plural
 from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
 
@@ -61,8 +59,10 @@ async def list_schedules(
     }
     wanted = (task or None, tag or None, {"yes": True, "no": False}.get(paused or ""), text or None)
     after = read_cursor(cursor, str, wanted)
-    rows = await store.database.fetch("schedules_page", tenant.namespace, *wanted, after, _ROWS + 1)
-    cut = make_page([to_status(row) for row in rows], _ROWS, lambda one: one.name, wanted)
+    found = await tenant.schedules.page(
+        task=task, tag=tag, paused=wanted[2], text=text, after=after, limit=_ROWS + 1
+    )
+    cut = make_page(found, _ROWS, lambda one: one.name, wanted)
     known = DashboardStore(store.database, tenant.namespace)
     strips = await known.strips([one.id for one in cut.items], _STRIP)
     here = Here(request)
@@ -86,7 +86,7 @@ def path_of(status: Any, rest: str = "") -> str:
 
 @page("/schedules/{name:str}", policy=VIEWER)
 async def show_schedule(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Html:
-    status = (await api.get_schedule.fn(tenant, name)).content
+    status = await tenant.schedules.get(await tenant.schedules.resolve(name))
     store = await tenant.store()
     now = await store.now()
     known = DashboardStore(store.database, tenant.namespace)
@@ -95,7 +95,7 @@ async def show_schedule(request: RotaRequest, tenant: TenantDep, name: ScheduleN
     return await show(
         request, "schedule.html", now=now, schedule=status, strip=strip,
         coming=[(one, mark_of(one)) for one in coming], path_of=path_of,
-        tag=schedule_tag(status.version, status.id),
+        tag=status.tag,
         week_ago=now - timedelta(days=7), how=_how(status),
         stored=None if status.spec else await known.stored_spec(status.id),
     )  # fmt: skip
@@ -105,7 +105,7 @@ async def _coming(tenant: Rota, status: ScheduleStatus, now: datetime) -> Sequen
     """The next occurrences; none of one that can't be planned."""
     try:
         after = max(now, _cursor(status, now))
-        return (await preview(tenant, status.readable, _NEXT, after=after)).occurrences
+        return (await tenant.schedules.preview(status.readable, _NEXT, after=after)).occurrences
     except ConfigError:
         return []
 
@@ -140,55 +140,59 @@ async def pause(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> 
     fields = await Fields.of(request)
     try:
         with telling_why():
-            asked = convert({"until": fields.moment("until")}, PauseRequest)
-            status = (await api.pause_schedule.fn(tenant, name, asked)).content
+            until = fields.moment("until")
+            own_name = await tenant.schedules.resolve(name)
+            status = await tenant.schedules.pause(own_name, until=until)
     except Wrong as wrong:
         return back(request, f"/schedules/{name}", str(wrong), kind="problem")
-    until = f" until {asked.until:%Y-%m-%d %H:%M %Z}" if asked.until else ""
-    return back(request, path_of(status), f"{status.name} is paused{until}. What runs goes on.")
+    told = f" until {until:%Y-%m-%d %H:%M %Z}" if until else ""
+    return back(request, path_of(status), f"Schedule {status.name} paused{told}.")
 
 
 @action("/schedules/{name:str}/resume", policy=OPERATOR)
 async def resume(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back:
-    status = (await api.resume_schedule.fn(tenant, name)).content
-    return back(request, path_of(status), f"{status.name} goes on.")
+    status = await tenant.schedules.resume(await tenant.schedules.resolve(name))
+    return back(request, path_of(status), f"Schedule {status.name} resumed.")
 
 
 @action("/schedules/{name:str}/trigger", policy=OPERATOR)
 async def trigger(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back:
-    made = (await api.trigger_schedule.fn(tenant, name)).content
-    return back(request, f"/jobs/{made.job_id}", "Triggered: this is its job.")
+    job_id = await tenant.schedules.trigger(await tenant.schedules.resolve(name))
+    return back(request, f"/jobs/{job_id}", "Triggered: this is its job.")
 
 
 @action("/schedules/{name:str}/backfill", policy=OPERATOR)
 async def backfill(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back | Html:
     """First what it would do; with `sure`, it is done."""
-    status = (await api.get_schedule.fn(tenant, name)).content
+    status = await tenant.schedules.get(await tenant.schedules.resolve(name))
     fields = await Fields.of(request)
     sure = fields.flag("sure")
     try:
         with telling_why():
             first, end = fields.moment("first"), fields.moment("end")
             if first is None or end is None:
-                raise Problem(422, "invalid", "say from when to when")
+                raise ConfigError("first and end: give both ends of the stretch of time")
             asked = convert(
                 {"first": first, "end": end, "max_parallel": fields.whole("max_parallel"),
                  "dry_run": not sure},
                 BackfillRequest,
             )  # fmt: skip
-            done = await api.backfill_schedule.fn(tenant, name, asked)
+            count = await tenant.schedules.backfill(
+                status.name, asked.first, asked.end, max_parallel=asked.max_parallel,
+                dry_run=asked.dry_run,
+            )  # fmt: skip
     except Wrong as wrong:
         return back(request, path_of(status), str(wrong), kind="problem")
     if sure:
-        told = f"{plural(done.count, 'occurrence')} will be run, the oldest first."
+        told = f"{plural(count, 'occurrence')} will be run, the oldest first."
         return back(request, path_of(status), told)
-    if not done.count:
+    if not count:
         told = "Every occurrence of that time is in the ledger: there is nothing to fill in."
         return back(request, path_of(status), told)
     words = ["schedules", "backfill", status.name, "--from", asked.first.isoformat(),
              "--to", asked.end.isoformat()]  # fmt: skip
     return await show(
-        request, "backfill.html", schedule=status, asked=asked, count=done.count, path_of=path_of,
+        request, "backfill.html", schedule=status, asked=asked, count=count, path_of=path_of,
         how=Copyable(cli=cli(*words), curl=curl(
             "POST", f"/v1/schedules/{status.id}/backfill", {"first": asked.first, "end": asked.end}
         )),
@@ -198,19 +202,24 @@ async def backfill(request: RotaRequest, tenant: TenantDep, name: ScheduleName) 
 @action("/schedules/{name:str}/delete", policy=OPERATOR)
 async def delete(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back | Html:
     """Asked once: shown. Asked again with `sure`: gone."""
-    status = (await api.get_schedule.fn(tenant, name)).content
+    status = await tenant.schedules.get(await tenant.schedules.resolve(name))
     fields = await Fields.of(request)
     if not fields.flag("sure"):
         return await show(
             request, "schedule_delete.html", schedule=status, path_of=path_of,
-            tag=schedule_tag(status.version, status.id),
+            tag=status.tag,
         )  # fmt: skip
     try:
         with telling_why():
-            await api.delete_schedule.fn(tenant, name, fields.text("tag"))
+            expect = Precondition(if_match=fields.text("tag"))
+            await tenant.schedules.delete(status.name, expect=expect)
     except Wrong as wrong:
         return back(request, path_of(status), str(wrong), kind="problem")
-    return back(request, "/schedules", f"{status.name} is deleted. Its ledger and its jobs stay.")
+    return back(
+        request,
+        "/schedules",
+        f"Schedule {status.name} deleted.",
+    )
 
 
 def coming_marks(found: Sequence[Occurrence]) -> list[tuple[Occurrence, str]]:

@@ -1,4 +1,4 @@
-"""What is said and answered, where the library has no struct for it already.
+"""The structs of the HTTP API that server and client share, where the library has none already.
 
 Jobs, schedules, occurrences, nodes, queues, log lines and events are the library's own (`rota.Job`,
 `rota.ScheduleStatus`, ...). Fields that a newer server adds are passed over.
@@ -14,20 +14,16 @@ from uuid import UUID
 import msgspec
 
 from rota.core.time.lint import Warned
-from rota.core.time.recurrence import Occurrence
-from rota.model import Attempt, Failure, GuaranteeName, NodeStatus, QueueStatus
+from rota.model import (
+    Attempt,
+    Failure,
+    GuaranteeName,
+    NodeStatus,
+    QueueStatus,
+    StateName,
+)
 from rota.operations.ledger import Audit
 from rota.store.search import Count, DeadGroup, JobSummary
-
-
-class Accepted(msgspec.Struct, frozen=True):
-    """A job that is stored. `existed`: its key had named it before, nothing new was stored.
-    `warnings`: e.g. that no node has registered its task so far."""
-
-    id: UUID
-    task: str
-    existed: bool = False
-    warnings: tuple[str, ...] = ()
 
 
 class NewJobDict(TypedDict, total=False):
@@ -68,7 +64,7 @@ class ManySubmitted(msgspec.Struct, kw_only=True):
 
 
 class JobPage(msgspec.Struct, frozen=True):
-    items: list[JobSummary]
+    items: Sequence[JobSummary]
     next: str | None
     count: Count | None
 
@@ -77,7 +73,7 @@ class JobResult(msgspec.Struct, frozen=True):
     """What came of a job. `ended` is false while it has yet to run or to end."""
 
     id: UUID
-    state: str
+    state: StateName
     ended: bool
     result: Any
     error: Failure | None
@@ -87,25 +83,9 @@ class JobResult(msgspec.Struct, frozen=True):
 class Attempts(msgspec.Struct, frozen=True):
     """The last twenty that failed, were lost or were interrupted; then the number of the current one."""
 
-    items: list[Attempt]
+    items: Sequence[Attempt]
     attempt: int
     max_attempts: int
-
-
-class Cancelled(msgspec.Struct, frozen=True):
-    """`stopping`: it runs, and has been asked to stop."""
-
-    id: UUID
-    outcome: Literal["cancelled", "stopping"]
-
-
-class ManyChanged(msgspec.Struct, frozen=True, kw_only=True):
-    """`matched`: how many there were, `limit` at most. `more`: ask again for the rest."""
-
-    dry_run: bool
-    matched: int
-    changed: int
-    more: bool
 
 
 class JobFilterDict(TypedDict, total=False):
@@ -122,22 +102,18 @@ class JobFilterDict(TypedDict, total=False):
     outcome: str
 
 
-class Discarded(msgspec.Struct, frozen=True):
-    id: UUID
-
-
 class DeadGroups(msgspec.Struct, frozen=True):
-    items: list[DeadGroup]
+    items: Sequence[DeadGroup]
 
 
 class QueueList(msgspec.Struct, frozen=True):
-    items: list[QueueStatus]
+    items: Sequence[QueueStatus]
 
 
 class NodeList(msgspec.Struct, frozen=True):
     """`unowned_shards`: those that no scheduler looks after right now."""
 
-    items: list[NodeStatus]
+    items: Sequence[NodeStatus]
     shards: int
     unowned_shards: int
 
@@ -177,13 +153,6 @@ class ScheduleSettings(RuleSettings, total=False):
     paused: bool
 
 
-class Preview(msgspec.Struct, frozen=True):
-    """The next moments of a rule. One with `excluded_by` isn't run."""
-
-    in_words: str
-    occurrences: list[Occurrence]
-
-
 class Triggered(msgspec.Struct, frozen=True):
     job_id: UUID
 
@@ -199,7 +168,7 @@ class AuditReport(msgspec.Struct, frozen=True):
 
 
 class Lint(msgspec.Struct, frozen=True):
-    warnings: list[Warned]
+    warnings: Sequence[Warned]
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):

@@ -1,0 +1,232 @@
+"""Reading schedules: lists, previews, the ledger, its audit, and lint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from rota.core.time.calendars import NamedCalendar
+from rota.core.time.lint import Warned, Watched, lint
+from rota.core.time.recurrence import Recurrence
+from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.words import describe
+from rota.errors import ConfigError, NotFound
+from rota.lib.computing import Compute, Spend, compute_here
+from rota.operations.ledger import (
+    Audit,
+    OccurrenceStatus,
+    Preview,
+    ScheduleStatus,
+    Version,
+    expected_moments,
+    outside,
+    recorded_moments,
+    to_occurrence,
+    to_status,
+    unsettled_stretches,
+    watch_all,
+)
+from rota.operations.schedule_checks import lint_tasks
+from rota.store.schedules import ScheduleStore, TaskDuration, decode_spec
+
+if TYPE_CHECKING:
+    from rota.operations.rota import Rota
+
+_TICK = timedelta(microseconds=1)
+_LEDGER_PAGE = 500
+YEARS = range(1970, 9999)  # in which rules can be computed
+
+
+def check_years(**moments: datetime | None) -> None:
+    """Refuse moments for which rules can't be computed."""
+    for field, moment in moments.items():
+        if moment is not None and moment.year not in YEARS:
+            raise ConfigError(
+                f"{field}: the year {moment.year} is not in 1970 to 9998", field=field
+            )
+
+
+class Measured(msgspec.Struct, frozen=True):
+    """The stored schedules with their recurrences, how long their tasks took, and warnings about those
+    that can't be planned."""
+
+    watched: list[tuple[ScheduleStatus, Watched]]
+    durations: dict[str, TaskDuration]
+    broken: list[Warned]
+
+
+class ScheduleReads:
+    """The part of `Schedules` that changes nothing."""
+
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
+        # Compute rules, for changes and for reads; a server has a thread for each.
+        self.compute: Compute = compute_here
+        self.compute_read: Compute = compute_here
+        # Occurrences that a backfill or an audit may compute at most; None: any number.
+        self.most_occurrences: int | None = None
+
+    @property
+    def _namespace(self) -> str:
+        return self._rota.namespace
+
+    async def _store(self) -> ScheduleStore:
+        return ScheduleStore((await self._rota.store()).database)
+
+    def _unknown(self, name: str) -> NotFound:
+        return NotFound(
+            f"there is no schedule {name!r} in namespace {self._namespace!r}", subject=name
+        )
+
+    async def _calendars(self) -> dict[str, NamedCalendar]:
+        return (await (await self._store()).calendars()).get(self._namespace, {})
+
+    async def compile_spec(self, spec: ScheduleSpec) -> Recurrence:
+        """Compile a rule, with the calendars that the database has."""
+        calendars = await self._calendars() if spec.exclude or spec.include else {}
+        try:
+            return await self.compute(lambda _: compile_schedule(spec, calendars))
+        except OverflowError:
+            raise ConfigError(
+                f"schedule {spec.name!r}: starts, ends or the anchor is too far away in time"
+            ) from None
+
+    async def list(self) -> list[ScheduleStatus]:
+        """List all schedules, by name."""
+        store = await self._store()
+        rows = await store.list(self._namespace)
+        return [to_status(row, store.database.encryption.shown_spec) for row in rows]
+
+    async def page(
+        self, *, task: str | None = None, tag: str | None = None, paused: bool | None = None,
+        text: str | None = None, after: str | None = None, limit: int = 50,
+    ) -> Sequence[ScheduleStatus]:  # fmt: skip
+        """List the schedules that match, by name, beginning after the name `after`."""
+        database = (await self._rota.store()).database
+        rows = await database.fetch(
+            "schedules_page", self._namespace, task or None, tag or None, paused, text or None,
+            after, limit,
+        )  # fmt: skip
+        return [to_status(row, database.encryption.shown_spec) for row in rows]
+
+    async def resolve(self, name_or_id: str) -> str:
+        """Return the name of a schedule that is given by its name or its id."""
+        database = (await self._rota.store()).database
+        found: str | None = await database.fetchval("schedule_name", self._namespace, name_or_id)
+        if found is None:
+            raise self._unknown(name_or_id)
+        return found
+
+    async def get(self, name: str) -> ScheduleStatus:
+        """Return a schedule as it is now."""
+        store = await self._store()
+        rows = await store.list(self._namespace, name)
+        if not rows:
+            raise self._unknown(name)
+        return to_status(rows[0], store.database.encryption.shown_spec)
+
+    async def preview(
+        self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None
+    ) -> Preview:
+        """Compute the next occurrences of a rule, whether it is stored or not."""
+        check_years(after=after)
+        start = after or await (await self._rota.store()).now()
+        calendars = await self._calendars() if spec.exclude or spec.include else {}
+
+        def compute(spend: Spend) -> Preview:
+            try:
+                recurrence = compile_schedule(spec, calendars)
+                return Preview(describe(spec), list(spend(recurrence.after(start, count))))
+            except (OverflowError, ValueError) as error:
+                raise ConfigError(f"{spec.name}: this is too far away in time: {error}") from None
+
+        return await self.compute_read(compute)
+
+    async def occurrences(
+        self, name: str, first: datetime, end: datetime, limit: int = 1000, *,
+        state: str | None = None,
+    ) -> Sequence[OccurrenceStatus]:  # fmt: skip
+        """Read the ledger of a stretch of time, oldest first. `state`: only fired or skipped ones."""
+        check_years(first=first, end=end)
+        id, store = (await self.get(name)).id, await self._store()
+        found: list[OccurrenceStatus] = []
+        size = max(limit, _LEDGER_PAGE)
+        while len(found) < limit:
+            rows = await store.occurrences(id, first, end, size)
+            page = [to_occurrence(row) for row in rows]
+            found.extend(row for row in page if state in (None, row.state))
+            if len(rows) < size:
+                break
+            first = page[-1].due_at + _TICK
+        return found[:limit]
+
+    async def audit(self, name: str, first: datetime, end: datetime) -> Audit:
+        """Recompute what must be in the ledger, and compare: nothing missing, nothing extra."""
+        check_years(first=first, end=end)
+        status = await self.get(name)
+        await self._check_length(status, first, end)
+        store = await self._store()
+        cursor = (await store.list(self._namespace, name))[0]["cursor"]
+        stop = min(end, cursor + _TICK)
+        calendars = await self._calendars()
+        async with store.database.connection() as connection:
+            rows = await store.versions(connection, status.id)
+        ledger = await store.ledger(status.id, first, stop)
+
+        def compare(spend: Spend) -> Audit:
+            versions = [_version(row, calendars) for row in spend(rows)]
+            unsettled = unsettled_stretches(versions, first, stop)
+            expected = outside(expected_moments(versions, cursor, first, stop, spend), unsettled)
+            found = outside(recorded_moments(ledger), unsettled)
+            return Audit(
+                name=name, first=first, end=stop, expected=len(expected), unsettled=unsettled,
+                missing=sorted(expected - found), extra=sorted(found - expected),
+            )  # fmt: skip
+
+        return await self.compute_read(compare)
+
+    async def _check_length(self, status: ScheduleStatus, first: datetime, end: datetime) -> None:
+        """Refuse a stretch of time with more occurrences than may be computed at once."""
+        most = self.most_occurrences
+        if most is None:
+            return
+        found = (await self.preview(status.readable, most, after=first - _TICK)).occurrences
+        if len(found) == most and found[-1].nominal < end:
+            raise ConfigError(
+                f"more than {most:,} occurrences are in that stretch of time: take shorter ones",
+                code="too-much", subject=status.name,
+            )  # fmt: skip
+
+    async def measure(self) -> Measured:
+        """Return the stored schedules compiled, with how long their tasks usually take."""
+        store = await self._store()
+        calendars, durations = await self._calendars(), await store.task_durations(self._namespace)
+        stored = await self.list()
+
+        def usual(task: str) -> float | None:
+            return durations[task].p50 if task in durations else None
+
+        watched, broken = await self.compute_read(
+            lambda spend: watch_all(spend(stored), calendars, usual)
+        )
+        return Measured(watched, durations, broken)
+
+    async def lint(self, herd: int = 100) -> Sequence[Warned]:
+        """Warn of what will go wrong: DST, too many at once (`herd`), too often for its duration, an end
+        soon, an unknown task, or arguments that its task doesn't take."""
+        measured = await self.measure()
+        now = await (await self._rota.store()).now()
+        watched = [one for _, one in measured.watched]
+        found = await self.compute_read(lambda _: lint(watched, now, herd))
+        return measured.broken + found + await lint_tasks(self._rota, [one.spec for one in watched])
+
+
+def _version(row: Any, calendars: Mapping[str, NamedCalendar]) -> Version:
+    begin, gap = row["valid_from"], (row["unsettled_from"], row["unsettled"])
+    try:
+        return Version(begin, compile_schedule(decode_spec(row["spec"]), calendars), None, *gap)
+    except (ConfigError, msgspec.MsgspecError, OverflowError) as error:
+        return Version(begin, None, str(error), *gap)
