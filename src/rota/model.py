@@ -263,7 +263,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     )
 
 
-class Accepted(msgspec.Struct, frozen=True):
+class Accepted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job that is stored. `existed`: its key had named it before, nothing new was stored.
     `warnings`: e.g. that no node has registered its task so far."""
 

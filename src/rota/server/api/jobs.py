@@ -128,7 +128,8 @@ async def store_job(tenant: Rota, job: NewJob) -> Response[Accepted]:
     headers = [(b"location", f"/v1/jobs/{answer.id}".encode())]
     if answer.existed:
         headers.append((b"idempotent-replayed", b"true"))
-    return Encoded(Accepted(answer.id, job.task, answer.existed, warnings), 201, headers)
+    # Without `existed`: the same request gives the same answer again.
+    return Encoded(Accepted(answer.id, job.task, warnings=warnings), 201, headers)
 
 
 @get("/v1/jobs", policy=VIEWER, summary="List jobs, newest first")
