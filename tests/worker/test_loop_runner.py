@@ -30,8 +30,8 @@ class Stage:
         self._ended = asyncio.Event()
         self.runner = LoopRunner(app.tasks, 100, 1_000_000, self._done)
 
-    def start(self, name: str, timeout: float | None = None) -> Work:
-        work = Work(new_id(), name, b"{}", 7, 1, 5, timeout=timeout)
+    def start(self, name: str, **limits: float) -> Work:
+        work = Work(new_id(), name, b"{}", 7, 1, 5, **limits)
         self.runner.run(work)
         return work
 
@@ -237,6 +237,24 @@ async def test_a_handler_that_swallows_its_cancellation_is_cancelled_again() -> 
     stage.start("stubborn", timeout=0.01)
     assert await stage.ended(1) == [OutcomeKind.TIMED_OUT]
     assert swallowed == 3
+
+
+@pytest.mark.parametrize("limit", ["timeout", "heartbeat_timeout"])
+async def test_a_handler_that_returns_after_it_was_stopped_has_succeeded(limit: str) -> None:
+    """A retry would repeat what it has done."""
+
+    async def completes() -> str:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return "charged"
+        return "not stopped"
+
+    stage = Stage({"completes": completes})
+    work = stage.start("completes", **{limit: 0.01})
+    assert await stage.ended(1) == [OutcomeKind.SUCCEEDED]
+    assert stage.outcomes[work].result == b'"charged"'
+    assert work.stopping == limit.removesuffix("_timeout")
 
 
 async def test_what_a_handler_raises_when_it_goes_on_is_its_outcome() -> None:

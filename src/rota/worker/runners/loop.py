@@ -1,17 +1,17 @@
 """Runs coroutines on the event loop.
 
-Protocol. What is ready is taken by a *hand*, an asyncio task that steps one handler after the other for
-as long as they end without waiting. One that waits keeps the hand for itself until it ends, and another
-hand takes over what is ready. So whatever can be shared by way of a task (a cancellation, a session, a
-time limit) is a job's own, while a handler that never waits costs neither a task nor a turn of the loop.
-Each handler has a context of its own, made from the one that this runner was made in: it inherits
-nothing from the job before it.
+Protocol. Ready jobs are taken by a *driver*, an asyncio task that steps one handler after the other for
+as long as they end without waiting. A handler that waits keeps the driver for itself until it ends, and
+another driver takes over what is ready. So whatever belongs to a task (a cancellation, a session, a
+time limit) belongs to one job, while a handler that never waits costs neither a task nor an iteration
+of the loop. Each handler has a context of its own, made from the one in which this runner was made: it
+inherits nothing from the job before it.
 
-Each job is reported exactly once, whatever its handler does. A stop is remembered on the work and then
-cancels the hand that is the job's own: what counts is the reason, not the CancelledError; but a handler
-that ends in success before it stops has succeeded. A handler that swallows its cancellation is cancelled
-again with every look. Timeouts are found by looking over what runs, which is never more than the node's
-slots, instead of setting a timer per job.
+Each job is reported exactly once, whatever its handler does. A stop is recorded on the work and then
+cancels the job's own driver: the reason counts, not the CancelledError. But a handler that returns has
+succeeded, even after it was stopped: a timeout on record would be retried, and repeat what was done. A
+handler that swallows its cancellation is cancelled again with every check. Timeouts are found by
+checking what runs, which is never more than the node's slots, instead of setting a timer per job.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ from rota.worker.runners.failures import failure_outcome, stop_message, stopped_
 from rota.worker.runners.hooks import call_hooks
 from rota.worker.runners.results import encode_result
 
-_LOOK_EVERY = 0.05
-_SLICE = 0.001  # seconds after which a hand lets others have the loop
+_CHECK_EVERY = 0.05
+_SLICE = 0.001  # seconds after which a driver yields to other tasks of the loop
 _SUCCEEDED = Outcome.succeeded()
 
 # Runs an exactly_once handler inside the transaction that also finishes its job.
@@ -56,15 +56,15 @@ class LoopRunner:
         self.transact: Transact | None = None
         self.book: LogBook | None = None
         self.error_hooks: Sequence[ErrorHook] = ()
-        # For a handler that blocks the loop, and so the service that looks for such works.
+        # For a handler that blocks the loop, and with it the service that checks maximum run times.
         self.running: Callable[[], Iterable[Work]] = lambda: ()
         self.over_maximum: Callable[[Work, float], bool] = lambda work, now: False
-        self._watched: dict[Work, None] = {}  # what has a timeout, or was asked to stop
+        self._watched: dict[Work, None] = {}  # works with a timeout, or that were asked to stop
         self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._ready: deque[Work] = deque()
-        self._hand: asyncio.Task[None] | None = None  # the one that takes what is ready
-        self._looking: asyncio.TimerHandle | None = None
+        self._driver: asyncio.Task[None] | None = None  # the one that takes ready jobs
+        self._checking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         pass
@@ -76,51 +76,51 @@ class LoopRunner:
         self._ready.append(work)
         if work.timeout is not None or work.heartbeat_timeout is not None:
             self._watch(work)
-        if self._hand is None:
-            self._reach_out()
+        if self._driver is None:
+            self._start_driver()
 
-    def _reach_out(self) -> None:
+    def _start_driver(self) -> None:
         # asyncio.Task itself, named: half the cost of loop.create_task, which makes up a name.
-        self._hand = asyncio.Task(
-            self._take(), loop=self._loop, name="rota-loop", context=self._context.copy()
+        self._driver = asyncio.Task(
+            self._drive(), loop=self._loop, name="rota-loop", context=self._context.copy()
         )
 
-    def _let_go(self, hand: asyncio.Task[Any]) -> None:
-        """This hand takes nothing more: the next one does, if there is something to take."""
-        if self._hand is hand:
-            self._hand = None
+    def _release(self, driver: asyncio.Task[Any]) -> None:
+        """Let another driver take ready jobs: this one takes no more."""
+        if self._driver is driver:
+            self._driver = None
             if self._ready:
-                self._reach_out()
+                self._start_driver()
 
-    async def _take(self) -> None:
-        hand = asyncio.current_task()
-        assert hand is not None
+    async def _drive(self) -> None:
+        driver = asyncio.current_task()
+        assert driver is not None
         ready, pause_at = self._ready, monotonic() + _SLICE
         try:
-            # Who was asked to cancel something that is over by now would cancel the wrong job.
-            while ready and not hand.cancelling():
+            # A cancellation that arrives after its job has ended must not reach the next one.
+            while ready and not driver.cancelling():
                 work = ready.popleft()
-                rest = self._begin(work, hand)
+                rest = self._begin(work, driver)
                 if rest is not None:
-                    self._let_go(hand)
+                    self._release(driver)
                     self._end(work, await rest)
                     return
                 if monotonic() > pause_at:
-                    hand.set_name("rota-loop")
+                    driver.set_name("rota-loop")
                     await asyncio.sleep(0)
                     pause_at = monotonic() + _SLICE
         finally:
-            self._let_go(hand)
+            self._release(driver)
 
-    def _begin(self, work: Work, hand: asyncio.Task[Any]) -> _GoOn | None:
-        """Runs it to its end, or until it waits: then comes back what is left of it."""
+    def _begin(self, work: Work, driver: asyncio.Task[Any]) -> _Suspended | None:
+        """Run it to its end, or until it waits: then return the rest of it."""
         task = self._tasks[work.task]
-        hand.set_name(task.name)
-        work.handle = hand
+        driver.set_name(task.name)
+        work.handle = driver
         context = self._context.copy()
         attempt = self._attempt(work, task)
         try:
-            return _GoOn(context, attempt, context.run(attempt.send, None))
+            return _Suspended(context, attempt, context.run(attempt.send, None))
         except StopIteration as end:
             self._end(work, end.value)
             return None
@@ -158,7 +158,7 @@ class LoopRunner:
         if work.stopping is not None and isinstance(error, asyncio.CancelledError | JobStopped):
             return _stopped(work, error)
         if isinstance(error, JobStopped):
-            # The watchdog ended it for blocking the loop beyond its time.
+            # The watchdog ended it for blocking the loop for longer than it may run.
             work.stopping = work.due_stop(monotonic()) or ("maximum" if work.maximum else "timeout")
             return _stopped(work, error)
         if self.error_hooks:
@@ -178,25 +178,25 @@ class LoopRunner:
             self._cancel(work)
 
     def _cancel(self, work: Work) -> None:
-        if work.handle is not None:  # else it is looked at before its first step
+        if work.handle is not None:  # else it is checked before its first step
             work.handle.cancel()
 
     def withdraw(self, work: Work) -> bool:
         return False  # it starts what it is given at once
 
     async def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
 
     # -- timeouts
 
     def _watch(self, work: Work) -> None:
         self._watched[work] = None
-        if self._looking is None:
-            self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
+        if self._checking is None:
+            self._checking = self._loop.call_later(_CHECK_EVERY, self._check)
 
-    def _look(self) -> None:
-        self._looking = None
+    def _check(self) -> None:
+        self._checking = None
         now = monotonic()
         for work in list(self._watched):
             if work.stopping is not None:
@@ -205,10 +205,13 @@ class LoopRunner:
                 work.stopping = reason
                 self._cancel(work)
         if self._watched:
-            self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
+            self._checking = self._loop.call_later(_CHECK_EVERY, self._check)
 
     def overdue_code(self, current: asyncio.Task[Any] | None) -> CodeType | None:
-        """The code of the running task's function, if its job is over its time. For the watchdog."""
+        """Return the code of the running task's function if its job is over its time.
+
+        For the watchdog.
+        """
         now = monotonic()
         for work in (*self._watched, *self.running()):
             if work.handle is current and (
@@ -218,8 +221,8 @@ class LoopRunner:
         return None
 
 
-class _GoOn:
-    """What is left of a coroutine that waits: awaited, it goes on in its own context to its end."""
+class _Suspended:
+    """A coroutine that waits. Awaited, it continues to its end in its own context."""
 
     __slots__ = ("_attempt", "_context", "_waits_for")
 
