@@ -48,7 +48,7 @@ from rota.errors import ConfigError, RotaError
 from rota.lib.ids import new_id
 from rota.model import Job, State
 from rota.scheduler.firer import Firer
-from rota.scheduler.turns import AllShards
+from rota.scheduler.ownership import AllShards
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.migrate import migrate

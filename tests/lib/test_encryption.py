@@ -364,7 +364,7 @@ async def test_a_worker_with_another_key_gives_jobs_back_unharmed(tasks: App, ma
     async with Node(wrong).running() as node:
         worker = node.worker_role.worker
         async with asyncio.timeout(60):
-            while not worker._keyless_until or (await job.status()).state != "ready":
+            while not worker.starter.keyless or (await job.status()).state != "ready":
                 await asyncio.sleep(0.02)
         told = await wrong.jobs.explain(job.id)
         assert (told.code, "'old'" in told.sentence) == ("key_missing", True)

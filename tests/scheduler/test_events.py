@@ -16,7 +16,7 @@ from rota.core.durations import Baseline, declared_baseline, judge_trend, learn_
 from rota.node import Node
 from rota.operations.event_text import sentence
 from rota.scheduler.janitor import Janitor
-from rota.scheduler.turns import AllShards
+from rota.scheduler.ownership import AllShards
 from rota.store.events import EventStore
 from rota.store.work import UpkeepStore
 from rota.worker.paces import Paces

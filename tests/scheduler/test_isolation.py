@@ -16,7 +16,7 @@ from rota.core.time import zones
 from rota.observe import Metrics
 from rota.scheduler import firer as firer_module
 from rota.scheduler.firer import Firer
-from rota.scheduler.turns import AllShards
+from rota.scheduler.ownership import AllShards
 from rota.store.schedules import ScheduleStore
 from tests.support.broken_schedules import add_broken
 from tests.support.sandboxes import isolated

@@ -151,21 +151,21 @@ async def test_a_cancellation_that_a_job_leaves_behind_meets_no_other() -> None:
     assert [stage.outcomes[work].result for work in works[1::2]] == [b'"undisturbed"'] * 2
 
 
-async def test_whoever_cancels_the_hand_between_two_jobs_holds_up_none() -> None:
-    hands: list[asyncio.Task[Any]] = []
+async def test_whoever_cancels_the_driver_between_two_jobs_holds_up_none() -> None:
+    drivers: list[asyncio.Task[Any]] = []
 
     async def long() -> None:
-        hands.append(current_task())
+        drivers.append(current_task())
         end = asyncio.get_running_loop().time() + 0.005
         while asyncio.get_running_loop().time() < end:
-            pass  # more than a hand's slice of the loop: it pauses after this
+            pass  # more than a driver's slice of the loop: it pauses after this
 
     stage = Stage({"long": long})
     stage.start("long")
     stage.start("long")
-    asyncio.get_running_loop().call_soon(lambda: hands[0].cancel())
+    asyncio.get_running_loop().call_soon(lambda: drivers[0].cancel())
     assert await stage.ended(2) == [OutcomeKind.SUCCEEDED] * 2
-    assert hands[0] is not hands[1]
+    assert drivers[0] is not drivers[1]
 
 
 async def test_jobs_that_never_wait_leave_the_loop_to_others_meanwhile() -> None:

@@ -87,7 +87,7 @@ class Workers:
                 ids,
             )
 
-        await eventually(all_hungry, what="hunger of all")
+        await eventually(all_hungry, what="idle of all")
         await self.quiet()
 
     async def quiet(self) -> None:
@@ -258,7 +258,7 @@ async def test_a_killed_worker_that_was_hungry_gets_no_hint(
     try:
         victims = [cluster.start("worker") for _ in range(2)]
         await eventually(
-            lambda: _equals(database, hungry, 2), 60, "hunger of those who are to be killed"
+            lambda: _equals(database, hungry, 2), 60, "idle of those who are to be killed"
         )
         [survivor] = await workers.start(1, also=["which_process"])
         await workers.rest(database)
@@ -353,7 +353,7 @@ async def test_while_somebody_is_hungry_the_others_are_not_told(workers, app, da
 
 
 async def test_a_worker_of_the_release_before_hears_of_everything(workers, app, database, ears):
-    """It says nothing of hunger and has no kind; hungry new workers don't keep it from being told."""
+    """It says nothing of idle and has no kind; hungry new workers don't keep it from being told."""
     await workers.start(2)
     await workers.rest(database)
     await database.execute(
@@ -466,17 +466,17 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
     node = await FakeNode(hot, sandbox.app.settings).register()
     now = 1000.0
     monkeypatch.setattr("rota.worker.idle.monotonic", lambda: now)
-    hunger = IdleAdvertisement(node.store, "default", SimpleNamespace(node_id=node.id))
+    idle = IdleAdvertisement(node.store, "default", SimpleNamespace(node_id=node.id))
     row = f"select wants, xmin::text from {hot.schema}.node where id = $1"
     seen: list[Any] = []
     async with hot.connection() as connection:
         for _ in range(100):
             now += 0.05
-            await hunger.advertise(3)
+            await idle.advertise(3)
             seen.append(await connection.fetchrow(row, node.id))
             now += 0.05
-            hunger.pass_hint(LANE, 1, 1)
-            await hunger.withdraw(full=True)
+            idle.receive(LANE, 1, 1)
+            await idle.withdraw(full=True)
             seen.append(await connection.fetchrow(row, node.id))
     wanted, versions = {one["wants"] for one in seen}, {one["xmin"] for one in seen}
     assert wanted == {3, None}

@@ -37,7 +37,7 @@ from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.errors import RotaError
 from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
 from rota.operations.settling import Stretch, next_stretch, plan_stretch, stretches_of
-from rota.scheduler.turns import Ownership, Turns
+from rota.scheduler.ownership import Ownership, ShardSelection
 from rota.store.database import blames_the_data
 from rota.store.schedules import Advance, Aside, Entry, ScheduleStore, Trouble, decode_spec
 from rota.store.work import NIL
@@ -87,7 +87,7 @@ class Firer:
     ) -> None:
         self._store = store
         self._ownership = ownership
-        self._turns = Turns(ownership)
+        self._selection = ShardSelection(ownership)
         self._interval = interval
         self._retry_after = retry_after
         self._node = f"{store.database.settings.node_name}:{os.getpid()}"
@@ -101,7 +101,7 @@ class Firer:
         )
 
     async def tick(self) -> float:
-        shards, epochs = self._turns.next()
+        shards, epochs = self._selection.next()
         if not shards:
             return self._interval
         aside = self._passed_over()

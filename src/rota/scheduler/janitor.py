@@ -13,7 +13,7 @@ from time import monotonic
 
 from rota.config import Settings
 from rota.operations.deleting import finish_deletions
-from rota.scheduler.turns import Ownership
+from rota.scheduler.ownership import Ownership
 from rota.store.events import EventStore
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, UpkeepStore

@@ -12,7 +12,7 @@ that another scheduler is moving are skipped: any number of releasers are only e
 
 from __future__ import annotations
 
-from rota.scheduler.turns import Ownership, Turns
+from rota.scheduler.ownership import Ownership, ShardSelection
 from rota.store.work import UpkeepStore
 
 _BATCH = 5_000
@@ -27,11 +27,11 @@ class Releaser:
     ) -> None:
         self._store = store
         self._ownership = ownership
-        self._turns = Turns(ownership)
+        self._selection = ShardSelection(ownership)
         self._interval = interval
 
     async def tick(self) -> float:
-        shards, epochs = self._turns.next()
+        shards, epochs = self._selection.next()
         if not shards:
             return self._interval
         released, lost = await self._store.release(shards, epochs, _BATCH)

@@ -20,7 +20,7 @@ from rota.cli import cli
 from rota.core.time.schedule import compile_schedule
 from rota.operations.schedule_spec import make_spec
 from rota.scheduler.firer import Firer
-from rota.scheduler.turns import AllShards
+from rota.scheduler.ownership import AllShards
 from rota.server.api.login import safe_target
 from rota.server.dashboard import loads
 from rota.server.dashboard.words import number, span

@@ -1,19 +1,19 @@
-"""Hands out jobs to workers over HTTP, and waits with those for whom there are none yet.
+"""Hands out jobs to workers over HTTP, and lets requests wait while there are none.
 
-Protocol. A claim is one statement (`rota.claim_remote`) under a new token. What it took is held here
-until it is due, marked as started where that is needed (at_most_once, jobs that were lost before, jobs
-of schedules), and handed out; what can't be handed out is given back. A request that finds nothing and
-may wait opens an ear, says in the worker's row that it is hungry, looks again, and then looks when it is
-told to, or after a while.
+Protocol. See `rota.runtime.attempts`, steps 1 to 5. A claim is one statement (`rota.claim_remote`)
+under a new token. What it took is held here until it is due, marked as started where that is needed,
+and handed out; what can't be handed out is given back. A request that finds nothing and may wait
+subscribes to hints, advertises in the worker's row that it is idle, claims again, and then claims with
+each hint, or after a pause.
 
-Whether the worker may still ask is judged again while it waits, and before jobs are handed out, by what
-requests are judged by: one whose token was revoked meanwhile gets the refusal that its next request
+Whether the worker may still ask is checked again while it waits, and before jobs are handed out, by the
+rules for requests: a worker whose token was revoked meanwhile gets the refusal that its next request
 would get, and what was claimed for it is given back.
 
-Whoever goes away while we wait or hold is given nothing: it is given back. Whoever goes away while we
+A client that disconnects while we wait or hold is given nothing. A client that disconnects while we
 answer repeats the request under the same id, and gets the jobs under another token. Dying anywhere
-leaves claimed rows, which are the next try's; or the worker's next heartbeat, which tells what it knows
-of, gives them back; or the reaper does. Nothing is kept here between two requests.
+leaves claimed rows: the next try of the request gets them; or the worker's next heartbeat, which names
+the jobs it knows of, gives them back; or the reaper does. Nothing is kept here between two requests.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from rota.runtime.attempts import mark, must_mark, to_work
 from rota.runtime.served_queues import ServedQueues
 from rota.runtime.work import Work
 from rota.server.remote_workers.encryption import decrypted
-from rota.server.remote_workers.subscription import Ear, Ears
+from rota.server.remote_workers.subscription import Subscription, Subscriptions
 from rota.store.remote import JobToken, RemoteStore, WorkerState
 from rota.store.work import Returned
 
-_LOOK_EVERY = 0.25  # of all who wait here together, without having been told to
-_DEAF_POLL = 0.5  # of who can't be told
-_CHECK_SECONDS = 0.5  # between two looks at whether the worker may still ask
+_POLL_EVERY = 0.25  # seconds between the polls of all waiting requests together, without hints
+_POLL_WITHOUT_HINTS = 0.5  # of a request that no hints reach
+_CHECK_SECONDS = 0.5  # between two checks whether the worker may still ask
 _AFTER_NOTHING = 0.5  # seconds, when what was found could not be handed out
 _MOST_BYTES = 4_000_000  # of payloads in one answer
 _EPSILON = 0.002  # seconds: what is due so soon is due
@@ -57,7 +57,7 @@ class Ask(msgspec.Struct, frozen=True):
 
 
 class Asker(msgspec.Struct, frozen=True):
-    """`gone`: comes when the client doesn't listen any more. `check`: raises when it may not ask now."""
+    """`gone`: ends when the client has disconnected. `check`: raises when it may not ask now."""
 
     gone: Awaitable[None]
     check: Callable[[], Awaitable[None]]
@@ -74,8 +74,10 @@ NOTHING = Handed((), ())
 
 
 class Claims:
-    def __init__(self, ears: Ears, settings: Settings, stopping: asyncio.Event) -> None:
-        self._ears = ears
+    def __init__(
+        self, subscriptions: Subscriptions, settings: Settings, stopping: asyncio.Event
+    ) -> None:
+        self._subscriptions = subscriptions
         self._settings = settings
         self._stopping = stopping
 
@@ -85,32 +87,37 @@ class Claims:
         ends = monotonic() + ask.wait
         this_try = await store.next_try()
         left = asyncio.ensure_future(asker.gone)
-        look = _Look(store, ask, this_try, left, asker.check)
+        claim_once = _Claim(store, ask, this_try, left, asker.check)
         try:
-            if jobs := await look():
+            if jobs := await claim_once():
                 return Handed(jobs, ())
             if ask.wait <= 0 or left.done():
                 return NOTHING
-            serves = ServedQueues(dict.fromkeys(worker.queues), worker.capabilities)
-            ear = Ear(ask.worker, store.namespace, serves)
-            async with self._ears.open(ear):
+            served = ServedQueues(dict.fromkeys(worker.queues), worker.capabilities)
+            subscription = Subscription(ask.worker, store.namespace, served)
+            async with self._subscriptions.open(subscription):
                 try:
-                    return await self._wait(store, ask, look, ear, ends)
+                    return await self._wait(store, ask, claim_once, subscription, ends)
                 finally:
-                    await asyncio.shield(_leave_table(store, ear))
+                    await asyncio.shield(_withdraw(store, subscription))
         finally:
             left.cancel()
 
     async def _wait(
-        self, store: RemoteStore, ask: Ask, look: _Look, ear: Ear, ends: float
+        self,
+        store: RemoteStore,
+        ask: Ask,
+        claim_once: _Claim,
+        subscription: Subscription,
+        ends: float,
     ) -> Handed:
         await store.work.advertise_idle(ask.worker, ask.most)
-        while not (look.left.done() or self._stopping.is_set()):
-            ear.woken.clear()
-            jobs = await look()
-            ear.settle(row["lane"] for row in look.took)
-            if jobs or ear.signalled:
-                cancels = await store.cancels(ask.worker) if ear.signalled else ()
+        while not (claim_once.left.done() or self._stopping.is_set()):
+            subscription.woken.clear()
+            jobs = await claim_once()
+            subscription.settle(row["lane"] for row in claim_once.took)
+            if jobs or subscription.signalled:
+                cancels = await store.cancels(ask.worker) if subscription.signalled else ()
                 return Handed(jobs, cancels)
             state = await store.find(ask.worker)
             # Its lease must not run out while it waits for our answer.
@@ -119,23 +126,26 @@ class Claims:
             left_to_wait = ends - monotonic()
             if left_to_wait <= 0:
                 break
-            if look.took:
-                # It had to give back all it found, which was a hint to itself, among others.
+            if claim_once.took:
+                # It gave back all it found, and that was a hint for itself too.
                 await asyncio.sleep(min(_AFTER_NOTHING, left_to_wait))
             else:
-                await self._rest(ear, look, min(self._pause(ear), left_to_wait))
-            await self._ears.tune(ear)
+                pause = min(self._pause(subscription), left_to_wait)
+                await self._rest(subscription, claim_once, pause)
+            await self._subscriptions.listen(subscription)
         return NOTHING
 
-    def _pause(self, ear: Ear) -> float:
-        if not self._ears.hears(ear):
-            return _DEAF_POLL * (0.75 + unit() / 2)
-        poll = max(self._settings.poll, self._ears.waiting * _LOOK_EVERY)
+    def _pause(self, subscription: Subscription) -> float:
+        if not self._subscriptions.works(subscription):
+            return _POLL_WITHOUT_HINTS * (0.75 + unit() / 2)
+        poll = max(self._settings.poll, self._subscriptions.waiting * _POLL_EVERY)
         return min(poll, self._settings.lease_seconds / 3) * (0.75 + unit() / 2)
 
-    async def _rest(self, ear: Ear, look: _Look, seconds: float) -> None:
-        waits = [asyncio.ensure_future(event.wait()) for event in (ear.woken, self._stopping)]
-        any_of: list[asyncio.Future[Any]] = [look.left, *waits]
+    async def _rest(self, subscription: Subscription, claim_once: _Claim, seconds: float) -> None:
+        waits = [
+            asyncio.ensure_future(event.wait()) for event in (subscription.woken, self._stopping)
+        ]
+        any_of: list[asyncio.Future[Any]] = [claim_once.left, *waits]
         ends = monotonic() + seconds
         done: set[asyncio.Future[Any]] = set()
         try:
@@ -144,14 +154,14 @@ class Claims:
                     any_of, timeout=min(left_to_rest, _CHECK_SECONDS),
                     return_when=asyncio.FIRST_COMPLETED,
                 )  # fmt: skip
-                await look.check()
+                await claim_once.check()
         finally:
             for wait in waits:
                 wait.cancel()
 
 
-class _Look:
-    """One look for work, and all that lies between a claim and its answer."""
+class _Claim:
+    """One claim, and everything between it and the answer to the request."""
 
     def __init__(
         self, store: RemoteStore, ask: Ask, this_try: int, left: asyncio.Future[None],
@@ -162,7 +172,7 @@ class _Look:
         self._try = this_try
         self.left = left
         self.check = check
-        self.took: Sequence[Any] = ()  # what the last look claimed, handed out or not
+        self.took: Sequence[Any] = ()  # rows that the last call claimed, handed out or not
 
     async def __call__(self) -> list[Work]:
         """Claim jobs and return those that can be handed out now. The rest is given back in any case."""
@@ -202,7 +212,10 @@ class _Look:
         return [row for row in rows if row["id"] not in refused]
 
     async def _due(self, rows: list[Any], received: float) -> list[Any]:
-        """Jobs are released shortly before they are due. Nothing starts early: they are held here."""
+        """Hold jobs until they are due:
+
+        they are released shortly before, and nothing may start early.
+        """
         early = [row["early"] for row in rows if row["early"] is not None]
         if not early:
             return rows
@@ -225,17 +238,15 @@ class _Look:
         return [work for work in works if not must_mark(work) or answers.get(work.id) == "start"]
 
 
-async def _leave_table(store: RemoteStore, ear: Ear) -> None:
-    """Not to be told any more; and what only we were told of is passed on."""
+async def _withdraw(store: RemoteStore, subscription: Subscription) -> None:
+    """Withdraw the advertisement, and pass on the hints that only this worker was given."""
     with contextlib.suppress(StoreUnavailable):  # hints may be lost
-        await store.work.withdraw_idle(ear.worker)
-        if ear.owed:
-            ranks, counts = zip(*ear.owed.values(), strict=True)
-            await store.work.pass_on(ear.worker, store.namespace, list(ear.owed), ranks, counts)
+        await store.work.withdraw_idle(subscription.worker)
+        await subscription.pending.pass_on(store.work, subscription.worker, store.namespace)
 
 
 def _within(rows: Sequence[Any], most: int) -> list[Any]:
-    """As many of the first as fit into one answer; one at least."""
+    """Return as many of the first as fit into one answer: at least one."""
     kept: list[Any] = []
     size = 0
     for row in rows:

@@ -7,7 +7,7 @@ from collections import OrderedDict
 
 from rota.app import App
 from rota.server.remote_workers.claims import Claims
-from rota.server.remote_workers.subscription import Ears
+from rota.server.remote_workers.subscription import Subscriptions
 from rota.server.remote_workers.workers import RemoteWorkers
 from rota.store.database import Database
 from rota.store.remote import RemoteStore
@@ -23,8 +23,8 @@ class RemoteDesk:
         self._app = app
         self._wall = wall
         self._database = database
-        self._ears = Ears(database)
-        self.claims = Claims(self._ears, app.settings, stopping)
+        self._subscriptions = Subscriptions(database)
+        self.claims = Claims(self._subscriptions, app.settings, stopping)
         self._known: OrderedDict[str, RemoteWorkers] = OrderedDict()
 
     def workers(self, namespace: str) -> RemoteWorkers:
@@ -39,4 +39,4 @@ class RemoteDesk:
         return workers
 
     async def close(self) -> None:
-        await self._ears.close()
+        await self._subscriptions.close()

@@ -49,7 +49,7 @@ from rota.lib import capture, tracing
 from rota.model import Guarantee, Outcome
 from rota.store.sync_effects import SyncEffects, TransactionTerms
 from rota.worker.runners.child_context import ChildContext
-from rota.worker.runners.child_voice import Voice
+from rota.worker.runners.child_output import OutputStream
 from rota.worker.runners.failures import failure_outcome
 from rota.worker.runners.frames import (
     FRAME_SLACK,
@@ -107,7 +107,7 @@ class Child:
         self._stop_asked = 0
         self._stop_raised = 0
         self._sending = False
-        self._voice = Voice(self)
+        self._output = OutputStream(self)
 
     # The main thread
 
@@ -125,7 +125,7 @@ class Child:
         sys.path[:] = setup.sys_path
         self._max_result_bytes = setup.max_result_bytes
         self._frame_limit = setup.frame_limit
-        self._voice.limits = setup.log_limits
+        self._output.limits = setup.log_limits
         try:
             app = setup.reference.load()
             self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
@@ -146,7 +146,7 @@ class Child:
             result, outcome = self._encode(run.task, value)
         stopped = outcome is not None and self._stop_asked == run.seq
         self._end(run.seq)
-        self._voice.close()
+        self._output.close()
         self.send(Ended(run.seq, time.monotonic() - began, result, outcome, stopped))
 
     def _begin(self, seq: int) -> bool:
@@ -170,7 +170,7 @@ class Child:
         """
         try:
             try:
-                self._current = self._voice.seq = run.seq
+                self._current = self._output.seq = run.seq
                 value = self._call_task(run)
                 self._current = 0
             except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the child

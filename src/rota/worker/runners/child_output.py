@@ -1,4 +1,4 @@
-"""What a handler in a child process says, on its way to the node.
+"""Sends the output of a handler in a child process to its node.
 
 Lines go out at once, so that they outlive a crash of the process, but only while the node keeps up:
 otherwise they wait here, within the attempt's limits, for the next line or for the end. Printing never
@@ -20,7 +20,7 @@ _FRAME_BYTES = 32 * 1024
 
 
 class Sender(Protocol):
-    """What it needs of the child."""
+    """The part of the child process that sends."""
 
     def send(self, report: Report) -> None: ...
 
@@ -29,8 +29,8 @@ class Sender(Protocol):
     def undisturbed(self) -> AbstractContextManager[None]: ...
 
 
-class Voice:
-    """Of the work that runs: this process runs one at a time, with all the threads it may have."""
+class OutputStream:
+    """The output of the work that runs: this process runs one at a time, with all its threads."""
 
     def __init__(self, child: Sender) -> None:
         self._child = child
@@ -44,7 +44,7 @@ class Voice:
         only_source(self)
 
     def said(self, stream: str, text: str) -> None:
-        # Not what a thread says between two works, nor a process that a handler forked.
+        # Not the output of a thread between two works, nor of a process that a handler forked.
         if self.seq and self.limits.bytes and os.getpid() == self._pid:
             with self._child.undisturbed(), self._lock:
                 if self._recorder is None:
@@ -73,7 +73,7 @@ class Voice:
         return min(len(self._unsent), _FRAME_LINES)
 
     def close(self) -> None:
-        """The handler has returned: the rest goes before its outcome."""
+        """Send the rest, before the outcome of the handler that has returned."""
         if self._recorder is not None:
             self._recorder.close()
             with self._lock:

@@ -1,4 +1,7 @@
-"""Which shards a scheduler's service looks at: its own always, those of others now and then."""
+"""Selects the shards that a scheduler's service looks at:
+
+its own always, those of others now and then.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ SWEEP_EVERY = 0.5
 
 
 class Ownership(Protocol):
-    """What a scheduler's services need to know of shards."""
+    """The shards of a scheduler, as far as its services need to know them."""
 
     def held(self) -> list[Grant]: ...
 
@@ -22,15 +25,15 @@ class Ownership(Protocol):
     def lost(self, shards: Iterable[int]) -> None: ...
 
 
-class Turns:
-    """Whose turn it is, tick by tick."""
+class ShardSelection:
+    """Selects shards for each tick."""
 
     def __init__(self, ownership: Ownership) -> None:
         self._ownership = ownership
         self._sweep_at = 0.0
 
     def next(self) -> tuple[list[int], list[int | None]]:
-        """Shards, and the epoch under which each is ours; None: it isn't, and is swept."""
+        """Return shards, and the epoch under which each is ours; None: it isn't, and is swept."""
         held = self._ownership.held()
         shards, epochs = [grant.shard for grant in held], [grant.epoch for grant in held]
         if (now := monotonic()) < self._sweep_at:
@@ -41,7 +44,7 @@ class Turns:
 
 
 class AllShards:
-    """All of them, as they are before any scheduler took one: for tests and `rota.testing`."""
+    """Owns all shards, as they are before any scheduler took one: for tests and `rota.testing`."""
 
     def __init__(self, count: int) -> None:
         self._all = [Grant(shard, 0) for shard in range(count)]
@@ -53,4 +56,4 @@ class AllShards:
         return []
 
     def lost(self, shards: Iterable[int]) -> None:
-        """Nobody else is there to have taken them."""
+        """Do nothing: nobody else is there to have taken them."""
