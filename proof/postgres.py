@@ -35,12 +35,13 @@ VERSIONS = {
     "18": "18.4.0-beta.17",
 }
 SUITES = (
-    "store/test_engine.py", "operations/test_submit.py", "scheduler/test_firing.py",
+    "store/test_engine.py", "operations/test_submit.py", "operations/test_submit_keys.py",
+    "operations/test_submit_sql.py", "scheduler/test_firing.py",
     "store/test_fencing.py", "core/test_lifecycle.py", "store/test_plans.py",
     "server/test_tenants.py", "scheduler/test_upkeep.py", "store/test_migrations.py",
     "store/test_restore.py", "store/test_grants.py", "operations/test_audit.py",
     "lib/test_encryption.py", "worker/test_wakeups.py", "store/test_transactional_submit.py",
-    "server/remote_workers/test_http_workers.py", "server/identity/test_identity.py",
+    "server/remote_workers/", "server/identity/test_identity.py",
 )  # fmt: skip
 
 _ROOT = Path(__file__).parent.parent

@@ -42,9 +42,9 @@ _TABLES = (
 TESTS = Path(__file__).parent
 _LONG = (
     "lib/test_failpoints", "proof/test_nemesis", "test_docs", "cli/test_schedules",
-    "server/api/test_tenants", "server/test_limits", "cli/test_commands", "client/test_client",
+    "server/api/test_tenants", "server/test_limits", "cli/test_processes", "client/test_client",
     "operations/test_endpoints", "server/dashboard/test_browser",
-    "server/remote_workers/test_http_workers", "worker/test_process_runner",
+    "server/remote_workers/test_leases", "worker/test_process_runner",
     "store/test_database_errors", "test_faults",
 )  # fmt: skip
 

@@ -71,6 +71,13 @@ def run(*arguments: str, stdin: str | None = None) -> Answer:
     return Answer(CliRunner().invoke(cli, list(arguments), input=stdin))
 
 
+def submit(*arguments: str) -> str:
+    answer = run("jobs", "submit", *arguments, "--json")
+    assert answer.code == 0, answer.err
+    job_id: str = answer.json["id"]
+    return job_id
+
+
 def told(process: subprocess.Popen[str]) -> Iterator[dict[str, Any]]:
     assert process.stdout is not None
     for line in process.stdout:

@@ -2,12 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Any
-from uuid import uuid4
+from typing import Any, Protocol
+from uuid import UUID, uuid4
 
 import httpx
 
+from rota import App
 from tests.support.server_fixtures import LiveServer
+
+
+class HasApp(Protocol):
+    @property
+    def app(self) -> App: ...
+
+
+async def submit(server: HasApp, task: str = "work", **options: Any) -> UUID:
+    payload = options.pop("payload", {})
+    return (await server.app.submit(task, payload, **options)).id
+
+
+async def with_guarantee(server: LiveServer, guarantee: str, task: str = "work") -> UUID:
+    client = await server.client("operator")
+    answer = await client.post("/v1/jobs", json={"task": task, "guarantee": guarantee})
+    return UUID(answer.json()["id"])
 
 
 class RemoteWorker:
