@@ -20,25 +20,17 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from proof import workload
-from proof.history import (
-    Fault,
-    History,
-    Meta,
-    Recorder,
-    SchedulePromise,
-    dump_database,
-    write_meta,
-)
-from proof.invariants import broken_promises
+from proof.history import Fault, History, Recorder, SchedulePromise
+from proof.judging import judge, make_operator
 from proof.replicas import Replica
-from rota import All
+from proof.waiting import eventually
 
 SCHEDULES = [SchedulePromise(f"every-second-{n}", "exact_tick" if n % 2 else "tick", 1)
              for n in range(5)]  # fmt: skip
@@ -79,11 +71,8 @@ class Failover:
         workload.app.settings = workload.app.settings.replace(database_url=self.url, **SETTINGS)
         await workload.app.migrate()
         await self._execute(workload.EFFECTS.format(schema=workload.app.settings.schema))
-        for each in SCHEDULES:
-            await workload.app.schedule(
-                each.name, each.task, every=each.every, payload={"number": 0}, overlap="allow",
-                catch_up=All(),
-            )  # fmt: skip
+        self._operator = make_operator(workload.app, self.folder)
+        await self._operator.adopt(SCHEDULES)
         for name, command in {
             "scheduler": workload.node_command("scheduler"),
             "worker-1": workload.node_command("worker"),
@@ -151,7 +140,7 @@ class Failover:
             after[:] = [found] if found is not None else []
             return bool(after) and self._worked_since(promoted)
 
-        await until(fired, 60, "a fire and a start after the promotion")
+        await eventually(fired, 60, "a fire and a start after the promotion")
         return after[0]
 
     def _worked_since(self, moment: float) -> bool:
@@ -164,7 +153,7 @@ class Failover:
     async def work(self, jobs: int) -> None:
         """Until so many more have started."""
         before = len(self._starts())
-        await until(lambda: len(self._starts()) >= before + jobs, 60, f"{jobs} starts")
+        await eventually(lambda: len(self._starts()) >= before + jobs, 60, f"{jobs} starts")
 
     def _starts(self) -> list[Any]:
         return [beat for beat in self._history().beats() if beat.event == "start"]
@@ -185,8 +174,7 @@ class Failover:
         for name in ("client-1", "client-2"):
             code = await asyncio.to_thread(self._processes[name].wait, 60)
             assert code == 0, f"{name} ended with {code}"
-        for each in SCHEDULES:
-            await workload.app.schedules.pause(each.name)
+        await self._operator.pause_all()
         connection, schema = await self._primary.connect(), workload.app.settings.schema
 
         async def at_rest() -> bool:
@@ -197,34 +185,18 @@ class Failover:
             )
             return left == 0
 
-        await until(at_rest, 90, "the end of all jobs")
+        await eventually(at_rest, 90, "the end of all jobs")
         await connection.close()
         for name in ("scheduler", "worker-1", "worker-2"):
             assert self._processes[name].poll() is None, f"{name} ended by itself"
 
     async def check(self, started: float) -> list[str]:
-        schema = workload.app.settings.schema
-        healed = max(fault.until for fault in self._history().faults())
-        asked = time.monotonic()
-        now = await dump_database(self._primary.url, schema, self.folder)
-        lease = SETTINGS["heartbeat"] * SETTINGS["missed_heartbeats"]
-        meta = Meta("sweep", workload.promises(), SCHEDULES, started, healed, asked, now - asked,
-                    lease, 3, note="failover of the database")  # fmt: skip
-        write_meta(self.folder, meta)
-        return broken_promises(self._history(), workload.promises())
-
-
-async def until(ask: Callable[[], Any], seconds: float, what: str) -> None:
-    end = time.monotonic() + seconds
-    while True:
-        answer = ask()
-        if asyncio.iscoroutine(answer):
-            answer = await answer
-        if answer:
-            return
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} didn't happen within {seconds:.0f} s")
-        await asyncio.sleep(0.05)
+        return await judge(
+            self._primary.url, workload.app.settings.schema, self.folder, SCHEDULES,
+            started=started, healed=max(fault.until for fault in self._history().faults()),
+            lease=SETTINGS["heartbeat"] * SETTINGS["missed_heartbeats"], max_crashes=3,
+            note="failover of the database",
+        )  # fmt: skip
 
 
 AWAY = (0.0, 2.0, 6.0, 15.0)  # seconds between the kill and the promotion, in turns

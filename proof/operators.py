@@ -108,6 +108,11 @@ class Operator:
         for name in sorted(self._paused):
             await self._resume(name)
 
+    async def pause_all(self) -> None:
+        """Nothing more becomes due. One at a time: no two of them wait for each other's rows."""
+        for name in sorted(self.known.keys() - self._paused):
+            await self._pause(name)
+
     # -- schedules
 
     def _any(self) -> str | None:
@@ -178,13 +183,15 @@ class Operator:
     async def _pause_any(self) -> None:
         name = self._any()
         if name is not None:
+            await self._pause(name)
 
-            async def pause() -> dict[str, Any]:
-                await self._app.schedules.pause(name)
-                return {}
+    async def _pause(self, name: str) -> None:
+        async def pause() -> dict[str, Any]:
+            await self._app.schedules.pause(name)
+            return {}
 
-            if await self._ask("pause", name, pause):
-                self._paused.add(name)
+        if await self._ask("pause", name, pause):
+            self._paused.add(name)
 
     async def _resume_any(self) -> None:
         if self._paused:

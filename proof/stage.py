@@ -20,14 +20,15 @@ import asyncpg
 import psutil
 
 from proof import workload
-from proof.failover import until
-from proof.history import History, Meta, SchedulePromise, dump_database, write_meta
-from proof.invariants import broken_promises
-from rota import All, App
+from proof.history import EVERYONE, KILL, PAUSE, SHUTDOWN, Fault, Recorder, SchedulePromise
+from proof.judging import judge, make_operator
+from proof.waiting import eventually
+from rota import App
 from rota.config import Settings
 
 SCHEDULES = [SchedulePromise(f"every-second-{n}", "exact_tick" if n % 2 else "tick", 1)
              for n in range(8)]  # fmt: skip
+SCHEDULES.append(SchedulePromise("in-line", "waiting_tick", 1, overlap="queue"))
 # Short leases, so that a dead node is noticed soon; few slots and much to do, so that every node gets
 # something of everything; and whoever goes down with many victims isn't taken for the cause.
 SETTINGS = {"heartbeat": 0.3, "missed_heartbeats": 3, "shard_lease": 0.9, "processes": 1,
@@ -126,11 +127,11 @@ class Stage:
         self._database = await asyncpg.create_pool(self._url, min_size=1, max_size=4)
         await self._app.migrate()
         await self._database.execute(workload.EFFECTS.format(schema=self._schema))
-        options = {"every": 1, "payload": {"number": 0}, "catch_up": All()}
-        async with workload.app.using(self._own_settings()) as app:
-            for each in SCHEDULES:
-                await app.schedule(each.name, each.task, overlap="allow", **options)
-            await app.schedule("in-line", "waiting_tick", overlap="queue", **options)
+        self._faults = Recorder(self.folder, "faults")
+        # By the app that declares the tasks: it knows their guarantees.
+        self._operator = make_operator(workload.app, self.folder)
+        async with workload.app.using(self._own_settings()):
+            await self._operator.adopt(SCHEDULES)
         self._client = self._start("client", workload.client_command(_RATE))
 
     def _own_settings(self) -> Settings:
@@ -151,19 +152,26 @@ class Stage:
     async def _suffer(self, victim: Process, case: Any) -> None:
         """Until it was reached; and what then becomes of the victim by itself."""
         if case.target.provoked == "stop":
-            await until(victim.is_up, _PATIENCE, f"the start of {case}'s victim")
+            await eventually(victim.is_up, _PATIENCE, f"the start of {case}'s victim")
             victim.terminate()
-        await until(
+        await eventually(
             lambda: victim.reached(case.name) or victim.has_ended(), _PATIENCE, f"reaching {case}"
         )
         pid = victim.reached(case.name)
         assert pid is not None, f"{case} was never reached: see {victim.name}.log"
         if case.action == "kill":
-            await until(lambda: not _is_alive(pid), _PATIENCE, f"the death at {case}")
+            await eventually(lambda: not _is_alive(pid), _PATIENCE, f"the death at {case}")
+            if pid == victim.pid:
+                self._note(KILL, victim.name, time.monotonic())
         elif case.action == "stop":
-            await until(lambda: _is_stopped(pid), _PATIENCE, f"the stop at {case}")
+            since = time.monotonic()
+            await eventually(lambda: _is_stopped(pid), _PATIENCE, f"the stop at {case}")
             await self._outlive(victim)
             psutil.Process(pid).send_signal(signal.SIGCONT)
+            self._note(PAUSE, victim.name, since)
+
+    def _note(self, kind: str, name: str, since: float) -> None:
+        self._faults.write(Fault(since, time.monotonic(), kind, name))
 
     async def _outlive(self, victim: Process) -> None:
         """What it held is others': its lease is over, and it was declared dead if it ever was alive."""
@@ -171,20 +179,21 @@ class Stage:
 
     async def _dismiss(self, victim: Process, case: Any) -> None:
         """What is left of it goes in peace."""
+        since = time.monotonic()
         victim.terminate()
         code = await victim.wait()
+        self._note(SHUTDOWN, victim.name, since)
         if code not in (0, -signal.SIGKILL):
             self._broken.append(f"{case}: its victim ended with {code}, see {victim.name}.log")
 
     # -- the end
 
     async def _settle(self) -> None:
-        self._healed = time.monotonic()
         self._client.terminate()
         if (code := await self._client.wait()) != 0:
             self._broken.append(f"the client ended with {code}, see client.log")
-        for name in ("in-line", *(each.name for each in SCHEDULES)):  # one at a time: no deadlock
-            await self._app.schedules.pause(name)
+        async with workload.app.using(self._own_settings()):
+            await self._operator.pause_all()
         self._start("last", workload.node_command("scheduler", "worker"))
         left = " + ".join(
             f"(select count(*) from {self._schema}.{table})"
@@ -195,12 +204,13 @@ class Stage:
             return await self._database.fetchval(f"select {left}") == 0
 
         try:
-            await until(at_rest, 60, "the end of all jobs")
+            await eventually(at_rest, 60, "the end of all jobs")
         except AssertionError:
             self._broken += await self._what_is_left()
             raise
         for victim, case in self._survivors:
             await self._dismiss(victim, case)
+        self._healed = time.monotonic()
 
     async def _what_is_left(self) -> list[str]:
         rows = await self._database.fetch(
@@ -211,17 +221,13 @@ class Stage:
         return [f"left: {dict(row)}" for row in rows]
 
     async def _judge(self, started: float) -> list[str]:
-        asked = time.monotonic()
-        now = await dump_database(self._url, self._schema, self.folder)
-        promises = workload.promises()
-        lease = SETTINGS["heartbeat"] * SETTINGS["missed_heartbeats"]
-        write_meta(
-            self.folder,
-            Meta(
-                "sweep", promises, SCHEDULES, started, self._healed, asked, now - asked, lease, 1000
-            ),
-        )
-        return broken_promises(History(self.folder), promises)
+        # At any moment one of the victims was at its failpoint.
+        self._faults.write(Fault(started, self._healed, "sweep", EVERYONE))
+        return await judge(
+            self._url, self._schema, self.folder, SCHEDULES, started=started, healed=self._healed,
+            lease=SETTINGS["heartbeat"] * SETTINGS["missed_heartbeats"],
+            max_crashes=int(SETTINGS["max_crashes"]), note="a fault at every boundary",
+        )  # fmt: skip
 
 
 class Crowd(Stage):
@@ -253,7 +259,7 @@ class Crowd(Stage):
         failpoints = ", ".join(each.failpoints for each in cases)
         victim = self._start(name, command, failpoints)
         if case.target.provoked == "join":
-            await until(victim.is_up, _PATIENCE, f"the start of {case}'s victim")
+            await eventually(victim.is_up, _PATIENCE, f"the start of {case}'s victim")
             await asyncio.sleep(SETTINGS["shard_lease"])  # until it has its share
             friend = self._start(f"{name}-friend", workload.node_command("scheduler"))
             await self._suffer(victim, case)
@@ -291,7 +297,7 @@ class Alone(Stage):
             lost = self._start(
                 f"lost-{number}", workload.node_command("worker"), "claim:after=kill@3"
             )
-            await until(lost.has_ended, _PATIENCE, "the death of a worker")
+            await eventually(lost.has_ended, _PATIENCE, "the death of a worker")
             victim = self._start(
                 f"victim-{number}", workload.node_command("scheduler"), case.failpoints
             )

@@ -4,7 +4,7 @@ A case is a failpoint and an action. Its victim is a process of a cluster at wor
 armed; the others are healthy. It dies there; or stops there, until it was declared dead and its work was
 given to others, and then goes on; or is told that the line was cut. A failpoint that is never reached is
 a failure of the sweep. When all victims of a chunk are through, the cluster must come to rest by itself,
-with every promise kept (`proof.invariants`).
+with every promise kept (`proof.checker`).
 
 Two stages. In the *crowd*, victims come and go beside a healthy node and clients, several at a time.
 *Alone*, a victim is the only scheduler there is, with a dead worker's jobs to be returned, schedules

@@ -17,13 +17,14 @@ import subprocess
 import sys
 import tarfile
 import tempfile
-import time
 from collections import Counter
+from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
 
 import asyncpg
 
+from proof.waiting import eventually
 from rota.store.embedded import open_embedded
 
 _ROOT = Path(__file__).parent.parent
@@ -114,12 +115,11 @@ class Upgrade:
         text = self.journal.read_text() if self.journal.exists() else ""
         return [line.split() for line in text.splitlines()]
 
-    async def until(self, what: str, happened) -> None:  # type: ignore[no-untyped-def]
-        end = time.monotonic() + 60
-        while not happened():
-            if time.monotonic() > end:
-                raise SystemExit(f"never happened: {what}\n{self.logs()}")
-            await asyncio.sleep(0.1)
+    async def until(self, what: str, happened: Callable[[], bool]) -> None:
+        try:
+            await eventually(happened, 60, what)
+        except AssertionError as error:
+            raise SystemExit(f"{error}\n{self.logs()}") from None
 
     def ran(self, name: str, where: str) -> bool:
         return any(line[0] == name and line[2] == where for line in self.lines() if len(line) == 3)

@@ -25,7 +25,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from proof.history import OK, Beat, Recorder, Submission, TaskPromise
+from proof.history import INTERRUPTED, OK, Beat, Recorder, Submission, TaskPromise
 from rota import App, Context, Retry, SyncContext
 from rota.errors import StoreUnavailable
 from rota.lib.ids import new_ids
@@ -60,12 +60,14 @@ def _noted(ctx: Context | SyncContext) -> Iterator[None]:
         _note(ctx, "end", "failed")
         raise
     except BaseException:  # asked to stop
-        _note(ctx, "end", "stopped")
+        _note(ctx, "end", INTERRUPTED)
         raise
     _note(ctx, "end", OK)
 
 
-def _note(ctx: Context | SyncContext, event: Literal["start", "end"], outcome: str = "") -> None:
+def _note(
+    ctx: Context | SyncContext, event: Literal["start", "end", "effect"], outcome: str = ""
+) -> None:
     job, occurrence = ctx.job, ctx.job.headers.get("occurrence")
     schedule = occurrence["schedule"] if occurrence else None
     _journal().write(
@@ -137,9 +139,7 @@ async def careful(number: int, ctx: Context) -> None:
     def effect() -> None:
         if number % 2 == 0 and ctx.attempt == 1:
             raise ValueError("not yet")
-        file = os.open(Path(os.environ[FOLDER]) / "once", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-        os.write(file, f"{ctx.job.id}\n".encode())
-        os.close(file)
+        _note(ctx, "effect")
 
     with _noted(ctx):
         await ctx.once(f"careful-{ctx.job.id}", effect)

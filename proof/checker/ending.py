@@ -20,7 +20,7 @@ from proof.checker.report import Found, Tally, line
 
 _UNDER_WAY = {SCHEDULED, READY, RUNNING}
 # Why an at_most_once job failed that may have begun, and can't be begun again.
-_LOST = {"NodeLost", "Interrupted", "ProcessDied"}
+_LOST = {"NodeLost", "Interrupted", "ProcessDied", "StoreUnavailable"}
 
 
 def nothing_is_stuck(facts: Facts, tally: Tally) -> Found:
