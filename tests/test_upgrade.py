@@ -10,8 +10,8 @@ import pytest
 from proof.upgrade import main
 from tests.support.places import ROOT
 
-# Until there are releases: the last code of schema version 13.
-_BEFORE_RELEASES = "5a42504"
+# Until there are releases: the first code with the schema in its present files.
+_BEFORE_RELEASES = "ad4da0b"
 
 
 def previous_release() -> str | None:
