@@ -39,7 +39,7 @@ from rota import App, Settings
 from rota.cli import cli
 from rota.node import Node
 from rota.server.serving import Server
-from rota.store.queries import in_schema
+from rota.store.sql import render
 from tests.support.places import EXAMPLES, ROOT, ROTA, SUPPORT
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
@@ -153,7 +153,7 @@ async def run_python(statement: CodeType, names: dict[str, Any]) -> None:
 async def run_sql(block: Block, app: App, database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     try:
-        await connection.execute(in_schema(block.text, app.settings.schema))
+        await connection.execute(render(block.text, app.settings.schema))
     finally:
         await connection.close()
 

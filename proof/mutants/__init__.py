@@ -30,8 +30,8 @@ from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat import Heartbeat
 from rota.scheduler.firer import Firer
 from rota.store.functions import function_statements
-from rota.store.queries import in_schema
 from rota.store.rows import Submitted
+from rota.store.sql import render
 from rota.store.submitter import Submitter
 from rota.store.work import WorkStore
 from rota.worker.claim_loop import Worker
@@ -43,10 +43,10 @@ from rota.worker.effects import Effects
 
 def replaced(text: str, *changes: tuple[str, str]) -> str:
     for old, new in changes:
-        old = in_schema(old, SCHEMA)
+        old = render(old, SCHEMA)
         if old not in text:
             raise LookupError(f"the mutant has nothing to change: {old!r} isn't in\n{text}")
-        text = text.replace(old, in_schema(new, SCHEMA))
+        text = text.replace(old, render(new, SCHEMA))
     return text
 
 

@@ -157,7 +157,8 @@ async def test_functions_are_applied_again_when_their_text_has_changed(
     label = f"select {schema}.state_label(4::smallint)"
     assert await connection.fetchval(label) == "running"
     with monkeypatch.context() as patch:
-        texts = tuple(text.replace("'running'", "'at work'") for text in functions._texts())
+        others = "'a', 'b', 'c', 'at work'"
+        texts = tuple(text.replace("{state.labels}", others) for text in functions._texts())
         patch.setattr(functions, "_texts", lambda: texts)
         patch.setattr(migrate, "checksum_of_functions", lambda: "another")
         assert await app.migrate() == [FUNCTIONS]

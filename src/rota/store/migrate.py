@@ -33,7 +33,7 @@ from rota.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from rota.lib.ids import unit
 from rota.store.changes import Change, record_on
 from rota.store.functions import FUNCTIONS, checksum_of_functions, function_statements
-from rota.store.queries import in_schema, load_queries
+from rota.store.queries import load_queries
 from rota.store.schema_objects import (
     SchemaObject,
     check_mendable,
@@ -44,6 +44,7 @@ from rota.store.schema_objects import (
     mend_definitions,
     record_objects,
 )
+from rota.store.sql import render
 
 Phase = Literal["pre", "post"]
 
@@ -262,7 +263,7 @@ async def _step(
 
 async def _apply(connection: Any, schema: str, migration: Migration) -> None:
     try:
-        await connection.execute(in_schema(_source(migration), schema))
+        await connection.execute(render(_source(migration), schema))
     except asyncpg.PostgresError as error:
         if not (error.sqlstate or "").startswith(_PERMANENT):
             raise

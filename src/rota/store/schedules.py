@@ -15,10 +15,10 @@ from rota.core.time.schedule import ScheduleSpec
 from rota.errors import ConfigError
 from rota.store.database import Connection, Database
 from rota.store.rows import lane_name
+from rota.store.sql import OCCURRENCES, OVERLAPS
 from rota.store.work import NIL
 
-OVERLAPS = {"allow": 1, "skip": 2, "queue": 3, "kill": 4}
-FIRED, SKIPPED = 1, 2
+FIRED, SKIPPED = OCCURRENCES["fired"], OCCURRENCES["skipped"]
 
 # Schedules that a scheduler has set aside: their ids, and the version of each.
 Aside: TypeAlias = tuple[Sequence[UUID], Sequence[int]]

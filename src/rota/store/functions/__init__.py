@@ -11,7 +11,7 @@ import re
 from functools import cache
 from importlib import resources
 
-from rota.store.queries import in_schema
+from rota.store.sql import render
 
 # The name under which the table rota.migration records them.
 FUNCTIONS = "functions"
@@ -27,9 +27,10 @@ def _texts() -> tuple[str, ...]:
 
 def function_statements(schema: str) -> list[str]:
     """Return one `create or replace function` statement for each function."""
-    return [in_schema(part, schema) for text in _texts() for part in _START.split(text)[1:]]
+    return [render(part, schema) for text in _texts() for part in _START.split(text)[1:]]
 
 
 @cache
 def checksum_of_functions() -> str:
-    return hashlib.sha256("".join(_texts()).encode()).hexdigest()
+    """Return the digest of the rendered text, which changes also with `rota.store.sql`."""
+    return hashlib.sha256("".join(function_statements("rota")).encode()).hexdigest()

@@ -43,12 +43,12 @@ end $$;
 -- one decision together.
 create or replace function rota.note_left_out() returns trigger language plpgsql as $$
 begin
-    if exists (select from decided as d where d.state = 2 and d.reason in ('catch_up', 'overlap', 'overlap_queue_full')) then
+    if exists (select from decided as d where d.state = {occurrence.skipped} and d.reason in ('catch_up', 'overlap', 'overlap_queue_full')) then
         insert into rota.event (namespace, kind, task, detail)
         select s.namespace, case d.reason when 'catch_up' then 'missed' else 'overran' end, s.task, json_build_object(
             'schedule', s.name, 'occurrences', count(*), 'first', min(d.due_at), 'last', max(d.due_at), 'reason', d.reason)
         from decided as d join rota.schedule as s on s.id = d.schedule_id
-        where d.state = 2 and d.reason in ('catch_up', 'overlap', 'overlap_queue_full')
+        where d.state = {occurrence.skipped} and d.reason in ('catch_up', 'overlap', 'overlap_queue_full')
         group by s.id, d.reason;
     end if;
     return null;

@@ -54,7 +54,7 @@ $$;
 
 create or replace function rota.state_label(state smallint) returns text
     language sql immutable parallel safe as $$
-    select (array['waiting','scheduled','ready','running','succeeded','failed','cancelled','skipped'])[state]
+    select (array[{state.labels}])[state]
 $$;
 
 -- What failures are compared and shown by. Encrypted ones are alike if their task and class are.

@@ -27,7 +27,7 @@ begin
             update rota.present as p set token = new_token, claimed_at = rota.now(), started_at = null
             where p.id = any(array(select unnest(b.ids) from rota.batch as b where b.node = me and b.request = asked))
               and p.token = any(array(select b.token from rota.batch as b where b.node = me and b.request = asked))
-              and p.node = me and p.state = 4
+              and p.node = me and p.state = {state.running}
             returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout, p.crashes,
                 p.due_at, p.key, p.headers,
                 case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end, p.schedule_id, p.rank, p.lane;
@@ -50,7 +50,7 @@ begin
             from wanted as w
             cross join lateral (
                 select p.ctid as at, p.rank, p.id from rota.present as p
-                where p.lane = w.lane and p.state = 3 and p.guarantee <> 3 and p.task = any(w.tasks collate "C")
+                where p.lane = w.lane and p.state = {state.ready} and p.guarantee <> {guarantee.exactly_once} and p.task = any(w.tasks collate "C")
                 order by p.rank, p.id
                 limit most
                 for update skip locked
@@ -59,7 +59,7 @@ begin
             limit most
         ), claimed as (
             update rota.present as p
-            set state = 4, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
+            set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
                 started_at = null, progress = null
             where p.ctid = any(array(select at from picked))
             returning p.*
@@ -97,7 +97,7 @@ begin
         return entry ->> 'outcome' not in ('timed_out', 'heartbeat_timeout', 'lost');
     end if;
     -- Given back and still nobody's; or ended without an entry, as successes are.
-    return held.token = its_token and ((held.state = 3 and held.node is null) or (held.state > 4 and held.node = me));
+    return held.token = its_token and ((held.state = {state.ready} and held.node is null) or (held.state > {state.running} and held.node = me));
 end $$;
 
 -- What a job was submitted with, in seconds. Whatever else is in its headers under that name counts as nothing.

@@ -2,19 +2,15 @@
 create or replace function rota.skip_job(job uuid, why text) returns void language sql volatile as $$
     with gone as (
         delete from rota.future where id = job
-        returning id, due_at, created_at, workflow_id, schedule_id, timeout, priority, guarantee, attempt,
-            max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+        returning {{columns moved}}
     ), held as (
         delete from rota.present where id = job
-        returning id, due_at, created_at, workflow_id, schedule_id, timeout, priority, guarantee, attempt,
-            max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+        returning {{columns moved}}
     ), kept as (
-        insert into rota.past (id, due_at, created_at, workflow_id, schedule_id, timeout, priority, guarantee,
-            attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts,
-            state, finished_at)
-        select g.*, 8, rota.now() from (select * from gone union all select * from held) as g
+        {{insert rota.past, ended: state = {state.skipped}; token = null; node = null; started_at = null; progress = null}}
+        from (select * from gone union all select * from held) as g
     )
-    update rota.occurrence set state = 2, reason = why, decided_at = rota.now() where job_id = job
+    update rota.occurrence set state = {occurrence.skipped}, reason = why, decided_at = rota.now() where job_id = job
 $$;
 
 -- Before a scheduled job starts: may it, beside what its schedule already runs? Decided under the
@@ -33,7 +29,7 @@ begin
     for mine in
         select p.id, p.schedule_id, p.due_at from unnest(ids, tokens) as a(id, token)
         join rota.present as p on p.id = a.id and p.token = a.token
-        where p.node = me and p.state = 4 and p.cancel_at is null
+        where p.node = me and p.state = {state.running} and p.cancel_at is null
         order by p.schedule_id, p.rank, p.id
         for update of p
     loop
@@ -47,7 +43,7 @@ begin
                 verdict := 'skip';
                 perform rota.skip_job(mine.id, 'deleted');
             end if;
-        elsif found and (plan.overlap <> 1 or plan.max_running is not null) then
+        elsif found and (plan.overlap <> {overlap.allow} or plan.max_running is not null) then
             delete from rota.gate as g where g.schedule_id = plan.id
                 and not exists (select from rota.present as p where p.id = g.job_id)
                 and not exists (select from rota.future as f where f.id = g.job_id);
@@ -55,23 +51,23 @@ begin
                or (select count(*) from rota.gate as g where g.schedule_id = plan.id) < coalesce(plan.max_running, 1)
             then
                 insert into rota.gate (schedule_id, job_id) values (plan.id, mine.id) on conflict do nothing;
-            elsif plan.overlap in (1, 2) then
+            elsif plan.overlap in ({overlap.allow}, {overlap.skip}) then
                 verdict := 'skip';
                 perform rota.skip_job(mine.id, 'overlap');
             else
                 verdict := 'wait';
-                select count(*) into waiting from rota.future as f where f.schedule_id = plan.id and f.state = 1;
+                select count(*) into waiting from rota.future as f where f.schedule_id = plan.id and f.state = {state.waiting};
                 if waiting >= plan.max_queued and (plan.drop_newest or plan.max_queued = 0) then
                     verdict := 'skip';
                     perform rota.skip_job(mine.id, 'overlap_queue_full');
                 else
                     if waiting >= plan.max_queued then
                         perform rota.skip_job((select f.id from rota.future as f
-                            where f.schedule_id = plan.id and f.state = 1 order by f.due_at limit 1), 'overlap_queue_full');
+                            where f.schedule_id = plan.id and f.state = {state.waiting} order by f.due_at limit 1), 'overlap_queue_full');
                     end if;
                     perform rota.make_wait(mine.id);
                 end if;
-                if plan.overlap = 4 then
+                if plan.overlap = {overlap.kill} then
                     perform rota.stop_running(plan.id);
                 end if;
             end if;
@@ -86,11 +82,7 @@ end $$;
 -- From the present to the future, waiting for the one that runs.
 create or replace function rota.make_wait(job uuid) returns void language sql volatile as $$
     with gone as (delete from rota.present where id = job returning *)
-    insert into rota.future (id, due_at, created_at, workflow_id, schedule_id, timeout, shard, state, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
-    select id, due_at, created_at, workflow_id, schedule_id, timeout,
-        rota.shard_of(id, (select value from rota.setting where name = 'shards')), 1, priority,
-        guarantee, attempt - 1, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+    {{insert rota.future, moved: state = {state.waiting}; attempt = attempt - 1}}
     from gone
 $$;
 
@@ -99,7 +91,7 @@ create or replace function rota.stop_running(schedule uuid) returns void languag
     with asked as (
         update rota.present as p set cancel_at = coalesce(p.cancel_at, rota.now())
         from rota.gate as g
-        where g.schedule_id = schedule and p.id = g.job_id and p.state = 4
+        where g.schedule_id = schedule and p.id = g.job_id and p.state = {state.running}
         returning p.id, p.node, p.token, p.namespace
     ), signalled as (
         insert into rota.signal as s (node, job_id, token, kind)

@@ -40,7 +40,8 @@ declare
             then 'heartbeat_timeout in headers must be above 0 seconds'
         when octet_length(headers::text) > 16384 then 'headers are over 16384 bytes'
         when max_attempts not between 1 and 32000 then 'max_attempts must be from 1 to 32000'
-        when guarantee not between 1 and 3 then 'guarantee must be 1 (at_least_once), 2 (at_most_once) or 3 (exactly_once)'
+        when guarantee not between {guarantee.at_least_once} and {guarantee.exactly_once}
+            then 'guarantee must be 1 (at_least_once), 2 (at_most_once) or 3 (exactly_once)'
         when timeout <= 0 then 'timeout must be above 0 seconds'
         when not isfinite(due_at) then 'the due time must be finite'
     end;
@@ -86,7 +87,7 @@ begin
     its_queue := coalesce(j.queue, t.queue, 'default');
     its_needs := coalesce(j.needs, t.needs, '{}');
     its_priority := coalesce(j.priority, t.priority, 0);
-    its_guarantee := coalesce(j.guarantee, t.guarantee, 1);
+    its_guarantee := coalesce(j.guarantee, t.guarantee, {guarantee.at_least_once});
     its_attempts := coalesce(j.max_attempts, t.max_attempts, 5);
     its_timeout := coalesce(j.timeout, t.timeout);
     its_due := coalesce(j.at, rota.now() + make_interval(secs => coalesce(j.delay, 0)));
@@ -107,21 +108,21 @@ begin
     set_horizon := (select value from rota.setting where name = 'horizon_ms');
     if its_due <= rota.now() + make_interval(secs => set_horizon / 1000.0) then
         its_rank := rota.rank(its_due, its_priority);
-        insert into rota.present (id, rank, due_at, workflow_id, timeout, priority, guarantee,
-            max_attempts, namespace, lane, task, step, share, payload, headers)
-        values (its_id, its_rank, its_due, j.workflow_id, its_timeout, its_priority, its_guarantee,
-            its_attempts, its_space, its_lane, j.task, j.step, j.share, coalesce(j.payload, '{}'), j.headers)
+        {{insert rota.present, submitted: id = its_id; rank = its_rank; due_at = its_due; workflow_id = j.workflow_id;
+            schedule_id = null; timeout = its_timeout; priority = its_priority; guarantee = its_guarantee;
+            max_attempts = its_attempts; namespace = its_space; lane = its_lane; task = j.task; key = null;
+            step = j.step; share = j.share; payload = coalesce(j.payload, '{}'); headers = j.headers}}
         on conflict (id) do nothing;
         if found then
             perform rota.hint(its_space, its_lane, its_rank, 1);
         end if;
     else
         set_shards := (select value from rota.setting where name = 'shards');
-        insert into rota.future (id, shard, due_at, workflow_id, timeout, priority, guarantee,
-            max_attempts, namespace, lane, task, step, share, payload, headers)
-        values (its_id, rota.shard_of(its_id, set_shards), its_due, j.workflow_id, its_timeout, its_priority,
-            its_guarantee, its_attempts, its_space, its_lane, j.task, j.step, j.share,
-            coalesce(j.payload, '{}'), j.headers)
+        {{insert rota.future, submitted: id = its_id; shard = rota.shard_of(its_id, set_shards); due_at = its_due;
+            workflow_id = j.workflow_id; schedule_id = null; timeout = its_timeout; priority = its_priority;
+            guarantee = its_guarantee; max_attempts = its_attempts; namespace = its_space; lane = its_lane;
+            task = j.task; key = null; step = j.step; share = j.share; payload = coalesce(j.payload, '{}');
+            headers = j.headers}}
         on conflict (id) do nothing;
     end if;
     return its_id;
@@ -152,7 +153,7 @@ begin
                coalesce(i.queue, t.queue, 'default') as queue,
                coalesce(i.needs, t.needs, '{}') as needs,
                coalesce(i.priority, t.priority, 0::smallint) as priority,
-               coalesce(i.guarantee, t.guarantee, 1::smallint) as guarantee,
+               coalesce(i.guarantee, t.guarantee, {guarantee.at_least_once}::smallint) as guarantee,
                coalesce(i.max_attempts, t.max_attempts, 5::smallint) as max_attempts,
                coalesce(i.timeout, t.timeout) as timeout,
                coalesce(i.at, rota.now() + make_interval(secs => coalesce(i.delay, 0))) as due_at
@@ -200,18 +201,12 @@ begin
         where not exists (select from rota.queue as q where q.namespace = f.namespace and q.name = f.queue)
         on conflict do nothing
     ), readied as (
-        insert into rota.present as p (id, rank, due_at, workflow_id, timeout, priority, guarantee,
-            max_attempts, namespace, lane, task, key, step, share, payload, headers)
-        select id, rota.rank(due_at, priority), due_at, workflow_id, timeout, priority, guarantee,
-            max_attempts, namespace, lane, task, key, step, share, args, headers
+        {{insert rota.present as p, submitted: schedule_id = null; payload = args}}
         from fresh where due_at <= rota.now() + horizon
         on conflict (id) do nothing
         returning p.id, p.namespace, p.lane, p.rank
     ), postponed as (
-        insert into rota.future as p (id, shard, due_at, workflow_id, timeout, priority, guarantee,
-            max_attempts, namespace, lane, task, key, step, share, payload, headers)
-        select id, rota.shard_of(id, shards), due_at, workflow_id, timeout, priority, guarantee,
-            max_attempts, namespace, lane, task, key, step, share, args, headers
+        {{insert rota.future as p, submitted: schedule_id = null; payload = args; shard = rota.shard_of(id, shards)}}
         from fresh where due_at > rota.now() + horizon
         on conflict (id) do nothing
         returning p.id
@@ -226,7 +221,7 @@ begin
         -- A statement of its own sees what was committed before our inserts were let through: a
         -- job that meanwhile moved on. A unique index alone guards one table, not the move.
         stored := array(select id from json_to_recordset(jobs) as i(id uuid));
-        delete from rota.present as p where p.id = any(stored) and p.state = 3 and p.attempt = 0
+        delete from rota.present as p where p.id = any(stored) and p.state = {state.ready} and p.attempt = 0
             and (exists (select from rota.past as o where o.id = p.id)
                  or exists (select from rota.dead as o where o.id = p.id)
                  or exists (select from rota.future as o where o.id = p.id));
@@ -286,15 +281,15 @@ begin
             'rota: namespace %L is encrypted, which plain SQL can''t do', namespace),
             hint = 'Submit from a process that has the keys, or through the server. Nothing was submitted.';
     end if;
-    if guarantee not in ('at_least_once', 'at_most_once', 'exactly_once') then
+    if guarantee not in ({guarantee.labels}) then
         raise exception using errcode = 'RT001', message =
-            format('rota: guarantee %L is not one of at_least_once, at_most_once, exactly_once', guarantee);
+            format('rota: guarantee %L is not one of %s', guarantee, concat_ws(', ', {guarantee.labels}));
     end if;
     select s.* into answer from rota.submit_jobs(json_build_array(json_strip_nulls(json_build_object(
         'task', task, 'at', at, 'delay', extract(epoch from delay), 'key', key,
         'priority', priority, 'queue', queue, 'needs', needs, 'max_attempts', max_attempts,
         'timeout', extract(epoch from timeout), 'namespace', namespace, 'headers', headers,
-        'guarantee', array_position(array['at_least_once', 'at_most_once', 'exactly_once'], guarantee),
+        'guarantee', array_position(array[{guarantee.labels}], guarantee),
         'payload', null
     ))::jsonb || jsonb_build_object('payload', payload))::json) as s;
     if answer.conflict then

@@ -1,4 +1,4 @@
-"""The SQL: named queries from sql/*.sql, with `rota.` turned into the configured schema."""
+"""Named queries from the .sql files of this folder."""
 
 from __future__ import annotations
 
@@ -7,18 +7,14 @@ from functools import cache
 from importlib import resources
 
 from rota.lib import failpoints
+from rota.store.sql import render
 
 _NAME = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
-_SCHEMA = re.compile(r"\brota\.")
-
-
-def in_schema(sql: str, schema: str) -> str:
-    return _SCHEMA.sub(f"{schema}.", sql)
 
 
 @cache
 def load_queries(schema: str) -> dict[str, str]:
-    """All named queries, by name. A query's name is the name of the Store method that runs it."""
+    """Return all queries, by name. A query has the name of the store's method that runs it."""
     queries: dict[str, str] = {}
     folder = resources.files("rota.store") / "queries"
     for file in sorted(folder.iterdir(), key=lambda entry: entry.name):
@@ -27,6 +23,6 @@ def load_queries(schema: str) -> dict[str, str]:
             for name, text in zip(parts[1::2], parts[2::2], strict=True):
                 if name in queries:
                     raise ValueError(f"two queries are named {name}")
-                queries[name] = in_schema(text, schema).strip().rstrip(";")
+                queries[name] = render(text, schema).strip().rstrip(";")
     failpoints.know(queries)
     return queries

@@ -13,8 +13,8 @@ select l.lane, rota.queue_of(l.lane) as queue, h.held, h.running, h.oldest_at,
        case when h.oldest_at is not null then greatest(extract(epoch from rota.now() - h.oldest_at)::float8, 0) end as lag
 from rota.lane as l
 cross join lateral (
-    select count(*) as held, count(*) filter (where p.state = 4) as running,
-           min(p.due_at) filter (where p.state = 3) as oldest_at
+    select count(*) as held, count(*) filter (where p.state = {state.running}) as running,
+           min(p.due_at) filter (where p.state = {state.ready}) as oldest_at
     from (select p.state, p.due_at from rota.present as p where p.lane = l.lane order by p.rank, p.id limit $2) as p) as h
 where l.namespace = $1
 order by l.lane
@@ -42,7 +42,7 @@ select date_trunc('minute', p.finished_at) as minute, rota.queue_of(p.lane) as q
        min(p.finished_at) as oldest,
        percentile_disc(0.95) within group (order by extract(epoch from p.started_at - p.due_at)::float8) as lag
 from rota.past as p
-where p.namespace = $1 and p.ctid >= $2::text::tid and p.finished_at >= $3 and p.finished_at < $4 and p.state = 5
+where p.namespace = $1 and p.ctid >= $2::text::tid and p.finished_at >= $3 and p.finished_at < $4 and p.state = {state.succeeded}
 group by 1, 2;
 
 -- name: finished_sample
@@ -50,7 +50,7 @@ group by 1, 2;
 select date_trunc('minute', p.finished_at) as minute, rota.queue_of(p.lane) as queue, count(*) as jobs,
        percentile_disc(0.95) within group (order by extract(epoch from p.started_at - p.due_at)::float8) as lag
 from rota.past as p tablesample system ($4)
-where p.namespace = $1 and p.finished_at >= $2 and p.finished_at < $3 and p.state = 5
+where p.namespace = $1 and p.finished_at >= $2 and p.finished_at < $3 and p.state = {state.succeeded}
 group by 1, 2;
 
 -- name: day_pages
@@ -91,7 +91,7 @@ from generate_series(0, $4::int - 1) as s(shard)
 cross join lateral (
     select f.due_at, row_number() over (order by f.due_at) as place
     from (select f.due_at from rota.future as f
-          where f.shard = s.shard and f.due_at >= $2 and f.due_at < $3 and f.namespace = $1 and f.state = 2
+          where f.shard = s.shard and f.due_at >= $2 and f.due_at < $3 and f.namespace = $1 and f.state = {state.scheduled}
           order by f.due_at limit $5) as f) as f
 group by 1;
 

@@ -69,14 +69,14 @@ select secret from rota.callback_secret;
 -- name: attempt_place
 -- Whose attempt a report is about, and whether what is kept of its job is encrypted. Only to prepare it.
 select p.namespace, rota.is_encrypted(p.payload) as encrypted from rota.present as p
-where p.id = $1 and p.token = $2 and p.state = 4;
+where p.id = $1 and p.token = $2 and p.state = {state.running};
 
 -- name: take_callback
 -- What is reported of an attempt that still has its job. A success ends it here and now, as finish_succeeded
 -- does; of a failure the node is told, which judges it. No row back: it was reported before, or is over.
 with held as (
     select p.id, p.token, p.node, p.namespace from rota.present as p
-    where p.id = $1 and p.token = $2 and p.state = 4
+    where p.id = $1 and p.token = $2 and p.state = {state.running}
     for update
 ), noted as (
     insert into rota.callback as c (job_id, token, namespace, node, succeeded, detail)
@@ -85,15 +85,11 @@ with held as (
     returning c.job_id, c.token, c.namespace, c.node
 ), gone as (
     delete from rota.present as p using noted as n
-    where $3 and p.id = n.job_id and p.token = n.token and p.state = 4
+    where $3 and p.id = n.job_id and p.token = n.token and p.state = {state.running}
     returning p.*
 ), kept as (
-    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
-        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts, result, error)
-    select id, token, due_at, created_at, coalesce(started_at, claimed_at), rota.now(), node, workflow_id,
-        schedule_id, timeout, 5, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts, $4::json, $5::json
+    {{insert rota.past, ended: state = {state.succeeded}; started_at = coalesce(started_at, claimed_at);
+        result = $4::json; error = $5::json}}
     from gone
     returning 1
 )

@@ -51,7 +51,7 @@ with late as (
     select l.namespace, l.queue, max(extract(epoch from rota.now() - h.due_at))::float8 as lag
     from rota.lane as l
     cross join lateral (
-        select p.due_at from rota.present as p where p.lane = l.lane and p.state = 3
+        select p.due_at from rota.present as p where p.lane = l.lane and p.state = {state.ready}
         order by p.rank, p.id limit 1) as h
     where h.due_at < rota.now() - make_interval(secs => $1)
     group by 1, 2
@@ -76,7 +76,7 @@ select p.namespace, 'deadline_missed', p.task, p.id,
        json_build_object('due_at', p.due_at, 'deadline', t.deadline, 'state', 'ready')
 from rota.present as p
 join rota.task as t on t.namespace = p.namespace and t.name = p.task
-where t.deadline is not null and p.state = 3 and p.due_at < rota.now() - make_interval(secs => t.deadline)
+where t.deadline is not null and p.state = {state.ready} and p.due_at < rota.now() - make_interval(secs => t.deadline)
 on conflict (job_id, kind) do nothing;
 
 -- name: has_deadlines

@@ -34,7 +34,7 @@ where namespace = $1
   and ($4::text is null or rota.queue_of(lane) = $4)
   and ($5::text is null or (headers::jsonb -> 'tags') ? $5)
   and ($6::uuid is null or id < $6)
-  and ($8::text is null or case state when 5 then 'succeeded' when 7 then 'cancelled' else attempts -> -1 ->> 'outcome' end = $8)
+  and ($8::text is null or case state when {state.succeeded} then 'succeeded' when {state.cancelled} then 'cancelled' else attempts -> -1 ->> 'outcome' end = $8)
 order by id desc
 limit $7;
 
@@ -50,24 +50,17 @@ group by state;
 -- What hasn't started is cancelled here. What runs is marked, and its node is told.
 with postponed as (
     delete from rota.future where namespace = $1 and id = any($2::uuid[])
-    returning *
+    returning {{columns moved}}
 ), waiting as (
-    delete from rota.present where namespace = $1 and id = any($2::uuid[]) and state = 3
-    returning *
+    delete from rota.present where namespace = $1 and id = any($2::uuid[]) and state = {state.ready}
+    returning {{columns moved}}
 ), kept as (
-    insert into rota.past (id, due_at, created_at, finished_at, workflow_id, schedule_id, timeout, state, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
-    select id, due_at, created_at, rota.now(), workflow_id, schedule_id, timeout, 7, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
-    from postponed
-    union all
-    select id, due_at, created_at, rota.now(), workflow_id, schedule_id, timeout, 7, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
-    from waiting
+    {{insert rota.past, ended: state = {state.cancelled}; token = null; node = null; started_at = null; progress = null}}
+    from (select * from postponed union all select * from waiting) as c
     returning id
 ), asked as (
     update rota.present set cancel_at = coalesce(cancel_at, rota.now())
-    where namespace = $1 and id = any($2::uuid[]) and state = 4
+    where namespace = $1 and id = any($2::uuid[]) and state = {state.running}
     returning id, node, token
 ), signalled as (
     insert into rota.signal as s (node, job_id, token, kind)
@@ -85,17 +78,12 @@ select id, 'stopping' from asked where (select count(*) from told) >= 0;
 -- From the dead-letter list, or out of a wait for the next retry, to ready: now, with a fresh count.
 with risen as (
     delete from rota.dead where namespace = $1 and id = any($2::uuid[])
-    returning id, created_at, workflow_id, schedule_id, timeout, priority, guarantee, max_attempts, namespace,
-        lane, task, key, step, share, payload, headers, attempts
+    returning {{columns moved}}
 ), hurried as (
-    delete from rota.future where namespace = $1 and id = any($2::uuid[]) and state = 2 and attempt > 0
-    returning id, created_at, workflow_id, schedule_id, timeout, priority, guarantee, max_attempts, namespace,
-        lane, task, key, step, share, payload, headers, attempts
+    delete from rota.future where namespace = $1 and id = any($2::uuid[]) and state = {state.scheduled} and attempt > 0
+    returning {{columns moved}}
 ), readied as (
-    insert into rota.present (id, rank, due_at, created_at, workflow_id, schedule_id, timeout, priority, guarantee,
-        max_attempts, namespace, lane, task, key, step, share, payload, headers, attempts)
-    select id, rota.rank(rota.now(), priority), rota.now(), created_at, workflow_id, schedule_id, timeout, priority,
-        guarantee, max_attempts, namespace, lane, task, key, step, share, payload, headers, attempts
+    {{insert rota.present, moved: due_at = rota.now(); attempt = 0; crashes = 0}}
     from (select * from risen union all select * from hurried) as r
     returning id, namespace, lane, rank
 ), hinted as (
@@ -108,12 +96,7 @@ select id from readied where (select count(*) from hinted) >= 0;
 with gone as (
     delete from rota.dead where namespace = $1 and id = any($2::uuid[]) returning *
 )
-insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
-    schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-    key, step, share, payload, headers, progress, attempts, result, error)
-select id, token, due_at, created_at, started_at, rota.now(), node, workflow_id,
-    schedule_id, timeout, 7, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-    key, step, share, payload, headers, progress, attempts, result, error
+{{insert rota.past, ended: state = {state.cancelled}; result = result; error = error}}
 from gone
 returning id;
 
@@ -160,7 +143,7 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
                'expires_in', extract(epoch from n.expires_at - rota.now()))
         from rota.node as n where n.id = j.node) as holder,
        (select coalesce(jsonb_agg(jsonb_build_object('name', n.name, 'slots', n.slots, 'running', n.running,
-               'knows_task', j.task = any(n.tasks) and not (n.remote and j.guarantee = 3),
+               'knows_task', j.task = any(n.tasks) and not (n.remote and j.guarantee = {guarantee.exactly_once}),
                'remote', n.remote, 'draining', n.state = 'draining', 'keys', n.keys)), '[]')
         from rota.node as n
         where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state in ('live', 'draining')
@@ -174,7 +157,7 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
        (select count(*) from (
             select from rota.present as p
             join rota.present as me on me.id = j.id
-            where p.lane = me.lane and (p.rank, p.id) < (me.rank, me.id) and p.state = 3 and j.state = 3
+            where p.lane = me.lane and (p.rank, p.id) < (me.rank, me.id) and p.state = {state.ready} and j.state = {state.ready}
             limit 1000000) as ahead) as ahead
 from rota.job as j
 where j.namespace = $1 and j.id = $2;
@@ -185,9 +168,9 @@ select q.namespace, q.name, q.paused_at, q.max_run_time,
        p.lag
 from rota.queue as q
 left join (
-    select namespace, rota.queue_of(lane) as name, count(*) filter (where state = 3) as ready,
-           count(*) filter (where state = 4) as running,
-           greatest(extract(epoch from rota.now() - min(due_at) filter (where state = 3))::float8, 0) as lag
+    select namespace, rota.queue_of(lane) as name, count(*) filter (where state = {state.ready}) as ready,
+           count(*) filter (where state = {state.running}) as running,
+           greatest(extract(epoch from rota.now() - min(due_at) filter (where state = {state.ready}))::float8, 0) as lag
     from rota.present where namespace = $1 group by 1, 2) as p on p.namespace = q.namespace and p.name = q.name
 left join (
     select namespace, rota.queue_of(lane) as name, count(*) as scheduled

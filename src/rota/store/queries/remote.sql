@@ -32,7 +32,7 @@ update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_i
     state = case when $4 then 'draining' else state end,
     running = (select count(*) from rota.present as p
                where p.id = any(array(select unnest(b.ids) from rota.batch as b where b.node = $1))
-                 and p.node = $1 and p.state = 4)
+                 and p.node = $1 and p.state = {state.running})
 where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
 returning state, queues, capabilities;
 
@@ -58,13 +58,13 @@ select pg_advisory_unlock(rota.ear($1));
 -- Jobs it holds that went down with their process this often, other than those of one token.
 select count(*) from rota.present as p
 where p.id = any(array(select unnest(b.ids) from rota.batch as b where b.node = $1 and b.token <> $2))
-  and p.token <> $2 and p.node = $1 and p.state = 4 and p.crashes >= $3;
+  and p.token <> $2 and p.node = $1 and p.state = {state.running} and p.crashes >= $3;
 
 -- name: cancels_of
 -- What the worker was asked to stop and still holds.
 select s.job_id, s.token from rota.signal as s
 cross join lateral (
-    select from rota.present as p where p.id = s.job_id and p.token = s.token and p.node = s.node and p.state = 4
+    select from rota.present as p where p.id = s.job_id and p.token = s.token and p.node = s.node and p.state = {state.running}
     offset 0
 ) as p
 where s.node = $1;
@@ -73,7 +73,7 @@ where s.node = $1;
 -- Which of these are the worker's no more: ended, given to another, or given back.
 select a.id, a.token from unnest($2::uuid[], $3::bigint[]) as a(id, token)
 where not exists (select from rota.present as p
-                  where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4 offset 0);
+                  where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running} offset 0);
 
 -- name: held_of_worker
 -- All that it holds; or, of what it holds since longer than $2 seconds, what it doesn't know of ($3, $4).
@@ -83,7 +83,7 @@ select p.* from (
     cross join lateral (
         select p.id, p.token from rota.present as p
         where p.id = any(b.ids) and p.token = b.token and p.node = $1
-          and p.state = 4 and ($2::float8 is null or (p.claimed_at < rota.now() - make_interval(secs => $2)
+          and p.state = {state.running} and ($2::float8 is null or (p.claimed_at < rota.now() - make_interval(secs => $2)
                and not exists (select from unnest($3::uuid[], $4::bigint[]) as k(id, token)
                                where k.id = p.id and k.token = p.token)))
         offset 0
@@ -96,7 +96,7 @@ cross join lateral (
            p.cancel_at is not null as cancelled,
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
-    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4
+    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running}
     for update
 ) as p;
 
@@ -109,7 +109,7 @@ cross join lateral (
            p.cancel_at is not null as cancelled, rota.is_encrypted(p.payload) as encrypted,
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
-    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = 4
+    where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running}
     for update
 ) as p;
 
@@ -122,7 +122,7 @@ where rota.was_finished(a.id, a.token, $1);
 delete from rota.batch as b
 where b.node = $1 and b.token = any($2::bigint[]) and b.ids is not null
   and not exists (select from rota.present as p
-                  where p.id = any(b.ids) and p.token = b.token and p.node = $1 and p.state = 4 offset 0);
+                  where p.id = any(b.ids) and p.token = b.token and p.node = $1 and p.state = {state.running} offset 0);
 
 -- name: encrypted_of
 select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and rota.is_encrypted(p.payload);
@@ -131,7 +131,7 @@ select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 
 -- $2 are ids in order, as for save_progress.
 update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])], alive_at = rota.now()
 where p.id = any($2::uuid[])
-  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
 returning p.id, p.token;
 
 -- name: log_so_far
@@ -140,7 +140,7 @@ returning p.id, p.token;
 select p.attempt, coalesce(max(l.seq), 0) as seq, coalesce(sum(octet_length(l.text) + 32), 0)::bigint as size,
        coalesce(bool_or(l.stream = 'mark'), false) as cut, bool_or(rota.is_encrypted(p.payload)) as encrypted
 from rota.present as p left join rota.job_log as l on l.job_id = p.id and l.token = p.token
-where p.id = $2 and p.token = $3 and p.node = $1 and p.state = 4
+where p.id = $2 and p.token = $3 and p.node = $1 and p.state = {state.running}
 group by p.attempt;
 
 -- name: retries_of
@@ -150,7 +150,7 @@ select name, retry from rota.task where namespace = $1 and name = any($2::text[]
 -- Signs of life of attempts, as their worker passed them on. $2 are ids in order, as for save_progress.
 update rota.present as p set alive_at = rota.now()
 where p.id = any($2::uuid[])
-  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4;
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running};
 
 -- name: has_overruns
 -- $1: seconds beyond its time that are left to the worker to end an attempt by itself. $2: the maximum run time of
@@ -160,7 +160,7 @@ select exists (
     left join rota.queue as q on q.namespace = split_part(b.lane, '/', 1) and q.name = rota.queue_of(b.lane)
     cross join lateral (
         select from rota.present as p
-        where p.id = any(b.ids) and p.token = b.token and p.node = n.id and p.state = 4
+        where p.id = any(b.ids) and p.token = b.token and p.node = n.id and p.state = {state.running}
           and (coalesce(p.started_at, p.claimed_at)
                    < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $2::float8) + $1)
                or greatest(p.alive_at, p.started_at, p.claimed_at)
@@ -182,7 +182,7 @@ cross join lateral (
            p.cancel_at is not null as cancelled,
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
-    where p.id = any(b.ids) and p.token = b.token and p.node = n.id and p.state = 4
+    where p.id = any(b.ids) and p.token = b.token and p.node = n.id and p.state = {state.running}
       and (coalesce(p.started_at, p.claimed_at)
                < rota.now() - make_interval(secs => coalesce(p.timeout, q.max_run_time, $3::float8) + $1)
            or greatest(p.alive_at, p.started_at, p.claimed_at)

@@ -12,7 +12,7 @@ select exists (
                     (select value from rota.setting where name = 'horizon_ms') / 1000.0) end
             limit 1) as s) as due,
     exists (select from rota.schedule as s where s.paused_until <= rota.now()) as resume,
-    exists (select from rota.future as f where f.state = 1 and f.schedule_id is not null) as waiting,
+    exists (select from rota.future as f where f.state = {state.waiting} and f.schedule_id is not null) as waiting,
     array(select a.shard from unnest($1::smallint[], $2::bigint[]) as a(shard, epoch)
           where a.epoch is not null and not exists (
               select from rota.shard as s where s.shard = a.shard and s.epoch = a.epoch)) as lost;
@@ -71,17 +71,13 @@ with horizon as materialized (
     join rota.schedule as s on s.id = n.schedule_id
     where n.job_id is not null
 ), readied as (
-    insert into rota.present as p (id, rank, due_at, schedule_id, timeout, priority, guarantee, max_attempts,
-        namespace, lane, task, payload, headers)
-    select job_id, rota.rank(run_at, priority), run_at, schedule_id, timeout, priority, guarantee, max_attempts,
-        namespace, lane, task, payload, headers
+    {{insert rota.present as p, submitted: id = job_id; due_at = run_at; workflow_id = null; key = null; step = null;
+        share = null}}
     from job where run_at <= (select at from horizon)
     returning p.namespace, p.lane, p.rank
 ), postponed as (
-    insert into rota.future as f (id, shard, due_at, schedule_id, timeout, priority, guarantee, max_attempts,
-        namespace, lane, task, payload, headers)
-    select job_id, rota.shard_of(job_id, (select value from rota.setting where name = 'shards')), run_at, schedule_id,
-        timeout, priority, guarantee, max_attempts, namespace, lane, task, payload, headers
+    {{insert rota.future as f, submitted: id = job_id; due_at = run_at; workflow_id = null; key = null; step = null;
+        share = null}}
     from job where run_at > (select at from horizon)
     returning f.id
 ), hinted as (
@@ -130,10 +126,10 @@ where paused_until <= rota.now() returning name;
 -- found one by one through the index, however many jobs each has waiting: $3 of them after the id $2. `until`: the
 -- last of these, if there are more. No more is counted than there are places.
 with recursive waiting as (
-    (select f.schedule_id as id, 1 as place from rota.future as f where f.state = 1 and f.schedule_id > $2
+    (select f.schedule_id as id, 1 as place from rota.future as f where f.state = {state.waiting} and f.schedule_id > $2
      order by f.schedule_id limit 1)
     union all
-    select (select f.schedule_id from rota.future as f where f.state = 1 and f.schedule_id > w.id
+    select (select f.schedule_id from rota.future as f where f.state = {state.waiting} and f.schedule_id > w.id
             order by f.schedule_id limit 1), w.place + 1
     from waiting as w where w.id is not null and w.place < $3
 ), free as materialized (
@@ -143,11 +139,11 @@ with recursive waiting as (
     cross join lateral (select coalesce(s.max_running, 1) - (
         select count(*) from rota.gate as g where g.schedule_id = s.id
           and (exists (select from rota.present as p where p.id = g.job_id)
-               or exists (select from rota.future as w where w.id = g.job_id and w.state = 2))
+               or exists (select from rota.future as w where w.id = g.job_id and w.state = {state.scheduled}))
         ) - (
         -- Already let through, and not yet started.
         select count(*) from (
-            select from rota.present as p where p.schedule_id = s.id and p.state = 3
+            select from rota.present as p where p.schedule_id = s.id and p.state = {state.ready}
               and not exists (select from rota.gate as g where g.job_id = p.id)
             limit coalesce(s.max_running, 1)) as let_through) as places) as p
     where p.places > 0
@@ -155,15 +151,12 @@ with recursive waiting as (
     for update of s skip locked
 ), chosen as (
     select f.id from free as s cross join lateral (
-        select f.id from rota.future as f where f.schedule_id = s.id and f.state = 1
+        select f.id from rota.future as f where f.schedule_id = s.id and f.state = {state.waiting}
         order by f.due_at limit least(s.places, $1)) as f
 ), moved as (
     delete from rota.future as f using chosen as c where f.id = c.id returning f.*
 ), readied as (
-    insert into rota.present (id, rank, due_at, created_at, workflow_id, schedule_id, timeout, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
-    select id, rota.rank(due_at, priority), due_at, created_at, workflow_id, schedule_id, timeout, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+    {{insert rota.present, moved}}
     from moved
     returning namespace, lane, rank
 ), hinted as (
@@ -271,7 +264,7 @@ for update skip locked;
 -- the future.)
 with unstarted as materialized (
     select f.id from rota.future as f
-    where f.schedule_id = $1 and (f.state = 1 or f.attempt = 0)
+    where f.schedule_id = $1 and (f.state = {state.waiting} or f.attempt = 0)
     limit $2
     for update
 )
@@ -365,7 +358,7 @@ from (
     select p.task, extract(epoch from p.finished_at - p.started_at)::float8 as seconds,
            row_number() over (partition by p.task order by p.finished_at desc) as place
     from rota.past as p
-    where p.namespace = $1 and p.state = 5 and p.started_at is not null
+    where p.namespace = $1 and p.state = {state.succeeded} and p.started_at is not null
       and p.finished_at > rota.now() - interval '7 days'
       and p.task in (select s.task from rota.schedule as s where s.namespace = $1)
 ) as run
@@ -375,7 +368,7 @@ group by task;
 -- name: next_moment
 -- When something is due next, for tests that move time.
 select min(at) from (
-    select due_at as at from rota.future where state = 2
+    select due_at as at from rota.future where state = {state.scheduled}
     union all select next_due from rota.schedule
     union all select paused_until from rota.schedule
 ) as moments where at > rota.now();

@@ -13,7 +13,7 @@ where j.namespace = $1
   and ($8::text is null or strpos(lower(concat_ws(' ', j.id, j.task, j.key, j.payload, j.headers,
                                                   j.error ->> 'type', j.error ->> 'message')), lower($8)) > 0)
   and ($9::text is null or j.schedule_id = (select s.id from rota.schedule as s where s.namespace = $1 and s.name = $9))
-  and ($10::text is null or case j.state when 5 then 'succeeded' when 7 then 'cancelled' else j.attempts -> -1 ->> 'outcome' end = $10)
+  and ($10::text is null or case j.state when {state.succeeded} then 'succeeded' when {state.cancelled} then 'cancelled' else j.attempts -> -1 ->> 'outcome' end = $10)
 
 -- name: dead_groups
 -- Failures that are alike: of one task, of one type, with messages that differ in numbers and ids only.

@@ -2,7 +2,7 @@
 
 -- name: count_by_queue
 select p.namespace, rota.queue_of(p.lane) as queue, rota.state_label(p.state) as state, count(*) as jobs,
-       case when p.state = 3 then greatest(extract(epoch from rota.now() - min(p.due_at))::float8, 0) end as lag
+       case when p.state = {state.ready} then greatest(extract(epoch from rota.now() - min(p.due_at))::float8, 0) end as lag
 from rota.present as p group by 1, 2, p.state
 union all
 select f.namespace, rota.queue_of(f.lane), rota.state_label(f.state), count(*), null
@@ -32,7 +32,7 @@ from rota.shard;
 
 -- name: count_occurrences
 -- Decided since $1, and long enough ago that all of it is committed. Found by the index on decided_at.
-select s.namespace, case o.state when 1 then case when o.caught_up then 'caught_up' else 'fired' end
+select s.namespace, case o.state when {occurrence.fired} then case when o.caught_up then 'caught_up' else 'fired' end
            else coalesce(o.reason, 'skipped') end as outcome, count(*) as occurrences
 from rota.occurrence as o join rota.schedule as s on s.id = o.schedule_id
 where o.decided_at > $1 and o.decided_at <= $2

@@ -12,7 +12,7 @@ with asked as materialized (
 ), ripe as materialized (
     -- `limit` keeps the planner from turning the look into a join that reads everything.
     select a.* from asked as a cross join lateral (
-        select from rota.future as f where f.shard = a.shard and f.due_at <= a.until and f.state = 2 limit 1) as f
+        select from rota.future as f where f.shard = a.shard and f.due_at <= a.until and f.state = {state.scheduled} limit 1) as f
 ), held as materialized (
     select s.shard from ripe as r join rota.shard as s on s.shard = r.shard and s.epoch = r.epoch
     for key share of s
@@ -21,7 +21,7 @@ with asked as materialized (
     from ripe as r
     cross join lateral (
         select f.ctid as at from rota.future as f
-        where f.shard = r.shard and f.due_at <= r.until and f.state = 2
+        where f.shard = r.shard and f.due_at <= r.until and f.state = {state.scheduled}
         order by f.due_at
         limit $3
         for update skip locked
@@ -32,10 +32,7 @@ with asked as materialized (
     delete from rota.future as f where f.ctid = any(array(select at from due))
     returning f.*
 ), readied as (
-    insert into rota.present (id, rank, due_at, created_at, workflow_id, schedule_id, timeout, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
-    select id, rota.rank(due_at, priority), due_at, created_at, workflow_id, schedule_id, timeout, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts
+    {{insert rota.present, moved}}
     from moved
     on conflict (id) do nothing  -- one that is there twice must not hold up the rest
     returning namespace, lane, rank
@@ -69,7 +66,7 @@ for update skip locked;
 with part as materialized (
     select p.id, p.rank, p.token, p.lane, p.node, p.state from rota.present as p where p.id > $1 order by p.id limit $2
 ), stray as (
-    select p.* from part as p where p.state = 4 and not exists (
+    select p.* from part as p where p.state = {state.running} and not exists (
         select from rota.batch as b
         where b.token = p.token and b.lane = p.lane and b.node = p.node
           and (p.rank, p.id) >= (b.low, b.low_id) and (p.rank, p.id) <= (b.high, b.high_id)

@@ -24,14 +24,14 @@ with wanted as (
     cross join lateral (
         select p.ctid as at from rota.present as p
         where p.lane = w.lane and (p.rank, p.id) > (w.rank, w.id)
-          and p.state = 3 and p.task = any($6::text[])
+          and p.state = {state.ready} and p.task = any($6::text[])
         order by p.rank, p.id
         limit w.slots
         for update skip locked
     ) as p
 ), claimed as (
     update rota.present as p
-    set state = 4, node = $1, token = (select nextval('rota.token')), attempt = p.attempt + 1,
+    set state = {state.running}, node = $1, token = (select nextval('rota.token')), attempt = p.attempt + 1,
         claimed_at = rota.now(), started_at = null, progress = null
     where p.ctid = any(array(select at from picked))
     returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout,
@@ -49,7 +49,7 @@ select * from claimed order by rank, id;
 -- what began from what was only held, and a node that overslept can't begin at all.
 update rota.present as p set started_at = rota.now()
 where p.id = any($2::uuid[])
-  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
   and p.cancel_at is null
 returning p.id;
 
@@ -62,34 +62,29 @@ returning p.id;
 with gone as (
     delete from rota.present as p
     where p.id = any($2::uuid[])
-      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
     returning p.*, width_bucket(p.id, $2::uuid[]) as place
 ), ended as (
     select *, coalesce($8::timestamptz, rota.now()) - ($7::float8[])[place] * interval '1 second' as ended,
            ($6::float8[])[place] as ran
     from gone
 ), kept as (
-    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
-        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts, result, error)
-    select id, token, due_at, created_at,
-        greatest(ended - ran * interval '1 second',
-                 least(due_at, rota.now() - (ran + ($7::float8[])[place]) * interval '1 second')),
-        ended, node, workflow_id,
-        schedule_id, timeout, 5, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts, ($4::json[])[place], ($5::json[])[place]
+    {{insert rota.past, ended: state = {state.succeeded}; finished_at = ended;
+        started_at = greatest(ended - ran * interval '1 second',
+            least(due_at, rota.now() - (ran + ($7::float8[])[place]) * interval '1 second'));
+        result = ($4::json[])[place]; error = ($5::json[])[place]}}
     from ended
     returning 1
 )
 select count(*) from kept;
 
 -- name: finish_ended
--- state 6, failed: to the dead-letter list. State 7, cancelled: to the past. `entry` joins the
--- job's list of attempts, of which the last 20 are kept.
+-- Failed jobs go to the dead-letter list, cancelled ones to the past. `entry` joins the job's list of attempts, of
+-- which the last 20 are kept.
 with gone as (
     delete from rota.present as p
     where p.id = any($2::uuid[])
-      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
     returning p.*, width_bucket(p.id, $2::uuid[]) as place
 ), told as (
     select *, ($4::smallint[])[place] as ended_as, ($5::jsonb[])[place] as entry, ($6::json[])[place] as error,
@@ -97,32 +92,19 @@ with gone as (
            rota.now() - ($9::float8[])[place] * interval '1 second' as ended
     from gone
 ), row as (
-    select id, token, due_at, created_at, ended - ran * interval '1 second' as started_at,
-        ended as finished_at, node, workflow_id, schedule_id, timeout, ended_as as state, priority, guarantee,
-        attempt, max_attempts, crashed as crashes, namespace, lane, task, key, step, share, payload, headers,
-        progress, rota.add_attempt(attempts, entry, ended - ran * interval '1 second', ended) as attempts,
-        null::json as result, error
+    select {{select ended: state = ended_as; started_at = ended - ran * interval '1 second'; finished_at = ended;
+        crashes = crashed; result = null::json; error = error;
+        attempts = rota.add_attempt(attempts, entry, ended - ran * interval '1 second', ended)}}
     from told
 ), buried as (
-    insert into rota.dead (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
-        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts, result, error)
-    select * from row where state = 6
+    insert into rota.dead ({{columns ended}})
+    select * from row where state = {state.failed}
     -- A job of the same id that failed before must not keep this one running for ever.
-    on conflict (id) do update set (token, due_at, created_at, started_at, finished_at, node, workflow_id,
-        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts, result, error)
-        = (excluded.token, excluded.due_at, excluded.created_at, excluded.started_at, excluded.finished_at,
-        excluded.node, excluded.workflow_id, excluded.schedule_id, excluded.timeout, excluded.state,
-        excluded.priority, excluded.guarantee, excluded.attempt, excluded.max_attempts, excluded.crashes,
-        excluded.namespace, excluded.lane, excluded.task, excluded.key, excluded.step, excluded.share,
-        excluded.payload, excluded.headers, excluded.progress, excluded.attempts, excluded.result, excluded.error)
+    on conflict (id) do update set {{overwrite ended}}
     returning 1
 ), kept as (
-    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
-        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts, result, error)
-    select * from row where state <> 6
+    insert into rota.past ({{columns ended}})
+    select * from row where state <> {state.failed}
     returning 1
 )
 select (select count(*) from buried) + (select count(*) from kept);
@@ -135,11 +117,11 @@ with held as materialized (
     select p.id, p.cancel_at is null and ($4::float8[])[width_bucket(p.id, $2::uuid[])] <= 0 as at_once
     from rota.present as p
     where p.id = any($2::uuid[])
-      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
     for update
 ), again as (
     update rota.present as p
-    set state = 3, node = null, claimed_at = null, started_at = null,
+    set state = {state.ready}, node = null, claimed_at = null, started_at = null,
         crashes = ($6::smallint[])[width_bucket(p.id, $2::uuid[])],
         attempts = rota.add_attempt(p.attempts, ($5::jsonb[])[width_bucket(p.id, $2::uuid[])],
             rota.now() - (($7::float8[])[width_bucket(p.id, $2::uuid[])]
@@ -156,24 +138,16 @@ with held as materialized (
            ($7::float8[])[place] as ran, ($8::float8[])[place] as ago
     from deleted
 ), later as (
-    insert into rota.future (id, due_at, created_at, workflow_id, schedule_id, timeout, shard, priority,
-        guarantee, attempt, max_attempts, crashes, namespace, lane, task, key, step, share, payload, headers, attempts)
-    select id, rota.now() + make_interval(secs => delay), created_at, workflow_id, schedule_id, timeout,
-        rota.shard_of(id, (select value from rota.setting where name = 'shards')), priority,
-        guarantee, attempt, max_attempts, crashed, namespace, lane, task, key, step, share, payload, headers,
-        rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 second',
-                         rota.now() - ago * interval '1 second')
+    {{insert rota.future, moved: due_at = rota.now() + make_interval(secs => delay); crashes = crashed;
+        attempts = rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 second',
+                                    rota.now() - ago * interval '1 second')}}
     from gone where cancel_at is null
     returning 1
 ), stopped as (
-    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
-        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts)
-    select id, token, due_at, created_at, rota.now() - (ran + ago) * interval '1 second', rota.now(), node, workflow_id,
-        schedule_id, timeout, 7, priority, guarantee, attempt, max_attempts, crashed, namespace, lane, task,
-        key, step, share, payload, headers, progress,
-        rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 second',
-                         rota.now() - ago * interval '1 second')
+    {{insert rota.past, ended: state = {state.cancelled}; crashes = crashed;
+        started_at = rota.now() - (ran + ago) * interval '1 second';
+        attempts = rota.add_attempt(attempts, entry, rota.now() - (ran + ago) * interval '1 second',
+                                    rota.now() - ago * interval '1 second')}}
     from gone where cancel_at is not null
     returning 1
 ), hinted as (
@@ -188,11 +162,11 @@ select (select count(*) from again) + (select count(*) from later) + (select cou
 with held as materialized (
     select p.id, p.cancel_at is null as wanted from rota.present as p
     where p.id = any($2::uuid[])
-      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
     for update
 ), again as (
     update rota.present as p
-    set state = 3, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1
+    set state = {state.ready}, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1
     where p.id = any(array(select id from held where wanted))
     returning p.namespace, p.lane, p.rank
 ), gone as (
@@ -200,12 +174,7 @@ with held as materialized (
     where p.id = any(array(select id from held where not wanted))
     returning p.*
 ), kept as (
-    insert into rota.past (id, token, due_at, created_at, started_at, finished_at, node, workflow_id,
-        schedule_id, timeout, state, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts)
-    select id, token, due_at, created_at, started_at, rota.now(), node, workflow_id,
-        schedule_id, timeout, 7, priority, guarantee, attempt, max_attempts, crashes, namespace, lane, task,
-        key, step, share, payload, headers, progress, attempts
+    {{insert rota.past, ended: state = {state.cancelled}}}
     from gone
     returning 1
 ), hinted as (
@@ -248,7 +217,7 @@ cross join lateral (
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
     where p.lane = t.lane and (p.rank, p.id) >= (t.low, t.low_id) and (p.rank, p.id) <= (t.until, t.until_id)
-      and p.token = t.token and p.node = $1 and p.state = 4
+      and p.token = t.token and p.node = $1 and p.state = {state.running}
     for update skip locked
 ) as p;
 
@@ -261,7 +230,7 @@ with empty as materialized (
     where not exists (
         select from rota.present as p
         where p.lane = t.lane and (p.rank, p.id) >= (t.low, t.low_id) and (p.rank, p.id) <= (t.until, t.until_id)
-          and p.token = t.token and p.node = $1 and p.state = 4
+          and p.token = t.token and p.node = $1 and p.state = {state.running}
         offset 0)
 ), moved as (
     update rota.batch as b set low = e.until, low_id = e.until_id from empty as e
@@ -275,17 +244,17 @@ select count(*) from empty;
 -- name: save_progress
 update rota.present as p set progress = ($4::json[])[width_bucket(p.id, $2::uuid[])]
 where p.id = any($2::uuid[])
-  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = 4;
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running};
 
 -- name: check_lease
 -- No lock: a handler may hold its transaction open for long, and the reaper must not wait for it. The
 -- finish in the same transaction decides.
-select true from rota.present where id = $2 and token = $3 and node = $1 and state = 4;
+select true from rota.present where id = $2 and token = $3 and node = $1 and state = {state.running};
 
 -- name: begin_effect
 -- Under the job's lease, the key becomes ours, or tells how far somebody got with it.
 with lease as (
-    select from rota.present where id = $2 and token = $3 and node = $1 and state = 4 for share
+    select from rota.present where id = $2 and token = $3 and node = $1 and state = {state.running} for share
 ), begun as (
     insert into rota.effect as e (namespace, key, job_id, token)
     select $4, $5, $2, $3 from lease

@@ -47,9 +47,9 @@ create table rota.future (
     schedule_id  uuid,
     timeout      real,
     shard        smallint not null,
-    state        smallint not null default 2 check (state in (1, 2)),
+    state        smallint not null default {state.scheduled} check (state in ({state.waiting}, {state.scheduled})),
     priority     smallint not null default 0,
-    guarantee    smallint not null default 1,
+    guarantee    smallint not null default {guarantee.at_least_once},
     attempt      smallint not null default 0,
     max_attempts smallint not null default 5,
     crashes      smallint not null default 0,
@@ -65,8 +65,8 @@ create table rota.future (
 );
 create index future_scheduled on rota.future (schedule_id, state, due_at) where schedule_id is not null;
 -- Only scheduled jobs are released: waiting jobs, of which a backfill may have many, are not in this index.
-create index future_due on rota.future (shard, due_at) where state = 2;
-create index future_waiting on rota.future (schedule_id, due_at) where state = 1;
+create index future_due on rota.future (shard, due_at) where state = {state.scheduled};
+create index future_waiting on rota.future (schedule_id, due_at) where state = {state.waiting};
 insert into rota.wall (table_name, privileges) values ('future', 'select, insert, update, delete');
 
 -- Small and hot. No index contains a column that a claim changes (state, node, token, attempt, ...), and half of
@@ -85,9 +85,9 @@ create table rota.present (
     workflow_id  uuid,
     schedule_id  uuid,
     timeout      real,
-    state        smallint not null default 3 check (state in (3, 4)),
+    state        smallint not null default {state.ready} check (state in ({state.ready}, {state.running})),
     priority     smallint not null default 0,
-    guarantee    smallint not null default 1,
+    guarantee    smallint not null default {guarantee.at_least_once},
     attempt      smallint not null default 0,
     max_attempts smallint not null default 5,
     crashes      smallint not null default 0,
@@ -127,7 +127,7 @@ create table rota.past (
     workflow_id  uuid,
     schedule_id  uuid,
     timeout      real,
-    state        smallint not null check (state in (5, 7, 8)),
+    state        smallint not null check (state in ({state.succeeded}, {state.cancelled}, {state.skipped})),
     priority     smallint not null,
     guarantee    smallint not null,
     attempt      smallint not null,
@@ -152,7 +152,7 @@ create table rota.past_other partition of rota.past default;
 insert into rota.wall (table_name, privileges) values ('past', 'select, insert, update, delete');
 
 -- The dead-letter list: failed jobs that wait for a person. Same columns as the past.
-create table rota.dead (like rota.past including defaults, primary key (id), check (state = 6));
+create table rota.dead (like rota.past including defaults, primary key (id), check (state = {state.failed}));
 create index dead_finished on rota.dead (finished_at);
 create trigger note_dead_letters after insert on rota.dead referencing new table as buried
     for each statement execute function rota.note_dead_letters();

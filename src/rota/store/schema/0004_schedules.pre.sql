@@ -19,7 +19,7 @@ create table rota.schedule (
     -- no next_due and no gate rows meanwhile, so that it doesn't fire.
     deleted_at   timestamptz,
     fired        bigint not null default 0,
-    overlap      smallint not null default 1 check (overlap between 1 and 4), -- allow, skip, queue, kill
+    overlap      smallint not null default {overlap.allow} check (overlap between {overlap.allow} and {overlap.kill}),
     max_running  int,                      -- null: no limit
     max_queued   int not null default 1,
     drop_newest  boolean not null default true,
@@ -59,7 +59,7 @@ create table rota.schedule_version (
 insert into rota.wall (table_name, condition, privileges) values
     ('schedule_version', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select, insert, update, delete');
 
--- Every expected occurrence. state: 1 fired, 2 skipped. `due_at` is the rule's own moment; a job may start a little
+-- Every expected occurrence, fired or skipped. `due_at` is the rule's own moment; a job may start a little
 -- later (spread, jitter).
 create table rota.occurrence (
     schedule_id uuid not null,
@@ -68,7 +68,7 @@ create table rota.occurrence (
     decided_at  timestamptz not null default rota.now(),
     job_id      uuid,
     version     int not null,
-    state       smallint not null check (state in (1, 2)),
+    state       smallint not null check (state in ({occurrence.fired}, {occurrence.skipped})),
     caught_up   boolean not null default false,
     reason      text,
     primary key (schedule_id, due_at)

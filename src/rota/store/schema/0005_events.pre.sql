@@ -59,7 +59,8 @@ create table rota.endpoint (
     queue            text not null,
     needs            text[] not null,
     priority         smallint not null,
-    guarantee        smallint not null check (guarantee in (1, 2)),  -- its effects can't be in our transaction
+    -- Not exactly_once: its effects can't be in our transaction.
+    guarantee        smallint not null check (guarantee in ({guarantee.at_least_once}, {guarantee.at_most_once})),
     retry            json not null,
     timeout          real not null,               -- seconds for an answer
     callback_timeout real not null,               -- seconds for a callback, after 202
