@@ -48,7 +48,7 @@ _KNOWN_ROLES: tuple[Role, ...] = (*ROLES, "server")
 
 
 class ServerRole(Protocol):
-    """What answers HTTP. Made by whoever makes the node: a node needn't know how."""
+    """The HTTP server. Made by the caller: a node doesn't depend on how."""
 
     async def start(self) -> None: ...
 
@@ -132,8 +132,8 @@ class Node:
                 self._undo.push_async_callback(self.server.stop)
                 await self.server.start()
                 self._serving = True
-            # Our own start may block the loop for a moment. From here on a job is at fault, and one that
-            # never lets go is stopped: so no job begins before.
+            # Our own start may block the loop for a moment. From here on a job that blocks it is
+            # stopped: so no job begins before.
             self._heartbeat.watch()
             if self.worker_role is not None:
                 self.worker_role.start()
@@ -145,8 +145,8 @@ class Node:
     async def _start_scheduler(self, store: UpkeepStore) -> None:
         await self.app.schedules.declare()
         shards = self._shards = self._make_shards(store.database, await store.shards())
-        # What is started last is stopped first: a long tick of the upkeep's, which belongs to no
-        # shard, must not keep the shards from being handed over.
+        # Started last is stopped first: a long tick of the upkeep, which belongs to no shard, must not
+        # delay the handover of the shards.
         self._tick(
             Reaper(store, self.settings),
             Overruns(store, self.app.tasks, self.settings),
@@ -162,7 +162,7 @@ class Node:
             self._undo.push_async_callback(ticker.stop)
 
     async def _start_metrics(self) -> None:
-        """For whoever may ask: the server's /metrics, or a port of their own."""
+        """Make the metrics available to the server's /metrics, or on a port of their own."""
         if self.settings.metrics_port is None and "server" not in self.roles:
             return
         store = await self.app.store()
@@ -203,7 +203,7 @@ class Node:
             release=role.release if role else None,
         )
 
-    # -- what the heartbeat asks and tells
+    # -- for the heartbeat
 
     def count_running(self) -> int:
         return self.worker_role.worker.slots.count_running() if self.worker_role else 0
@@ -219,10 +219,10 @@ class Node:
         if self.worker_role is not None:
             self.worker_role.take_signals(signals)
 
-    # -- what probes ask
+    # -- for probes
 
     def health(self) -> Report:
-        """Whether this process works at all. That the loop turns is shown by the answer."""
+        """Report whether this process works at all. The answer itself shows that the loop runs."""
         heartbeat = self._heartbeat
         # The heartbeat's thread tries at least this often, whether or not the database answers.
         patience = self.settings.lease_seconds + self.settings.connect_timeout
@@ -232,7 +232,7 @@ class Node:
         return Report.of(self.roles, [check("heartbeat", silent < patience, reason)])
 
     def readiness(self) -> Report:
-        """Whether it is part of the cluster and does its work."""
+        """Report whether it is part of the cluster and does its work."""
         heartbeat, role = self._heartbeat, self.worker_role
         trusted = heartbeat is not None and heartbeat.trusted
         checks = [
@@ -242,12 +242,12 @@ class Node:
             ),
         ]
         stopping = self._stop_requested.is_set() or self.is_draining()
-        checks.append(check("draining", not stopping, "it is stopping, and begins nothing more"))
+        checks.append(check("draining", not stopping, "it is stopping, and starts no jobs"))
         if role is not None:
             checks.append(check("claiming", role.claims, "it can't claim jobs: see its log"))
         if "scheduler" in self.roles:
             joined = self._shards is not None and self._shards.joined
-            reason = "it has no part in sharing the shards among schedulers"
+            reason = "it takes no part in sharing the shards among schedulers"
             checks.append(check("shards", joined, reason))
         if "server" in self.roles:
             checks.append(check("server", self._serving, "it does not listen yet"))
@@ -256,7 +256,7 @@ class Node:
     # -- stopping
 
     def request_stop(self) -> None:
-        """The first time: drain. The second: stop at once. The third: just end."""
+        """Drain; when called again, stop at once; the third time, exit."""
         self._stop_requests += 1
         if self._stop_requests == 1:
             self._stop_requested.set()

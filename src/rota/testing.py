@@ -1,4 +1,4 @@
-"""For your tests: an app on a private schema, where time stands still until the test moves it.
+"""Runs an app in tests: on a private schema, where time stands still until the test moves it.
 
     async with rota.testing.isolated(app) as sandbox:
         await remind.options(delay=3600).submit(order_id=7)
@@ -76,7 +76,7 @@ class Sandbox:
         self._node = new_id()
 
     def now(self) -> datetime:
-        """The time in this sandbox. It stands still."""
+        """Return the time in this sandbox. It stands still."""
         return self._now
 
     async def advance(self, delta: timedelta | None = None, /, **units: float) -> datetime:
@@ -117,12 +117,12 @@ class Sandbox:
         return ended + await self.run_due(raise_errors=raise_errors)
 
     async def _next_moment(self) -> datetime | None:
-        """When something is due next: a job, an occurrence, the end of a pause."""
+        """Return when something is due next: a job, an occurrence, the end of a pause."""
         moment: datetime | None = await self._database.fetchval("next_moment")
         return moment
 
     async def jobs(self, **filters: Any) -> list[Job]:
-        """The jobs of this sandbox, newest first; takes what `app.jobs.list` takes."""
+        """List the jobs of this sandbox, newest first; takes the filters of `app.jobs.list`."""
         return await self.app.jobs.list(**filters)
 
     async def run_due(self, *, raise_errors: bool = False, limit: int = 10_000) -> list[Job]:
@@ -161,7 +161,7 @@ class Sandbox:
 async def isolated(
     app: App, *, now: datetime | None = None, **settings: Any
 ) -> AsyncIterator[Sandbox]:
-    """The app on a private, empty schema with its own time, for the length of the block.
+    """Open the app on a private, empty schema with its own time, for the length of the block.
 
     Inside, `app` and its tasks use that schema; afterwards it is dropped, and the app is as before.
 
@@ -193,7 +193,7 @@ async def isolated(
 async def open_sandbox(
     app: App, database: Database, private: Settings, now: datetime | None
 ) -> AsyncIterator[Sandbox]:
-    """The app with these settings, on a schema that is made unless it exists, and kept."""
+    """Open the app with these settings, on a schema that is made unless it exists, and kept."""
     begin = await _prepare(database, now)
     async with app.using(private):
         yield Sandbox(app, database, begin)

@@ -21,7 +21,7 @@ from proof.waiting import eventually
 from rota import App, ConfigError, Retry
 from rota.node import Node
 from rota.observe import Metrics, Tally
-from rota.observe import stats as figures_module
+from rota.observe import stats as stats_module
 from rota.store.stats import StatsStore
 from tests.support.places import ROOT
 
@@ -113,13 +113,13 @@ async def test_the_database_is_asked_seldom_however_often_it_is_scraped(
     await app.submit("fine")
     metrics = Metrics((await app.store()).database)
     await asyncio.gather(*(metrics.render() for _ in range(50)))
-    assert metrics.figures.looks == 1
-    monkeypatch.setattr(figures_module, "_AT_MOST_EVERY", 0.0)
-    monkeypatch.setattr(figures_module, "_SHARE", 0)
-    metrics.figures._again_at = 0.0
+    assert metrics.stats.looks == 1
+    monkeypatch.setattr(stats_module, "_AT_MOST_EVERY", 0.0)
+    monkeypatch.setattr(stats_module, "_SHARE", 0)
+    metrics.stats._again_at = 0.0
     await metrics.render()
     await metrics.render()
-    assert metrics.figures.looks == 3
+    assert metrics.stats.looks == 3
 
 
 async def test_the_history_is_never_read(app: App) -> None:
@@ -143,8 +143,8 @@ async def test_occurrences_and_events_are_counted_on(
     await app.schedule("s", "fine", every="1d")
     database = (await app.store()).database
     metrics = Metrics(database)
-    monkeypatch.setattr(figures_module, "_AT_MOST_EVERY", 0.0)
-    monkeypatch.setattr(figures_module, "_SHARE", 0)
+    monkeypatch.setattr(stats_module, "_AT_MOST_EVERY", 0.0)
+    monkeypatch.setattr(stats_module, "_SHARE", 0)
 
     async def now() -> Any:
         return await database.fetchval("now")
@@ -216,7 +216,7 @@ async def test_figures_stay_when_the_database_is_away(app: App) -> None:
     metrics = Metrics((await app.store()).database)
     await metrics.render()
     await app.close()
-    metrics.figures._again_at = 0.0
+    metrics.stats._again_at = 0.0
     text = (await metrics.render())[0].decode()
     assert value(text, "rota_database_up") == 0
     assert value(text, "rota_figures_age_seconds") is not None
@@ -302,7 +302,7 @@ def _fires(alert: str, name: str, values: str, figure: str) -> dict[str, Any]:
 def test_the_dashboard_and_the_rules_ask_for_figures_that_exist() -> None:
     dashboard = json.loads((DEPLOY / "grafana" / "rota.json").read_text())
     expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    source = Path(figures_module.__file__).with_name("exposition.py").read_text()
+    source = Path(stats_module.__file__).with_name("exposition.py").read_text()
     known = set(re.findall(r'"(rota_\w+)"', source))
     suffixes = ("_total", "_bucket", "_count", "_sum")
     for text in [*expressions, RULES.read_text()]:

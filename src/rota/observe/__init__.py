@@ -1,9 +1,9 @@
 """Stats for Prometheus.
 
-Two kinds. What this node does (`tally`) is counted as it happens, in plain numbers. What the cluster
-holds (`figures`) is asked of the database when somebody scrapes, at most every few seconds and a
-twentieth of the time, however often that is, and never by reading the history. `exposition` makes
-families of both; labels are bounded: what is too many becomes "other".
+Two kinds. Attempts of this node (`counters`) are counted as they end. The state of the cluster
+(`stats`) is read from the database on a scrape, at most every few seconds and for a twentieth of the
+time, and never by reading the history. `exposition` makes metric families of both; the number of labels
+is bounded: the rest becomes "other".
 """
 
 import weakref
@@ -15,5 +15,5 @@ from rota.observe.port import MetricsPort
 
 __all__ = ["Metrics", "MetricsPort", "Tally", "shared_metrics"]
 
-# Of the nodes in this process: a server tells what the worker beside it does.
+# Of the nodes in this process: a server exposes the metrics of the worker beside it.
 shared_metrics: weakref.WeakKeyDictionary[App, Metrics] = weakref.WeakKeyDictionary()

@@ -23,7 +23,7 @@ _MOST_TASKS = 200
 
 
 class TaskTally:
-    """Of one task."""
+    """The counters of one task."""
 
     __slots__ = ("buckets", "lag_buckets", "lag_seconds", "outcomes", "seconds", "stopped")
 
@@ -64,7 +64,7 @@ class Tally:
             tally.stopped[reason] = tally.stopped.get(reason, 0) + 1
 
     def _note_lag(self, tally: TaskTally, work: Work) -> None:
-        """How long after it was due it really started, by the database's clock."""
+        """Count how long after it was due it started, by the database's clock."""
         started = self._clock.seconds(work.started) if self._clock else None
         if started is not None:
             lag = max(started - due_seconds(work.rank, work.priority), 0.0)

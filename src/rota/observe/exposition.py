@@ -1,4 +1,4 @@
-"""Makes Prometheus' text of the figures."""
+"""Formats stats and counters as Prometheus' text."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Values = Mapping[tuple[str, ...], float]
 
 
 class Metrics:
-    """Of one process: what its worker does, if it has one, and what the database says of all."""
+    """The metrics of one process: its worker's counters, if it has one, and the cluster's stats."""
 
     def __init__(self, database: Database, worker: WorkerRole | None = None) -> None:
         self.namespace = database.settings.namespace
-        self.figures = Stats(StatsStore(database))
+        self.stats = Stats(StatsStore(database))
         self.worker = worker
         self.tally: Tally | None = None
         if worker is not None:
@@ -38,8 +38,8 @@ class Metrics:
             worker.outcomes.observers.append(self.tally.ended)
 
     async def render(self, accept: str = "", namespace: str | None = None) -> tuple[bytes, str]:
-        """The text and its content type. With a namespace: nothing of others."""
-        await self.figures.refresh()
+        """Return the text and its content type. With a namespace: without those of others."""
+        await self.stats.refresh()
         registry = CollectorRegistry()
         registry.register(_Families(self, namespace))
         encode, content_type = choose_encoder(accept)
@@ -70,15 +70,15 @@ class _Families(Collector):
         return self._namespace in (None, namespace)
 
     def _about(self) -> Iterator[Metric]:
-        figures = self._metrics.figures
+        stats = self._metrics.stats
         info = GaugeMetricFamily("rota_info", "The release that answers.", labels=["version"])
         info.add_metric([version("rota")], 1)
         yield info
-        yield _gauge("rota_database_up", "Whether the database answered the last look.", figures.up)
-        if figures.looked_at is not None:
-            age = monotonic() - figures.looked_at
-            yield _gauge("rota_figures_age_seconds", "Age of the database's figures.", age)
-        yield _gauge("rota_figures_seconds", "What the last look took.", figures.seconds)
+        yield _gauge("rota_database_up", "Whether the database answered the last query.", stats.up)
+        if stats.looked_at is not None:
+            age = monotonic() - stats.looked_at
+            yield _gauge("rota_figures_age_seconds", "Age of the database's stats.", age)
+        yield _gauge("rota_figures_seconds", "Duration of the last query for stats.", stats.seconds)
 
     def _attempts(self) -> Iterator[Metric]:
         tally, namespace = self._metrics.tally, self._metrics.namespace
@@ -124,24 +124,24 @@ class _Families(Collector):
         yield _counters("rota_refused", what, ["what"], {(n,): v for n, v in refused.items()})
 
     def _jobs(self) -> Iterator[Metric]:
-        figures = self._metrics.figures
+        stats = self._metrics.stats
         what = "Jobs by queue and state: waiting, scheduled, ready, running."
-        yield self._gauges("rota_jobs", what, ["namespace", "queue", "state"], figures.jobs)
+        yield self._gauges("rota_jobs", what, ["namespace", "queue", "state"], stats.jobs)
         what = "How long the oldest ready job of a queue has been due."
-        yield self._gauges("rota_queue_lag_seconds", what, ["namespace", "queue"], figures.lag)
+        yield self._gauges("rota_queue_lag_seconds", what, ["namespace", "queue"], stats.lag)
         what = "Failed jobs that wait for a person."
-        yield self._gauges("rota_dead_letters", what, ["namespace", "task"], figures.dead)
+        yield self._gauges("rota_dead_letters", what, ["namespace", "task"], stats.dead)
         what = "Schedules that some node can't plan and has set aside."
-        yield self._gauges("rota_schedules_set_aside", what, ["namespace"], figures.set_aside)
+        yield self._gauges("rota_schedules_set_aside", what, ["namespace"], stats.set_aside)
         what = "Occurrences of schedules by outcome, as this process saw them decided."
         yield _counters(
-            "rota_occurrences", what, ["namespace", "outcome"], self._seen(figures.occurrences)
+            "rota_occurrences", what, ["namespace", "outcome"], self._seen(stats.occurrences)
         )
         what = "Events by kind, as this process saw them recorded."
-        yield _counters("rota_events", what, ["namespace", "kind"], self._seen(figures.events))
+        yield _counters("rota_events", what, ["namespace", "kind"], self._seen(stats.events))
 
     def _nodes(self) -> Iterator[Metric]:
-        rows = [row for row in self._metrics.figures.nodes if self._sees(row["namespace"])]
+        rows = [row for row in self._metrics.stats.nodes if self._sees(row["namespace"])]
         nodes: dict[tuple[str, ...], float] = {
             (row["namespace"], row["state"]): row["nodes"] for row in rows
         }
@@ -165,7 +165,7 @@ class _Families(Collector):
         yield self._gauges("rota_heartbeat_age_seconds", what, ["namespace"], ages)
 
     def _shards(self) -> Iterator[Metric]:
-        shards = self._metrics.figures.shards
+        shards = self._metrics.stats.shards
         if shards is not None:
             held: Values = {("held",): shards["held"], ("free",): shards["shards"] - shards["held"]}
             yield self._gauges("rota_shards", "Shards with and without an owner.", ["state"], held)

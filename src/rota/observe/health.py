@@ -1,7 +1,7 @@
-"""Whether a node is alive (`/healthz`), and whether it does its work (`/readyz`), for probes.
+"""Reports on a node for probes: whether it is alive (`/healthz`) and does its work (`/readyz`).
 
-Alive: the event loop turns, which an answer shows by itself, and the heartbeat's thread turns. It says
-nothing of the database: a node that waits for its database must not be killed for it. Ready: the
+Alive: the event loop runs, which an answer shows by itself, and the heartbeat's thread runs. It doesn't
+depend on the database: a node that waits for its database must not be killed for it. Ready: the
 database has confirmed the last heartbeat, the node is registered, and each of its roles does its work.
 """
 
@@ -14,7 +14,7 @@ import msgspec
 
 
 class Check(msgspec.Struct, frozen=True):
-    """One thing that has to be so."""
+    """One condition."""
 
     name: str
     ok: bool
@@ -34,7 +34,7 @@ class Report(msgspec.Struct, frozen=True):
 
 
 class Probed(Protocol):
-    """What can be probed: a node."""
+    """A node, as probes see it."""
 
     def health(self) -> Report: ...
 

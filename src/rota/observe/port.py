@@ -1,6 +1,6 @@
 """A small HTTP listener of a node: GET /metrics for Prometheus, /healthz and /readyz for probes.
 
-It has no passwords, and listens on the loopback unless `metrics_host` says otherwise.
+It asks for no password, and listens on the loopback interface unless `metrics_host` names another.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MetricsPort:
 
     @property
     def port(self) -> int:
-        """Where it listens; 0 was any that is free."""
+        """The port that it listens on; 0 in the settings chose any free one."""
         assert self._server is not None
         number: int = self._server.sockets[0].getsockname()[1]
         return number

@@ -1,9 +1,9 @@
-"""What the cluster holds, as the database last told.
+"""Reads the state of the cluster from the database, for metrics.
 
-Protocol. Whoever scrapes gets figures that are at most a few seconds old; of many who ask at once, one
-asks the database. A look that takes long makes the next wait: at most a twentieth of the time is spent
-on it. Occurrences and events are counted on from where the last look ended, from this process's first
-look on. When the database is away the last figures stay, with their age, and `up` says so.
+Protocol. A scrape gets stats that are at most a few seconds old; of many scrapes at once, one queries
+the database. A query that takes long delays the next: at most a twentieth of the time is spent on it.
+Occurrences and events are counted from this process's first query on, each time from where the last one
+ended. When the database is away the last stats stay, with their age, and `up` says so.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Stats:
         self._counted_to: datetime | None = None
         self.looked_at: float | None = None  # monotonic
         self.looks = 0
-        self.seconds = 0.0  # that the last look took
+        self.seconds = 0.0  # that the last query took
         self.up = False
         self.jobs: dict[tuple[str, ...], float] = {}
         self.lag: dict[tuple[str, ...], float] = {}
@@ -58,7 +58,7 @@ class Stats:
                 self.up, self.looked_at = True, monotonic()
             except RotaError as error:
                 self.up = False
-                log.warning("no new figures: %s", error)
+                log.warning("can't read the stats of the cluster, the last ones stay: %s", error)
             self.looks += 1
             self.seconds = monotonic() - began
             self._again_at = began + max(_AT_MOST_EVERY, _SHARE * self.seconds)

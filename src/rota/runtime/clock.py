@@ -1,7 +1,7 @@
 """The database's time, as well as a node can know it without asking.
 
-A node's own clock is never used: only the monotonic one, to measure how long ago the database said
-what time it was. The estimate is never ahead of the database's clock, so that nothing starts early:
+A node's own clock is never used: only the monotonic one, to measure how long ago the database reported
+its time. The estimate is never ahead of the database's clock, so that nothing starts early:
 a reply's moment is taken for the moment of its receipt.
 """
 
@@ -20,10 +20,10 @@ class DatabaseClock:
         self._offset: float | None = None
 
     def observe(self, database_seconds: float, sent: float, received: float) -> None:
-        """The database said this time (seconds since 1970), between these two monotonic moments."""
+        """Take in a reply: the database's time (seconds since 1970) between two monotonic moments."""
         if self._offset is not None and self._offset > database_seconds - sent:
             # Even if the reply took no time on its way back, the estimate is ahead: the database's
-            # clock was set back, and what it said before counts no more.
+            # clock was set back, and earlier replies count no more.
             self._offsets.clear()
         self._offsets.append(database_seconds - received)
         # The largest had the quickest reply, and is still a lower bound.
@@ -34,16 +34,16 @@ class DatabaseClock:
         return self._offset is not None
 
     def database(self, monotonic: float) -> datetime | None:
-        """The database's time at this monotonic moment; None while it isn't known."""
+        """Return the database's time at a monotonic moment; None while it isn't known."""
         if self._offset is None:
             return None
         return _EPOCH + timedelta(seconds=monotonic + self._offset)
 
     def seconds(self, monotonic: float) -> float | None:
-        """The same in seconds since 1970."""
+        """Return the database's time at a monotonic moment, in seconds since 1970."""
         return None if self._offset is None else monotonic + self._offset
 
     def local(self, database_seconds: float) -> float:
-        """The monotonic moment at which the database's clock surely shows this."""
+        """Return the monotonic moment at which the database's clock surely shows this time."""
         assert self._offset is not None
         return database_seconds - self._offset

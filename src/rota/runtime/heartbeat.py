@@ -1,15 +1,14 @@
-"""Keeps a node alive in the eyes of the cluster, from a connection of its own.
+"""Renews a node's lease with heartbeats, from a connection of its own.
 
-Protocol. A node registers under a new id, then says so about every `heartbeat` seconds; the database's
-clock says until when it is believed. What the node itself believes ends earlier: it counts from
-before the request, on its monotonic clock, so that a slow reply or a long sleep shortens its trust
-and never stretches it. No row back from a heartbeat: it was declared dead. Then everything it holds
-belongs to others; it stops its handlers, throws this identity away and registers anew. The answer also
-brings what the node should know: its signals, how many workers are of its kind, whether its listener
-is there.
+Protocol. A node registers under a new id, then sends a heartbeat about every `heartbeat` seconds; its
+lease expires by the database's clock. The node's own trust in the lease ends earlier: it counts from
+before the request, on its monotonic clock, so that a slow reply or a long sleep shortens its trust and
+never extends it. No row back from a heartbeat: it was declared dead. Then everything it holds belongs
+to others; it stops its handlers, throws this identity away and registers anew. The answer also brings
+the node's signals, how many workers are of its kind, and whether its listener is connected.
 
-User code can block the node's loop, but not the heartbeat's thread: the thread goes on, notices
-that the loop doesn't answer, logs what blocks it, and sends hints to other nodes meanwhile.
+User code can block the node's loop, but not the heartbeat's thread: the thread continues, notices
+that the loop doesn't answer, logs what blocks it, and lets hints go to other nodes meanwhile.
 Where nothing can block the loop, or time is simulated, the heartbeat can run on the node's loop.
 """
 
@@ -36,7 +35,7 @@ log = logging.getLogger("rota.heartbeat")
 
 
 class NodeProfile(msgspec.Struct, frozen=True):
-    """What a node says of itself when it registers."""
+    """The description of a node, stored when it registers."""
 
     namespace: str
     name: str
@@ -49,11 +48,11 @@ class NodeProfile(msgspec.Struct, frozen=True):
     tasks: tuple[str, ...]
     slots: int
     heartbeat_timeouts: Mapping[str, float] = {}
-    release: str | None = None  # what its tasks' signatures are known by; None: it has no tasks
+    release: str | None = None  # the hash of its tasks' signatures; None: it has no tasks
 
 
-class KeptNode(Protocol):
-    """What the heartbeat needs to know of, and tell, the node it keeps. Called on the node's loop."""
+class LeasedNode(Protocol):
+    """The node whose lease is renewed. Called on the node's loop."""
 
     def count_running(self) -> int: ...
 
@@ -65,28 +64,28 @@ class KeptNode(Protocol):
 
 
 class Heartbeat:
-    # Whether keepers have a thread of their own, unless told otherwise one by one.
+    # Whether heartbeats run on a thread of their own, unless the constructor is given another value.
     threaded: ClassVar[bool] = True
 
     def __init__(
-        self, database: Database, settings: Settings, kept: KeptNode, threaded: bool | None = None
+        self,
+        database: Database,
+        settings: Settings,
+        leased: LeasedNode,
+        threaded: bool | None = None,
     ) -> None:
         self._database = database
         self._settings = settings
-        self._kept = kept
+        self._leased = leased
         self.node_id: UUID = new_id()
         self.clock = DatabaseClock()
         self.trusted_until = 0.0  # monotonic
-        self.tried_at = (
-            monotonic()
-        )  # when it last turned: began a heartbeat, or looked while it rested
+        self.tried_at = monotonic()  # when it last began a heartbeat
         self.registered = False
-        self.peers = (
-            1  # live workers of this node's kind, itself included; counted up to a few hundred
-        )
-        # Told on the node's loop: that the listener isn't there, in the database's eyes; that hints
-        # were sent to others because the loop was blocked.
-        self.on_deaf: Callable[[], None] = lambda: None
+        self.peers = 1  # live workers of this node's kind with itself, counted up to a few hundred
+        # Called on the node's loop: the database doesn't see the listener's connection; hints went to
+        # others because the loop was blocked.
+        self.on_listener_lost: Callable[[], None] = lambda: None
         self.on_idle_withdrawn: Callable[[], None] = lambda: None
         own_thread = self.threaded if threaded is None else threaded
         self._host: Host = ThreadHost() if own_thread else HomeHost()
@@ -100,26 +99,26 @@ class Heartbeat:
         return monotonic() < self.trusted_until
 
     async def start(self, profile: NodeProfile) -> None:
-        """Returns when the node is registered; raises when that failed."""
+        """Register the node. Raises when that failed."""
         self._profile = profile
-        self._host.begin(self._keep)
+        self._host.begin(self._run)
         await self._first
 
     def watch(self) -> None:
-        """From now on say who blocks the node's loop."""
+        """Report from now on what blocks the node's loop."""
         self._host.watch()
 
     def know_tasks(self, names: tuple[str, ...]) -> None:
-        """For when the node registers again."""
+        """Remember the names of its tasks, for when the node registers again."""
         if self._profile is not None:
             self._profile = msgspec.structs.replace(self._profile, tasks=names)
 
     async def stop(self) -> None:
         await self._host.stop()
 
-    # -- where the heartbeat lives: maybe not on the node's loop
+    # -- maybe on another thread's loop
 
-    async def _keep(self) -> None:
+    async def _run(self) -> None:
         connection: Connection | None = None
         registered = False
         pause = 0.0
@@ -134,7 +133,7 @@ class Heartbeat:
                 if not registered:
                     await self._register(connection)
                     registered = True
-                    self._host.tell(self._report_first, None)
+                    self._host.call(self._report_first, None)
                 self.registered = registered = await self._beat(connection)
                 if registered and self._silent_since is not None:
                     silent = monotonic() - self._silent_since
@@ -149,13 +148,13 @@ class Heartbeat:
         await self._leave(connection, registered)
 
     async def _rest(self, seconds: float, connection: Connection | None) -> None:
-        """Until the next heartbeat. A loop that is blocked meanwhile hears no hints: others get them."""
+        """Wait for the next heartbeat. While the loop is blocked, hints go to other nodes."""
         end = monotonic() + seconds
         while not await self._host.rest(end - monotonic()):
             if connection is not None and not connection.is_closed():
                 with contextlib.suppress(Exception):  # the next heartbeat deals with it
                     await self._database.fetch_on(connection, "withdraw_idle", self.node_id)
-            self._host.tell(self.on_idle_withdrawn)
+            self._host.call(self.on_idle_withdrawn)
 
     async def _register(self, connection: Connection) -> None:
         profile = self._profile
@@ -180,18 +179,18 @@ class Heartbeat:
         self._trust_from(sent)
 
     async def _beat(self, connection: Connection) -> bool:
-        """Whether the cluster still believes in us."""
+        """Send a heartbeat. Return whether the node still has its lease."""
         sent = monotonic()
         rows = await self._database.fetch_on(
             connection, "heartbeat", self.node_id, self._settings.lease_seconds,
-            self._kept.count_running(), self._kept.is_draining(),
+            self._leased.count_running(), self._leased.is_draining(),
         )  # fmt: skip
         received = monotonic()
         if not rows:
             self._die()
             return False
         self._trust_from(sent)
-        self._host.tell(self._take_answer, rows, sent, received)
+        self._host.call(self._take_answer, rows, sent, received)
         return True
 
     def _trust_from(self, sent: float) -> None:
@@ -201,13 +200,13 @@ class Heartbeat:
 
     def _die(self) -> None:
         log.error(
-            "node %s was declared dead: it was not heard of for %.0f s. Its jobs were given to "
-            "others; it stops them here and goes on under a new identity",
+            "node %s was declared dead: no heartbeat arrived for %.0f s. Its jobs were given to "
+            "others; it stops them and registers under a new identity",
             self.node_id, self._settings.lease_seconds,
         )  # fmt: skip
         self.trusted_until = 0.0
         self.node_id = new_id()
-        self._host.tell(self._kept.declared_dead)
+        self._host.call(self._leased.declared_dead)
 
     def _recover(self, connection: Connection | None, error: Exception) -> None:
         if self._silent_since is None:
@@ -216,7 +215,7 @@ class Heartbeat:
             log.exception("heartbeat failed")
         elif self.trusted:
             log.warning("heartbeat failed, trying again: %s", error)
-        self._host.tell(self._report_first, error)
+        self._host.call(self._report_first, error)
         if connection is not None:
             connection.terminate()
 
@@ -233,14 +232,14 @@ class Heartbeat:
     # -- on the node's loop
 
     def _take_answer(self, rows: list[Any], sent: float, received: float) -> None:
-        """One row for each signal, or one without."""
+        """Take in the answer to a heartbeat: one row for each signal, or one without."""
         self.clock.observe(rows[0]["now"], sent, received)
         self.peers = max(rows[0]["peers"], 1)
         if not rows[0]["hears"]:
-            self.on_deaf()
+            self.on_listener_lost()
         signals = [(r["job_id"], r["token"], r["signal"]) for r in rows if r["job_id"] is not None]
         if signals:
-            self._kept.take_signals(signals)
+            self._leased.take_signals(signals)
 
     def _report_first(self, error: Exception | None) -> None:
         if not self._first.done():

@@ -1,4 +1,4 @@
-"""Where a heartbeat lives: on a thread of its own, or on its node's loop.
+"""Runs a heartbeat: on a thread of its own, or on its node's loop.
 
 On a thread, user code that blocks the node's loop doesn't hold up heartbeats; the host then notices
 the silence (see `Watchdog`). On the node's loop there are no threads and no clock but the loop's: for
@@ -16,18 +16,18 @@ from typing import Any, Protocol, TypeAlias
 
 from rota.runtime.watchdog import Watchdog
 
-Life: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
+Heartbeats: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
-_LOOK_EVERY = 0.1
+_CHECK_EVERY = 0.1
 _BLOCKED_AFTER = 0.5
 
 
 class Host(Protocol):
     stopping: bool
 
-    def begin(self, life: Life) -> None: ...
+    def begin(self, run: Heartbeats) -> None: ...
 
-    def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
+    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
         """Call this on the node's loop, soon."""
         ...
 
@@ -36,11 +36,14 @@ class Host(Protocol):
         ...
 
     async def rest(self, seconds: float) -> bool:
-        """Sleep, unless asked to stop. False, and early, when the node's loop has just gone silent."""
+        """Sleep, unless asked to stop.
+
+        Return False, and early, when the node's loop was just blocked.
+        """
         ...
 
     async def stop(self) -> None:
-        """Ask the life to end, and wait until it has."""
+        """Ask the heartbeat to end, and wait until it has."""
         ...
 
 
@@ -52,14 +55,14 @@ class HomeHost:
         self._stop = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
-    def begin(self, life: Life) -> None:
-        self._task = asyncio.create_task(life(), name="rota-heartbeat")
+    def begin(self, run: Heartbeats) -> None:
+        self._task = asyncio.create_task(run(), name="rota-heartbeat")
 
-    def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
+    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
         asyncio.get_running_loop().call_soon(callback, *arguments)
 
     def watch(self) -> None:
-        """Nobody could: the loop that would be silent is this one."""
+        """Do nothing: the loop that would be silent is this one."""
 
     async def rest(self, seconds: float) -> bool:
         if seconds > 0:
@@ -87,19 +90,19 @@ class ThreadHost:
         self._thread: threading.Thread | None = None
         self._ended = asyncio.Event()
 
-    def begin(self, life: Life) -> None:
+    def begin(self, run: Heartbeats) -> None:
         self._thread = threading.Thread(
-            target=self._live, args=[life], name="rota-heartbeat", daemon=True
+            target=self._execute, args=[run], name="rota-heartbeat", daemon=True
         )
         self._thread.start()
 
-    def _live(self, life: Life) -> None:
+    def _execute(self, run: Heartbeats) -> None:
         try:
-            asyncio.run(life())
+            asyncio.run(run())
         finally:
-            self.tell(self._ended.set)
+            self.call(self._ended.set)
 
-    def tell(self, callback: Callable[..., Any], *arguments: Any) -> None:
+    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
         try:
             self._home.call_soon_threadsafe(callback, *arguments)
         except RuntimeError:
@@ -112,11 +115,11 @@ class ThreadHost:
         end = monotonic() + seconds
         while not self.stopping and (left := end - monotonic()) > 0:
             if self._watching:
-                self._watchdog.look()
+                self._watchdog.check()
                 was_silent, self._silent = self._silent, self._watchdog.silence() >= _BLOCKED_AFTER
                 if self._silent and not was_silent:
                     return False
-            await asyncio.sleep(min(left, _LOOK_EVERY))
+            await asyncio.sleep(min(left, _CHECK_EVERY))
         return True
 
     async def stop(self) -> None:

@@ -1,12 +1,12 @@
-"""Hears hints: that a lane has new work, that a node has a signal. They may be lost or doubled.
+"""Receives hints: a lane has new work, a node has a signal. They may be lost or doubled.
 
 Protocol. One connection LISTENs on two channels: the namespace's, for everybody, and the node's own.
-After each (re)connect it sends itself an echo: behind a pooler LISTEN succeeds and nothing ever arrives,
-and then workers must look by themselves, more often. It holds an advisory lock in the node's name for as
-long as it is there, so that a hint isn't given to a node whose process or line is gone (`rota.hears`).
-The heartbeat's answer tells when the database has lost sight of it; the check made here is for the case
-that no heartbeat gets through either. A lost line is made anew by the ticker; meanwhile everything still
-works, later.
+After each (re)connect it sends itself an echo: behind a pooler LISTEN succeeds and nothing ever
+arrives, and then workers must poll more often. It holds an advisory lock in the node's name for as long
+as it is connected, so that a hint isn't given to a node whose process or connection is gone
+(`rota.hears`). The heartbeat's answer says when the database doesn't see it any more; the check made
+here is for the case that no heartbeat gets through either. After a lost connection the ticker connects
+again; meanwhile everything works, with more delay.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _CHECK_EVERY = 60.0
 
 
 def channel_of(schema: str, namespace: str, node: UUID | None = None) -> str:
-    """The same names as rota.channel() makes."""
+    """Return the name of a channel, as rota.channel() does in SQL."""
     whole = f"{schema}.{namespace}" if node is None else f"{schema}.{namespace}.{node}"
     return f"rota_{hashlib.md5(whole.encode(), usedforsecurity=False).hexdigest()}"
 
@@ -39,15 +39,15 @@ class Listener:
 
     def __init__(
         self, database: Database, namespace: str, node: Callable[[], UUID],
-        hear: Callable[[str, bool], None], working: Callable[[bool], None],
+        receive: Callable[[str, bool], None], working: Callable[[bool], None],
     ) -> None:  # fmt: skip
         self._database = database
         self._namespace = namespace
         self._node = node
-        self._hear = hear  # what was said, and whether to us alone
+        self._receive = receive  # the payload, and whether it was sent to this node alone
         self._working = working
         self._connection: Connection | None = None
-        self._heard_as: UUID | None = None
+        self._listening_as: UUID | None = None
         self._locked = False
         self._echoed = asyncio.Event()
         self.wake: Callable[[], None] = lambda: None
@@ -56,8 +56,8 @@ class Listener:
         if self._database.behind_pooler:
             self._working(False)
             return 3600.0
-        if self._connection is not None and self._heard_as != self._node():
-            await self.close()  # declared dead: we have another name now
+        if self._connection is not None and self._listening_as != self._node():
+            await self.close()  # declared dead: the node has another id now
         if self._connection is None or self._connection.is_closed():
             self._working(False)
             await self._connect()
@@ -66,7 +66,7 @@ class Listener:
         return _CHECK_EVERY * (0.75 + unit() / 2)
 
     async def _check(self, connection: Connection) -> None:
-        """A line that died without a word looks alive until it is used."""
+        """Use the connection: one that broke silently looks alive until then."""
         with translated_errors(self._database.url):
             try:
                 async with asyncio.timeout(_CHECK_SECONDS):
@@ -88,7 +88,7 @@ class Listener:
                 everybody = channel_of(self._database.schema, self._namespace)
                 await connection.add_listener(everybody, self._notified_with_all)
                 await connection.add_listener(mine, self._notified_alone)
-                self._heard_as = node
+                self._listening_as = node
                 await self._lock(connection)
                 await self._database.fetch_on(connection, "echo", mine)
                 async with asyncio.timeout(_ECHO_SECONDS):
@@ -102,17 +102,17 @@ class Listener:
 
     async def _lock(self, connection: Connection) -> None:
         # Not waited for: a connection of ours that the server hasn't missed yet may still hold it.
-        [row] = await self._database.fetch_on(connection, "lock_ear", self._heard_as)
+        [row] = await self._database.fetch_on(connection, "lock_ear", self._listening_as)
         self._locked = row[0]
 
-    def _notified_with_all(self, _line: Any, _pid: int, _channel: str, payload: str) -> None:
-        self._hear(payload, False)
+    def _notified_with_all(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
+        self._receive(payload, False)
 
-    def _notified_alone(self, _line: Any, _pid: int, _channel: str, payload: str) -> None:
+    def _notified_alone(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:
         if payload == "echo":
             self._echoed.set()
         else:
-            self._hear(payload, True)
+            self._receive(payload, True)
 
     def _lost(self, connection: Any) -> None:
         if connection is self._connection:

@@ -1,4 +1,4 @@
-"""Which lanes a worker serves."""
+"""The lanes that a worker serves."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from rota.store.rows import split_lane
 
 
 class ServedQueues:
-    """Which lanes a worker serves: its queues (none named: all) with its capabilities.
+    """The lanes that a worker serves: its queues (none named: all) with its capabilities.
 
     A queue may have a limit: how many of its jobs this worker has at a time.
     """

@@ -1,8 +1,8 @@
-"""The only loop. A service is `async tick() -> seconds until the next tick`.
+"""Runs services. A service is `async tick() -> seconds until the next tick`.
 
 The ticker owns everything around it: waiting, being woken, backing off from errors, stopping. An
 error never ends a service: it's logged, and tried again later, so that whatever broke the database
-or the line, work resumes by itself.
+or the connection, work resumes by itself.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from rota.store.database import answers
 log = logging.getLogger("rota.ticker")
 
 _FIRST_PAUSE = 0.2
-_LONGEST_PAUSE = 2.5  # with its jitter well below 5 s: that soon after a failover all works again
+_LONGEST_PAUSE = 2.5  # with its jitter well below 5 s, the time to recover after a failover
 
 
 class Service(Protocol):
     name: str
 
     async def tick(self) -> float:
-        """Do what is to be done now; how many seconds it can then wait unless woken."""
+        """Do what is to be done now. Return how many seconds it can then wait unless woken."""
         ...
 
 
@@ -55,7 +55,7 @@ class Ticker:
         self._wake.set()
 
     async def stop(self) -> None:
-        """Lets the tick under way end, and starts no other."""
+        """Let the tick under way end, and start no other."""
         self._stopped.set()
         self._wake.set()
         if self._task is not None:

@@ -1,4 +1,4 @@
-"""Notices that the event loop doesn't answer, says who blocks it, and can end a blocking job.
+"""Notices that the event loop doesn't answer, logs what blocks it, and can end a blocking job.
 
 Protocol. From the heartbeat's thread a ping is put on the loop; while it isn't answered the loop is
 blocked by whatever runs on its thread. After a second that is reported once, with the stack. When
@@ -41,8 +41,8 @@ class Watchdog:
         if self._can_signal:
             signal.signal(SIGNAL, _stop_overdue_job)
 
-    def look(self) -> None:
-        """Called several times a second from another thread."""
+    def check(self) -> None:
+        """Check the loop. Called several times a second from another thread."""
         now = time.monotonic()
         if self._answered:
             if self._reported:
@@ -57,7 +57,7 @@ class Watchdog:
                 signal.pthread_kill(self._thread, SIGNAL)
 
     def silence(self) -> float:
-        """How long the loop has owed an answer."""
+        """Return for how long the loop has not answered."""
         return 0.0 if self._answered else time.monotonic() - self._asked
 
     def _answer(self) -> None:
@@ -69,7 +69,7 @@ class Watchdog:
         task = _running_task(self._loop)
         log.error(
             "the event loop has been blocked for %.1f s by %s: no other coroutine of this node can "
-            "go on. Make it a plain function (it then runs in a process of its own), or await.\n%s",
+            "run. Make it a plain function (it then runs in a process of its own), or await.\n%s",
             seconds, task.get_name() if task else "something that is not a job", stack,
         )  # fmt: skip
 

@@ -56,7 +56,7 @@ _REASON_LENGTH = 500
 
 
 class Planned(msgspec.Struct, frozen=True):
-    """What is to be written of one schedule."""
+    """The writes that follow from planning one schedule."""
 
     row: Any
     entries: list[Entry]
@@ -109,13 +109,16 @@ class Firer:
         self._ownership.lost(work.lost)
         if work.resume:
             for name in await self._store.resume_due():
-                log.info("schedule %s goes on: its pause is over", name)
+                log.info("schedule %s resumed: its pause is over", name)
         go_on = await self._promote() if work.waiting else False
         more = await self._fire(shards, epochs, aside) if work.due or work.resume else False
         return 0.0 if more or go_on else self._interval
 
     async def _promote(self) -> bool:
-        """Let jobs through that wait for their schedule's turn; whether there is more to do at once."""
+        """Let jobs start that wait for another of their schedule.
+
+        Return whether more is to be done at once.
+        """
         promoted, self._promoted_to = await self._store.promote_waiting(
             _PROMOTIONS, self._promoted_to, _WAITING_SCHEDULES
         )
@@ -124,7 +127,7 @@ class Firer:
     async def _fire(
         self, shards: Sequence[int], epochs: Sequence[int | None], aside: Aside
     ) -> bool:
-        """Whether there is more to do at once."""
+        """Fire due schedules. Return whether more is to be done at once."""
         try:
             more = await self._fire_once(shards, epochs, aside)
         except _Refused:
@@ -165,7 +168,7 @@ class Firer:
             except Exception as error:  # noqa: BLE001 (whatever it is, others go on)
                 troubles[row["id"]] = _trouble(row, error)
                 continue
-            # What asks the database is outside: its failure is nobody's fault here.
+            # Outside the try: an error of the database is not the schedule's fault.
             behind = row["behind"] is not None
             named = behind or bool(spec.exclude or spec.include)
             calendars = (await self._named_calendars()).get(row["namespace"], {}) if named else {}
@@ -227,7 +230,7 @@ class Firer:
     async def _write_halves(
         self, connection: Any, planned: list[Planned], troubles: dict[UUID, Trouble]
     ) -> list[Planned]:
-        """Write all but those that the database refuses; gives back what was written."""
+        """Write all but those that the database refuses. Return what was written."""
         if not planned:
             return []
         try:
@@ -245,7 +248,7 @@ class Firer:
             *await self._write_halves(connection, planned[half:], troubles),
         ]
 
-    # -- what is set aside
+    # -- schedules that are set aside
 
     def _passed_over(self) -> Aside:
         now = monotonic()
@@ -272,7 +275,7 @@ class Firer:
         self._forget_gone()
 
     def _forget_gone(self) -> None:
-        """Those that were deleted, or are another node's by now, are due for a look long ago."""
+        """Forget schedules that were deleted or belong to another node: their retry is long overdue."""
         long_ago = monotonic() - 10 * max(self._retry_after, 60.0)
         for id in [id for id, each in self._aside.items() if each.until < long_ago]:
             del self._aside[id]

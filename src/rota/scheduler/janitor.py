@@ -2,8 +2,8 @@
 
 Protocol. Every step can be repeated and raced by any number of janitors: partitions are made if not
 there, dropped if still there, rows deleted in bounded steps. `present` is vacuumed by its count of
-dead rows, because autovacuum naps longer than a fast queue can wait. To spare the tables, only the owner
-of the first shard does it: whose turn it is matters to nothing else.
+dead rows, because autovacuum pauses for longer than a fast queue can wait. To spare the tables, only the
+owner of the first shard does it; who that is matters to nothing else.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ class Janitor:
             self._lags_at = began + max(_LAGS_EVERY, 20 * (monotonic() - began))
 
     async def clean(self) -> None:
-        """Make days, drop days, forget what is over. Also for tests and impatient people."""
+        """Make days, drop days, and delete what is past its retention. Also called by tests."""
         await self._store.make_days(_DAYS_AHEAD)
         strays, self._strays_after = await self._store.note_strays(self._strays_after)
         if strays:
@@ -95,6 +95,6 @@ class Janitor:
         if dead > max(self._vacuum_from, live // 5):
             await self._store.vacuum_present()
             left, _ = await self._store.dead_rows()
-            # What an old transaction elsewhere keeps alive can't be cleaned: don't try again before
-            # it has doubled, or every second would be spent on a vacuum in vain.
+            # Rows that an old transaction keeps visible can't be removed: don't try again before their
+            # number has doubled, or vacuum would run all the time without effect.
             self._vacuum_from = max(_DEAD_ROWS, 2 * left)

@@ -5,11 +5,11 @@ send heartbeats for ever while a handler hangs. So an attempt's lease ends with 
 
 Protocol. Every scheduler looks, by the database's clock, for attempts of such workers that were begun
 longer ago than their timeout (or the maximum run time of their queue or the installation) and the
-`kill_grace` that is left to the worker to report it by itself; and, of workers that said for which tasks
-they pass signs of life on, for attempts that gave none for too long. Each is judged as a timeout under
-the job's row lock, and moves on under its (node, token) guard. The worker learns of it by its next
-heartbeat, or when what it still says is refused as stale. Dying anywhere rolls back one transaction,
-which the next look repeats; two who look skip each other's locks.
+`kill_grace` that is left to the worker to report it by itself; and, of workers that registered a
+`heartbeat_timeout` for a task, for attempts that gave no sign of life for too long. Each is judged as a
+timeout under the job's row lock, and moves on under its (node, token) guard. The worker learns of it by
+its next heartbeat, or when its next report is refused as stale. Dying anywhere rolls back one
+transaction, which the next tick repeats; two schedulers skip each other's locks.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Overruns:
         log.warning("ended %d attempts of worker %s that took too long", len(rows), node)
 
     def _why(self, row: Any) -> tuple[StopReason, str]:
-        """What it is stopped for, also in words."""
+        """Return why it is stopped, also in words."""
         if not row["is_over"]:
             allowed = format_duration(row["heartbeat_timeout"])
             return "heartbeat", (
@@ -81,7 +81,7 @@ class Overruns:
             )
         if row["timeout"] is not None:
             allowed = format_duration(row["timeout"])
-            return "timeout", f"ran longer than its timeout of {allowed}; its worker said nothing"
+            return "timeout", f"ran longer than its timeout of {allowed}, and no report arrived"
         if row["max_run_time"] is not None:
             whose, most = f"queue {row['queue']!r}", row["max_run_time"]
         else:

@@ -1,7 +1,4 @@
-"""Selects the shards that a scheduler's service looks at:
-
-its own always, those of others now and then.
-"""
+"""Selects the shards that a service of a scheduler works on: its own, and now and then all others."""
 
 from __future__ import annotations
 
@@ -11,7 +8,7 @@ from typing import Protocol
 
 from rota.scheduler.coordination import Grant
 
-# A shard that nobody looks after delays nothing for longer than this.
+# A shard without an owner delays nothing for longer than this.
 SWEEP_EVERY = 0.5
 
 

@@ -5,10 +5,10 @@ the lease is gone, renew. From that view every scheduler decides alone what its 
 should be its own and is nobody's, and hands over what should be another's. A graceful stop hands over
 everything at once; of a node that dies the rows expire.
 
-What is held is believed until the request that renewed it was sent, plus the lease, minus a margin, on
-this node's monotonic clock: a slow answer or a long sleep shortens the belief. It is only a belief:
-whatever is written as an owner checks the epoch in its own transaction, and who finds there that its
-epoch is over steps down (`lost`). An answer that never came is found in the next view.
+What is held is trusted from the moment when the renewing request was sent, for the lease minus a
+margin, on this node's monotonic clock: a slow answer or a long sleep shortens the trust. It is not
+relied on: every write as an owner checks the epoch in its own transaction, and an owner that finds its
+epoch to be over steps down (`lost`). An answer that never came is found in the next view.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rota.scheduler.coordination import Coordination, Fence, Grant, View
 
 log = logging.getLogger("rota.shards")
 
-_LOOK_EVERY = 0.5  # what is handed over shall not wait long for its new owner
+_TICK_EVERY = 0.5  # what is handed over shall not wait long for its new owner
 _LOOKS_PER_LEASE = 6
 _RENEWALS_PER_LEASE = 3
 
@@ -46,26 +46,26 @@ class Shards:
         self._believed_until = 0.0
         self._renew_at = 0.0
 
-    # -- what the scheduler's services ask
+    # -- for the scheduler's services
 
     def held(self) -> list[Grant]:
-        """The shards that are this node's, as far as it may believe that."""
+        """Return the shards that are this node's, as far as it may trust that."""
         if monotonic() >= self._believed_until or self._me != self._node():
             return []
         return [Grant(shard, epoch) for shard, epoch in self._held.items()]
 
     @property
     def joined(self) -> bool:
-        """Whether this scheduler is one of those that share the shards, however many it got."""
+        """Whether this scheduler takes part in sharing the shards, however many it got."""
         return monotonic() < self._believed_until and self._me == self._node()
 
     def others(self) -> list[int]:
-        """Those that are not: somebody else looks after them, or nobody."""
+        """Return the shards that are not this node's: they have another owner, or none."""
         held = self._held if monotonic() < self._believed_until else {}
         return [shard for shard in self._all if shard not in held]
 
     def lost(self, shards: Iterable[int]) -> None:
-        """A fence refused us: these are another's."""
+        """Step down from shards: a fence refused us, they are another's."""
         gone = [shard for shard in shards if self._held.pop(shard, None) is not None]
         if gone:
             log.warning("stepped down from %d shards that another scheduler has taken", len(gone))
@@ -84,7 +84,7 @@ class Shards:
         else:
             view = await self._coordination.watch(me)
         await self._settle(me, view)
-        return min(_LOOK_EVERY, self._ttl / _LOOKS_PER_LEASE) * (0.9 + unit() / 5)
+        return min(_TICK_EVERY, self._ttl / _LOOKS_PER_LEASE) * (0.9 + unit() / 5)
 
     async def _settle(self, me: UUID, view: View) -> None:
         await self._hold(me, view.grants_of(me))

@@ -1,4 +1,4 @@
-"""Where a claimer stopped in each lane, so that it doesn't read again what it has passed.
+"""Remembers where claims stopped in each lane, so that rows that were passed aren't read again.
 
 A cursor only ever skips; what may lie behind it is found again in three ways: a hint names the lowest
 rank that was added; a sweep from the start comes by, not more often than once a second and at most a
@@ -33,13 +33,13 @@ class Cursors:
         self._lanes: dict[str, _Lane] = {}
 
     def lower(self, lane: str, rank: int) -> None:
-        """A hint: something was added at this rank."""
+        """Take in a hint: a job was added at this rank."""
         place = self._place(lane)
         if place.hinted is None or rank < place.hinted:
             place.hinted = rank
 
     def wish(self, lane: str, slots: int, now: float) -> LaneClaim:
-        """A claim from where to go on, or from the start when a sweep is due."""
+        """Return a claim from the cursor, or from the start when a sweep is due."""
         place = self._place(lane)
         if place.hinted is not None and place.hinted <= place.rank:
             place.rank, place.id = (
@@ -53,8 +53,9 @@ class Cursors:
 
     def advance(self, wishes: Iterable[LaneClaim], rows: Iterable[tuple[str, int, UUID]],
                 found: Mapping[str, int], sent: float, now: float) -> None:  # fmt: skip
-        """After a claim that was sent then and answered now, with (lane, rank, id) of what it got last.
+        """Move the cursors after a claim that was sent then and answered now.
 
+        `rows` has (lane, rank, id) of the last job from each lane.
         `found` has the number of jobs from each lane.
         """
         for wish in wishes:
@@ -69,15 +70,15 @@ class Cursors:
                 place.rank, place.id = rank, id
 
     def sweep_all(self) -> None:
-        """The next claims start from the beginning."""
+        """Let the next claims start from the beginning."""
         for place in self._lanes.values():
             place.next_sweep = 0.0
             place.emptied = False
 
     def next_sweep(self, lanes: Iterable[str]) -> float:
-        """When the first of the sweeps that are owed to these lanes may be made; infinity: none is."""
-        owed = (place.next_sweep for lane in lanes if not (place := self._place(lane)).emptied)
-        return min(owed, default=float("inf"))
+        """Return when the next sweep of one of these lanes may be made; infinity if none is pending."""
+        pending = (place.next_sweep for lane in lanes if not (place := self._place(lane)).emptied)
+        return min(pending, default=float("inf"))
 
     def _place(self, lane: str) -> _Lane:
         return self._lanes.setdefault(lane, _Lane())

@@ -47,7 +47,7 @@ _END_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to note that an
 
 
 class Effects:
-    """What contexts ask of their node. Implements `rota.context.Desk`."""
+    """Answers the calls that handlers make through their contexts. Implements `rota.context.Desk`."""
 
     def __init__(
         self, database: Database, settings: Settings, finisher: Finisher, node: Callable[[], UUID],
@@ -69,7 +69,7 @@ class Effects:
         node, begun = self._node(), False
         try:
             async with self._database.transaction("transact", lent=True) as connection:
-                # Early, for the handler's sake; what decides is the finish below.
+                # Early, to spare the handler's work; the finish below decides.
                 check = self._database.queries["check_lease"]
                 if not await connection.fetchval(check, node, work.id, work.token):
                     raise LeaseLost(f"job {work.id} is no longer this node's")
@@ -83,7 +83,7 @@ class Effects:
         except StoreUnavailable:
             if begun:
                 raise
-            # Its handler never had a chance: no attempt is used up by the database's being away.
+            # Its handler did not begin: a database that is away uses up no attempt.
             return Outcome(OutcomeKind.RETURNED)
         return outcome
 
@@ -188,7 +188,7 @@ class Effects:
             self._begun.pop((id, token), None)
 
     def attempt_ended(self, work: Work, *_: object) -> None:
-        """Forget what it left begun: the database says it to the next attempt."""
+        """Forget the keys that it left begun: the next attempt finds them in the database."""
         self._begun.pop((work.id, work.token), None)
 
     async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
@@ -202,11 +202,11 @@ class Effects:
             raise OnceNotKept(key, str(error)) from error
 
     async def end_without_value(self, id: UUID, token: int, key: str) -> None:
-        """It has happened; what it gave can't be kept."""
+        """Note that the effect has happened, without a value: it can't be kept."""
         await self._end(id, token, key, None)
 
     async def _end(self, id: UUID, token: int, key: str, text: str | None) -> None:
-        """Tried for a while: a key that stays begun needs a person to settle it."""
+        """Write the end, retrying for a while: a key that stays begun needs a person to settle it."""
         with self._ending(id, token, key):
             for pause in _END_PAUSES:
                 try:
@@ -215,7 +215,7 @@ class Effects:
                 except StoreUnavailable as error:
                     if not self._trusted():
                         raise
-                    log.warning("once(%r) has happened, and can't be noted yet: %s", key, error)
+                    log.warning("can't record yet that once(%r) has happened: %s", key, error)
                 await asyncio.sleep(pause)
             await self._database.fetch("end_effect", self._namespace, key, id, token, text)
 
@@ -224,7 +224,7 @@ class Effects:
             await self._database.fetch("drop_effect", self._namespace, key, id, token)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
-        """What handlers in child processes and threads ask."""
+        """Answer a call of a handler in a child process or thread."""
         match name:
             case "transaction":
                 database = self._database

@@ -7,8 +7,8 @@ removed is no longer claimed; its task stays here for what still runs. A change 
 itself; a lost hint costs the pause between two ticks. A name that the application's own code has is the
 code's.
 
-The node's row is told which tasks it knows, for explanations and hints; and again after the node got
-another identity. Dying anywhere changes nothing.
+The names of the tasks are written to the node's row, for explanations and hints; and again after the
+node got another identity. Dying anywhere changes nothing.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ log = logging.getLogger("rota.endpoints")
 _EVERY = 5.0
 
 
-class Known(Protocol):
-    """The heartbeat, as far as it is needed here."""
+class NamedTasks(Protocol):
+    """The part of a heartbeat that registers task names."""
 
     node_id: UUID
 
@@ -43,7 +43,7 @@ class EndpointWatch:
     name = "endpoints"
 
     def __init__(
-        self, app: App, store: EndpointStore, tasks: dict[str, Task[..., Any]], heartbeat: Known,
+        self, app: App, store: EndpointStore, tasks: dict[str, Task[..., Any]], heartbeat: NamedTasks,
         know: Callable[[list[str]], None],
     ) -> None:  # fmt: skip
         self._app = app
@@ -54,21 +54,21 @@ class EndpointWatch:
         self._know = know
         self._digest = ""
         self._rows: dict[str, StoredEndpoint] = {}
-        self._told: tuple[UUID, list[str]] | None = None
+        self._registered: tuple[UUID, list[str]] | None = None
         self.wake: Callable[[], None] = lambda: None
 
     async def tick(self) -> float:
         await self.load()
         names = self.names()
-        if self._told != (self._heartbeat.node_id, names):
+        if self._registered != (self._heartbeat.node_id, names):
             node = self._heartbeat.node_id
             await self._store.know_tasks(node, names)
-            self._told = (node, names)
+            self._registered = (node, names)
         return _EVERY * (0.75 + unit() / 2)
 
     def registered(self) -> None:
-        """The node's row was made with the names of now."""
-        self._told = (self._heartbeat.node_id, self.names())
+        """Note that the node's row was made with the current names."""
+        self._registered = (self._heartbeat.node_id, self.names())
 
     def names(self) -> list[str]:
         return sorted(self._own | self._rows.keys())
@@ -80,7 +80,9 @@ class EndpointWatch:
             return
         rows = {row.name: row for row in await self._store.list(namespace)}
         for name in sorted(rows.keys() & self._own):
-            log.warning("endpoint %r is also a task of this node's code, which goes first", name)
+            log.warning(
+                "endpoint %r is ignored: a task of this node's code has the same name", name
+            )
             del rows[name]
         for name, row in list(rows.items()):
             known = self._rows.get(name)

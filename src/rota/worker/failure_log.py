@@ -5,7 +5,7 @@ raised in another process; the log's own formatter takes known secrets out of it
 is encrypted only the type of the error is logged. When very many fail in one second the rest is counted.
 
 It also calls the app's `on_error` hooks for failures without an exception of the handler: a timeout, a
-missing sign of life, a child process that died. What a handler raises is told where it is raised.
+missing sign of life, a child process that died. For what a handler raises, the runner calls them.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class FailureLog:
         if isinstance(verdict, TryAgain) and outcome.failure is not None:
             self._log(logging.WARNING, work, outcome.failure, _again(verdict))
         elif isinstance(verdict, End) and verdict.state is State.FAILED:
-            failure = verdict.failure or Failure("Unknown", "nothing is known of its error")
+            failure = verdict.failure or Failure("Unknown", "no error was recorded")
             self._log(logging.ERROR, work, failure, "it is a dead letter now")
         else:
             return

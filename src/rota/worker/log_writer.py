@@ -1,11 +1,11 @@
-"""Writes down what handlers print and log, in batches.
+"""Writes what handlers print and log, in batches.
 
 Protocol. An attempt's first line makes its recorder; its lines gather here, from any thread, and are
-written after a moment, or when their job's outcome is about to be written: so who sees that a job has
-ended finds its lines. Each write is guarded by (job, token, node): what is said under a token that has
-moved on is refused, and counted. When the database is away lines are kept, up to a limit, then counted.
-Dying loses what has gathered since the last write. Nobody waits for this but the outcomes of a node
-whose jobs have just said something.
+written after a moment, or when their job's outcome is about to be written: whoever sees that a job has
+ended finds its lines. Each write is guarded by (job, token, node): lines under a token that has moved on
+are refused, and counted. When the database is away lines are kept, up to a limit, then counted.
+Dying loses what has gathered since the last write. Nothing waits for this but the outcomes of a node
+whose jobs have just written lines.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from rota.store.logs import LogStore, SaidLine, log_field
 log = logging.getLogger("rota.log_writer")
 
 _BATCH = 1_000
-_GATHER = 0.2  # seconds that lines may wait for company
+_GATHER = 0.2  # seconds that lines wait for more
 _IDLE = 60.0
 _MOST = 50_000  # lines kept while they can't be written
 
@@ -53,21 +53,21 @@ class LogWriter:
         self._opening = threading.Lock()
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
-        self._told = False  # that there is something to write
+        self._woken = False  # since the last line was written
         self.wake: Callable[[], None] = lambda: None
         self.refused = 0
 
-    # -- what runners call, from any thread
+    # -- called by runners, from any thread
 
     def open(self, work: Work) -> Recorder:
-        """The work's recorder, from its first line on."""
+        """Return the work's recorder; made with its first line."""
         with self._opening:
             if work.recorder is None:
                 work.recorder = Recorder(self._limits, lambda line: self._add(work, line))
             return work.recorder
 
     def take(self, work: Work, lines: Sequence[Line]) -> None:
-        """What a child process recorded, within its limits."""
+        """Add lines that a child process recorded, within its limits."""
         for line in lines:
             self._add(work, line)
 
@@ -78,10 +78,10 @@ class LogWriter:
         if self._lost and (lost := self._lost.pop(work, 0)):
             # In the number of the last line that was left out: nothing else has it.
             text = f"… {lost:,} lines left out: they could not be written in time"
-            self._pending.append(self._said(work, Line(line.seq - 1, line.at, MARK, text)))
-        self._pending.append(self._said(work, line))
-        if not self._told:
-            self._told = True
+            self._pending.append(self._to_stored(work, Line(line.seq - 1, line.at, MARK, text)))
+        self._pending.append(self._to_stored(work, line))
+        if not self._woken:
+            self._woken = True
             self._loop.call_soon_threadsafe(self.wake)
 
     # -- writing
@@ -92,7 +92,7 @@ class LogWriter:
 
     async def tick(self) -> float:
         if not self._pending:
-            self._told = False
+            self._woken = False
             # Once more: a thread may have added between the look and the note.
             return 0.0 if self._pending else _IDLE
         await asyncio.sleep(_GATHER)
@@ -100,7 +100,7 @@ class LogWriter:
         return 0.0
 
     async def flush(self) -> None:
-        """Write down everything that has gathered so far."""
+        """Write everything that has gathered so far."""
         async with self._writing:
             left = len(self._pending)
             while left > 0 and self._pending:
@@ -133,7 +133,7 @@ class LogWriter:
             self.refused += refused
             log.warning("log lines of %d attempts were refused: their leases moved on", refused)
 
-    def _said(self, work: Work, line: Line) -> SaidLine:
+    def _to_stored(self, work: Work, line: Line) -> SaidLine:
         # Its moment is fixed here: written twice, it must be the same line.
         at = self._clock.database(line.at) if self._clock else None
         text = line.text
@@ -142,6 +142,6 @@ class LogWriter:
         return SaidLine(work.id, work.token, work.attempt, line.seq, at, line.stream, text)
 
     def forget(self) -> None:
-        """This node was declared dead: whatever its jobs still say would be refused."""
+        """Forget all lines: this node was declared dead, and they would be refused."""
         self._pending.clear()
         self._lost.clear()

@@ -1,4 +1,4 @@
-"""Learns what the runs of each task take, and tells when they have become consistently slower.
+"""Learns what the runs of each task take, and notices when they have become consistently slower.
 
 Protocol. Each worker keeps the last durations of its tasks in memory. The baseline that they are
 compared with is stored, one row per task for all workers: learned by the first worker that has seen
@@ -42,12 +42,12 @@ class Paces:
         self._runs: dict[str, deque[float]] = {}
         self._stored: dict[str, Baseline] = {}
         self._fresh: set[str] = set()  # tasks with runs since the last look
-        self._told: set[str] = set()  # tasks that were slower at the last look
+        self._slower: set[str] = set()  # tasks that were slower at the last check
         self._read_at = -_READ_EVERY
         self._looked_at = -_LOOK_EVERY
 
     def add(self, task: str, seconds: float) -> None:
-        """A run has succeeded after so long."""
+        """Add the duration of a run that has succeeded."""
         runs = self._runs.get(task)
         if runs is None:
             if len(self._runs) >= _MOST_TASKS:
@@ -57,7 +57,7 @@ class Paces:
         self._fresh.add(task)
 
     def expected(self, task: str) -> float | None:
-        """What a run should not exceed; None while too little is known."""
+        """Return what a run should not exceed; None while too little is known."""
         baseline = self._baseline(task)
         return baseline.most if baseline else None
 
@@ -70,14 +70,14 @@ class Paces:
         return declared_baseline(declared) if declared else self._stored.get(task)
 
     async def look(self) -> None:
-        """Learn and tell, every few seconds."""
+        """Learn from runs and record events, every few seconds."""
         now = monotonic()
         if now - self._looked_at >= _LOOK_EVERY:
             self._looked_at = now
             await self.look_now()
 
     async def look_now(self) -> None:
-        """The same at once."""
+        """Learn from runs and record events now."""
         if monotonic() - self._read_at >= _READ_EVERY:
             self._stored = await self._store.baselines(self._namespace)
             self._read_at = monotonic()
@@ -89,9 +89,9 @@ class Paces:
         await self._learn([task for task, trend in trends.items() if trend in (None, "quicker")])
         await self._tell([task for task, trend in trends.items() if trend == "slower"])
         usual = [task for task, trend in trends.items() if trend == "as usual"]
-        if again := self._told.intersection(usual):
+        if again := self._slower.intersection(usual):
             await self._store.as_usual(self._namespace, sorted(again))
-            self._told -= again
+            self._slower -= again
 
     def _trend(self, task: str) -> Trend | None:
         baseline = self._baseline(task)
@@ -115,7 +115,7 @@ class Paces:
             assert baseline is not None
             slower.append(Slower(task, median(runs), baseline.usual, len(runs)))
         await self._store.tell_slower(self._namespace, slower)
-        self._told.update(tasks)
+        self._slower.update(tasks)
         learned = [task for task in tasks if self._declared(task) is None]
         accepted = {task: learn_baseline(self._runs[task]) for task in learned}
         if accepted and await self._store.accept_slower(self._namespace, accepted):

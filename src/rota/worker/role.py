@@ -131,7 +131,7 @@ class WorkerRole:
         self._claiming = worker
         self.worker.wake = worker.wake
         self.outcomes.wake = finisher.wake
-        self._listener.wake = self._heartbeat.on_deaf = listener.wake
+        self._listener.wake = self._heartbeat.on_listener_lost = listener.wake
         self._heartbeat.on_idle_withdrawn = self._idle_withdrawn
         logs = Ticker(self._logs)
         self._logs.wake = logs.wake

@@ -1,7 +1,7 @@
 """Stops attempts that run longer than the maximum of their queue or of the installation.
 
 Protocol. It concerns jobs without a timeout of their own: timeouts are watched by the runners. Once a
-second it looks over what runs on this node, which is never more than the node's slots. The maxima of
+second it checks what runs on this node, which is never more than the node's slots. The maxima of
 queues are read only while something runs for longer than a second, every few seconds. Whatever is over
 its maximum is stopped as after a timeout. Dying loses nothing: the jobs are reaped.
 """
@@ -53,7 +53,7 @@ class RunLimits:
         return _INTERVAL
 
     def is_over(self, work: Work, now: float) -> bool:
-        """Whether it has run for longer than its maximum, which is then written on it in words."""
+        """Return whether it has run for longer than its maximum; `work.maximum` then says which."""
         if work.timeout is not None or not work.started:
             return False
         queue = split_lane(work.lane)[0] if work.lane else ""

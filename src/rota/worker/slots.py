@@ -1,7 +1,7 @@
-"""Who runs, who waits for a free place, and how many more could be used soon.
+"""Gives claimed jobs slots of their runners, and estimates how many more could be used soon.
 
-Each runner has its own places. What waits for one waits here, in rank order, and can be taken back;
-runners are only given what they can start at once (the process runner looks ahead by itself).
+Each runner has its own slots. Jobs wait for one here, in rank order, and can be taken back; runners are
+only given what they can start at once (the process runner looks ahead by itself).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from rota.core.lifecycle import runs_alone
 from rota.runtime.work import Work
 from rota.worker.runners.base import Runner
 
-# Starts a work that has got its place; usually by handing it to the runner at once.
+# Starts a work that has got its slot; usually by handing it to the runner at once.
 Begin: TypeAlias = Callable[[Runner, Work], None]
 
 _RATE_WINDOW = 0.05
@@ -25,7 +25,7 @@ _FEW = 8
 
 
 class _Places:
-    """The places of one runner."""
+    """The slots of one runner."""
 
     def __init__(self, runner: Runner, ahead: int) -> None:
         self.runner = runner
@@ -53,7 +53,10 @@ class _Places:
         self.size = self.runner.capacity() + min(self._ahead, int(self.rate * 0.02))
 
     def startable(self, limit: int) -> int:
-        """In a second: the free places, and by Little's law those that come free."""
+        """Return how many could start in a second.
+
+        These are the free slots, and by Little's law those that become free.
+        """
         busy = len(self.running)
         coming = limit if not busy else min(int(self.size * self.rate / busy), limit)
         return self.size - busy + coming
@@ -71,7 +74,7 @@ class Slots:
         self._places[name] = _Places(runner, ahead)
 
     def demand(self, now: float) -> int:
-        """How many more jobs could be used soon."""
+        """Return how many more jobs could be used soon."""
         demand = 0
         for places in self._places.values():
             places.measure(now, self._settings.prefetch)
@@ -80,11 +83,11 @@ class Slots:
         return demand - len(self._suspects)
 
     def early_allowance(self) -> int:
-        """How many jobs may be held for their moment: about what could start within a second."""
+        """Return how many jobs may be held for their moment: about what could start within a second."""
         return sum(places.startable(self._settings.prefetch) for places in self._places.values())
 
     def worth_claiming(self) -> int:
-        """A claim for fewer than this would be more work than it brings."""
+        """Return the smallest claim that is worth its cost."""
         return max(1, sum(places.prefetch for places in self._places.values()) // 2)
 
     def busy(self) -> bool:
@@ -108,7 +111,7 @@ class Slots:
             places.waiting.append((since, work))
 
     def release(self, work: Work) -> bool:
-        """Its place is free for the next. True when it's time to think of claiming more."""
+        """Free its slot for the next. Return whether it's time to claim more."""
         places: _Places = work.place
         if work not in places.running:
             return False
@@ -131,7 +134,7 @@ class Slots:
             self._enter(work, since)
 
     def find(self, id: UUID) -> Work | None:
-        """Among what runs or waits. By looking at all of it: rare, and there are few."""
+        """Find a job among those that run or wait. Reads all of them: rare, and there are few."""
         return next((work for work in self._all() if work.id == id), None)
 
     def _all(self) -> list[Work]:
@@ -139,7 +142,7 @@ class Slots:
         return [*self.running_works(), *waiting, *(work for _, work in self._suspects)]
 
     def take_waiting_since(self, moment: float) -> list[Work]:
-        """What has waited for a place since before this moment, removed."""
+        """Remove and return what has waited for a slot since before this moment."""
         taken: list[Work] = []
         for waiting in (*(places.waiting for places in self._places.values()), self._suspects):
             while waiting and waiting[0][0] <= moment:

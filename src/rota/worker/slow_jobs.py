@@ -3,7 +3,7 @@
 Protocol. Once a second it looks over what runs on this node, which is never more than the node's
 slots, and over what ended since; what it notices is written as events, each kind once per job. What
 is expected of a task is what its author said, or else what its runs here have usually taken. Dying
-loses nothing but a remark.
+loses nothing but an event.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from rota.worker.slots import Slots
 _INTERVAL = 1.0
 _STOPPED = (OutcomeKind.TIMED_OUT, OutcomeKind.HEARTBEAT_TIMEOUT)
 _KINDS = ("slow", "late", "deadline_missed")
-_LOOKS = 50  # ends of attempts that are looked at each second, and then every sixteenth
-_MOST_FAILURES = 100  # that are told of in a second: a flood of them is one piece of news
+_CHECKS = 50  # ended attempts that are checked each second, and then every sixteenth
+_MOST_FAILURES = 100  # that become events in a second: a flood of them is one piece of news
 
 
 class SlowJobMonitor:
@@ -46,10 +46,10 @@ class SlowJobMonitor:
         self._clock = clock
         self._late_after = timedelta(seconds=late_after)
         self.paces = Paces(store, namespace, tasks)
-        self._said: set[tuple[UUID, str]] = set()
+        self._noted: set[tuple[UUID, str]] = set()
         self._noticed: list[Noticed] = []
         self._count = 0
-        self._looked = 0  # ends in this second that were looked at
+        self._checked = 0  # ended attempts that were checked in this second
         self._failures = 0
         self._declared = {
             name for name, task in tasks.items() if task.options_.expected or task.options_.deadline
@@ -58,35 +58,35 @@ class SlowJobMonitor:
     async def tick(self) -> float:
         for work in self._slots.running_works():
             if work.started:
-                self._look_at(work, monotonic())
+                self._check(work, monotonic())
         noticed, self._noticed = self._noticed, []
         self._failures = 0
-        self._looked = 0
+        self._checked = 0
         if noticed:
             await self._store.add(self._namespace, noticed)
         await self.paces.look()
         return _INTERVAL
 
     def ended(self, work: Work, outcome: Outcome, verdict: object) -> None:
-        """An observer of outcomes: has a last look, and learns from some of them each second."""
+        """Observe an outcome: check the run a last time, and learn from some of them each second."""
         if isinstance(verdict, TryAgain):
             self._notice_failure(work, outcome)
         if outcome.kind in _STOPPED:
             self._notice_stop(work)
         self._count += 1
-        many = self._looked >= _LOOKS and self._count & 15
+        many = self._checked >= _CHECKS and self._count & 15
         if many and work.schedule is None and work.task not in self._declared:
             return
-        self._looked += 1
+        self._checked += 1
         now = monotonic()
         if work.started:
-            self._look_at(work, now)
+            self._check(work, now)
             if outcome.kind is OutcomeKind.SUCCEEDED:
                 self.paces.add(work.task, now - work.started)
-        if self._said:
-            self._said.difference_update([(work.id, kind) for kind in _KINDS])
+        if self._noted:
+            self._noted.difference_update([(work.id, kind) for kind in _KINDS])
 
-    def _look_at(self, work: Work, now: float) -> None:
+    def _check(self, work: Work, now: float) -> None:
         ran = now - work.started
         expected = self.paces.expected(work.task)
         if expected is not None and ran > expected:
@@ -102,7 +102,7 @@ class SlowJobMonitor:
             self._notice(work, "deadline_missed", detail)
 
     def _notice_failure(self, work: Work, outcome: Outcome) -> None:
-        """Tried again; how it ends for good is told by the database."""
+        """Note a failure that is tried again; the database records how a job ends for good."""
         failure = outcome.failure
         if failure is not None and self._failures < _MOST_FAILURES:
             self._failures += 1
@@ -115,6 +115,6 @@ class SlowJobMonitor:
             self._noticed.append(timed_out(work.task, work.id, work.attempt, reason, message))
 
     def _notice(self, work: Work, kind: str, detail: dict[str, Any]) -> None:
-        if (work.id, kind) not in self._said:
-            self._said.add((work.id, kind))
+        if (work.id, kind) not in self._noted:
+            self._noted.add((work.id, kind))
             self._noticed.append(Noticed(kind, work.task, work.id, detail))

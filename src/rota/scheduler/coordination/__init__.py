@@ -1,4 +1,4 @@
-"""Who owns which shard: the seam between Rota and whoever coordinates its schedulers.
+"""The interface between Rota and the coordinator that grants shards to its schedulers.
 
 A coordinator grants shards to nodes for a time. A grant is (shard, owner, epoch): the epoch is a fencing
 number that is higher than that of every grant of the shard before. Rota asks nothing more of it, and
@@ -30,7 +30,7 @@ class Grant(msgspec.Struct, frozen=True, order=True):
 
 
 class View(msgspec.Struct, frozen=True):
-    """What a coordinator knows at one moment."""
+    """The state of a coordinator at one moment."""
 
     members: tuple[UUID, ...]  # the nodes among whom the shards are shared
     owners: Mapping[int, tuple[UUID, int]]  # shard: (owner, epoch), of grants that hold
@@ -40,18 +40,21 @@ class View(msgspec.Struct, frozen=True):
 
 
 class Coordination(Protocol):
-    """Every call is safe to repeat. Whatever can't be reached raises StoreUnavailable."""
+    """A coordinator.
+
+    Every call is safe to repeat, and raises StoreUnavailable if it can't be reached.
+    """
 
     async def acquire(self, node: UUID, ttl: float, shards: Sequence[int]) -> list[Grant]:
-        """Those of the shards that nobody holds, granted to this node for `ttl` seconds."""
+        """Grant those of the shards that nobody holds to this node, for `ttl` seconds."""
         ...
 
     async def renew(self, node: UUID, ttl: float) -> View:
-        """The node is a member, and keeps what it holds, for another `ttl` seconds."""
+        """Keep the node a member, with what it holds, for another `ttl` seconds."""
         ...
 
     async def watch(self, node: UUID) -> View:
-        """What there is to see, without renewing anything."""
+        """Return the current state, without renewing anything."""
         ...
 
     async def release(self, node: UUID, shards: Sequence[int] | None = None) -> None:
@@ -60,8 +63,11 @@ class Coordination(Protocol):
 
 
 class Fence(Protocol):
-    """Where the epochs of another coordinator are made the database's."""
+    """Makes the epochs of another coordinator the database's."""
 
     async def enforce(self, node: UUID, ttl: float, grants: Sequence[Grant]) -> list[Grant]:
-        """Those that the database has taken up. A number that isn't higher than before is refused."""
+        """Write epochs.
+
+        Return the grants that the database accepted: it refuses an epoch that isn't higher.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Where the server's routes find what they need for workers over HTTP."""
+"""Gives the server's routes what they need for workers over HTTP, by namespace."""
 
 from __future__ import annotations
 

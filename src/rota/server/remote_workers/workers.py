@@ -1,12 +1,12 @@
-"""What workers over HTTP say: that they are there, that they live, what became of their jobs.
+"""Takes in the reports of workers over HTTP: registration, heartbeats, outcomes, progress, log lines.
 
 Protocol. A worker is a row of `rota.node`; its lease runs by the database's clock and begins anew with
-each heartbeat and each claim. Whatever it says about a job is guarded by (job, token, worker). Nothing
+each heartbeat and each claim. Each report on a job is guarded by (job, token, worker). Nothing
 is kept here between two calls, so that any server can answer any of them, and each call can be
 repeated: an outcome that was written before is accepted again, and changes nothing.
 
-A heartbeat may tell all jobs that the worker knows of. What it holds beyond those since longer than a
-lease was handed out in an answer that it never got (and didn't ask for again): that is given back.
+A heartbeat may name all jobs that the worker knows of. What it holds beyond those for longer than a
+lease was handed out in an answer that never arrived (and wasn't asked for again): that is given back.
 """
 
 from __future__ import annotations
@@ -38,9 +38,7 @@ from rota.task import Task
 
 _ANYTHING = Signature(open=True)
 
-_MOST_NOTICED = (
-    100  # failures of one report that become events: a flood of them is one piece of news
-)
+_MOST_NOTICED = 100  # failures in one report that become events: more would be a flood
 
 Answer = Literal["accepted", "stale"]
 
@@ -61,7 +59,7 @@ class Said(msgspec.Struct, frozen=True):
 
 
 class RemoteWorkers:
-    """Those of one namespace."""
+    """The workers of one namespace."""
 
     def __init__(
         self, store: RemoteStore, tasks: Mapping[str, Task[..., Any]], settings: Settings,
@@ -75,7 +73,7 @@ class RemoteWorkers:
         self._logs = LogStore(store.database)
         self._events = EventStore(store.database)
 
-    # -- who they are
+    # -- registration
 
     async def register(self, worker: NewWorker, tasks: Sequence[RemoteTask]) -> None:
         await self.store.register_tasks(tasks)
@@ -87,7 +85,7 @@ class RemoteWorkers:
         await self._register_signatures(worker, tasks)
 
     async def _register_signatures(self, worker: NewWorker, tasks: Sequence[RemoteTask]) -> None:
-        """As a node does at its start. A worker that tells none is asked for nothing at a submit."""
+        """Register signatures, as a node does at its start. Without any, submits are not checked."""
         told = {task.name: task.signature for task in tasks if task.signature is not None}
         if not told:
             return
@@ -99,14 +97,14 @@ class RemoteWorkers:
         await self.store.note_release(worker.id, release)
 
     async def find(self, id: UUID) -> WorkerState:
-        """Dead or alive. Refuses one that never was."""
+        """Return a worker, dead or alive. Raises NotFound if there never was one."""
         found = await self.store.find(id)
         if found is None:
             raise NotFound(f"there is no worker {id} in namespace {self.store.namespace!r}")
         return found
 
     async def renew(self, id: UUID, *, draining: bool = False) -> None:
-        """Its lease begins anew. Refuses one that isn't alive."""
+        """Renew its lease. Raises if it isn't alive."""
         lease = self._settings.lease_seconds
         if not await self.store.renew(id, lease, draining=draining):
             _check_alive(id, await self.find(id))
@@ -205,7 +203,7 @@ class RemoteWorkers:
     def _verdicts(self, id: UUID) -> Verdicts:
         return Verdicts(id, self._settings.max_crashes)
 
-    # -- what they say meanwhile
+    # -- progress and log lines
 
     async def report_progress(
         self, id: UUID, reports: Sequence[tuple[JobToken, float, float | None, str]]
@@ -235,7 +233,7 @@ class RemoteWorkers:
 
 
 def _new_lines(said: Said, so_far: LogSoFar, limit: int) -> list[SaidLine]:
-    """Those that weren't written before, as far as they fit; then a mark that says so, once."""
+    """Return the lines that weren't written before, as far as they fit; a mark if the rest is cut."""
     (id, token), lines = said.job, []
     room = limit - so_far.size
     if so_far.cut or limit <= 0:
@@ -267,9 +265,9 @@ def _check_alive(id: UUID, found: WorkerState) -> None:
         return
     if found.state == "dead":
         detail = (
-            f"worker {id} was declared dead: it was not heard of for too long. What it held was "
+            f"worker {id} was declared dead: no heartbeat arrived in time. Its jobs were given to "
         )
-        detail += "given to others. Stop what still runs, and register anew"
+        detail += "others. Stop what still runs, and register again"
     else:
-        detail = f"worker {id} has left: register anew"
+        detail = f"worker {id} has left: register again"
     raise Problem(410, "worker-gone", detail)

@@ -1,4 +1,4 @@
-"""Works that no child has yet, in order, and the decision which of them a child is given."""
+"""Keeps works that no child has yet, in order, and decides which of them a child is given."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Backlog:
         self._works[work] = None
 
     def put_back(self, works: Iterable[Work]) -> None:
-        """To its head, where they came from."""
+        """Put works back to the head, where they came from."""
         for work in reversed(list(works)):
             work.started = 0.0
             self._works[work] = None
@@ -45,14 +45,14 @@ class Backlog:
         return works
 
     def give_first(self, child: ChildProcess) -> list[Run]:
-        """One work for an idle child."""
+        """Take one work for an idle child."""
         if child.flights or not self._works:
             return []
         work, _ = self._works.popitem(last=False)
         return [_board(child, work, self._pace.estimate(work))]
 
     def give_ahead(self, child: ChildProcess, most: int) -> list[Run]:
-        """Works to wait inside a busy child, as far as all of them together are short."""
+        """Take works to wait inside a busy child, as long as all of them together are short."""
         batch: list[Run] = []
         if not self._works or not _may_give_ahead(child):
             return batch

@@ -1,4 +1,4 @@
-"""What handlers in child processes ask of the node while they run.
+"""Passes calls of handlers in child processes on to the node.
 
 Each `Call` becomes one asyncio task and one `Answer`. `Tell`s with the same name are news that
 outdates itself: while one is being passed on, only the newest of those that follow is kept, so
@@ -36,7 +36,7 @@ class Calls:
         self._spawn(self._answer(child, work, call))
 
     def tell(self, work: Work | None, tell: Tell) -> None:
-        if work is None:  # said by a thread that outlived its handler
+        if work is None:  # sent by a thread that outlived its handler
             return
         topic = (work, tell.name)
         if topic in self._news:

@@ -1,4 +1,4 @@
-"""What runs in a child process: ``python -m rota.worker.runners.child WORK CONTROL LIFELINE PARENT``.
+"""The program of a child process: ``python -m rota.worker.runners.child WORK CONTROL LIFELINE PARENT``.
 
 The main thread reads works from the work socket, runs them one after another and sends how each
 ended before it begins the next; end of file there makes the child exit. A second thread obeys the
@@ -163,7 +163,7 @@ class Child:
             self._ended = seq
 
     def _attempt(self, run: Run) -> tuple[object, Outcome | None]:
-        """The handler's value, or how it failed.
+        """Return the handler's value, or how it failed.
 
         A stop is raised at most once, at any instruction between the two settings of `_current`:
         the outer clause is for the one that comes while the inner clause is being entered.
@@ -201,7 +201,7 @@ class Child:
         return task.call(run.payload, context)
 
     def _call_in_transaction(self, run: Run, task: Any, context: ChildContext) -> object:
-        """What the handler writes and the end of its job are one commit, made here."""
+        """Commit what the handler writes together with the end of its job."""
         terms = msgspec.json.decode(context.call("transaction", b"null"), type=TransactionTerms)
         began = time.monotonic()
         with self._effects.transaction(terms, context.job_id, run.token) as connection:
@@ -213,7 +213,7 @@ class Child:
         return value
 
     def _encode(self, task: str, value: object) -> tuple[bytes | None, Outcome | None]:
-        """The work is done, so that a result which can't be kept must not cause a retry."""
+        """Encode the result. The work is done: a result that can't be kept must not cause a retry."""
         if value is None:
             return None, None
         try:
@@ -245,7 +245,7 @@ class Child:
             self._stop_raised = seq
             raise JobStopped("the job was asked to stop")
 
-    # What handlers ask for, from any of their threads
+    # Called by handlers, from any of their threads
 
     def is_stop_asked(self, seq: int) -> bool:
         return self._stop_asked == seq
@@ -255,7 +255,7 @@ class Child:
         self.send(Tell(seq, name, body))
 
     def beat(self, seq: int) -> None:
-        """A sign of life. A node that doesn't keep up reading has enough of them."""
+        """Send a sign of life. A node that doesn't keep up reading has enough of them."""
         with self.undisturbed():
             self.send_if_there_is_room(Tell(seq, HEARTBEAT, b""))
 
@@ -278,7 +278,7 @@ class Child:
             raise ValueError(f"{name}: {len(body)} bytes are too many to send to the node")
 
     def send_if_there_is_room(self, report: Report) -> bool:
-        """Whether it was sent: nobody waits for the node to read it."""
+        """Send unless that would wait for the node. Return whether it was sent."""
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
@@ -291,7 +291,7 @@ class Child:
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
-        """No stop is raised inside: it would leave a lock held, or half a frame sent."""
+        """Defer stops: one raised inside would leave a lock held, or half a frame sent."""
         if threading.get_ident() != self._main_thread:
             yield
             return
@@ -347,7 +347,7 @@ class Child:
                 os.killpg(os.getpgrp(), signal.SIGTERM)
 
     def _give_back(self, seqs: list[int]) -> None:
-        # Sent inside the gate: the parent hears of it before it hears of any later work.
+        # Sent inside the gate: it reaches the parent before the report of any later work.
         self._recalled.update(seqs)
         self.send(Unstarted(seqs))
 
@@ -361,7 +361,10 @@ def _named_error(name: str, message: str) -> Exception:
 
 
 def _has_room(stream: socket.socket) -> bool:
-    """Linux calls a socket of this kind writable while less than a quarter of its buffer is used."""
+    """Return whether it can be written.
+
+    Linux says so while less than a quarter of its buffer is used.
+    """
     return bool(select.select([], [stream], [], 0)[1])
 
 

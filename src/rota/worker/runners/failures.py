@@ -1,4 +1,4 @@
-"""How an attempt ended when it did not end well: exceptions and stops, as outcomes."""
+"""Makes outcomes of exceptions and stops."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STOP_KINDS: dict[StopReason, OutcomeKind] = {
     "lease": OutcomeKind.RETURNED,
 }
 
-# What a retry's `only_on` and `never_on` can name, as for exceptions.
+# The names by which a retry's `only_on` and `never_on` match, as for exceptions.
 STOP_LINEAGES: dict[StopReason, tuple[str, ...]] = {
     "timeout": ("rota.errors.TimedOut",),
     "maximum": ("rota.errors.TimedOut",),
@@ -42,7 +42,7 @@ _NOT_THEIRS = (f"{Path(__file__).parent.parent}/", "<frozen importlib", importli
 
 
 def failure_outcome(error: BaseException) -> Outcome:
-    """What a handler's exception means for its attempt. Works with any exception, however odd."""
+    """Make an outcome of a handler's exception. Works with any exception, however odd."""
     kind = type(error)
     failure = Failure(
         type=_dotted_name(kind).removeprefix("builtins."),
@@ -64,7 +64,7 @@ def _asked_delay(error: BaseException) -> float | None:
 
 
 def stopped_outcome(reason: StopReason, message: str = "", traceback: str = "") -> Outcome:
-    """How an attempt that was stopped for this reason ended. Only timeouts are failures."""
+    """Make an outcome of a stop. Only timeouts are failures."""
     lineage = STOP_LINEAGES.get(reason)
     failure = None
     if lineage is not None:
@@ -73,7 +73,7 @@ def stopped_outcome(reason: StopReason, message: str = "", traceback: str = "") 
 
 
 def stop_message(work: Work) -> str:
-    """Why this attempt was stopped, in words."""
+    """Return why an attempt was stopped, in words."""
     match work.stopping:
         case "timeout" if work.timeout is not None:
             return f"ran longer than its timeout of {format_duration(work.timeout)}"
@@ -98,7 +98,7 @@ def _message(error: BaseException) -> str:
 
 
 def _traceback(error: BaseException) -> str:
-    """Formatted as Python does, without Rota's own frames."""
+    """Format a traceback as Python does, without Rota's own frames."""
     try:
         report = traceback.TracebackException.from_exception(error, compact=True)
         _fill_in_lines(report, error)
@@ -111,7 +111,7 @@ def _traceback(error: BaseException) -> str:
 def _fill_in_lines(
     report: traceback.TracebackException | None, error: BaseException | None
 ) -> None:
-    """Instructions that the compiler added have no line: the last one before them is shown instead."""
+    """Give instructions that the compiler added, which have no line, the last line before them."""
     seen: set[int] = set()
     pending = [(report, error)]
     while pending:
@@ -158,7 +158,7 @@ def _cut(text: str, limit: int) -> str:
 
 
 def _cut_middle(text: str) -> str:
-    """The head tells where it began, the tail what happened: a long middle tells least."""
+    """Cut the middle out: the head shows where it began, the tail what happened."""
     if len(text) <= TRACEBACK_LIMIT:
         return text
     note = f"\n… {len(text) - TRACEBACK_LIMIT} characters or more left out …\n"

@@ -35,7 +35,7 @@ HEARTBEAT = "heartbeat"  # the name of a `Tell` that is only a sign of life
 
 
 class AppReference(msgspec.Struct, frozen=True):
-    """Where a child finds the app: in a module, or in the file that the parent runs."""
+    """The place of the app: in a module, or in the file that the parent runs."""
 
     module: str | None
     path: str | None
@@ -158,7 +158,7 @@ _encoder = msgspec.msgpack.Encoder()
 
 
 def pack(messages: Sequence[WorkOrder | ControlOrder | Report]) -> bytes:
-    """One frame with these messages."""
+    """Return one frame with these messages."""
     body = _encoder.encode(messages)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
 
@@ -174,7 +174,7 @@ class FrameReader(Generic[M]):
         self._buffer = bytearray()
 
     def feed(self, data: bytes) -> Iterator[M]:
-        """The messages that are complete now. Raises FrameError when it comes to a bad frame."""
+        """Return the messages that are complete now. Raises FrameError at a bad frame."""
         buffer = self._buffer
         buffer += data
         at = 0

@@ -1,4 +1,4 @@
-"""How a child process dies with its parent, and takes along what its handlers started.
+"""Ends a child process with its parent, and with it what its handlers started.
 
 The lifeline is a pipe whose other end only the parent holds, and which never carries a byte. On
 Linux the kernel itself sends SIGKILL to the child's whole process group when that end closes,
@@ -40,11 +40,11 @@ def kill_own_group() -> NoReturn:
 
 
 def ignore(_signum: int, _frame: FrameType | None) -> None:
-    """For SIGINT. Not SIG_IGN, which the programs that a handler starts would inherit."""
+    """Ignore SIGINT. Not by SIG_IGN, which the programs that a handler starts would inherit."""
 
 
 def set_free(streams: tuple[socket.socket, ...]) -> None:
-    """In a process that a handler forks: Rota's signals and streams are none of its business."""
+    """Drop Rota's signals and streams in a process that a handler forks."""
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for stream in streams:

@@ -110,7 +110,10 @@ class ProcessRunner:
         return self._backlog.withdraw(work)
 
     def stop_work(self, work: Work, reason: StopReason) -> None:
-        """In the backlog: reported at once. Inside a child: by what the child answers."""
+        """Stop a work.
+
+        One in the backlog is reported at once, one inside a child by the child's answer.
+        """
         if self.withdraw(work):
             work.stopping = reason
             self._report(work, stopped_outcome(reason, "stopped before it began"))
@@ -120,7 +123,7 @@ class ProcessRunner:
             flight.child.send_control(Stop(flight.seq))
 
     def _give_grace(self, flight: Flight | None) -> None:
-        """Counted from when it could obey: from the request, or from when its turn came."""
+        """Return when to kill it, counted from when it could stop: the request, or a later start."""
         if flight is not None and flight.work.stopping is not None:
             flight.kill_at = time.monotonic() + self._settings.kill_grace
 
@@ -156,7 +159,7 @@ class ProcessRunner:
             self._send(child, batch + self._backlog.give_ahead(child, share))
 
     def _refill(self, child: ChildProcess) -> None:
-        """After its results: the other children are as full as they were."""
+        """Give a child more work after its results: the other children are as full as they were."""
         if self._backlog and child.takes_work() and not self._closing.is_set():
             batch = self._backlog.give_first(child)
             self._send(child, batch + self._backlog.give_ahead(child, AHEAD_WORKS))
@@ -166,7 +169,7 @@ class ProcessRunner:
             child.send_work(batch)
             self._scan_later()
 
-    # Hearing from children
+    # Receiving from children
 
     def _hear(self, child: ChildProcess, reports: Iterator[Report]) -> None:
         for report in reports:
@@ -218,7 +221,7 @@ class ProcessRunner:
             self._report(work, ended.outcome)
 
     def _take_back(self, child: ChildProcess, seqs: list[int]) -> None:
-        """Works that the child has not begun, and will not: back to the head of the backlog."""
+        """Put works that the child will not begin back to the head of the backlog."""
         flights = [child.flights[seq] for seq in seqs if seq in child.flights]
         works = [child.alight(flight) for flight in flights]
         self._backlog.put_back(work for work in works if work.stopping is None)
@@ -238,7 +241,7 @@ class ProcessRunner:
         try:
             self._done(work, outcome)
         except Exception:
-            log.exception("the outcome of job %s could not be handed on", work.id)
+            log.exception("the outcome of job %s could not be reported", work.id)
 
     def _stopped(self, work: Work, failure: Failure | None, note: str = "") -> Outcome:
         assert work.stopping is not None
@@ -280,7 +283,7 @@ class ProcessRunner:
             child.recalled_behind = first.seq
             child.send_control(Recall([seq for seq in child.flights if seq != first.seq]))
 
-    # Keeping the places filled
+    # Replacing children
 
     async def _keep_place(self) -> None:
         fruitless = 0
@@ -299,7 +302,7 @@ class ProcessRunner:
                 await asyncio.wait_for(self._closing.wait(), backoff)
 
     async def _live_one_life(self) -> str | None:
-        """From a child's start to its end: what is wrong if it died before it did any work."""
+        """Run a child to its end. Return what is wrong if it died before it did any work."""
         try:
             child = ChildProcess(self._setup(), self._hear)
         except OSError as error:
@@ -328,7 +331,7 @@ class ProcessRunner:
         )
 
     def _settle(self, child: ChildProcess) -> None:
-        """What is still inside a dead child: the first may have started, the others have not."""
+        """Report the works inside a dead child: the first may have started, the others have not."""
         first = child.first()
         if first is None:
             return

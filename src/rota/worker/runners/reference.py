@@ -1,4 +1,4 @@
-"""Where child processes find the app: they import it by the name it has in this process."""
+"""Finds the name by which child processes import the app."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rota.worker.runners.frames import AppReference
 
 
 def reference_to(app: App) -> AppReference:
-    """The module and the name under which this very app is to be found."""
+    """Return the module and the name under which this app is found."""
     for module in _likely_modules(app):
         for name, value in vars(module).items():
             if value is app:
@@ -24,7 +24,7 @@ def reference_to(app: App) -> AppReference:
 
 
 def _likely_modules(app: App) -> list[ModuleType]:
-    """First where its tasks are defined, then everywhere else."""
+    """Return modules: first those that define its tasks, then all others."""
     names = dict.fromkeys(
         [*(task.function.__module__ for task in app.tasks.values()), *list(sys.modules)]
     )

@@ -1,4 +1,4 @@
-"""A handler's result as an outcome."""
+"""Makes outcomes of handlers' results."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NEVER_RUN = (CoroutineType, GeneratorType, AsyncGeneratorType)
 
 
 def encode_result(value: Any, limit: int) -> Outcome:
-    """The work was done, so it stays done: a result that can't be kept is dropped, and said so.
+    """Make an outcome of a result. A result that can't be kept is dropped, and the outcome says so.
 
     Failing the attempt instead would repeat its effects.
     """
@@ -36,7 +36,7 @@ def encode_result(value: Any, limit: int) -> Outcome:
 
 
 def _never_run(value: Any) -> Outcome:
-    """Such as from a decorator that isn't a coroutine itself: the work was not done."""
+    """Fail an attempt that did no work, such as by a decorator that isn't a coroutine itself."""
     if isinstance(value, CoroutineType):
         value.close()  # or Python would warn that it was never awaited
     message = (
@@ -47,7 +47,7 @@ def _never_run(value: Any) -> Outcome:
 
 
 def told_apart(result: bytes) -> bytes:
-    """One that looks encrypted, and isn't, gets a space before it: so it isn't taken for that."""
+    """Put a space before a result that looks encrypted and isn't, so that it isn't taken for that."""
     return b" " + result if result.startswith(ENVELOPE_BYTES) else result
 
 

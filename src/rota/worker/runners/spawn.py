@@ -1,4 +1,4 @@
-"""One child process as its parent sees it: started, spoken to, heard, and buried.
+"""One child process, as its parent sees it: started, sent to, read from, and reaped.
 
 It is *gone* when its work stream has ended, when it was found to have exited, or when it sent
 something that is not a frame. Then, and only then, `bury` is called: it waits for the exit, kills
@@ -108,14 +108,14 @@ class ChildProcess:
 
     @property
     def exit_status(self) -> int | None:
-        """As `subprocess` gives it: negative for a signal, None before it is buried."""
+        """The exit code as `subprocess` gives it: negative for a signal, None before it is reaped."""
         return self._process.returncode
 
     def takes_work(self) -> bool:
         return self.is_ready and not self.gone.is_set()
 
     def first(self) -> Flight | None:
-        """The one that runs."""
+        """The work that runs."""
         return next(iter(self.flights.values()), None)
 
     def board(self, work: Work, estimate: float) -> Flight:
@@ -128,7 +128,7 @@ class ChildProcess:
         return flight
 
     def alight(self, flight: Flight) -> Work:
-        """It left; if it was the first, the one behind it runs from now on."""
+        """Remove a work. If it was the first, the one behind it runs from now on."""
         was_first = self.first() is flight
         del self.flights[flight.seq]
         flight.work.handle = None
@@ -141,7 +141,7 @@ class ChildProcess:
             following.work.started = time.monotonic()
         return flight.work
 
-    # Speaking
+    # Sending
 
     def send_work(self, orders: list[Run] | list[Setup]) -> None:
         messages: list[WorkOrder] = [*orders]
@@ -161,12 +161,12 @@ class ChildProcess:
             self._work.shutdown(socket.SHUT_WR)
 
     def kill(self) -> None:
-        """SIGKILL for it and all that its handlers started."""
+        """Send SIGKILL to it and to everything that its handlers started."""
         if self._process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._process.pid, signal.SIGKILL)
 
-    # Hearing
+    # Receiving
 
     def _on_readable(self) -> None:
         try:
@@ -194,7 +194,7 @@ class ChildProcess:
         self.gone.set()
 
     def has_exited(self) -> bool:
-        """Looks without reaping, where the system can (see above)."""
+        """Check without reaping, where the system can (see above)."""
         if self._process.returncode is not None:
             return True
         if not hasattr(os, "waitid"):

@@ -33,7 +33,7 @@ from rota.worker.runners.hooks import call_hooks
 from rota.worker.runners.loop import job_info
 from rota.worker.runners.results import encode_result
 
-_LOOK_EVERY = 0.05
+_CHECK_EVERY = 0.05
 
 
 class _Attempt:
@@ -47,7 +47,7 @@ class _Attempt:
 
 
 class ThreadChannel:
-    """How a handler in a thread speaks to its node."""
+    """Passes calls of a handler in a thread to its node."""
 
     def __init__(self, work: Work, loop: asyncio.AbstractEventLoop, node_call: NodeCall) -> None:
         self._work = work
@@ -85,7 +85,7 @@ class ThreadRunner:
         self._loop = asyncio.get_running_loop()
         self._backlog: deque[Work] = deque()
         self._attempts: dict[Any, _Attempt] = {}
-        self._looking: asyncio.TimerHandle | None = None
+        self._checking: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         pass
@@ -106,8 +106,8 @@ class ThreadRunner:
             target=self._execute, args=(attempt,), name=f"rota-job-{work.task}", daemon=True
         )
         attempt.thread.start()
-        if self._looking is None:
-            self._looking = self._loop.call_later(_LOOK_EVERY, self._look)
+        if self._checking is None:
+            self._checking = self._loop.call_later(_CHECK_EVERY, self._check)
 
     def _execute(self, attempt: _Attempt) -> None:
         work = attempt.work
@@ -138,7 +138,7 @@ class ThreadRunner:
         return encode_result(value, self._settings.max_result_bytes)
 
     def _call_in_transaction(self, work: Work, channel: ThreadChannel) -> Outcome:
-        """What the handler writes and the end of its job are one commit, made here."""
+        """Commit what the handler writes together with the end of its job."""
         terms = msgspec.json.decode(channel.call("transaction", b"null"), type=TransactionTerms)
         effects = SyncEffects()
         try:
@@ -176,7 +176,7 @@ class ThreadRunner:
             return False
         return True
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         now = time.monotonic()
         for attempt in list(self._attempts.values()):
             work = attempt.work
@@ -185,11 +185,13 @@ class ThreadRunner:
             elif work.stopping and now - attempt.asked_at >= self._settings.kill_grace:
                 message = f"{stop_message(work)}; its thread could not be stopped and goes on"
                 self._report(attempt, stopped_outcome(work.stopping, message))
-        self._looking = self._loop.call_later(_LOOK_EVERY, self._look) if self._attempts else None
+        self._checking = (
+            self._loop.call_later(_CHECK_EVERY, self._check) if self._attempts else None
+        )
 
     async def stop(self) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        if self._checking is not None:
+            self._checking.cancel()
 
 
 def _raise_in(thread: threading.Thread | None) -> None:
