@@ -160,14 +160,10 @@ def _best_loop() -> str:
 
 async def _make_token() -> str:
     from bench.app import app
-    from rota.server.identity.tokens import create_token
-    from rota.store.identity import IdentityStore
+    from rota.operations.installation import Installation
 
-    store = IdentityStore((await app.store()).database)
-    token, _ = await create_token(
-        store, name="bench", role="operator", namespace="default", created_by="bench"
-    )
-    return token
+    tokens = Installation(app.connector).tokens
+    return (await tokens.create("bench", role="operator", namespace="default")).token
 
 
 @contextlib.contextmanager

@@ -26,9 +26,8 @@ from rich.table import Table
 
 from bench.support import database, median
 from rota import App
-from rota.server.identity.tokens import create_token
+from rota.operations.installation import Installation
 from rota.server.serving import Server
-from rota.store.identity import IdentityStore
 
 PAGES = ("/", "/jobs", "/jobs?state=failed", "/jobs?state=ready&queue=mail", "/jobs/{job}", "/jobs/new",
          "/schedules", "/schedules/s7", "/schedules/s7/edit", "/calendar", "/calendar?view=month",
@@ -121,13 +120,12 @@ class Stage:
         job = str((await app.submit("greet", {"name": "ada"}, queue="mail")).id)
         server = Server(app)
         await server.start()
-        store = IdentityStore((await app.store()).database)
-        token, _ = await create_token(
-            store, name="bench", namespace="*", role="admin", created_by="bench"
+        made = await Installation(app.connector).tokens.create(
+            "bench", namespace="default", everywhere=True, role="admin"
         )
         client = httpx.AsyncClient(
             base_url=f"http://127.0.0.1:{server.port}", timeout=60, trust_env=False,
-            headers={"Authorization": f"Bearer {token}", "Accept": "text/html"},
+            headers={"Authorization": f"Bearer {made.token}", "Accept": "text/html"},
         )  # fmt: skip
         return cls(app, server, client, job)
 

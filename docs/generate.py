@@ -21,6 +21,7 @@ import typer
 import rota.errors
 from rota.app import App
 from rota.cli import cli
+from rota.cli.faults import EXIT_CODES
 from rota.config import Settings
 from rota.server.application import make_server
 from rota.server.dependencies import DEPENDENCIES
@@ -156,7 +157,10 @@ def errors_tree() -> str:
 
 def cli_reference() -> str:
     root = typer.main.get_command(cli)
-    return "\n".join(line for command in _walk(root, "rota") for line in _describe(*command))
+    codes = ["| exit code | meaning |", "| --- | --- |"]
+    codes += [f"| {code} | {text} |" for code, text in EXIT_CODES.items()]
+    described = (line for command in _walk(root, "rota") for line in _describe(*command))
+    return "\n".join([*codes, *described])
 
 
 def _walk(command: Any, path: str) -> Iterator[tuple[Any, str]]:
@@ -179,7 +183,7 @@ def _describe(command: Any, path: str) -> Iterator[str]:
 
 
 def _is_common(parameter: Any) -> bool:
-    return parameter.name in {"as_json", "database_url", "namespace", "help"}
+    return parameter.name in {"output", "as_json", "database_url", "namespace", "help"}
 
 
 def _argument(parameter: Any) -> str:

@@ -26,8 +26,7 @@ from rota import App, Context, Latest, Retry
 from rota.core.time.schedule import compile_schedule
 from rota.lib.ids import new_id
 from rota.node import Node
-from rota.server.identity.links import create_link
-from rota.server.identity.tokens import create_token
+from rota.operations.installation import Installation
 from rota.server.serving import Server
 from rota.store.audit import AuditStore, Changed
 from rota.store.identity import IdentityStore
@@ -136,10 +135,10 @@ async def fill(app: App) -> dict[str, str]:
 async def make_people(app: App) -> None:
     store = IdentityStore((await app.store()).database)
     for name, role in (("ada@example.org", "admin"), ("grace@example.org", "operator")):
-        person = await store.put_person(new_id(), name, None)
+        person = await store.put_user(new_id(), name, None)
         await store.put_membership(person, "default", role)
     for name, role in (("shop", "operator"), ("grafana", "viewer"), ("render-farm", "worker")):
-        await create_token(store, name=name, namespace="default", role=role, created_by="ada")
+        await Installation(app.connector).tokens.create(name, namespace="default", role=role)
     audit = AuditStore(store._database)
     for action, subject in (("pause", "queue slow-mail"), ("retry", "dead letters 51660a4d9ade6625"),
                             ("update", "schedule nightly-backup")):  # fmt: skip
@@ -249,16 +248,15 @@ def shots(paths: dict[str, str]) -> dict[str, str]:
         "schedules": "/schedules", "schedule": "/schedules/nightly-backup",
         "schedule-edit": "/schedules/stand-up-digest/edit", "queues": "/queues", "dead": "/dead",
         "calendar": "/calendar?zone=Europe/Berlin", "calendar-month": "/calendar?view=month",
-        "cluster": "/cluster", "audit": "/audit", "tokens": "/tokens", "people": "/users",
+        "cluster": "/cluster", "audit": "/audit", "tokens": "/tokens", "users": "/users",
         "namespaces": "/namespaces", "webhooks": "/webhooks",
         "empty": "/?namespace=new", "not-found": "/nowhere",
     }  # fmt: skip
 
 
 async def log_in(page: Page, app: App, url: str) -> None:
-    store = IdentityStore((await app.store()).database)
-    secret = await create_link(store, seconds=60, role="admin")
-    await page.goto(f"{url}/login#{secret}")
+    link = await Installation(app.connector).sessions.create_link()
+    await page.goto(link.url(url))
     await page.wait_for_url(f"{url}/")
 
 

@@ -185,13 +185,13 @@ EXCLUDED = {
     **dict.fromkeys(
         ("add_endpoint", "change_endpoint", "remove_endpoint", "add_webhook", "allow_host",
          "disallow_host", "pause_webhook", "remove_webhook", "put_membership",
-         "put_namespace", "put_person", "remove_namespace", "remove_person",
+         "put_namespace", "put_user", "remove_namespace", "remove_user",
          "revoke_token", "end_session", "end_sessions"),
         "by hand, one statement about one row: repeated, it finds what it wanted",
     ),
     **dict.fromkeys(
         ("create_link", "create_session", "create_token", "use_link", "begin_oidc", "end_oidc",
-         "find_person_of_issuer", "count_attempt", "forgive_attempt", "forget_failures",
+         "find_user_of_issuer", "count_attempt", "forgive_attempt", "forget_failures",
          "mark_tokens_used", "remember_place"),
         "signing in: whoever got no answer signs in again; no job depends on it",
     ),

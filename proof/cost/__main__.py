@@ -14,13 +14,12 @@ import msgspec
 
 from proof.cost.measure import STRANGERS_LIMIT, Cost, Fuzzer, make_names, objections
 from rota import App
+from rota.operations.installation import Installation
 from rota.server.dependencies import DEPENDENCIES
-from rota.server.identity.tokens import create_token
 from rota.server.openapi import make_document
 from rota.server.policy import route_table
 from rota.server.routes import all_routes
 from rota.server.serving import Server
-from rota.store.identity import IdentityStore
 
 _SIZE = 256_000
 
@@ -30,11 +29,9 @@ async def run(app: App, size: int, few: bool, only: str) -> int:
     server = Server(app)
     await server.start()
     try:
-        store = IdentityStore((await app.store()).database)
+        create = Installation(app.connector).tokens.create
         tokens = {
-            role: (
-                await create_token(store, name=role, namespace="*", role=role, created_by="cost")
-            )[0]
+            role: (await create(role, namespace="default", everywhere=True, role=role)).token
             for role in ("admin", "worker")
         }
         fuzzer = Fuzzer(server.asgi, tokens, await make_names(app))

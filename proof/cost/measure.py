@@ -13,7 +13,8 @@ import msgspec
 
 from proof.cost.bodies import FEW, HOSTILE, PLAIN, Kind, of_schema
 from rota import App
-from rota.server.policy import Role, RouteInfo, route_table
+from rota.core.access import Role
+from rota.server.policy import RouteInfo, route_table
 
 GROWTH = 8  # times the size
 MOST_GROWTH = 24  # times the cost; a quadratic scan makes it 64

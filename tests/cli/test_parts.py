@@ -128,7 +128,7 @@ class Heard(Teller):
     """Keeps its lines, and knows when a period was summed up."""
 
     def __init__(self) -> None:
-        super().__init__(Screen(as_json=False), "app:app", App())
+        super().__init__(Screen(), "app:app", App())
         self.lines: list[str] = []
         self.summed = asyncio.Event()
 

@@ -574,7 +574,7 @@ async def test_a_real_crontab_of_ten_lines_is_imported_and_runs(
     app: App, sandbox: rota.testing.Sandbox, rota_cli: Rota, tmp_path: Path
 ) -> None:
     (tmp_path / "crontab").write_text(CRONTAB.replace("{folder}", str(tmp_path)))
-    imported = await rota_cli("import", "crontab", "--json")
+    imported = await rota_cli("import", "crontab", "--json", "--yes")
     assert (imported.code, imported.json["applied"]) == (0, True)
     assert list(imported.actions.values()) == ["create"] * 10
     assert [warning["line"] for warning in imported.json["warnings"]] == [3]
@@ -621,7 +621,7 @@ async def test_a_bad_line_stops_the_import_unless_it_may_be_skipped(
     assert "x line 2: cron '0 61 * * *': hour: 61 is not in 0-23" in refused.out
     assert "Nothing was imported" in refused.err
     assert await app.schedules.list() == []
-    skipped = await rota_cli("import", "-", "--skip-bad", "--tz", "Asia/Tokyo", stdin=text)
+    skipped = await rota_cli("import", "-", "--skip-bad", "--tz", "Asia/Tokyo", "--yes", stdin=text)
     assert skipped.code == 0
     [status] = await app.schedules.list()
     assert status.spec.tz == "Asia/Tokyo"
@@ -630,7 +630,7 @@ async def test_a_bad_line_stops_the_import_unless_it_may_be_skipped(
 
 
 async def test_pruning_files_leaves_an_imported_crontab_alone(app: App, rota_cli: Rota) -> None:
-    await rota_cli("import", "-", stdin="0 1 * * * fine\n")
+    await rota_cli("import", "-", "--yes", stdin="0 1 * * * fine\n")
     await rota_cli("apply", "-", "--prune", "--yes", stdin="schedules: {}\n")
     assert len(await app.schedules.list()) == 1
 

@@ -26,7 +26,6 @@ from rota.core.time.calendars import NamedCalendar
 from rota.errors import RotaError
 from rota.operations.schedule_spec import make_spec
 from rota.server.application import make_server
-from rota.server.identity.links import create_link
 from rota.server.policy import route_table
 from rota.store.audit import AuditStore
 from rota.store.changes import Actor, acting_as, changing, local_user
@@ -196,7 +195,7 @@ async def _tag(browser: httpx.AsyncClient, address: str) -> str:
 
 async def test_logging_in_and_out_is_recorded_with_it_or_not_done(server: LiveServer):
     world = World(server.app)
-    link = await create_link(server.context.identity, seconds=60, role="admin", namespace="*")
+    link = await server.link(role="admin", namespace="*")
     browser = await server.client(None)
     before = await world.state()
     async with world.full_disk():
@@ -273,7 +272,7 @@ READS = {
     "queues": {"get", "list"},
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
                   "compile_spec"},
-    "webhooks": {"list", "allowed"},
+    "webhooks": {"list", "get", "allowed"},
     "endpoints": {"list", "get"},
     "nodes": {"get", "list", "shards", "takeovers"},
     "events": {"list"},
@@ -404,26 +403,26 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("schedules backfill", ["nightly", "--from", "{first}", "--to", "{end}", "--yes"]),
     ("schedules delete", ["new", "--yes"]),
     ("schedules apply", ["{file}", "--yes"]),
-    ("schedules import", ["{crontab}"]),
-    ("sessions end", ["{session_b}"]),
+    ("schedules import", ["{crontab}", "--yes"]),
+    ("sessions end", ["{session_b}", "--yes"]),
     ("tokens create", ["x"]),
-    ("tokens revoke", ["{ci}"]),
-    ("people add", ["eve"]),
+    ("tokens revoke", ["{ci}", "--yes"]),
+    ("users add", ["eve"]),
     ("login", ["--as", "ada"]),
-    ("people remove", ["ada"]),
+    ("users remove", ["ada", "--yes"]),
     ("namespaces limit", ["acme", "--max-jobs", "7"]),
-    ("namespaces unlimit", ["acme"]),
+    ("namespaces unlimit", ["acme", "--yes"]),
     ("namespaces encrypt", ["beta"]),
     ("namespaces decrypt", ["beta"]),
     ("webhooks add", ["https://example.org/new"]),
     ("webhooks pause", ["{webhook}"]),
     ("webhooks resume", ["{webhook}"]),
-    ("webhooks remove", ["{webhook}"]),
+    ("webhooks remove", ["{webhook}", "--yes"]),
     ("webhooks allow", ["10.0.0.2"]),
     ("webhooks disallow", ["10.0.0.2"]),
     ("endpoints add", ["new", "https://example.org/x"]),
     ("endpoints change", ["push", "--timeout", "5"]),
-    ("endpoints remove", ["push"]),
+    ("endpoints remove", ["push", "--yes"]),
 ]
 
 # They look, submit (a job is its own record), or run; `grants`, `migrate` and `encrypt --rotate` have
@@ -431,13 +430,14 @@ COMMANDS: list[tuple[str, list[str]]] = [
 # `webhooks test` waits for a worker, `schedules declare` loads code; the verbs behind them are tested
 # above.
 LOOKS = {
-    "audit", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants", "jobs dead",
+    "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
+    "jobs dead",
     "jobs explain", "jobs list", "jobs logs", "jobs show", "jobs submit", "migrate",
     "namespaces list", "nodes", "schedules audit", "schedules declare", "schedules forecast",
     "schedules lint",
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
-    "start", "tokens list", "version", "webhooks list",
+    "queues list", "start", "tokens list", "users list", "version", "webhooks list",
     "webhooks test",
 }  # fmt: skip
 

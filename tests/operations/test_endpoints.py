@@ -20,6 +20,7 @@ from typer.testing import CliRunner
 from proof.waiting import eventually
 from rota import App, ConfigError, InvalidArguments, NotFound, Retry
 from rota.cli import cli
+from rota.errors import Conflict
 from rota.lib.failpoints import armed_with
 from rota.node import Node
 from rota.operations.endpoint_callbacks import KEY_HEADER, URL_HEADER, make_key
@@ -720,7 +721,7 @@ async def test_another_namespace_has_its_own(make_app: Callable[..., App], app: 
     other = make_app(namespace="other")
     await app.endpoints.add("hello", "https://example.com/a")
     await other.endpoints.add("hello", "https://example.com/b")
-    with pytest.raises(ConfigError, match="already"):
+    with pytest.raises(Conflict, match="already"):
         await app.endpoints.add("hello", "https://example.com/a")
     (shown,) = await app.endpoints.list()
     assert shown.url == "https://example.com/a"
@@ -732,7 +733,7 @@ async def test_another_namespace_has_its_own(make_app: Callable[..., App], app: 
     assert (await app.endpoints.get("hello")).guarantee == "at_least_once"
     with pytest.raises(ConfigError, match="exactly_once"):
         await app.endpoints.change("hello", guarantee="exactly_once")
-    with pytest.raises(ConfigError, match="no 'colour'"):
+    with pytest.raises(ConfigError, match="no field 'colour'"):
         await app.endpoints.change("hello", colour="x")
 
 
@@ -766,7 +767,7 @@ async def test_the_command_line_adds_shows_changes_and_removes(
         return msgspec.json.decode(ran.stdout) if ran.exit_code == 0 else ran.stderr
 
     new = await rota("add", "greet", "https://example.com/", "--max-attempts", "3", "--need", "dmz")
-    assert new["name"] == "greet"
+    assert new["endpoint"]["name"] == "greet"
     (shown,) = await rota("list")
     assert (shown["retry"]["max_attempts"], shown["needs"]) == (3, ["dmz"])
     assert "secret" not in shown
@@ -778,9 +779,9 @@ async def test_the_command_line_adds_shows_changes_and_removes(
     assert row.secret == "a new secret of some length"
     assert await rota("show", "greet") == changed
     assert "exactly_once" in await rota("change", "greet", "--guarantee", "exactly_once")
-    assert "say what is to be changed" in await rota("change", "greet")
-    assert await rota("remove", "greet") == {"removed": "greet"}
-    assert "there is no endpoint" in await rota("remove", "greet")
+    assert "give at least one option to change" in await rota("change", "greet")
+    assert await rota("remove", "greet", "--yes") == {"removed": "greet"}
+    assert "there is no endpoint" in await rota("remove", "greet", "--yes")
     changes = await AuditStore((await app.store()).database).list("default")
     told = [(each.action, each.subject) for each in reversed(changes)]
     assert [each for each in told if each[1] == "endpoint greet"] == [

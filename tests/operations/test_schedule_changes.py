@@ -397,7 +397,7 @@ async def test_a_backfill_from_before_the_ledger_is_refused(
     settings = app.settings.replace(ledger_days=10)
     await Janitor(UpkeepStore(hot), settings, AllShards(1)).clean()
     for dry_run in (True, False):
-        with pytest.raises(rota.InvalidArguments, match=r"first: .* is before 2026-02-20"):
+        with pytest.raises(rota.InvalidArguments, match=r"before 2026-02-20"):
             await app.schedules.backfill("s", long_ago, end, dry_run=dry_run)
     assert await app.schedules.backfill("s", datetime(2026, 2, 20, tzinfo=UTC), end) == 0
     assert await sandbox.run_due() == []

@@ -11,6 +11,7 @@ import pytest
 
 from proof.waiting import eventually
 from rota import App, CatchUp, ConfigError, NotFound, Retry
+from rota.errors import Conflict
 from rota.node import Node
 from rota.operations.event_text import slack
 from rota.scheduler.reaper import Reaper
@@ -282,7 +283,7 @@ async def test_a_webhook_that_cant_work_is_refused(
 
 async def test_webhooks_are_listed_once_and_removed(app: App) -> None:
     new = await app.webhooks.add("https://example.com/a", kinds=["slow"])
-    with pytest.raises(ConfigError, match="already"):
+    with pytest.raises(Conflict, match="already"):
         await app.webhooks.add("https://example.com/a")
     (webhook,) = await app.webhooks.list()
     assert (webhook.id, webhook.kinds) == (new.id, ("slow",))

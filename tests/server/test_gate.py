@@ -11,9 +11,9 @@ import pytest
 from litestar import get
 
 from rota import App, ConfigError
+from rota.core.access import Policy, Role
 from rota.server.application import make_server
-from rota.server.identity.links import create_link
-from rota.server.policy import PUBLIC, Policy, Role, RouteInfo, route_table, scope_of
+from rota.server.policy import PUBLIC, RouteInfo, route_table, scope_of
 from tests.support.api import query
 from tests.support.server_fixtures import LiveServer, serving
 
@@ -172,7 +172,7 @@ async def fill(server: LiveServer, namespace: str) -> None:
     await tenant.schedule("nightly", "greet", cron="0 3 * * *")
     await tenant.endpoints.add("pushed", "https://example.com/pushed")
     await tenant.webhooks.add("https://example.com/told")
-    link = await create_link(server.context.identity, seconds=60, namespace=namespace)
+    link = await server.link(namespace=namespace)
     await server.context.sessions.begin_by_link(link)
     await query(
         server,

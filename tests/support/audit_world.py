@@ -12,7 +12,7 @@ import asyncpg
 
 from rota import App
 from rota.lib.ids import new_id
-from rota.server.identity.tokens import create_token
+from rota.operations.installation import Installation
 from rota.store.identity import IdentityStore
 from tests.support.api import fail_jobs
 
@@ -58,13 +58,13 @@ class World:
         store = IdentityStore((await self.app.store()).database)
         space = self.app.settings.namespace
         for name in ("ada", "bob"):
-            person = await store.put_person(new_id(), name, None)
+            person = await store.put_user(new_id(), name, None)
             await store.put_membership(person, "*", "admin")
         for name in ("ci", "cd"):
-            _, info = await create_token(
-                store, name=name, namespace=space, role="viewer", created_by="test"
+            made = await Installation(self.app.connector).tokens.create(
+                name, namespace=space, role="viewer"
             )
-            self.names[name] = info.prefix
+            self.names[name] = made.info.prefix
         for session in ("session_a", "session_b"):
             self.names[session] = str(new_id())
             await self.query(

@@ -7,13 +7,12 @@ from typing import Any
 
 import httpx
 
-from rota.server.identity.links import create_link
 from tests.support.server_fixtures import LiveServer
 
 
 async def log_in(server: LiveServer, **given: Any) -> tuple[httpx.AsyncClient, str]:
     """A browser with a session, and its CSRF token."""
-    link = await create_link(server.context.identity, seconds=60, **given)
+    link = await server.link(**given)
     browser = await server.client(None)
     answer = await browser.post("/login/link", json={"link": link})
     assert answer.status_code == 200, answer.text
@@ -22,7 +21,7 @@ async def log_in(server: LiveServer, **given: Any) -> tuple[httpx.AsyncClient, s
 
 async def enter(server: LiveServer, role: str = "admin", namespace: str = "*") -> httpx.AsyncClient:
     """A browser with a session, as far as HTTP goes."""
-    link = await create_link(server.context.identity, seconds=60, role=role, namespace=namespace)
+    link = await server.link(role=role, namespace=namespace)
     browser = await server.client(None)
     browser.headers["Accept"] = "text/html"
     assert (await browser.post("/login/link", json={"link": link})).status_code == 200

@@ -7,20 +7,22 @@ from uuid import UUID
 
 import typer
 
-from rota.cli.jobs import Ids, Limit, QueueOption, TaskOption, each, report, show_list
+from rota.cli.jobs import Ids, QueueOption, TaskOption, each, report, show_list
 from rota.cli.jobs import database_now as now_of
+from rota.cli.options import Limit, Yes
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
 from rota.cli.times import relative
 
-Failed = Annotated[bool, typer.Option("--failed", help="All failed jobs, or those that match:")]
+Failed = Annotated[
+    bool, typer.Option("--failed", help="Select all failed jobs, or those that match the filters.")
+]
 ErrorOption = Annotated[
     str | None,
     typer.Option(
-        "--error", help="Only with this type of error, e.g. CardDeclined or shop.CardDeclined."
+        "--error", help="Only select this type of error: CardDeclined or shop.CardDeclined."
     ),
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")]
 
 _MOST = 10_000
 _SHOWN = 10
@@ -36,10 +38,10 @@ def dead(
     session: Session,
     task: TaskOption = None,
     queue: QueueOption = None,
-    rows: Annotated[bool, typer.Option("--list", help="The jobs, one by one.")] = False,
+    rows: Annotated[bool, typer.Option("--list", help="List the jobs instead of counts.")] = False,
     limit: Limit = 50,
 ) -> None:
-    """The dead-letter list: jobs that failed for good, by task and type of error."""
+    """Count the failed jobs (the dead-letter list) by task and type of error."""
     screen = session.screen
     if rows:
         jobs = session.app.jobs
@@ -48,8 +50,8 @@ def dead(
         )
         return
     counts = session.run(_count(session, task, queue))
-    if screen.as_json:
-        screen.json(counts)
+    if screen.structured:
+        screen.document(counts)
         return
     if not counts:
         screen.note("No failed jobs.")
@@ -78,7 +80,7 @@ def retry(
     limit: Limit = _MOST,
     yes: Yes = False,
 ) -> None:
-    """Run failed jobs again, now: by their ids, or by a filter."""
+    """Retry failed jobs now: by id, or by a filter."""
     retried: list[UUID] = []
 
     async def one(job_id: UUID) -> None:
@@ -103,7 +105,7 @@ def discard(
     limit: Limit = _MOST,
     yes: Yes = False,
 ) -> None:
-    """Take failed jobs off the dead-letter list for good: by their ids, or by a filter."""
+    """Discard failed jobs for good: by id, or by a filter."""
     discarded: list[UUID] = []
 
     async def one(job_id: UUID) -> None:
@@ -144,14 +146,11 @@ def _nothing(session: Session, answer: str, **filters: str | None) -> None:
 def _choose(
     session: Session, verb: str, yes: bool, limit: int, **filters: str | None
 ) -> list[UUID]:
-    """The failed jobs that match, if the person at the terminal agrees."""
-    if session.screen.as_json and not yes:
-        raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
+    """Return the failed jobs that match, if the person at the terminal agrees."""
     found = session.run(session.app.jobs.dead_letters(**filters, limit=limit))
     if not found:
         return []
-    if not yes:
-        jobs = "1 failed job" if len(found) == 1 else f"{len(found):,} failed jobs"
-        first = "the oldest " if len(found) == limit else ""
-        typer.confirm(f"{verb.capitalize()} {first}{jobs}?", abort=True, err=True)
+    jobs = "1 failed job" if len(found) == 1 else f"{len(found):,} failed jobs"
+    first = "the oldest " if len(found) == limit else ""
+    session.confirm(f"{verb.capitalize()} {first}{jobs}?", yes)
     return found

@@ -1,4 +1,4 @@
-"""`rota endpoints add|list|show|change|remove`."""
+"""`rota endpoints`: tasks that are HTTP endpoints."""
 
 from __future__ import annotations
 
@@ -7,34 +7,46 @@ from typing import Annotated, Any
 import typer
 
 from rota.app import App
+from rota.cli.options import Yes
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
 from rota.errors import ConfigError
 from rota.model import GuaranteeName
-from rota.operations.endpoints import EndpointStatus, NewEndpoint
+from rota.operations.endpoints import EndpointStatus
 from rota.store.endpoints import RetryNumbers
 
-group = typer.Typer(help="Tasks that are HTTP endpoints, pushed by every worker of the namespace.")
-_Name = Annotated[str, typer.Argument(metavar="NAME", help="The task's name.")]
-_Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="Another address.")]
-_Queue = Annotated[str | None, typer.Option(help="Where its jobs wait; default.")]
+group = typer.Typer(help="Manage endpoints: tasks whose jobs are pushed to a URL.")
+_Name = Annotated[
+    str, typer.Argument(metavar="NAME", help="Name of the endpoint, which is its task's name.")
+]
+_Url = Annotated[str | None, typer.Option("--url", metavar="URL", help="New URL.")]
+_Queue = Annotated[str | None, typer.Option(help="Queue of its jobs. (default: default)")]
 _Need = Annotated[
-    list[str] | None, typer.Option("--need", help="A capability its worker must have. Repeatable.")
+    list[str] | None, typer.Option("--need", help="Capability that a worker must have. Repeatable.")
 ]
 _Guarantee = Annotated[
-    GuaranteeName | None, typer.Option(help="at_least_once (the default) or at_most_once.")
+    GuaranteeName | None, typer.Option(help="Delivery guarantee. (default: at_least_once)")
 ]
-_Attempts = Annotated[int | None, typer.Option("--max-attempts", min=1, help="In all; 5.")]
+_Attempts = Annotated[
+    int | None,
+    typer.Option("--max-attempts", min=1, help="Maximum number of attempts. (default: 5)"),
+]
 _Base = Annotated[
-    float | None, typer.Option("--retry-base", min=0, help="Seconds before the second attempt; 2.")
+    float | None,
+    typer.Option("--retry-base", min=0, help="Seconds before the second attempt. (default: 2)"),
 ]
-_Timeout = Annotated[float | None, typer.Option(help="Seconds for an answer; 30.")]
+_Timeout = Annotated[
+    float | None, typer.Option(help="Seconds to wait for an answer. (default: 30)")
+]
 _CallbackTimeout = Annotated[
-    float | None, typer.Option(help="Seconds for the callback, after a 202; 3600.")
+    float | None,
+    typer.Option(help="Seconds to wait for the callback, after a 202. (default: 3600)"),
 ]
 _SecretFile = Annotated[
     typer.FileText | None,
-    typer.Option(metavar="FILE", help="What pushes are signed with; - is standard input."),
+    typer.Option(
+        metavar="FILE", help="File with the secret that signs the pushes; - is standard input."
+    ),
 ]
 
 
@@ -47,7 +59,7 @@ def root(session: Session, context: typer.Context) -> None:
 def add(
     session: Session,
     name: _Name,
-    url: Annotated[str, typer.Argument(metavar="URL")],
+    url: Annotated[str, typer.Argument(metavar="URL", help="An http or https URL.")],
     queue: _Queue = None,
     need: _Need = None,
     guarantee: _Guarantee = None,
@@ -57,33 +69,25 @@ def add(
     callback_timeout: _CallbackTimeout = None,
     secret_file: _SecretFile = None,
 ) -> None:
-    """Make an HTTP endpoint a task: its jobs are pushed there, signed."""
+    """Add an endpoint: its jobs are pushed to a URL, signed."""
     given = _given(queue=queue, needs=need, guarantee=guarantee, timeout=timeout,
                    callback_timeout=callback_timeout, secret=_read(secret_file))  # fmt: skip
     retry = _retry(RetryNumbers(), max_attempts, retry_base)
-    new = session.run(_add(session.app, name, url, {**given, "retry": retry}))
-    if session.screen.as_json:
-        session.screen.json(new)
-        return
-    session.screen.say(f"added {name}")
-    session.screen.say(f"secret {new.secret}")
+    new = session.run(session.app.endpoints.add(name, url, **given, retry=retry))
+    session.screen.answer(new, f"added {name}", f"secret {new.secret}")
     session.screen.note("Pushes are signed with this secret. It is not shown again.")
-
-
-async def _add(app: App, name: str, url: str, given: dict[str, Any]) -> NewEndpoint:
-    return await app.endpoints.add(name, url, **given)
 
 
 @command(group, "list")
 def list_endpoints(session: Session) -> None:
-    """The endpoints of the namespace, without their secrets."""
+    """List the endpoints of the namespace, without their secrets."""
     screen = session.screen
     endpoints = session.run(session.app.endpoints.list())
-    if screen.as_json:
-        screen.json(endpoints)
+    if screen.structured:
+        screen.document(endpoints)
         return
     if not endpoints:
-        screen.note("No endpoints: `rota endpoints add NAME URL` makes one.")
+        screen.note("No endpoints. Add one: rota endpoints add NAME URL")
         return
     rows = table("name", "url", "queue", "guarantee", "attempts", "timeout", whole=["name"])
     for each in endpoints:
@@ -96,7 +100,7 @@ def list_endpoints(session: Session) -> None:
 
 @command(group, "show")
 def show(session: Session, name: _Name) -> None:
-    """One endpoint, without its secret."""
+    """Show an endpoint, without its secret."""
     _tell(session, session.run(session.app.endpoints.get(name)))
 
 
@@ -114,7 +118,7 @@ def change(
     callback_timeout: _CallbackTimeout = None,
     secret_file: _SecretFile = None,
 ) -> None:
-    """Change what is given, and leave the rest. It holds within seconds."""
+    """Change the given settings of an endpoint, within seconds."""
     given = _given(url=url, queue=queue, needs=need, guarantee=guarantee, timeout=timeout,
                    callback_timeout=callback_timeout, secret=_read(secret_file))  # fmt: skip
     _tell(session, session.run(_change(session.app, name, given, max_attempts, retry_base)))
@@ -128,27 +132,21 @@ async def _change(
     if retry != before.retry:
         given["retry"] = retry
     if not given:
-        raise ConfigError("say what is to be changed: `rota endpoints change --help`")
+        raise ConfigError("give at least one option to change: `rota endpoints change --help`")
     return await app.endpoints.change(name, **given)
 
 
 @command(group, "remove")
-def remove(session: Session, name: _Name) -> None:
-    """Push nothing there any more. Its jobs stay in their queue."""
-    session.run(_remove(session.app, name))
-    if session.screen.as_json:
-        session.screen.json({"removed": name})
-    else:
-        session.screen.say(f"removed {name}")
-
-
-async def _remove(app: App, name: str) -> None:
-    await app.endpoints.remove(name)
+def remove(session: Session, name: _Name, yes: Yes = False) -> None:
+    """Remove an endpoint. Its jobs stay in their queue."""
+    session.confirm(f"Remove endpoint {name}?", yes)
+    session.run(session.app.endpoints.remove(name))
+    session.screen.answer({"removed": name}, f"removed {name}")
 
 
 def _tell(session: Session, endpoint: EndpointStatus) -> None:
-    if session.screen.as_json:
-        session.screen.json(endpoint)
+    if session.screen.structured:
+        session.screen.document(endpoint)
         return
     rows = table("", "")
     for field in endpoint.__struct_fields__:

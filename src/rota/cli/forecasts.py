@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from math import ceil
-from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
@@ -13,7 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
-from rota.cli.load_chart import Chart, Grid, make_grid, write_chart
+from rota.cli.forecast_grid import Chart, Grid, make_grid
 from rota.cli.moments import database_time
 from rota.cli.output import plain, table
 from rota.cli.session import Session, command
@@ -32,7 +31,7 @@ _MOST = 10
 
 
 class Usual(msgspec.Struct, frozen=True):
-    """The seconds by which a task's runs are replayed, and how they are known."""
+    """The duration that is assumed for a task's runs, and its source."""
 
     seconds: float
     source: Literal["measured", "given", "assumed"]
@@ -51,32 +50,28 @@ def add_to(group: typer.Typer) -> None:
 
 def show_forecast(
     session: Session,
-    days: Annotated[int, typer.Option(min=1, max=92)] = 7,
+    days: Annotated[int, typer.Option(min=1, max=92, help="Number of days to forecast.")] = 7,
     slots: Annotated[
-        int | None, typer.Option(min=1, help="Instead of those of the live workers.")
+        int | None,
+        typer.Option(min=1, help="Number of worker slots. (default: those of the live workers)"),
     ] = None,
     given: Annotated[
         list[str] | None,
         typer.Option(
             "--duration", metavar="TASK=DURATION",
-            help="Instead of what was measured: report=20m. Repeatable.",
+            help="Duration of a task instead of the measured one: report=20m. Repeatable.",
         ),
     ] = None,
     assume: Annotated[
-        str, typer.Option(metavar="DURATION", help="For tasks that have never been measured.")
+        str, typer.Option(metavar="DURATION", help="Duration of tasks that were never measured.")
     ] = "1s",
-    tz: Annotated[str, typer.Option(metavar="ZONE", help="Of the hours that are shown.")] = "UTC",
-    plot: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE.svg|.png", help="Also draw it into a file.", dir_okay=False),
-    ] = None,
+    tz: Annotated[
+        str, typer.Option(metavar="ZONE", help="Time zone of the hours that are shown.")
+    ] = "UTC",
 ) -> None:  # fmt: skip
-    """Replay the coming days' occurrences against usual durations and slots: load and pile-ups."""
+    """Forecast the load of the coming days: occurrences against durations and worker slots."""
     chosen = dict(parse_given(text) for text in given or ())
     show_in = zone(tz)
-    if plot is not None and plot.suffix not in (".svg", ".png"):
-        raise typer.BadParameter(f"{plot.name!r} ends in neither .svg nor .png",
-                                 param_hint="--plot")  # fmt: skip
     free = slots or session.run(_live_slots(session))
     measured = session.run(session.app.schedules.measure())
     usual = _usual(measured, chosen, parse_duration(assume))
@@ -84,15 +79,12 @@ def show_forecast(
     end = start + timedelta(days=days)
     found = forecast(_loads(measured, usual), start, end, free, _HOUR)
     chart = Chart(found, make_grid(found, free, show_in), free, tz)
-    if session.screen.as_json:
-        session.screen.json(_document(found, start, end, free, usual))
+    if session.screen.structured:
+        session.screen.document(_document(found, start, end, free, usual))
     elif not measured.watched:
         session.screen.note("No schedules: nothing to forecast.")
     else:
         _draw(session, chart, usual)
-    if plot is not None:
-        write_chart(chart, plot)
-        session.screen.note(f"drew {plot}")
 
 
 async def _live_slots(session: Session) -> int:
@@ -115,7 +107,7 @@ def _usual(measured: Measured, given: dict[str, float], assumed: float) -> dict[
 
 
 def _loads(measured: Measured, usual: dict[str, Usual]) -> list[Load]:
-    """Of the schedules that fire: what is paused stays out until it goes on by itself."""
+    """Return the loads of the schedules that fire. A paused one counts from its automatic resume on."""
     return [
         Load(_from(watched.recurrence, status.paused_until), usual[status.task].seconds)
         for status, watched in measured.watched
@@ -124,7 +116,7 @@ def _loads(measured: Measured, usual: dict[str, Usual]) -> list[Load]:
 
 
 def _from(recurrence: Recurrence, begin: datetime | None) -> Recurrence:
-    """The same, without what is before `begin`."""
+    """Return the recurrence without what is before `begin`."""
     if begin is None:
         return recurrence
     limits = recurrence.limits
@@ -188,5 +180,5 @@ def _tell_durations(session: Session, usual: dict[str, Usual]) -> None:
         names = plain(", ".join(assumed[:_MOST])) + (", ..." if len(assumed) > _MOST else "")
         each = format_duration(usual[assumed[0]].seconds)
         session.screen.note(
-            f"Never measured, taken as {each}: {names}. Say better: --duration TASK=20m"
+            f"Never measured, assumed to take {each}: {names}. Set it with --duration TASK=20m"
         )

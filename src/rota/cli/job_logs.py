@@ -25,9 +25,9 @@ def logs(
     session: Session,
     job_id: Id,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on until the job has ended.")
+        bool, typer.Option("--follow", "-f", help="Follow the output until the job has ended.")
     ] = False,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Only of this try.")] = None,
+    attempt: Annotated[int | None, typer.Option(min=1, help="Only show this attempt.")] = None,
 ) -> None:
     """Show what a job printed and logged, then the tracebacks of attempts that failed."""
     session.run(_show(session, job_id, attempt, follow))
@@ -37,17 +37,17 @@ async def _show(session: Session, job_id: Id, attempt: int | None, follow: bool)
     screen, shown = session.screen, 0
     async for line in session.app.jobs.logs(job_id, attempt=attempt, follow=follow):
         shown += 1
-        if screen.as_json:
-            screen.json_line(line)
+        if screen.structured:
+            screen.line(line)
         else:
             _say(screen, line)
     shown += await _show_errors(session, job_id, attempt)
     if not shown:
-        screen.note("It printed and logged nothing.")
+        screen.note("The job printed and logged nothing.")
 
 
 async def _show_errors(session: Session, job_id: Id, number: int | None) -> int:
-    """What the failed attempts ended with: one line of JSON each, or the traceback for people."""
+    """Show how failed attempts ended: a line of JSON each, or the traceback."""
     job = await session.app.jobs.get(job_id)
     failed = [each for each in job.attempts if each.error is not None]
     shown = 0
@@ -55,9 +55,9 @@ async def _show_errors(session: Session, job_id: Id, number: int | None) -> int:
         if attempt.error is None or number not in (None, attempt.number):
             continue
         shown += 1
-        if session.screen.as_json:
+        if session.screen.structured:
             told = {"attempt": attempt.number, "stream": "failure", "text": _failure(attempt.error)}
-            session.screen.json_line(told | {"token": attempt.token, "at": attempt.ended_at})
+            session.screen.line(told | {"token": attempt.token, "at": attempt.ended_at})
         else:
             title = f"attempt {attempt.number} ended with {attempt.outcome}:"
             session.screen.say(Text(title, style="bold"))
@@ -70,7 +70,7 @@ def _failure(error: Failure) -> str:
 
 
 def _say(screen: Screen, line: LogLine) -> None:
-    """The moment and the attempt for people; alone in a pipe, as it was printed."""
+    """Write a line with its time and attempt; in a pipe, as it was printed."""
     text = Text(plain(line.text), style=_STYLES.get(line.stream, ""))
     if screen.out.is_terminal:
         told = f"{line.at.astimezone():%H:%M:%S} #{line.attempt} {line.stream:<7} "

@@ -12,6 +12,7 @@ import typer
 from rich.table import Table
 from rich.text import Text
 
+from rota.cli.options import Limit
 from rota.cli.output import Screen, first_line, plain, pretty, state, table
 from rota.cli.session import Session, command
 from rota.cli.times import relative
@@ -42,27 +43,30 @@ def parse_outcome(text: str) -> str:
         raise typer.BadParameter(str(error)) from None
 
 
-Id = Annotated[UUID, typer.Argument(metavar="ID", parser=parse_id, show_default=False)]
-Ids = Annotated[
-    list[UUID] | None, typer.Argument(metavar="ID", parser=parse_id, show_default=False)
+Id = Annotated[
+    UUID, typer.Argument(metavar="ID", parser=parse_id, show_default=False, help="Job id.")
 ]
-TaskOption = Annotated[str | None, typer.Option("--task", help="Only of this task.")]
-QueueOption = Annotated[str | None, typer.Option("--queue", help="Only of this queue.")]
+Ids = Annotated[
+    list[UUID] | None,
+    typer.Argument(metavar="ID", parser=parse_id, show_default=False, help="Job ids."),
+]
+TaskOption = Annotated[str | None, typer.Option("--task", help="Only show this task.")]
+QueueOption = Annotated[str | None, typer.Option("--queue", help="Only show this queue.")]
 StateOption = Annotated[
     str | None,
     typer.Option(
         "--state", metavar="STATE", parser=parse_state,
-        help=f"Only in this state: {', '.join(known.label for known in State)}.",
+        help=f"Only show this state: {', '.join(known.label for known in State)}.",
     ),
 ]  # fmt: skip
 OutcomeOption = Annotated[
     str | None,
     typer.Option(
         "--outcome", metavar="OUTCOME", parser=parse_outcome,
-        help=f"Only whose last attempt ended so: {', '.join(kind.label for kind in OutcomeKind)}.",
+        help="Only show jobs whose last attempt ended like this: "
+        f"{', '.join(kind.label for kind in OutcomeKind)}.",
     ),
 ]  # fmt: skip
-Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000)]
 
 
 def add_to(group: typer.Typer) -> None:
@@ -77,15 +81,15 @@ def list_jobs(
     state: StateOption = None,
     task: TaskOption = None,
     queue: QueueOption = None,
-    tag: Annotated[str | None, typer.Option(help="Only with this tag.")] = None,
+    tag: Annotated[str | None, typer.Option(help="Only show this tag.")] = None,
     outcome: OutcomeOption = None,
     limit: Limit = 50,
     before: Annotated[
         UUID | None,
-        typer.Option(metavar="ID", parser=parse_id, help="The page after the one that ended here."),
+        typer.Option(metavar="ID", parser=parse_id, help="Only show older jobs than this one."),
     ] = None,
 ) -> None:
-    """The jobs, newest first."""
+    """List jobs, newest first."""
     jobs = session.app.jobs
     found = session.run(
         jobs.list(
@@ -105,8 +109,8 @@ def list_jobs(
 
 def show_list(session: Session, found: Sequence[Job]) -> None:
     screen = session.screen
-    if screen.as_json:
-        screen.json(found)
+    if screen.structured:
+        screen.document(found)
         return
     if not found:
         screen.note("No jobs.")
@@ -136,12 +140,12 @@ def when(job: Job, now: datetime) -> str:
 
 
 def show(session: Session, job_id: Id) -> None:
-    """Everything about a job."""
+    """Show a job."""
     jobs, screen = session.app.jobs, session.screen
     job = session.run(jobs.get(job_id))
     explanation = session.run(jobs.explain(job_id))
-    if screen.as_json:
-        screen.json({**msgspec.to_builtins(job), "explanation": explanation})
+    if screen.structured:
+        screen.document({**msgspec.to_builtins(job), "explanation": explanation})
         return
     _show_job(screen, job, explanation, session.run(database_now(session)))
 
@@ -234,9 +238,9 @@ def _show_errors(screen: Screen, job: Job) -> None:
 
 
 def cancel(session: Session, ids: Ids = None) -> None:
-    """Cancel jobs: what waits never starts, what runs is asked to stop."""
+    """Cancel jobs: waiting jobs never start, running jobs are asked to stop."""
     if not ids:
-        raise typer.BadParameter("say which", param_hint="ID")
+        raise typer.BadParameter("give at least one job id", param_hint="ID")
     answers: dict[str, list[UUID]] = {"cancelled": [], "stopping": []}
 
     async def one(job_id: UUID) -> None:
@@ -272,8 +276,8 @@ def each(
 
 
 def report(session: Session, answers: dict[str, list[UUID]]) -> None:
-    if session.screen.as_json:
-        session.screen.json(answers)
+    if session.screen.structured:
+        session.screen.document(answers)
         return
     for answer, ids in answers.items():
         for job_id in ids:
@@ -281,9 +285,6 @@ def report(session: Session, answers: dict[str, list[UUID]]) -> None:
 
 
 def explain(session: Session, job_id: Id) -> None:
-    """One sentence on why a job isn't running now, or what it does."""
+    """Explain why a job isn't running now, or what it is doing."""
     explanation = session.run(session.app.jobs.explain(job_id))
-    if session.screen.as_json:
-        session.screen.json({"id": job_id, **msgspec.to_builtins(explanation)})
-    else:
-        session.screen.say(explanation.sentence)
+    session.screen.answer({"id": job_id, **msgspec.to_builtins(explanation)}, explanation.sentence)

@@ -1,4 +1,4 @@
-"""What becomes of a rule's wall times where a zone's clocks jump, told for people. Pure."""
+"""Describe how clock changes of a time zone affect the local times of a rule. Pure."""
 
 from __future__ import annotations
 

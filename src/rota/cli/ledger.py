@@ -1,4 +1,4 @@
-"""`rota schedules occurrences|audit|backfill`: what fired, what didn't and why; and filling in."""
+"""`rota schedules occurrences|audit|backfill`: past occurrences, and running missed ones."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.dead import Yes
 from rota.cli.moments import From, To, stretch
+from rota.cli.options import DryRun, Limit, Yes
 from rota.cli.output import plain, table
 from rota.cli.schedule_views import ledger_table
 from rota.cli.schedules import Name
 from rota.cli.session import Session, command
+from rota.errors import InvalidArguments
 from rota.operations.ledger import Audit
 
 _TICK = timedelta(microseconds=1)
@@ -40,15 +41,20 @@ def occurrences(
     end: To = None,
     state: Annotated[
         str | None,
-        typer.Option("--state", metavar="fired|skipped", parser=parse_ledger_state),
+        typer.Option(
+            "--state",
+            metavar="fired|skipped",
+            parser=parse_ledger_state,
+            help="Only show occurrences in this state.",
+        ),
     ] = None,
-    limit: Annotated[int, typer.Option(min=1, max=100_000)] = 1000,
+    limit: Limit = 1000,
 ) -> None:
-    """The ledger: every occurrence of a stretch of time (the last day), and what became of it."""
+    """List the occurrences of a schedule in a period (the last day), with their outcomes."""
     begin, close = stretch(session, first, end, ("-1d", "+1h"))
     found = session.run(session.app.schedules.occurrences(name, begin, close, limit, state=state))
-    if session.screen.as_json:
-        session.screen.json(found)
+    if session.screen.structured:
+        session.screen.document(found)
         return
     if not found:
         session.screen.note(f"Nothing was due from {begin} to {close}.")
@@ -62,12 +68,12 @@ def occurrences(
 def audit(
     session: Session,
     names: Annotated[
-        list[str] | None, typer.Argument(metavar="NAME", help="Which; all of them without.")
+        list[str] | None, typer.Argument(metavar="NAME", help="Names of schedules. (default: all)")
     ] = None,
     first: From = None,
     end: To = None,
 ) -> None:
-    """Compare the ledger with what the rules say (the last week). Ends with 1 if they differ."""
+    """Compare recorded occurrences with the rules (the last week); exit with 1 if they differ."""
     begin, close = stretch(session, first, end, ("-7d", "+1h"))
 
     async def all_of_them() -> list[Audit]:
@@ -76,8 +82,8 @@ def audit(
         return [await schedules.audit(name, begin, close) for name in chosen]
 
     audits = session.run(all_of_them())
-    if session.screen.as_json:
-        session.screen.json(
+    if session.screen.structured:
+        session.screen.document(
             [{**msgspec.to_builtins(each), "clean": each.is_clean} for each in audits]
         )
     elif not audits:
@@ -111,33 +117,34 @@ def backfill(
     first: From = None,
     end: To = None,
     max_parallel: Annotated[
-        int | None, typer.Option(min=1, help="How many of them may run at a time.")
+        int | None, typer.Option(min=1, help="Maximum number of these jobs at a time.")
     ] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only count.")] = False,
+    dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Run the occurrences of a past stretch of time that never were: those without a ledger row."""
+    """Run the missed occurrences of a past period: those that were never recorded."""
     if first is None:
-        raise typer.BadParameter("say from when on", param_hint="--from")
-    if session.screen.as_json and not (yes or dry_run):
-        raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
+        raise typer.BadParameter("required: the start of the period", param_hint="--from")
     span = stretch(session, first, end, ("now", "now"))
     given: dict[str, Any] = {} if max_parallel is None else {"max_parallel": max_parallel}
     run = session.app.schedules.backfill
-    count = session.run(run(name, *span, dry_run=True, **given))
+    try:
+        count = session.run(run(name, *span, dry_run=True, **given))
+    except InvalidArguments as error:
+        if "first" in error.fields:
+            raise typer.BadParameter(str(error), param_hint="--from") from None
+        raise
     if count and not dry_run:
-        if not yes:
-            jobs = "1 occurrence" if count == 1 else f"{count:,} occurrences"
-            question = f"Run {jobs} of {name}, from {span[0]} to {span[1]}?"
-            typer.confirm(question, abort=True, err=True)
+        jobs = "1 occurrence" if count == 1 else f"{count:,} occurrences"
+        session.confirm(f"Run {jobs} of {name}, from {span[0]} to {span[1]}?", yes)
         count = session.run(run(name, *span, **given))
     _tell_backfill(session, name, count, dry_run)
 
 
 def _tell_backfill(session: Session, name: str, count: int, dry_run: bool) -> None:
-    if session.screen.as_json:
-        session.screen.json({"schedule": name, "count": count, "dry_run": dry_run})
+    if session.screen.structured:
+        session.screen.document({"schedule": name, "count": count, "dry_run": dry_run})
     elif not count:
-        session.screen.note("Nothing to fill in: each occurrence of that time has its row.")
+        session.screen.note("Nothing to run: every occurrence of that period is recorded.")
     else:
         session.screen.say(f"{'would run' if dry_run else 'backfilled'} {count:,} of {name}")

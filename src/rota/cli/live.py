@@ -1,4 +1,4 @@
-"""What `rota dev` shows: a banner, then a line per ended attempt, as many as one can read."""
+"""The output of `rota dev`: a banner, then a line per ended attempt, as many as one can read."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from rich.text import Text
 import rota
 from rota.app import App
 from rota.cli import logs
-from rota.cli.login import make_link
 from rota.cli.output import STYLES, Screen, first_line, plain
 from rota.config import Settings, default_data_dir
 from rota.core.durations import format_duration
 from rota.core.lifecycle import End, TryAgain, Verdict
 from rota.model import Outcome, OutcomeKind, State
 from rota.node import ROLES, Node
+from rota.operations.installation import Installation
 from rota.runtime.work import Work
 from rota.task import Task
 
@@ -65,9 +65,9 @@ class DevNode(Node):
         await super().start()
         assert self.worker_role is not None
         self.worker_role.outcomes.observers.append(self._teller.ended)
-        link = await make_link(self.app, self._http.url)
+        link = await Installation(self.app.connector).sessions.create_link()
         if not self._stop_requested.is_set():
-            self._teller.up(self._http.url, link)
+            self._teller.up(self._http.url, link.url(self._http.url))
 
     def request_stop(self) -> None:
         self._teller.stopping(self.count_running(), again=self._stop_requested.is_set())
@@ -86,7 +86,9 @@ class Teller:
         self._log = logging.getLogger("rota.dev")
 
     def starting(self) -> None:
-        handler = _TerminalHandler(self._screen.err if self._screen.as_json else self._screen.out)
+        handler = _TerminalHandler(
+            self._screen.err if self._screen.structured else self._screen.out
+        )
         logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
         logs.enable_loggers()  # the application may have configured logging, and disabled them
         for noisy in ("rota", "uvicorn"):
@@ -99,12 +101,12 @@ class Teller:
         """`link` logs a browser in: once, and soon."""
         where = describe_database(self._app.settings)
         tasks = list(self._app.tasks.values())
-        if self._screen.as_json:
+        if self._screen.structured:
             listed = [
                 {"name": task.name, "queue": task.options_.queue,
                  "guarantee": task.options_.guarantee.label} for task in tasks
             ]  # fmt: skip
-            self._screen.json_line(
+            self._screen.line(
                 {"event": "up", "app": self._reference, "database": where, "tasks": listed,
                  "server": url, "login": link}
             )  # fmt: skip
@@ -118,8 +120,8 @@ class Teller:
             self._screen.say("")
 
     def stopping(self, running: int, *, again: bool) -> None:
-        if self._screen.as_json:
-            self._screen.json_line({"event": "stopping", "running": running, "now": again})
+        if self._screen.structured:
+            self._screen.line({"event": "stopping", "running": running, "now": again})
         elif again:
             self._screen.note("Stopping at once.")
         else:
@@ -132,8 +134,8 @@ class Teller:
         """An observer: whatever can fail, such as the terminal, happens after it has returned."""
         loop = asyncio.get_running_loop()
         seconds = time.monotonic() - work.started if work.started else None
-        if self._screen.as_json:
-            loop.call_soon(self._screen.json_line, _event(work, outcome, verdict, seconds))
+        if self._screen.structured:
+            loop.call_soon(self._screen.line, _event(work, outcome, verdict, seconds))
             return
         good = outcome.kind is OutcomeKind.SUCCEEDED
         if not self._shown and not self._held:

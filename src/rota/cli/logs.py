@@ -30,7 +30,7 @@ _COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
 
 
 class Surroundings:
-    """What all records of this process have in common, as far as it is known."""
+    """The fields that all log records of this process share, as far as they are known."""
 
     def __init__(self) -> None:
         self.node: Callable[[], UUID | None] = lambda: None

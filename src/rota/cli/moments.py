@@ -1,4 +1,4 @@
-"""Moments as people give them to `rota schedules`: in full, as a day, or relative to now."""
+"""Times on the command line: in full, as a day, or relative to now."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class When:
 
 
 def parse_when(text: str) -> When:
-    """'2026-03-01T09:00+01:00', '2026-03-01' (midnight in UTC), 'now', '-2d', '+1h30m'."""
+    """Parse '2026-03-01T09:00+01:00', '2026-03-01' (midnight in UTC), 'now', '-2d', '+1h30m'."""
     text = text.strip()
     if text == "now":
         return When()
@@ -48,12 +48,14 @@ From = Annotated[
     When | None,
     typer.Option(
         "--from", metavar="TIME", parser=parse_when,
-        help="2027-01-31T09:00+01:00, 2027-01-31 (UTC), now, -2d or +3h.",
+        help="Start of the period: 2027-01-31T09:00+01:00, 2027-01-31 (UTC), now, -2d or +3h.",
     ),
 ]  # fmt: skip
 To = Annotated[
     When | None,
-    typer.Option("--to", metavar="TIME", parser=parse_when, help="In the same ways; not included."),
+    typer.Option(
+        "--to", metavar="TIME", parser=parse_when, help="End of the period, not included."
+    ),
 ]
 
 
@@ -67,7 +69,7 @@ def database_time(session: Session) -> datetime:
 def stretch(
     session: Session, first: When | None, end: When | None, default: tuple[str, str]
 ) -> tuple[datetime, datetime]:
-    """From when to when; what isn't given is as the default says."""
+    """Return the begin and end of a period, with defaults."""
     now = database_time(session)
     begin = (first or parse_when(default[0])).at(now)
     close = (end or parse_when(default[1])).at(now)

@@ -1,4 +1,4 @@
-"""`rota namespaces`: who shares this installation, and how much each may use."""
+"""`rota namespaces`: the namespaces of an installation, their limits and their encryption."""
 
 from __future__ import annotations
 
@@ -6,103 +6,83 @@ from typing import Annotated
 
 import typer
 
-from rota.app import App
-from rota.cli.access import change_of
+from rota.cli.options import NamespaceName, Yes
 from rota.cli.output import plain, table
 from rota.cli.session import Session, callback, command
-from rota.config import check_name
-from rota.errors import NotFound
-from rota.store.quotas import Limits, Namespace, QuotaStore
+from rota.store.quotas import Limits
 
-group = typer.Typer(help="Namespaces: who shares this installation, and how much each may use.")
-
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+group = typer.Typer(help="Manage namespaces: their limits and their encryption.")
 
 
 @callback(group)
 @command(group, "list")
 def list_namespaces(session: Session) -> None:
-    """The namespaces that were used or have limits."""
-    found = session.run(_list(session.app))
-    screen = session.screen
-    if screen.as_json:
-        screen.json(found)
+    """List the namespaces that were used or have limits."""
+    namespaces, screen = session.installation.namespaces, session.screen
+    found = session.run(namespaces.list())
+    if screen.structured:
+        screen.document(found)
         return
     if not found:
-        screen.note("No namespaces yet: the first submit to one makes it.")
+        screen.note("No namespaces. The first submit to a namespace creates it.")
         return
-    columns = ("jobs at most", "payload bytes at most", "submits a second")
-    encrypted = session.run(_encrypted(session.app))
+    columns = ("max jobs", "max payload bytes", "submits per second")
+    encrypted = session.run(namespaces.encrypted())
     rows = table("namespace", *columns, "encrypted", right=columns)
     for each in found:
         limits = each.limits
         shown = (limits.max_jobs, limits.max_payload_bytes, limits.submits_per_second)
-        said = ["-" if n is None else f"{n:,}" for n in shown]
-        rows.add_row(plain(each.name), *said, "yes" if each.name in encrypted else "no")
+        cells = ["-" if number is None else f"{number:,}" for number in shown]
+        rows.add_row(plain(each.name), *cells, "yes" if each.name in encrypted else "no")
     screen.show(rows)
-
-
-async def _store(app: App) -> QuotaStore:
-    return QuotaStore((await app.store()).database)
-
-
-async def _encrypted(app: App) -> set[str]:
-    rows = await (await app.store()).database.fetch("encrypted_namespaces")
-    return {row["name"] for row in rows}
-
-
-async def _list(app: App) -> list[Namespace]:
-    return await (await _store(app)).list_namespaces()
 
 
 @command(group, "limit")
 def limit(
     session: Session,
-    name: Name,
+    name: NamespaceName,
     max_jobs: Annotated[
-        int | None, typer.Option(min=0, help="Jobs that wait, run or have failed.")
+        int | None, typer.Option(min=0, help="Maximum number of waiting, running and failed jobs.")
     ] = None,
     max_payload_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Of those jobs' payloads, together.")
+        int | None, typer.Option(min=0, help="Maximum size of those jobs' payloads in total.")
     ] = None,
     submits_per_second: Annotated[
-        float | None, typer.Option(help="As many at once as a second allows.")
+        float | None, typer.Option(help="Maximum rate of submits; a second's worth may burst.")
     ] = None,
 ) -> None:
-    """Set what a namespace may use through the server. What isn't given has no limit."""
-    if submits_per_second is not None and not submits_per_second > 0:
-        raise typer.BadParameter("must be above 0", param_hint="--submits-per-second")
+    """Limit what a namespace may submit through the server. An omitted option means no limit."""
     limits = Limits(
         max_jobs=max_jobs, max_payload_bytes=max_payload_bytes,
         submits_per_second=submits_per_second,
     )  # fmt: skip
-    namespace = session.run(_limit(session.app, check_name("namespace", name), limits))
-    if session.screen.as_json:
-        session.screen.json(namespace)
-    else:
-        session.screen.say(f"the limits of {name} hold within five seconds")
-
-
-async def _limit(app: App, name: str, limits: Limits) -> Namespace:
-    store = await _store(app)
-    async with change_of(app, "limit", f"namespace {name}", namespace=name) as change:
-        change.before = await store.get_namespace(name)
-        change.after = after = await store.put_namespace(name, limits)
-    return after
+    namespace = session.run(session.installation.namespaces.set_limits(name, limits))
+    session.screen.answer(namespace, f"limited {name}; it holds within five seconds")
 
 
 @command(group, "unlimit")
-def unlimit(session: Session, name: Name) -> None:
-    """Take a namespace's limits away. Its jobs stay."""
-    session.run(_unlimit(session.app, name))
-    if session.screen.as_json:
-        session.screen.json({"namespace": name, "limits": None})
-    else:
-        session.screen.say(f"{name} has no limits any more")
+def unlimit(session: Session, name: NamespaceName, yes: Yes = False) -> None:
+    """Remove the limits of a namespace. Its jobs stay."""
+    session.confirm(f"Remove the limits of namespace {name}?", yes)
+    session.run(session.installation.namespaces.remove_limits(name))
+    session.screen.answer({"namespace": name, "limits": None}, f"removed the limits of {name}")
 
 
-async def _unlimit(app: App, name: str) -> None:
-    async with change_of(app, "unlimit", f"namespace {name}", namespace=name) as change:
-        change.before = await (await _store(app)).remove_namespace(name)
-        if change.before is None:
-            raise NotFound(f"namespace {name!r} has no limits; `rota namespaces` lists them")
+@command(group, "encrypt")
+def encrypt(session: Session, name: NamespaceName) -> None:
+    """Encrypt what is submitted to a namespace from now on. All its users need the keys."""
+    session.run(session.installation.namespaces.set_encrypted(name, True))
+    session.screen.answer(
+        {"namespace": name, "encrypted": True},
+        f"new jobs of {name} are encrypted within five seconds",
+    )
+    session.screen.note("`rota encrypt --rotate` encrypts what is stored already.")
+
+
+@command(group, "decrypt")
+def decrypt(session: Session, name: NamespaceName) -> None:
+    """Stop encrypting what is submitted to a namespace. Encrypted values stay encrypted."""
+    session.run(session.installation.namespaces.set_encrypted(name, False))
+    session.screen.answer(
+        {"namespace": name, "encrypted": False}, f"new jobs of {name} are no longer encrypted"
+    )

@@ -1,4 +1,4 @@
-"""`rota nodes`: who is in the cluster."""
+"""`rota nodes`: the nodes of the cluster."""
 
 from __future__ import annotations
 
@@ -8,27 +8,23 @@ import typer
 
 from rota.cli.jobs import database_now
 from rota.cli.output import plain, state, table
-from rota.cli.session import Session, command
+from rota.cli.session import Session
 from rota.cli.times import relative
 from rota.core.durations import format_duration
 from rota.model import NodeStatus
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "nodes")(list_nodes)
-
-
 def list_nodes(
     session: Session,
     ended: Annotated[
-        bool, typer.Option("--all", help="Also those that stopped or died recently.")
+        bool, typer.Option("--all", help="Include nodes that stopped or died recently.")
     ] = False,
 ) -> None:
-    """The nodes of the cluster: what they do, and when they were last heard of."""
+    """List the nodes of the cluster."""
     screen = session.screen
     nodes = session.run(session.app.nodes.list(ended=ended))
-    if screen.as_json:
-        screen.json(nodes)
+    if screen.structured:
+        screen.document(nodes)
         return
     if not nodes:
         screen.note("No node is alive. Start one: rota dev, or rota start module:app")

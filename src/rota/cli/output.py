@@ -1,18 +1,21 @@
-"""What people and programs see: tables and colours, or one JSON document."""
+"""Output of commands: tables and colours for people, one JSON or YAML document for programs."""
 
 from __future__ import annotations
 
 import re
 import sys
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 import typer
+import yaml
 from rich.console import Console, RenderableType
 from rich.highlighter import JSONHighlighter
 from rich.table import Table
 from rich.text import Text
+
+Output = Literal["table", "json", "yaml"]
 
 _ENDLESS = 100_000  # columns: in a pipe nothing is folded or cut
 
@@ -25,12 +28,12 @@ STYLES = {
     "crashed": "red", "lost": "red", "returned": "dim",
 }  # fmt: skip
 
-# All that could move a terminal's cursor, change its colours or its title.
+# Everything that could move a terminal's cursor, change its colours or its title.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def plain(text: str) -> str:
-    """Others' text without control characters: an error message must not steer the terminal."""
+    """Remove control characters from text: an error message must not steer the terminal."""
     return _CONTROL.sub("\ufffd", text)
 
 
@@ -39,7 +42,7 @@ def state(name: str) -> Text:
 
 
 def pretty(value: Any) -> Text:
-    """JSON for people."""
+    """Format a value as coloured JSON."""
     text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     shown = Text(plain(text))
     JSONHighlighter().highlight(shown)
@@ -69,24 +72,46 @@ def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -
     return made
 
 
+def to_yaml(value: Any) -> str:
+    plain_value = msgspec.to_builtins(value, str_keys=True)
+    return yaml.safe_dump(plain_value, sort_keys=False, allow_unicode=True)
+
+
 class Screen:
     """Standard output and standard error of one command."""
 
-    def __init__(self, *, as_json: bool) -> None:
-        self.as_json = as_json
+    def __init__(self, output: Output = "table") -> None:
+        self.output = output
+        self.structured = output != "table"  # for programs: JSON or YAML
         self.out = make_console()
         self.err = make_console(stderr=True)
 
-    def json(self, document: Any) -> None:
-        """The whole answer, as one document."""
-        text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
-        sys.stdout.write(f"{text}\n")
+    def document(self, document: Any) -> None:
+        """Write the whole answer as one document."""
+        if self.output == "yaml":
+            self._write(to_yaml(document))
+        else:
+            text = msgspec.json.format(msgspec.json.encode(document), indent=2).decode()
+            self._write(f"{text}\n")
+
+    def line(self, event: Any) -> None:
+        """Write one of many documents: a line of JSON, or a YAML document after `---`."""
+        if self.output == "yaml":
+            self._write(f"---\n{to_yaml(event)}")
+        else:
+            self._write(f"{msgspec.json.encode(event).decode()}\n")
+
+    def _write(self, text: str) -> None:
+        sys.stdout.write(text)
         sys.stdout.flush()
 
-    def json_line(self, event: Any) -> None:
-        """One of many, for commands that go on and on."""
-        sys.stdout.write(f"{msgspec.json.encode(event).decode()}\n")
-        sys.stdout.flush()
+    def answer(self, document: Any, *lines: str) -> None:
+        """Write the document for programs, or the lines for people."""
+        if self.structured:
+            self.document(document)
+        else:
+            for line in lines:
+                self.say(line)
 
     def say(self, text: str | Text, style: str = "") -> None:
         shown = Text(plain(text), style=style) if isinstance(text, str) else text
@@ -97,13 +122,13 @@ class Screen:
             self.out.print(part)
 
     def note(self, text: str) -> None:
-        """Beside the answer: for people, and never in the way of a pipe."""
-        if not self.as_json:
+        """Write a remark for people to standard error, where it isn't in the way of a pipe."""
+        if not self.structured:
             self.err.print(Text(plain(text), style="dim"), soft_wrap=True)
 
-    def fault(self, kind: str, message: str) -> None:
-        if self.as_json:
-            error = {"error": {"type": kind, "message": message}}
+    def fault(self, kind: str, message: str, **details: Any) -> None:
+        if self.structured:  # JSON is also YAML
+            error = {"error": {"type": kind, "message": message, **details}}
             sys.stderr.write(f"{msgspec.json.encode(error).decode()}\n")
         else:
             line = Text("error: ", style="bold red").append(plain(message), style="not bold red")

@@ -1,4 +1,4 @@
-"""`rota schedules preview`: when a rule fires, and what it makes of the clocks' jumps."""
+"""`rota schedules preview`: the next occurrences of a rule, and how clock changes affect them."""
 
 from __future__ import annotations
 
@@ -52,15 +52,17 @@ def preview(
         When | None,
         typer.Option(
             "--after", metavar="TIME", parser=parse_when,
-            help="From then on instead of now. With a full time, no database is asked.",
+            help="Start from this time instead of now. A full time needs no database.",
         ),
     ] = None,
-    count: Annotated[int, typer.Option(min=1, max=1000)] = 10,
+    count: Annotated[
+        int, typer.Option(min=1, max=1000, help="Number of occurrences to show.")
+    ] = 10,
     name: Annotated[
-        str, typer.Option(help="The schedule's name to be: H and spread depend on it.")
+        str, typer.Option(help="Name of the future schedule: H and spread depend on it.")
     ] = _NAMELESS,
 ) -> None:  # fmt: skip
-    """The next occurrences of a rule or a schedule, in local time and UTC, with DST decisions."""
+    """Preview the next occurrences of a rule or schedule, with the effects of clock changes."""
     rules: dict[str, Any] = {"every": every, "calendar": calendar, "rrule": rrule}
     policies = {"tz": tz, "gap": gap, "fold": fold}
     given: dict[str, Any] = {key: value for key, value in policies.items() if value is not None}
@@ -80,7 +82,7 @@ def preview(
 
 
 def is_cron(text: str) -> bool:
-    """Names of schedules have no spaces in them."""
+    """Return whether text is a cron expression: names of schedules have no spaces."""
     return text.startswith("@") or len(text.split()) > 1
 
 
@@ -91,14 +93,14 @@ def _stored(session: Session, name: str, given: dict[str, Any]) -> tuple[Schedul
 
 
 def show_preview(screen: Screen, spec: ScheduleSpec, rows: Sequence[Previewed]) -> None:
-    if screen.as_json:
-        screen.json(rows)
+    if screen.structured:
+        screen.document(rows)
         return
     screen.say(Text.assemble((plain(describe(spec)), "bold"), f"  gap={spec.gap} fold={spec.fold}"))
     if spec.name == _NAMELESS and isinstance(spec.rule, Cron) and _has_spread(spec.rule):
-        screen.note("H depends on the schedule's name: give it with --name.")
+        screen.note("H depends on the name of the schedule: give it with --name.")
     if not rows:
-        screen.note("It never fires after that.")
+        screen.note("No occurrences after that time.")
         return
     screen.say("")
     screen.show(preview_table(rows))
@@ -124,7 +126,7 @@ def preview_table(rows: Sequence[Previewed]) -> Any:
 
 
 def local_time(moment: datetime | None, seconds: bool = False) -> str:
-    """With its offset, which tells the two passes of a fold apart."""
+    """Format a local time with its offset, which tells repeated local times apart."""
     if moment is None:
         return "-"
     offset = f"{moment:%z}"

@@ -1,4 +1,4 @@
-"""`rota queues`: what waits where; pause and resume."""
+"""`rota queues`: list, pause, resume and configure queues."""
 
 from __future__ import annotations
 
@@ -11,21 +11,22 @@ from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
 
-Name = Annotated[str, typer.Argument(metavar="NAME")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the queue.")]
 
-group = typer.Typer(help="The queues: how full they are, and whether they are paused.")
+group = typer.Typer(help="List, pause, resume and configure queues.")
 
 
 @callback(group)
+@command(group, "list")
 def list_queues(session: Session) -> None:
-    """The queues: how full they are, and whether they are paused."""
+    """List queues: how full they are, and whether they are paused."""
     screen = session.screen
     queues = session.run(session.app.queues.list())
-    if screen.as_json:
-        screen.json(queues)
+    if screen.structured:
+        screen.document(queues)
         return
     if not queues:
-        screen.note("No queues yet: the first submit to one makes it.")
+        screen.note("No queues. The first submit to a queue creates it.")
         return
     rows = table("queue", "ready", "running", "scheduled", "lag", "max run time", "paused",
                  right=["ready", "running", "scheduled", "lag", "max run time"])  # fmt: skip
@@ -43,17 +44,17 @@ def pause(
     session: Session,
     name: Name,
     new: Annotated[
-        bool, typer.Option("--new", help="Also a queue that no job and no task has named yet.")
+        bool, typer.Option("--new", help="Allow a queue that no job and no task has used yet.")
     ] = False,
 ) -> None:
-    """Start no more jobs of a queue. What runs goes on."""
+    """Pause a queue: none of its jobs start. Running jobs continue."""
     session.run(session.app.queues.pause(name, must_exist=not new))
     _tell(session, name, paused=True)
 
 
 @command(group, "resume")
 def resume(session: Session, name: Name) -> None:
-    """Go on with a paused queue."""
+    """Resume a paused queue."""
     session.run(session.app.queues.resume(name))
     _tell(session, name, paused=False)
 
@@ -64,16 +65,17 @@ def set_queue(
     name: Name,
     max_run_time: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="30m, 2h; none: the installation's maximum counts."),
+        typer.Option(
+            metavar="DURATION", help="Maximum run time: 30m, 2h; none for the installation's."
+        ),
     ],
 ) -> None:
-    """Set how long jobs of a queue may run when they have no timeout of their own."""
+    """Set the maximum run time of a queue's jobs that have no timeout."""
     seconds = None if max_run_time == "none" else parse_duration(max_run_time)
     session.run(session.app.queues.set_max_run_time(name, seconds))
-    if session.screen.as_json:
-        session.screen.json({"queue": name, "max_run_time": seconds})
-    else:
-        session.screen.say(f"{name}: maximum run time {_maximum(seconds)}")
+    session.screen.answer(
+        {"queue": name, "max_run_time": seconds}, f"{name}: maximum run time {_maximum(seconds)}"
+    )
 
 
 def _maximum(seconds: float | None) -> str:
@@ -81,7 +83,6 @@ def _maximum(seconds: float | None) -> str:
 
 
 def _tell(session: Session, name: str, *, paused: bool) -> None:
-    if session.screen.as_json:
-        session.screen.json({"queue": name, "paused": paused})
-    else:
-        session.screen.say(f"{'paused' if paused else 'resumed'} {name}")
+    session.screen.answer(
+        {"queue": name, "paused": paused}, f"{'paused' if paused else 'resumed'} {name}"
+    )

@@ -1,4 +1,4 @@
-"""`rota dev`, `rota start`, `rota migrate`."""
+"""`rota dev`, `rota start` and `rota migrate`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,9 @@ from rota.app import App
 from rota.cli import logs
 from rota.cli.loading import find_reference
 from rota.cli.output import Screen
-from rota.cli.session import Session, command
+from rota.cli.session import Session
 from rota.commands import enable_commands
 from rota.store.changes import act_as, local_actor
-from rota.store.database import Database
-from rota.store.migrate import check_schema, pending_names
 
 # Nodes and servers are imported where they are started, so that the other commands start without them.
 if TYPE_CHECKING:
@@ -24,20 +22,14 @@ if TYPE_CHECKING:
 
 AllowCommands = Annotated[
     bool,
-    typer.Option("--allow-commands", help="Run programs, too: the jobs of the task rota.command."),
+    typer.Option("--allow-commands", help="Also run programs: the jobs of the task rota.command."),
 ]
 Host = Annotated[
-    str | None, typer.Option(metavar="ADDRESS", help="Where the server listens, for ROTA_HOST.")
+    str | None, typer.Option(metavar="ADDRESS", help="Address to listen on. (default: ROTA_HOST)")
 ]
 Port = Annotated[
-    int | None, typer.Option(min=0, max=65_535, help="The server's port, for ROTA_PORT.")
+    int | None, typer.Option(min=0, max=65_535, help="Port to listen on. (default: ROTA_PORT)")
 ]
-
-
-def add_to(group: typer.Typer) -> None:
-    command(group, "dev")(dev)
-    command(group, "start")(start)
-    command(group, "migrate")(migrate)
 
 
 def dev(
@@ -46,7 +38,7 @@ def dev(
         str | None,
         typer.Argument(
             metavar="MODULE:APP",
-            help="Where the app is; without it, in this folder's app.py or main.py.",
+            help="The app to run. (default: the one in app.py or main.py)",
         ),
     ] = None,
     allow_commands: AllowCommands = False,
@@ -82,28 +74,29 @@ async def _dev(app: App, teller: Teller) -> None:
 
 def start(
     session: Session,
-    reference: Annotated[str, typer.Argument(metavar="MODULE:APP")],
+    reference: Annotated[str, typer.Argument(metavar="MODULE:APP", help="The app to run.")],
     role: Annotated[
         list[str] | None,
         typer.Option(
             metavar="ROLE",
-            help="scheduler, worker or server. Repeatable; scheduler and worker by default.",
+            help="scheduler, worker or server. Repeatable. (default: scheduler and worker)",
         ),
     ] = None,
     queue: Annotated[
         list[str] | None,
         typer.Option(
             metavar="NAME[=LIMIT]",
-            help="Work only for this queue, with so many of its jobs at a time. "
-            "Repeatable; all by default.",
+            help="Only run jobs of this queue, at most LIMIT at a time. Repeatable. (default: all)",
         ),
     ] = None,
     capability: Annotated[
-        list[str] | None, typer.Option(help="What this node can do (gpu, say). Repeatable.")
+        list[str] | None, typer.Option(help="Capability of this node, such as gpu. Repeatable.")
     ] = None,
-    concurrency: Annotated[int | None, typer.Option(min=1, help="Coroutines at a time.")] = None,
+    concurrency: Annotated[
+        int | None, typer.Option(min=1, help="Maximum number of coroutines at a time.")
+    ] = None,
     processes: Annotated[
-        int | None, typer.Option(min=1, help="Child processes for plain functions.")
+        int | None, typer.Option(min=1, help="Number of child processes for plain functions.")
     ] = None,
     allow_commands: AllowCommands = False,
     host: Host = None,
@@ -112,22 +105,20 @@ def start(
         bool,
         typer.Option(
             "--insecure-public",
-            help="Serve off the loopback without TLS: something in front of it sees to that.",
+            help="Listen on public addresses without TLS: a proxy in front of it provides it.",
         ),
     ] = False,
     log_level: Annotated[
         logs.LogLevel | None,
-        typer.Option(
-            help="Of Rota's own records, also if your application configures logging. [default: info]"
-        ),
+        typer.Option(help="Level of Rota's own log records. (default: info)"),
     ] = None,
     log_format: Annotated[
         logs.LogFormat,
-        typer.Option(help="Unless your application brings log handlers of its own."),
+        typer.Option(help="Log format, unless your application configures log handlers."),
     ] = "pretty",
 ) -> None:
     """Run a node until SIGTERM or Ctrl-C."""
-    surroundings = logs.configure(log_level, "json" if session.screen.as_json else log_format)
+    surroundings = logs.configure(log_level, "json" if session.screen.structured else log_format)
     app = session.load(reference)
     logs.apply_level(log_level)
     logs.learn(surroundings, app.settings)
@@ -173,10 +164,10 @@ def migrate(
     session: Session,
     post: Annotated[
         bool,
-        typer.Option("--post", help="Also take away what only the release before used."),
+        typer.Option("--post", help="Also remove what only the previous release used."),
     ] = False,
     check: Annotated[
-        bool, typer.Option("--check", help="Change nothing; exit 1 if something is to be done.")
+        bool, typer.Option("--check", help="Change nothing; exit with 1 if migrations are pending.")
     ] = False,
     shards: Annotated[
         int | None,
@@ -184,52 +175,35 @@ def migrate(
             "--shards",
             min=1,
             max=1024,
-            help="Into how many slices schedulers divide their work; 1: a single leader. "
-            "Only for a new schema. [default: 128]",
+            help="Number of shards that schedulers divide their work into; 1: a single leader. "
+            "Only for a new schema. (default: 128)",
         ),
     ] = None,
 ) -> None:
-    """Bring the database's schema up to this release."""
+    """Migrate the database schema to this release."""
     if shards is not None:
         session.app.settings = session.app.settings.replace(shards=shards)
     if check:
-        _tell_pending(session.screen, session.run(_pending(session.app, post)))
-        return
-    applied = session.run(session.app.migrate(include_post=post))
-    if session.screen.as_json:
-        session.screen.json(
-            {"applied": list(applied), "mended": applied.mended, "advice": applied.advice}
+        _tell_pending(
+            session.screen, session.run(session.app.connector.pending_migrations(include_post=post))
         )
         return
-    for name in applied:
-        session.screen.say(f"applied {name}")
-    for thing in applied.mended:
-        session.screen.say(f"mended {thing}")
-    session.screen.say("the schema is up to date")
+    applied = session.run(session.app.migrate(include_post=post))
+    lines = [f"applied {name}" for name in applied] + [f"mended {each}" for each in applied.mended]
+    session.screen.answer(
+        {"applied": list(applied), "mended": applied.mended, "advice": applied.advice},
+        *lines, "the schema is up to date",
+    )  # fmt: skip
     if applied.advice:
         session.screen.note(f"Warning: {applied.advice}.")
 
 
 def _tell_pending(screen: Screen, pending: list[str]) -> None:
-    if screen.as_json:
-        screen.json({"pending": pending, "up_to_date": not pending})
+    if screen.structured:
+        screen.document({"pending": pending, "up_to_date": not pending})
     else:
         for name in pending:
             screen.say(f"pending {name}")
         screen.say("run `rota migrate`" if pending else "the schema is up to date")
     if pending:
         raise typer.Exit(1)
-
-
-async def _pending(app: App, post: bool) -> list[str]:
-    database = Database(await app.database_url(), app.settings)
-    await database.open()
-    try:
-        async with database.connection() as connection:
-            schema = app.settings.schema
-            pending = await pending_names(connection, schema, include_post=post)
-            if not pending:
-                await check_schema(connection, schema)
-            return pending
-    finally:
-        await database.close()

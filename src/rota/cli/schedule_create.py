@@ -1,4 +1,4 @@
-"""`rota schedules create`: make a schedule, or change it from now on."""
+"""`rota schedules create`: create a schedule, or change it from now on."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rota.core.time.schedule import CatchUp
 from rota.operations.schedule_spec import make_spec
 
 _LIMITS = "Limits"
-_JOBS = "Its jobs"
+_JOBS = "Jobs"
 
 
 def add_to(group: typer.Typer) -> None:
@@ -34,8 +34,10 @@ def add_to(group: typer.Typer) -> None:
 
 def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Unique in the namespace.")],
-    task: Annotated[str, typer.Option(metavar="NAME", help="The task to run.")],
+    name: Annotated[
+        str, typer.Argument(metavar="NAME", help="Name of the schedule, unique in the namespace.")
+    ],
+    task: Annotated[str, typer.Option(metavar="NAME", help="Name of the task to run.")],
     cron: CronOption = None,
     every: EveryOption = None,
     calendar: CalendarOption = None,
@@ -45,78 +47,81 @@ def create(
     fold: FoldOption = None,
     payload: Annotated[
         str,
-        typer.Option(help="The arguments as a JSON object; @FILE, or - for the input."),
+        typer.Option(help="Arguments as a JSON object; @FILE reads a file, - standard input."),
     ] = "{}",
     overlap: Annotated[
         str | None,
-        typer.Option(metavar="skip|queue|allow|kill", help="When the last run isn't over."),
+        typer.Option(metavar="skip|queue|allow|kill",
+                     help="What to do when the previous run is still running."),
     ] = None,
     catch_up: Annotated[
         CatchUp | None,
         typer.Option(
             metavar="none|latest|all[:WINDOW]", parser=parse_catch_up,
-            help="After an outage or a pause: latest:1h runs the newest of the last hour.",
+            help="What to run after an outage or a pause; latest:1h: the newest of the last hour.",
         ),
     ] = None,
     starts: Annotated[
         When | None,
         typer.Option(metavar="TIME", parser=parse_when, rich_help_panel=_LIMITS,
-                     help="2027-01-31T09:00+01:00, 2027-01-31 (UTC), now or +3h."),
+                     help="First moment: 2027-01-31T09:00+01:00, 2027-01-31 (UTC), now or +3h."),
     ] = None,
     ends: Annotated[
         When | None,
         typer.Option(metavar="TIME", parser=parse_when, rich_help_panel=_LIMITS,
-                     help="In the same ways; not included."),
+                     help="Last moment, not included."),
     ] = None,
     spread: Annotated[
         str | None,
         typer.Option(metavar="DURATION", rich_help_panel=_LIMITS,
-                     help="Always later by a fixed part of this, which its name decides."),
+                     help="Delay every run by a fixed part of this, which its name decides."),
     ] = None,
     jitter: Annotated[
         str | None,
         typer.Option(metavar="DURATION", rich_help_panel=_LIMITS,
-                     help="Later by another part of this each time."),
+                     help="Delay each run by a random part of this."),
     ] = None,
     exclude: Annotated[
         list[str] | None,
         typer.Option(metavar="CALENDAR", rich_help_panel=_LIMITS,
-                     help="Not on its days. Repeatable."),
+                     help="Calendar on whose days it doesn't run. Repeatable."),
     ] = None,
     include: Annotated[
         list[str] | None,
         typer.Option(metavar="CALENDAR", rich_help_panel=_LIMITS,
-                     help="Only on its days. Repeatable."),
+                     help="Calendar on whose days alone it runs. Repeatable."),
     ] = None,
-    queue: Annotated[str | None, typer.Option(rich_help_panel=_JOBS)] = None,
+    queue: Annotated[str | None, typer.Option(rich_help_panel=_JOBS, help="Queue of its jobs.")] = None,
     priority: Annotated[
-        int | None, typer.Option(rich_help_panel=_JOBS, help="Higher goes first.")
+        int | None,
+        typer.Option(rich_help_panel=_JOBS,
+                     help="Priority: higher goes first; a point is worth a minute of waiting."),
     ] = None,
     timeout: Annotated[
         str | None,
         typer.Option(metavar="DURATION", rich_help_panel=_JOBS,
-                     help="How long an attempt may take."),
+                     help="Maximum duration of an attempt."),
     ] = None,
     heartbeat_timeout: Annotated[
         str | None,
         typer.Option(metavar="DURATION", rich_help_panel=_JOBS,
-                     help="How long an attempt may give no sign of life."),
+                     help="Maximum time of an attempt without a sign of life."),
     ] = None,
     max_attempts: Annotated[
         int | None,
-        typer.Option(min=1, rich_help_panel=_JOBS, help="How often a job may be tried in all."),
+        typer.Option(min=1, rich_help_panel=_JOBS, help="Maximum number of attempts."),
     ] = None,
     tag: Annotated[
         list[str] | None,
-        typer.Option(rich_help_panel=_JOBS, help="A name to find it by. Repeatable."),
+        typer.Option(rich_help_panel=_JOBS, help="Tag to find it by. Repeatable."),
     ] = None,
-    about: Annotated[str | None, typer.Option(help="What it is for.")] = None,
+    about: Annotated[str | None, typer.Option(help="Description.")] = None,
     app: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:APP", help="Check the arguments against the task in there."),
+        typer.Option(metavar="MODULE:APP", help="App whose task the arguments are checked against."),
     ] = None,
 ) -> None:  # fmt: skip
-    """Create a schedule, or change it from now on. Options that aren't given have their default."""
+    """Create a schedule, or change it from now on. An omitted option has its default."""
     chosen: dict[str, Any] = {
         "queue": queue, "priority": priority,
         "timeout": None if timeout is None else parse_duration(timeout),
@@ -139,8 +144,8 @@ def create(
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown below
     saved = session.run(rota.schedules.put(spec, source="cli"))
     change, status, warnings = saved.change, saved.status, saved.status.warnings
-    if session.screen.as_json:
-        session.screen.json(
+    if session.screen.structured:
+        session.screen.document(
             {"schedule": name, "change": change, "next_due": status.next_due, "warnings": warnings}
         )
         return
@@ -151,7 +156,7 @@ def create(
 
 
 def _moment(session: Session, when: When | None) -> Any:
-    """The database is only asked when it has to be."""
+    """Return a moment; only a relative one needs the database's time."""
     if when is None or when.moment is not None:
         return when and when.moment
     return when.at(database_time(session))

@@ -1,4 +1,4 @@
-"""`rota schedules apply|import`: schedules from files and crontabs, shown as a difference first."""
+"""`rota schedules apply|import`: schedules from YAML files and crontabs."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 import typer
 from rich.text import Text
 
-from rota.cli.dead import Yes
+from rota.cli.options import DryRun, Yes
 from rota.cli.output import Screen, plain
 from rota.cli.session import Session, command
 from rota.errors import ConfigError, InvalidArguments
@@ -22,8 +22,6 @@ from rota.files.changes import Action, Change, FieldChange, Present, difference
 from rota.files.crontab import MAX_BYTES, Crontab, read_crontab
 from rota.files.yaml_schedules import Source, Wanted, read_schedules
 from rota.operations.schedule_checks import lint_tasks
-
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Only show what would change.")]
 
 # The mark, its style, and the words for so many of them before and after.
 _MARKS: dict[Action, tuple[str, str, str, str]] = {
@@ -43,21 +41,21 @@ def add_to(group: typer.Typer) -> None:
 def apply(
     session: Session,
     files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="YAML; - is standard input. Repeatable.")
+        list[str], typer.Argument(metavar="FILE", help="YAML files; - is standard input.")
     ],
     prune: Annotated[
         bool,
         typer.Option(
             "--prune",
-            help="Delete the schedules that came from files and are in none of these any more.",
+            help="Delete schedules that came from files and are in none of these.",
         ),
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
-    """Bring the database to what YAML files say: show the difference, ask, apply.
+    """Apply schedules from YAML files: show the changes, ask, apply them.
 
-    A file with a mistake changes nothing. Applying it again changes nothing either.
+    A file with an error changes nothing. Applying a file again changes nothing either.
     """
     present = session.run(Present.of(session.app))
     sources = [_source(name) for name in files]
@@ -66,17 +64,21 @@ def apply(
     found = difference(present, wanted.schedules, wanted.calendars, prune="file" if prune else None)
     _check_tasks(session, wanted)
     apply_it = not dry_run and _is_something(found)
-    if apply_it and not yes and (session.screen.as_json or "-" in files):
-        reason = "with --json" if session.screen.as_json else "with a file from standard input"
-        raise typer.BadParameter(f"{reason} nobody is asked: add it", param_hint="--yes")
-    if not session.screen.as_json:
+    if not session.screen.structured:
         _show(session.screen, found)
-        if apply_it and not yes:
-            typer.confirm("Apply?", abort=True, err=True)
     if apply_it:
+        _confirm(session, yes, from_stdin="-" in files)
         made = changing.apply(session.app, found, wanted.schedules, wanted.calendars, source="file")
         session.run(made)
     _tell(session.screen, found, apply_it)
+
+
+def _confirm(session: Session, yes: bool, *, from_stdin: bool) -> None:
+    if from_stdin and not yes:
+        raise typer.BadParameter(
+            "required with standard input, which can't also answer a question", param_hint="--yes"
+        )
+    session.confirm("Apply?", yes)
 
 
 def _source(name: str) -> Source:
@@ -90,7 +92,7 @@ def _stdin() -> bytes:
 
 
 def _check_tasks(session: Session, wanted: Wanted) -> None:
-    """Refuse arguments that a task doesn't take, and warn of tasks that nobody has registered."""
+    """Refuse arguments that a task doesn't take, and warn of unregistered tasks."""
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown here
     warned = session.run(lint_tasks(session.app.rota, wanted.schedules.values()))
     refused = [
@@ -105,7 +107,7 @@ def _check_tasks(session: Session, wanted: Wanted) -> None:
 
 
 def _check_owners(present: Present, wanted: Wanted) -> None:
-    """What the code declares would be put back by the next node that starts."""
+    """Refuse schedules that code declares: the next node that starts would restore them."""
     declared = [
         f"{wanted.places[name]}: schedules.{name}: is declared in code; change it there, or give "
         "this one another name"
@@ -119,50 +121,60 @@ def _check_owners(present: Present, wanted: Wanted) -> None:
 def import_crontab(
     session: Session,
     crontab: Annotated[
-        str, typer.Argument(metavar="CRONTAB", help="The file; - is standard input.")
+        str, typer.Argument(metavar="CRONTAB", help="Crontab file; - is standard input.")
     ],
     user: Annotated[
-        bool, typer.Option("--user", help="A user's, without a user column. The default.")
+        bool,
+        typer.Option(
+            "--user", help="Read a user's crontab, without a user column. This is the default."
+        ),
     ] = False,
     system: Annotated[
-        bool, typer.Option("--system", help="With a user column, as /etc/crontab has it.")
+        bool, typer.Option("--system", help="Read a crontab with a user column, like /etc/crontab.")
     ] = False,
     tz: Annotated[
-        str | None, typer.Option(metavar="ZONE", help="Of its times, until it says CRON_TZ; UTC.")
+        str | None,
+        typer.Option(
+            metavar="ZONE", help="Time zone of its times, unless it sets CRON_TZ. (default: UTC)"
+        ),
     ] = None,
     prefix: Annotated[
-        str, typer.Option(metavar="NAME", help="What the schedules' names begin with.")
+        str, typer.Option(metavar="NAME", help="Prefix of the schedules' names.")
     ] = "crontab",
     skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Import the others if a line can't be.")
+        bool, typer.Option("--skip-bad", help="Skip lines that can't be imported.")
     ] = False,
     dry_run: DryRun = False,
+    yes: Yes = False,
 ) -> None:
-    """Turn a crontab into schedules that run its commands on workers with --allow-commands.
+    """Import a crontab: show the schedules that run its commands, ask, create them.
 
-    Importing it again changes only what has changed in it.
+    They run on workers with --allow-commands. Importing it again changes only what has changed in it.
     """
     if user and system:
         raise typer.BadParameter("give --user or --system, not both", param_hint="--system")
     text = _crontab_text(crontab)
     read = read_crontab(text, with_user=system, tz=tz or "UTC", prefix=prefix)
     if tz is None and any(spec.tz == "UTC" for spec in read.schedules.values()):
-        session.screen.note("Times without a zone are read in UTC; --tz says otherwise.")
+        session.screen.note("Times without a zone are read as UTC; --tz changes that.")
     found = difference(session.run(Present.of(session.app)), read.schedules)
     refused = bool(read.bad) and not skip_bad
     apply_it = not dry_run and not refused and _is_something(found)
-    if not session.screen.as_json:
+    if not session.screen.structured:
         _show(session.screen, found, read.lines)
         _show_remarks(session.screen, read)
     if apply_it:
+        _confirm(session, yes, from_stdin=crontab == "-")
         session.run(changing.apply(session.app, found, read.schedules, source="crontab"))
     remarks = {"warnings": read.warnings, "bad": read.bad}
     _tell(session.screen, found, apply_it, read.lines, **remarks)
     if refused:
-        session.screen.note("Nothing was imported: mend those lines, or use --skip-bad.")
+        session.screen.note("Nothing was imported: fix those lines, or use --skip-bad.")
         raise typer.Exit(1)
     if apply_it:
-        session.screen.note("They run on workers that were started with --allow-commands.")
+        session.screen.note(
+            "These schedules run on workers that were started with --allow-commands."
+        )
 
 
 def _crontab_text(name: str) -> str:
@@ -174,7 +186,7 @@ def _crontab_text(name: str) -> str:
     except UnicodeDecodeError:
         raise ConfigError(f"{name} is not UTF-8 text") from None
     if "\0" in text:
-        raise ConfigError(f"{name} has NUL characters: it is no crontab")
+        raise ConfigError(f"{name} has NUL characters: it is not a crontab")
     return text
 
 
@@ -223,12 +235,12 @@ def _tell(
     lines: dict[str, int] | None = None,
     **remarks: Any,
 ) -> None:
-    if screen.as_json:
+    if screen.structured:
         listed = [msgspec.to_builtins(change) for change in found]
         for change in listed:
             if lines is not None:
                 change["line"] = lines.get(change["name"])
-        screen.json({"applied": applied, "changes": listed, **remarks})
+        screen.document({"applied": applied, "changes": listed, **remarks})
         return
     counts = Counter(change.action for change in found)
     said = [

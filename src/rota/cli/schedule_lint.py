@@ -1,4 +1,4 @@
-"""`rota schedules lint`."""
+"""`rota schedules lint`: warnings about schedules."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ def add_to(group: typer.Typer) -> None:
 def lint_schedules(
     session: Session,
     herd: Annotated[
-        int, typer.Option(min=2, help="So many schedules in the same minute are too many.")
+        int, typer.Option(min=2, help="Number of schedules in the same minute that is too many.")
     ] = 100,
-    strict: Annotated[bool, typer.Option("--strict", help="End with 1 on any warning.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit with 1 on any warning.")] = False,
 ) -> None:
-    """Warn of what will go badly: DST, too many at once, too often for its duration, an end soon, a
-    task that nobody has registered, or arguments that it doesn't take."""
+    """Check schedules for problems: clock changes, too many at once, too often for their duration, an
+    end soon, an unregistered task, or arguments that the task doesn't take."""
     warnings = session.run(session.app.schedules.lint(herd))
-    if session.screen.as_json:
-        session.screen.json(warnings)
+    if session.screen.structured:
+        session.screen.document(warnings)
     elif not warnings:
         count = len(session.run(session.app.schedules.list()))
         session.screen.note(f"No warnings about {count:,} schedule{'' if count == 1 else 's'}.")

@@ -1,4 +1,4 @@
-"""The options that say what a schedule is, shared by the commands that take a rule."""
+"""Options of rules, shared by the commands that take one."""
 
 from __future__ import annotations
 
@@ -10,50 +10,61 @@ import typer
 from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp
 from rota.errors import RotaError
 
-_RULE = "The rule, one of"
+_RULE = "Rule (one of)"
 _ZONE = "Time zone"
 
 CronOption = Annotated[
     str | None,
-    typer.Option("--cron", metavar="EXPRESSION", help="'30 2 * * *'", rich_help_panel=_RULE),
+    typer.Option(
+        "--cron", metavar="EXPRESSION", help="Cron expression: '30 2 * * *'.", rich_help_panel=_RULE
+    ),
 ]
 EveryOption = Annotated[
     str | None,
-    typer.Option("--every", metavar="DURATION", help="15m, 1h30m", rich_help_panel=_RULE),
+    typer.Option(
+        "--every", metavar="DURATION", help="Interval: 15m, 1h30m.", rich_help_panel=_RULE
+    ),
 ]
 CalendarOption = Annotated[
     str | None,
     typer.Option(
         "--calendar", metavar="PHRASE", rich_help_panel=_RULE,
-        help="'last business day of the month at 18:00'",
+        help="Calendar rule: 'last business day of the month at 18:00'.",
     ),
 ]  # fmt: skip
 RRuleOption = Annotated[
     str | None,
-    typer.Option("--rrule", metavar="RULE", help="RFC 5545", rich_help_panel=_RULE),
+    typer.Option(
+        "--rrule", metavar="RULE", help="Recurrence rule of RFC 5545.", rich_help_panel=_RULE
+    ),
 ]
 TzOption = Annotated[
     str | None,
-    typer.Option("--tz", metavar="ZONE", help="Europe/Paris; else UTC.", rich_help_panel=_ZONE),
+    typer.Option(
+        "--tz",
+        metavar="ZONE",
+        help="Time zone, such as Europe/Paris. (default: UTC)",
+        rich_help_panel=_ZONE,
+    ),
 ]
 GapOption = Annotated[
     str | None,
     typer.Option(
         "--gap", metavar="next|skip|shift", rich_help_panel=_ZONE,
-        help="What becomes of a time that the clocks leave out.",
+        help="What to do with a local time that a clock change skips.",
     ),
 ]  # fmt: skip
 FoldOption = Annotated[
     str | None,
     typer.Option(
         "--fold", metavar="first|second|both", rich_help_panel=_ZONE,
-        help="Which, of a time that the clocks show twice.",
+        help="Which to use of a local time that a clock change repeats.",
     ),
 ]  # fmt: skip
 
 
 def parse_catch_up(text: str) -> CatchUp:
-    """'none', 'latest', 'all', the latter two with a window: 'latest:1h'."""
+    """Parse 'none', 'latest' or 'all', the latter two with a window: 'latest:1h'."""
     kind, _, window = text.strip().partition(":")
     makers: dict[str, Any] = {"latest": Latest, "all": All}
     if kind == "none" and not window:

@@ -1,4 +1,4 @@
-"""`rota schedules`: what fires when; look at it, pause it, run it by hand, delete it."""
+"""`rota schedules`: list, show, pause, resume, trigger, declare and delete schedules."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Annotated, Any
 import msgspec
 import typer
 
-from rota.cli.dead import Yes
 from rota.cli.jumps import Previewed, previewed
 from rota.cli.moments import When, database_time, parse_when
+from rota.cli.options import Yes
 from rota.cli.schedule_views import LedgerRow, ledger_rows, show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration, relative
@@ -18,27 +18,27 @@ from rota.errors import ConfigError
 from rota.operations.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The schedule's.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
 
 _NEXT = 5
 _LAST = 10
 
-schedules_app = typer.Typer(help="Schedules: what fires when, what did, and what will.")
+schedules_app = typer.Typer(help="Create, inspect and control schedules.")
 
 
 @callback(schedules_app)
 def root(session: Session) -> None:
-    """Schedules: what fires when, what did, and what will. Without a command: the list."""
+    """Create, inspect and control schedules. Without a command, list them."""
     list_schedules(session)
 
 
 @command(schedules_app, "list")
 def list_schedules(
     session: Session,
-    task: Annotated[str | None, typer.Option("--task", help="Only of this task.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Only with this tag.")] = None,
+    task: Annotated[str | None, typer.Option("--task", help="Only show this task.")] = None,
+    tag: Annotated[str | None, typer.Option("--tag", help="Only show this tag.")] = None,
 ) -> None:
-    """The schedules: their rules in words, when they fire next, how the last time went."""
+    """List schedules: their rules, next occurrences and last outcomes."""
     found = [
         status
         for status in session.run(session.app.schedules.list())
@@ -46,8 +46,8 @@ def list_schedules(
         and (tag is None or (status.spec and tag in status.spec.tags))
     ]
     last = {row.schedule: row for row in session.run(latest(session))}
-    if session.screen.as_json:
-        session.screen.json(
+    if session.screen.structured:
+        session.screen.document(
             [{**msgspec.to_builtins(one), "last": last.get(one.name)} for one in found]
         )
     else:
@@ -55,20 +55,20 @@ def list_schedules(
 
 
 async def latest(session: Session, name: str | None = None, limit: int = 1) -> list[LedgerRow]:
-    """The newest rows of the ledger, of one schedule or of each."""
+    """Return the newest recorded occurrences, of one schedule or of each."""
     store = ScheduleStore((await session.app.store()).database)
     return ledger_rows(await store.latest_occurrences(session.app.settings.namespace, name, limit))
 
 
 @command(schedules_app, "show")
 def show(session: Session, name: Name) -> None:
-    """Everything about a schedule: its rule, its next occurrences, the last ones of its ledger."""
+    """Show a schedule: its rule, its next and its last occurrences."""
     status = session.run(session.app.schedules.get(name))
     now = database_time(session)
     coming = _coming(session, status, now)
     last = session.run(latest(session, name, _LAST))
-    if session.screen.as_json:
-        session.screen.json({**msgspec.to_builtins(status), "next": coming, "last": last})
+    if session.screen.structured:
+        session.screen.document({**msgspec.to_builtins(status), "next": coming, "last": last})
     else:
         show_schedule(session.screen, status, coming, last, now)
 
@@ -90,14 +90,14 @@ def pause(
         When | None,
         typer.Option(
             "--until", metavar="TIME", parser=parse_when,
-            help="When it goes on by itself: 2027-01-31T09:00+01:00, 2027-01-31 (UTC) or +3h.",
+            help="Time of the automatic resume: 2027-01-31T09:00+01:00, 2027-01-31 (UTC) or +3h.",
         ),
     ] = None,
     length: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="The same as a distance: 2h.")
+        str | None, typer.Option("--for", metavar="DURATION", help="Duration of the pause: 2h.")
     ] = None,
 ) -> None:  # fmt: skip
-    """Fire no more occurrences. What runs goes on."""
+    """Pause a schedule: no occurrence fires. Running jobs continue."""
     if until is not None and length is not None:
         raise typer.BadParameter("give one of --until and --for", param_hint="--for")
     if length is not None:
@@ -115,14 +115,14 @@ def pause(
 
 @command(schedules_app, "resume")
 def resume(session: Session, name: Name) -> None:
-    """Go on. The catch-up policy decides about what was due during the pause."""
+    """Resume a schedule. Its catch-up policy decides about occurrences during the pause."""
     session.run(session.app.schedules.resume(name))
     _tell(session, f"resumed {name}", {"schedule": name, "paused": False})
 
 
 @command(schedules_app, "trigger")
 def trigger(session: Session, name: Name) -> None:
-    """Run it once now, beside its rule. Says the job's id."""
+    """Trigger a schedule: run it once now, and print the job's id."""
     job_id = session.run(session.app.schedules.trigger(name))
     _tell(session, f"triggered {name}: {job_id}", {"schedule": name, "job_id": job_id})
 
@@ -131,13 +131,13 @@ def trigger(session: Session, name: Name) -> None:
 def declare(
     session: Session,
     reference: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", help="Whose code declares them.")
+        str, typer.Argument(metavar="MODULE:APP", help="App that declares the schedules.")
     ],
 ) -> None:
-    """Put into force what code declares with @app.cron, also after a rollback.
+    """Declare the schedules of an app's code, also after a rollback.
 
-    Schedulers do it when they start, but don't put back a set that another release has superseded.
-    This does. What the application declared before and no longer does is deleted.
+    Schedulers do this when they start, but don't restore a set that another release has superseded. This
+    command does. Schedules that the app no longer declares are deleted.
     """
     app = session.load(reference)
     before = {status.name: status.version for status in session.run(app.schedules.list())}
@@ -155,19 +155,14 @@ def declare(
 @command(schedules_app, "delete")
 def delete(session: Session, name: Name, yes: Yes = False) -> None:
     """Delete a schedule. Its ledger and its jobs stay until their retention is over."""
-    if session.screen.as_json and not yes:
-        raise typer.BadParameter("with --json nobody is asked: add it", param_hint="--yes")
     if not yes:
         status = session.run(session.app.schedules.get(name))
         coming = relative(status.next_due, database_time(session))
         question = f"Delete {name} ({status.in_words}; next {coming})?"
-        typer.confirm(question, abort=True, err=True)
+        session.confirm(question, yes)
     session.run(session.app.schedules.delete(name))
     _tell(session, f"deleted {name}", {"schedule": name, "deleted": True})
 
 
 def _tell(session: Session, text: str, document: dict[str, Any]) -> None:
-    if session.screen.as_json:
-        session.screen.json(document)
-    else:
-        session.screen.say(text)
+    session.screen.answer(document, text)

@@ -1,4 +1,4 @@
-"""One run of one command: the options that all commands have, its app, its event loop."""
+"""A run of a command: the options that all commands have, the app, the event loop."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ import typer
 
 from rota.app import App
 from rota.cli.loading import load_app
-from rota.cli.output import Screen
+from rota.cli.output import Output, Screen
+from rota.operations.installation import Installation
 from rota.store.changes import acting_as, local_actor
 
 T = TypeVar("T")
@@ -22,10 +23,17 @@ Body = TypeVar("Body", bound=Callable[..., None])
 
 _PANEL = "Common options"
 _COMMON: dict[str, tuple[Any, Any]] = {
+    "output": (
+        Annotated[
+            Output | None,
+            typer.Option("--output", "-o", help="Output format.", rich_help_panel=_PANEL),
+        ],
+        None,
+    ),
     "as_json": (
         Annotated[
             bool,
-            typer.Option("--json", help="Answer in JSON, for programs.", rich_help_panel=_PANEL),
+            typer.Option("--json", help="Output JSON.", rich_help_panel=_PANEL),
         ],
         False,
     ),
@@ -33,7 +41,9 @@ _COMMON: dict[str, tuple[Any, Any]] = {
         Annotated[
             str | None,
             typer.Option(
-                metavar="URL", help="Instead of ROTA_DATABASE_URL.", rich_help_panel=_PANEL
+                metavar="URL",
+                help="Database to use. (default: ROTA_DATABASE_URL)",
+                rich_help_panel=_PANEL,
             ),
         ],
         None,
@@ -41,7 +51,11 @@ _COMMON: dict[str, tuple[Any, Any]] = {
     "namespace": (
         Annotated[
             str | None,
-            typer.Option(metavar="NAME", help="Instead of ROTA_NAMESPACE.", rich_help_panel=_PANEL),
+            typer.Option(
+                metavar="NAME",
+                help="Namespace to use. (default: ROTA_NAMESPACE)",
+                rich_help_panel=_PANEL,
+            ),
         ],
         None,
     ),
@@ -49,7 +63,7 @@ _COMMON: dict[str, tuple[Any, Any]] = {
 
 
 class Session:
-    """What a command works with. Its app is opened at the first use and closed at the end."""
+    """The context of a command. Its app is opened at the first use and closed at the end."""
 
     def __init__(self, screen: Screen, given: dict[str, Any]) -> None:
         self.screen = screen
@@ -63,8 +77,23 @@ class Session:
             self._app = App(**self._given)
         return self._app
 
+    @property
+    def installation(self) -> Installation:
+        return Installation(self.app.connector)
+
+    def confirm(self, question: str, yes: bool) -> None:
+        """Ask before a change that can't be undone. `--yes` skips it; programs must give it."""
+        if yes:
+            return
+        if self.screen.structured:
+            raise typer.BadParameter(
+                "required with --output json or yaml, which can't ask for confirmation",
+                param_hint="--yes",
+            )
+        typer.confirm(question, abort=True, err=True)
+
     def load(self, reference: str) -> App:
-        """Use the app of a module. What the command line says goes before what the module says."""
+        """Use the app of a module. Options of the command line override its settings."""
         # Child processes import the module anew: they learn it from their environment.
         os.environ.update({f"ROTA_{name.upper()}": value for name, value in self._given.items()})
         self._app = load_app(reference)
@@ -72,7 +101,7 @@ class Session:
         return self._app
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Wait for it. Between two runs the loop stands still: the time to ask a person."""
+        """Run a coroutine. Between two runs the loop stands still: the time to ask a person."""
         return self._runner.run(coroutine)
 
     def __enter__(self) -> Self:
@@ -89,18 +118,18 @@ class Session:
                 runner.run(self._app.close())
 
 
-def command(group: typer.Typer, name: str) -> Callable[[Body], Body]:
-    """A command of the group: a function that gets a session, and then its own options."""
+def command(group: typer.Typer, name: str, panel: str | None = None) -> Callable[[Body], Body]:
+    """Register a command: a function that takes a session, and then its own options."""
 
     def register(body: Body) -> Body:
-        group.command(name)(_with_session(body))
+        group.command(name, rich_help_panel=panel)(_with_session(body))
         return body
 
     return register
 
 
 def callback(group: typer.Typer) -> Callable[[Body], Body]:
-    """What a group does when none of its commands is named."""
+    """Register what a group does when none of its commands is named."""
 
     def register(body: Body) -> Body:
         group.callback(invoke_without_command=True)(_with_session(body))
@@ -110,7 +139,7 @@ def callback(group: typer.Typer) -> Callable[[Body], Body]:
 
 
 def _with_session(body: Callable[..., None]) -> Callable[..., None]:
-    """The same with the common options added, for typer to read off the signature."""
+    """Add the common options to a command's signature, which typer reads."""
     signature = inspect.signature(body, eval_str=True)
     own = list(signature.parameters.values())[1:]
     wants_context = any(parameter.name == "context" for parameter in own)
@@ -122,7 +151,8 @@ def _with_session(body: Callable[..., None]) -> Callable[..., None]:
         for name in _COMMON:
             del given[name]
         if context.invoked_subcommand is None:
-            screen = Screen(as_json=bool(common.pop("as_json")))
+            as_json, output = common.pop("as_json"), common.pop("output")
+            screen = Screen(output or ("json" if as_json else "table"))
             chosen = {name: value for name, value in common.items() if value}
             with acting_as(local_actor("cli")), Session(screen, chosen) as session:
                 body(session, **given)
@@ -142,7 +172,7 @@ def _with_session(body: Callable[..., None]) -> Callable[..., None]:
 
 
 def _nearest(context: Any, name: str) -> Any:
-    """An option's value: the command's own, or that of the closest group before it."""
+    """Return an option's value: the command's own, or that of the closest group before it."""
     while context is not None:
         if value := context.params.get(name):
             return value

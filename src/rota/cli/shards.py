@@ -1,4 +1,4 @@
-"""`rota shards`: which scheduler looks after what, and who took over from whom."""
+"""`rota shards`: the owners of shards, and recent takeovers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import typer
 
 from rota.cli.jobs import database_now
 from rota.cli.output import plain, table
-from rota.cli.session import Session, command
+from rota.cli.session import Session
 from rota.cli.times import relative
 from rota.core.durations import format_duration
 from rota.model import ShardStatus, Takeover
@@ -18,22 +18,18 @@ from rota.model import ShardStatus, Takeover
 _NOBODY = "nobody"
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "shards")(list_shards)
-
-
 def list_shards(
     session: Session,
     hours: Annotated[
-        float, typer.Option("--hours", min=0, help="How far back to list takeovers.")
+        float, typer.Option("--hours", min=0, help="Hours of takeovers to show.")
     ] = 24,
 ) -> None:
-    """The shards: which scheduler looks after which, and recent takeovers."""
+    """List shards with the schedulers that own them, and recent takeovers."""
     screen = session.screen
     shards = session.run(session.app.nodes.shards())
     takeovers = session.run(session.app.nodes.takeovers(hours * 3600))
-    if screen.as_json:
-        screen.json({"shards": shards, "takeovers": takeovers})
+    if screen.structured:
+        screen.document({"shards": shards, "takeovers": takeovers})
         return
     owners = table("scheduler", "shards", "which", right=["shards"], whole=["scheduler"])
     for name, numbers in _by_owner(shards).items():
@@ -41,7 +37,7 @@ def list_shards(
     screen.show(owners)
     if takeovers:
         now = session.run(database_now(session))
-        moves = table("taken", "by", "shards", "from", "nobody's for", right=["shards"])
+        moves = table("taken", "by", "shards", "from", "unowned for", right=["shards"])
         for each in takeovers[:20]:
             moves.add_row(
                 relative(each.at, now), plain(each.node or str(each.owner)), f"{each.shards}",
@@ -50,8 +46,8 @@ def list_shards(
         screen.show(moves)
     if any(shard.owner is None for shard in shards):
         screen.note(
-            "What nobody looks after is swept by every scheduler; without any scheduler it waits. "
-            "`rota nodes` shows who is there"
+            "Shards without an owner are swept by every scheduler; without any scheduler their jobs "
+            "wait. `rota nodes` lists the schedulers."
         )
 
 

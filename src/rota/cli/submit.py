@@ -1,4 +1,4 @@
-"""`rota jobs submit`: make a job by hand, and follow it to its end if wanted."""
+"""`rota jobs submit`: submit a job, and wait for its end if wanted."""
 
 from __future__ import annotations
 
@@ -38,47 +38,52 @@ def add_to(group: typer.Typer) -> None:
 
 def submit(
     session: Session,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Its registered name.")],
+    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
     payload: Annotated[
         str,
         typer.Argument(
             metavar="PAYLOAD",
-            help="The arguments as a JSON object; @FILE reads it from a file, - from the input.",
+            help="Arguments as a JSON object; @FILE reads a file, - standard input.",
         ),
     ] = "{}",
     at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="When, e.g. 2027-01-31T09:00:00+01:00.")
+        str | None, typer.Option(metavar="TIME", help="Due time: 2027-01-31T09:00:00+01:00.")
     ] = None,
     delay: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How long from now: 90, 30s, 5m, 1h30m.")
+        str | None,
+        typer.Option(metavar="DURATION", help="Due time as a delay from now: 90, 30s, 5m, 1h30m."),
     ] = None,
     key: Annotated[
-        str | None, typer.Option(help="Idempotency key: the same key gives the same job.")
+        str | None,
+        typer.Option(help="Idempotency key: a second submit with it returns the same job."),
     ] = None,
     priority: Annotated[
-        int | None, typer.Option(help="Higher goes first; a point is a minute.")
+        int | None,
+        typer.Option(help="Priority: higher goes first; a point is worth a minute of waiting."),
     ] = None,
-    queue: Annotated[str | None, typer.Option()] = None,
+    queue: Annotated[str | None, typer.Option(help="Queue of the job.")] = None,
     need: Annotated[
-        list[str] | None, typer.Option(help="A capability the worker must have. Repeatable.")
+        list[str] | None, typer.Option(help="Capability that a worker must have. Repeatable.")
     ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="A name to find it by. Repeatable.")] = None,
+    tag: Annotated[list[str] | None, typer.Option(help="Tag to find it by. Repeatable.")] = None,
     max_attempts: Annotated[
-        int | None, typer.Option(min=1, help="How often it may be tried in all.")
+        int | None, typer.Option(min=1, help="Maximum number of attempts.")
     ] = None,
     timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="How long an attempt may take.")
+        str | None, typer.Option(metavar="DURATION", help="Maximum duration of an attempt.")
     ] = None,
     heartbeat_timeout: Annotated[
         str | None,
-        typer.Option(metavar="DURATION", help="How long an attempt may give no sign of life."),
+        typer.Option(metavar="DURATION", help="Maximum time of an attempt without a sign of life."),
     ] = None,
     app: Annotated[
         str | None,
-        typer.Option(metavar="MODULE:APP", help="Check the arguments against the task in there."),
+        typer.Option(
+            metavar="MODULE:APP", help="App whose task the arguments are checked against."
+        ),
     ] = None,
     wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for its end, and show the result.")
+        bool, typer.Option("--wait", help="Wait for the job to end, and show its result.")
     ] = False,
 ) -> None:
     """Submit a job."""
@@ -102,8 +107,8 @@ def submit(
     handle = session.run(rota.submit(task, arguments, **given))
     if wait:
         _follow(session, handle)
-    elif session.screen.as_json:
-        session.screen.json(
+    elif session.screen.structured:
+        session.screen.document(
             {"id": handle.id, "existed": handle.existed, "warnings": handle.warnings}
         )
     else:
@@ -112,11 +117,11 @@ def submit(
         for told in handle.warnings:
             session.screen.note(f"Warning: {told}")
         if explanation.code in _BLOCKED:
-            session.screen.note(f"It won't start yet. {explanation}")
+            session.screen.note(f"The job won't start yet. {explanation}")
 
 
 def read_payload(text: str) -> dict[str, Any]:
-    """A JSON object: the text itself, `-` for standard input, or `@file`."""
+    """Read a JSON object: the text itself, `-` for standard input, or `@file`."""
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
@@ -129,7 +134,7 @@ def read_payload(text: str) -> dict[str, Any]:
     try:
         payload = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise typer.BadParameter(f"this is not JSON: {error}", param_hint="PAYLOAD") from None
+        raise typer.BadParameter(f"not valid JSON: {error}", param_hint="PAYLOAD") from None
     if not isinstance(payload, dict):
         raise typer.BadParameter(
             "it must be a JSON object of argument names and values, e.g. '{\"width\": 200}'",
@@ -140,28 +145,28 @@ def read_payload(text: str) -> dict[str, Any]:
 
 def _follow(session: Session, handle: JobHandle[Any]) -> None:
     screen = session.screen
-    if not screen.as_json:
+    if not screen.structured:
         screen.note(f"submitted {handle.id}")
     for told in handle.warnings:
         screen.note(f"Warning: {told}")
     try:
         job = session.run(_wait(session.app, handle.id, screen))
     except KeyboardInterrupt:
-        screen.note(f"It goes on without us: rota jobs show {handle.id}")
+        screen.note(f"The job continues. Look at it with: rota jobs show {handle.id}")
         raise
-    if screen.as_json:
-        screen.json(job)
+    if screen.structured:
+        screen.document(job)
     if job.state != State.SUCCEEDED.label:
         raise JobFailed(job)
-    if not screen.as_json:
+    if not screen.structured:
         screen.show(pretty(job.result))
 
 
 async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
-    """Until the job's end, with its progress on the terminal, if there is one."""
+    """Wait until the job's end, with its progress on the terminal, if there is one."""
     columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(),
                TaskProgressColumn())  # fmt: skip
-    visible = screen.err.is_terminal and not screen.as_json
+    visible = screen.err.is_terminal and not screen.structured
     loop = asyncio.get_running_loop()
     pause, explain_at, told = 0.02, loop.time() + _EXPLAIN_AFTER, ""
     with Progress(*columns, console=screen.err, transient=True, disable=not visible) as progress:

@@ -33,7 +33,7 @@ class FieldChange(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """What becomes of one schedule or calendar."""
+    """A change of one schedule or calendar."""
 
     kind: Literal["schedule", "calendar"]
     action: Action
@@ -42,7 +42,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Present(msgspec.Struct, frozen=True):
-    """What the database has."""
+    """The schedules and calendars in the database."""
 
     schedules: dict[str, ScheduleStatus]
     calendars: dict[str, NamedCalendar]
@@ -61,7 +61,7 @@ def difference(
     *,
     prune: str | None = None,
 ) -> list[Change]:
-    """What would change.
+    """Return what would change.
 
     Args:
         present: what is there.

@@ -43,7 +43,7 @@ class Remark(msgspec.Struct, frozen=True):
 
 
 class Crontab(msgspec.Struct, frozen=True):
-    """What a crontab turned into."""
+    """The schedules of a crontab, with warnings and errors."""
 
     schedules: dict[str, ScheduleSpec]
     lines: dict[str, int]  # of each schedule
@@ -220,7 +220,7 @@ def _until_percent(text: str) -> tuple[str, str, str]:
 
 
 def _program(command: str) -> str:
-    """What a person would call it: the program's own name, for the schedule's."""
+    """Derive a schedule's name from a command: the name of its program."""
     words = re.split(r"\s+", command.split("%", 1)[0].strip())
     if words[0] == "cd" and "&&" in words:
         words = words[words.index("&&") + 1 :] or words

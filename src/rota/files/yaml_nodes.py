@@ -1,4 +1,4 @@
-"""YAML as nodes that know their line, and a list of everything that is wrong with them.
+"""Read YAML as nodes with positions, and collect all errors in them.
 
 Only plain YAML is read: no tags of programming languages, no dates (they stay text), and only
 ``true`` and ``false`` are booleans, so that the country ``NO`` stays a text. Anchors, aliases and
@@ -43,7 +43,7 @@ for _kind, _pattern, _first in (
 
 
 class Place(NamedTuple):
-    """A node's beginning, counted from 1."""
+    """The start of a node, counted from 1."""
 
     file: str
     line: int
@@ -54,7 +54,7 @@ class Place(NamedTuple):
 
 
 class Problems:
-    """What is wrong with a set of files, all of it."""
+    """Collects all errors of a set of files."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Place, str, str]] = []
@@ -74,7 +74,7 @@ class Problems:
             raise ConfigError("\n".join(lines))
 
     def count_value(self) -> bool:
-        """Whether there may be one more: aliases make many of few."""
+        """Count a value, and return whether the limit holds: aliases make many values of few."""
         self._values += 1
         return self._values <= _MAX_VALUES
 
@@ -113,7 +113,7 @@ class Value:
         return isinstance(self.node, yaml.SequenceNode)
 
     def text(self) -> str | None:
-        """A scalar as it is written, or None with a complaint."""
+        """Return a scalar as it is written; otherwise report an error and return None."""
         if not isinstance(self.node, yaml.ScalarNode) or self.is_null:
             self.wrong(f"must be a text, not {self._kind()}")
             return None
@@ -129,7 +129,7 @@ class Value:
         return "a mapping" if self.is_mapping else "a list"
 
     def entries(self, known: Collection[str] | None = None) -> dict[str, Value]:
-        """A mapping's values by key. With `known`, other keys are complained about."""
+        """Return a mapping's values by key. With `known`, other keys are errors."""
         if self.is_null:
             return {}
         if not self.is_mapping:
@@ -157,7 +157,7 @@ class Value:
     key: Value | None = None  # of a mapping's value
 
     def _merge(self, node: yaml.Node) -> dict[str, Value]:
-        """What `<<` brings; of several the first wins."""
+        """Return the entries that `<<` merges; of several mappings the first wins."""
         inner = self._inner(node, "<<")
         found: dict[str, Value] = {}
         for each in reversed([inner] if inner.is_mapping else list(inner.items())):
@@ -169,7 +169,7 @@ class Value:
         return found
 
     def items(self) -> Iterator[Value]:
-        """A list's values; a single value is a list of one."""
+        """Yield a list's values; a single value is a list of one."""
         if not self.is_sequence:
             yield self
             return
@@ -177,7 +177,7 @@ class Value:
             yield Value(node, self.file, f"{self.path}[{number}]", self.problems)
 
     def data(self) -> Any:
-        """All of it as dicts, lists, texts and numbers."""
+        """Return the value as dicts, lists, texts and numbers."""
         if not self.problems.count_value():
             self.wrong(f"has over {_MAX_VALUES:,} values, aliases counted")
             return None
@@ -221,7 +221,7 @@ def _unknown(name: str, known: Collection[str]) -> str:
 
 
 def read_document(file: str, content: bytes, problems: Problems) -> Value | None:
-    """The root of a file; None, with a complaint, if it isn't YAML at all."""
+    """Return the root of a file; report an error and return None if it isn't YAML."""
     start = Place(file, 1, 1)
     if len(content) > MAX_BYTES:
         problems.add(start, "", f"has {len(content):,} bytes, the limit is {MAX_BYTES:,}")
@@ -258,7 +258,7 @@ def _reason(error: yaml.MarkedYAMLError) -> str:
 
 
 def _check_structure(text: str) -> None:
-    """Before anything recurses: its tags, how deep it is, and that nothing contains itself."""
+    """Check tags, depth and cycles before anything recurses."""
     open_anchors: list[str | None] = []
     for event in yaml.parse(text, Loader=_Loader):
         mark: Any = event.start_mark

@@ -61,7 +61,7 @@ class Source(msgspec.Struct, frozen=True):
 
 
 class Wanted(msgspec.Struct, frozen=True):
-    """What a set of files asks for, and where it says so."""
+    """The schedules and calendars of a set of files, with their positions."""
 
     schedules: dict[str, ScheduleSpec]
     calendars: dict[str, NamedCalendar]
@@ -73,7 +73,7 @@ def read_schedules(
     known: Mapping[str, NamedCalendar] | None = None,
     limits: Limits = _DEFAULT_LIMITS,
 ) -> Wanted:
-    """What the files say. A `ConfigError` has a line for each thing that is wrong with any of them.
+    """Read files. A `ConfigError` has a line for each error in any of them.
 
     Args:
         sources: the files.
@@ -205,7 +205,7 @@ _NEEDED = ("task", *RULES)  # those can't be left empty
 
 
 def _converted(value: Value, read: Callable[[Value], Any]) -> Any:
-    """What it says, or None with a complaint."""
+    """Return the value, or report an error and return None."""
     try:
         return read(value)
     except ConfigError as error:
@@ -340,7 +340,7 @@ def _calendar(name: str, value: Value, folder: Path) -> NamedCalendar:
 
 
 def _each(entries: dict[str, Value], name: str, read: Callable[[Value], T | None]) -> list[T]:
-    """What the items of a list say, without those that are complained about."""
+    """Return the values of a list, without those that have errors."""
     items = entries[name].items() if name in entries else ()
     found = [_converted(item, read) for item in items]
     return [value for value in found if value is not None]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import os
 import random
 import struct
@@ -59,6 +60,11 @@ def unit() -> float:
 def new_secret() -> str:
     """256 random bits as text that is safe in a URL and in a header."""
     return base64.urlsafe_b64encode(os.urandom(32)).rstrip(b"=").decode()
+
+
+def hash_secret(secret: str) -> bytes:
+    """Hash a secret of `new_secret`: it has 256 random bits, so that a fast hash is enough."""
+    return hashlib.sha256(secret.encode()).digest()
 
 
 def new_prefix() -> str:

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import AsyncIterator
+from typing import Protocol
 
 from rota.config import Settings
 from rota.lib.sync_bridge import sync_bridge
@@ -14,7 +15,7 @@ from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
-from rota.store.migrate import Migrated, check_schema, migrate
+from rota.store.migrate import Migrated, check_schema, migrate, pending_names
 from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
 
@@ -27,6 +28,15 @@ class Opened:
         self.store = JobStore(database)
         self.submitter = Submitter(self.store)
         self.signatures = Signatures(database)
+
+
+class Connections(Protocol):
+    """Where operations get connections: a `Connector`, or the server's, behind row security."""
+
+    settings: Settings
+    encryption: Encryption  # for submits through callers' own connections
+
+    async def opened(self) -> Opened: ...
 
 
 class Connector:
@@ -95,6 +105,20 @@ class Connector:
                     self.settings.max_payload_bytes,
                 )
                 return done
+        finally:
+            await database.close()
+
+    async def pending_migrations(self, *, include_post: bool = False) -> list[str]:
+        """Return the migrations that `migrate` would apply; without any, check the schema."""
+        database = Database(await self.database_url(), self.settings)
+        await database.open()
+        try:
+            async with database.connection() as connection:
+                schema = self.settings.schema
+                pending = await pending_names(connection, schema, include_post=include_post)
+                if not pending:
+                    await check_schema(connection, schema)
+                return pending
         finally:
             await database.close()
 

@@ -1,4 +1,4 @@
-"""`app.endpoints`: the endpoints that a namespace stores, for all its workers."""
+"""Operations on the endpoints that a namespace stores for all its workers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from rota.errors import ConfigError, NotFound
+from rota.errors import ConfigError, Conflict, NotFound
 from rota.model import Guarantee, GuaranteeName
 from rota.operations.endpoint_callbacks import Callbacks
 from rota.operations.endpoint_definition import Endpoint
@@ -44,11 +44,17 @@ class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
 class NewEndpoint(msgspec.Struct, frozen=True):
     """`secret` is shown here and nowhere else."""
 
-    name: str
     secret: str
+    endpoint: EndpointStatus
+
+    @property
+    def name(self) -> str:
+        return self.endpoint.name
 
 
 class Endpoints:
+    """`app.endpoints`"""
+
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
         self.callbacks = Callbacks(rota)
@@ -78,8 +84,8 @@ class Endpoints:
 
         Args:
             name: the task's name.
-            url: of http or https. Whether its address may be gone to is judged at each push.
-            secret: what pushes are signed with; made up if not given.
+            url: an http or https URL. Its address is checked at every push.
+            secret: signs the pushes; generated if not given.
             queue: where its jobs wait.
             needs: capabilities that a worker must have to push it.
             priority: higher goes first.
@@ -94,12 +100,15 @@ class Endpoints:
             guarantee=Guarantee.parse(guarantee), retry=retry or RetryNumbers(), timeout=timeout,
             callback_timeout=callback_timeout,
         )  # fmt: skip
-        Endpoint.of(row)  # or it says why not
+        Endpoint.of(row)  # checks it
         store = await self._store()
         async with changing(store.database, "create", f"endpoint {name}", after=_shown(row)):
             if not await store.add(self._namespace, row):
-                raise ConfigError(f"there is an endpoint {name!r} already: change it, or remove it")
-        return NewEndpoint(name, row.secret)
+                raise Conflict(
+                    f"there is an endpoint {name!r} already: change it, or remove it",
+                    code="exists", field="name",
+                )  # fmt: skip
+            return NewEndpoint(row.secret, await self.get(name))
 
     async def list(self) -> list[EndpointStatus]:
         return [_shown(row) for row in await (await self._store()).list(self._namespace)]
@@ -108,10 +117,14 @@ class Endpoints:
         return _shown(await self._row(name))
 
     async def change(self, name: str, **changes: Any) -> EndpointStatus:
-        """Takes what `add` takes. It holds for pushes from a few seconds later on."""
+        """Change what is given, as in `add`. It holds for pushes from a few seconds later on."""
         unknown = sorted(set(changes) - _CHANGEABLE)
+        if not changes:
+            raise ConfigError("give at least one field to change")
         if unknown:
-            raise ConfigError(f"an endpoint has no {unknown[0]!r} that could be changed")
+            raise ConfigError(
+                f"an endpoint has no field {unknown[0]!r} to change", field=unknown[0]
+            )
         if isinstance(given := changes.get("guarantee"), str):
             changes["guarantee"] = Guarantee.parse(given)
         if "needs" in changes:
@@ -121,32 +134,27 @@ class Endpoints:
             before = await self._row(name)
             row = msgspec.structs.replace(before, **changes)
             Endpoint.of(row)
-            if not await store.change(self._namespace, row):
-                raise _no_endpoint(name, self._namespace)
+            await store.change(self._namespace, row)
             after = await self.get(name)
             secret = "changed" if "secret" in changes else "kept"
             change.before, change.after = _shown(before), {"endpoint": after, "secret": secret}
         return after
 
-    async def remove(self, name: str) -> None:
-        """Its jobs stay in their queue."""
+    async def remove(self, name: str) -> EndpointStatus:
+        """Remove an endpoint, and return it as it was. Its jobs stay in their queue."""
         store = await self._store()
         async with changing(store.database, "remove", f"endpoint {name}") as change:
-            change.before = await self.get(name)
-            if not await store.remove(self._namespace, name):
-                raise _no_endpoint(name, self._namespace)
+            change.before = before = await self.get(name)
+            await store.remove(self._namespace, name)
+        return before
 
     async def _row(self, name: str) -> StoredEndpoint:
         rows = await (await self._store()).list(self._namespace, name)
         if not rows:
-            raise _no_endpoint(name, self._namespace)
+            raise NotFound(f"there is no endpoint {name!r} in namespace {self._namespace!r}")
         return rows[0]
 
 
 def _shown(row: StoredEndpoint) -> EndpointStatus:
     fields = {name: getattr(row, name) for name in EndpointStatus.__struct_fields__}
     return EndpointStatus(**{**fields, "guarantee": row.guarantee.label})
-
-
-def _no_endpoint(name: str, namespace: str) -> NotFound:
-    return NotFound(f"there is no endpoint {name!r} in namespace {namespace!r}")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from rota.config import Settings
 from rota.core.arguments import Limits
 from rota.handle import JobHandle
-from rota.operations.connection import Opened
+from rota.operations.audit import AuditLog
+from rota.operations.connection import Connections
 from rota.operations.dead_letters import DeadLetters
+from rota.operations.encryption import StoredEncryption
 from rota.operations.endpoints import Endpoints
 from rota.operations.events import Events
 from rota.operations.jobs import Jobs
@@ -19,20 +21,10 @@ from rota.operations.schedule_spec import make_spec
 from rota.operations.schedules import Change, Schedules
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
-from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
 from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
 from rota.task import Task
-
-
-class Connections(Protocol):
-    """Where a `Rota` gets its connections: `Connector`, or the server's, behind row security."""
-
-    settings: Settings
-    encryption: Encryption  # for submits through callers' own connections
-
-    async def opened(self) -> Opened: ...
 
 
 class Rota:
@@ -59,6 +51,8 @@ class Rota:
         self.events = Events(self)
         self.webhooks = Webhooks(self)
         self.endpoints = Endpoints(self)
+        self.encryption = StoredEncryption(self)
+        self.audit = AuditLog(connector)
 
     @property
     def settings(self) -> Settings:

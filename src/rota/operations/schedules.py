@@ -351,9 +351,10 @@ class Schedules(ScheduleReads):
         async with self._locked(name) as (store, connection, row):
             if first < (known_from := await store.ledger_from()):
                 raise InvalidArguments(
-                    f"first: {first} is before {known_from}, from when on the ledger is kept (setting "
-                    "ledger_days). What has run before then is no longer known, and would run again: "
-                    "begin there, or submit the jobs yourself"
+                    f"the period starts at {first}, before {known_from}, the start of the ledger "
+                    "(setting ledger_days). What ran before then is no longer known, and would run "
+                    "again: start there, or submit the jobs yourself",
+                    field="first",
                 )
             spec = decode_spec(row["spec"])
             end = min(end, row["cursor"])

@@ -17,10 +17,10 @@ from litestar.handlers import BaseRouteHandler
 from litestar.types import ASGIApp, Receive, Scope, Send
 
 from rota.config import NAME
+from rota.core.access import Identity, Policy, Principal
 from rota.server.context import ServerContext, context_of
-from rota.server.identity.principal import Identity, Principal
 from rota.server.identity.sessions import csrf_token
-from rota.server.policy import SAFE_METHODS, Policy, policy_of, scope_of
+from rota.server.policy import SAFE_METHODS, policy_of, scope_of
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 from rota.server.strict import check_query, needed_body
@@ -110,12 +110,12 @@ async def _identify(connection: AnyConnection, context: ServerContext) -> tuple[
             return identity, False
         raise Problem(
             401, "unauthorized",
-            "this token is not good: it is misspelt, has expired or was revoked",
+            "Invalid, expired or revoked token.",
         )  # fmt: skip
     if secret := session_secret(connection):
         if identity := await context.sessions.identify(secret):
             return identity, True
-        raise Problem(401, "unauthorized", "the session is over: log in again")
+        raise Problem(401, "unauthorized", "The session has ended. Log in again.")
     raise Problem(
         401, "unauthorized",
         "send a token, `Authorization: Bearer rota_...`: `rota tokens create` makes one",
@@ -161,7 +161,9 @@ def _choose(connection: AnyConnection, context: ServerContext, identity: Identit
     """Who they are in the namespace they name; in their own, when they name none."""
     asked = connection.headers.get(NAMESPACE_HEADER) or connection.query_params.get("namespace")
     if isinstance(asked, list):
-        raise Problem(400, "invalid", "name one namespace", fields={"namespace": "one, please"})
+        raise Problem(
+            400, "invalid", "name one namespace", fields={"namespace": "Must be a single value."}
+        )
     namespace = asked or identity.home(context.settings.namespace)
     if namespace is not None and not NAME.fullmatch(namespace):
         raise Problem(

@@ -10,14 +10,14 @@ from collections.abc import AsyncIterator
 from litestar import Litestar
 
 from rota.app import App
+from rota.operations.installation import Installation
 from rota.server.identity.oidc import OpenIDConnect
 from rota.server.identity.passwords import Passwords
 from rota.server.identity.sessions import Sessions
 from rota.server.identity.tokens import Tokens
 from rota.server.quotas import Quotas
 from rota.server.remote_workers.desk import RemoteDesk
-from rota.server.tenants import Tenants
-from rota.store.audit import AuditStore
+from rota.server.tenants import ServerConnections, Tenants
 from rota.store.database import Database
 from rota.store.identity import IdentityStore
 from rota.store.quotas import QuotaStore
@@ -46,9 +46,17 @@ class ServerContext:
         self.passwords = Passwords(self.identity)
         self.oidc = OpenIDConnect(app.settings, self.identity) if app.settings.oidc_issuer else None
         self.quotas = Quotas(QuotaStore(database))
-        self.audit = AuditStore(database)
+        self.installation = Installation(
+            ServerConnections(app.settings, database), self.forget_access
+        )
         self.stopping = asyncio.Event()  # long answers end when it is set
         self.remote = RemoteDesk(app, hot, database, self.stopping)
+
+    def forget_access(self) -> None:
+        """Drop what was looked up about access and limits: it holds here at once, elsewhere soon."""
+        self.tokens.memory.forget_all()
+        self.sessions.memory.forget_all()
+        self.quotas.forget()
 
     @classmethod
     @contextlib.asynccontextmanager

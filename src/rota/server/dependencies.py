@@ -11,9 +11,9 @@ from typing import TypeAlias
 from litestar.datastructures import State
 from litestar.di import NamedDependency, Provide
 
+from rota.core.access import Principal
 from rota.operations.rota import Rota
 from rota.server.context import ServerContext
-from rota.server.identity.principal import Principal
 from rota.server.quotas import Quotas
 from rota.server.requests import RotaRequest
 

@@ -12,7 +12,8 @@ from litestar.openapi import OpenAPIConfig
 from litestar.types import ControllerRouterHandler
 
 import rota
-from rota.server.policy import Policy, RouteInfo
+from rota.core.access import Policy
+from rota.server.policy import RouteInfo
 from rota.server.problems import MEDIA_TYPE
 from rota.server.requests import RotaRequest
 

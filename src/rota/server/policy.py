@@ -1,58 +1,19 @@
-"""Who may use a route. Each names its policy; one that doesn't keeps the server from starting."""
+"""Policies of routes. Every route has one: the server does not start with a route without it."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import IntEnum
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rota.core.access import SUBMIT_SCOPE, Policy, Role
 from rota.errors import ConfigError
 
 if TYPE_CHECKING:
     from litestar import Litestar
 
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class Role(IntEnum):
-    """Viewers look, operators submit and steer, admins decide about access. Workers are apart."""
-
-    VIEWER = 1
-    OPERATOR = 2
-    ADMIN = 3
-    WORKER = 4
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
-
-    @classmethod
-    def parse(cls, text: str) -> Role:
-        try:
-            return cls[text.upper()]
-        except KeyError:
-            known = ", ".join(role.label for role in cls)
-            raise ConfigError(f"role {text!r} is not one of: {known}") from None
-
-    def includes(self, needed: Role) -> bool:
-        """A worker's token runs jobs and nothing else; and nobody else's does."""
-        if Role.WORKER in (self, needed):
-            return self is needed
-        return self >= needed
-
-
-class Policy(msgspec.Struct, frozen=True):
-    """What a route asks of who uses it. `role` None: nothing."""
-
-    role: Role | None
-    everywhere: bool = False  # only for those whose role holds in all namespaces
-    audited: bool = True  # whether its changes are recorded
-
-    @property
-    def unaudited(self) -> Policy:
-        return msgspec.structs.replace(self, audited=False)
 
 
 PUBLIC = Policy(None)
@@ -81,18 +42,11 @@ def policy_of(handler: Any) -> Policy | None:
     return policy if isinstance(policy, Policy) else None
 
 
-# What tokens can be limited to: the nouns of all routes, `jobs` or `jobs:read`.
-SCOPE_NOUNS = frozenset({
-    "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "live", "metrics",
-    "namespaces", "nodes", "queues", "root", "schedules", "session", "sessions", "settings",
-    "tokens", "webhooks", "workers", "users",
-})  # fmt: skip
-SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 _SUBMITS = frozenset({"/v1/jobs", "/v1/jobs:bulk"})
 
 
 def scope_of(method: str, path: str) -> str:
-    """What a token that is limited to scopes needs for a route: ``jobs:read``, ``tokens:write``."""
+    """Return the scope that a limited token needs for a route: ``jobs:read``, ``tokens:write``."""
     if method == "POST" and path in _SUBMITS:
         return SUBMIT_SCOPE
     parts = [part for part in path.split("/") if part]
@@ -102,7 +56,7 @@ def scope_of(method: str, path: str) -> str:
 
 
 def route_table(server: Litestar) -> Iterator[RouteInfo]:
-    """Every route, with its policy. A route without one is an error that names it."""
+    """Yield every route with its policy. A route without one raises an error that names it."""
     for route in server.routes:
         handlers: dict[str, Any] | None = getattr(route, "route_handler_map", None)
         if handlers is None or not hasattr(handlers, "items"):
@@ -114,6 +68,6 @@ def route_table(server: Litestar) -> Iterator[RouteInfo]:
             if policy is None:
                 raise ConfigError(
                     f"route {method} {route.path} ({handler.handler_name}) has no policy: "
-                    "say who may use it, policy=VIEWER"
+                    "declare one, such as policy=VIEWER"
                 )
             yield RouteInfo(str(method), route.path_format, handler.handler_name, policy)

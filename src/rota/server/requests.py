@@ -12,8 +12,8 @@ from litestar.datastructures import Headers
 from litestar.exceptions import ClientException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
+from rota.core.access import Principal
 from rota.server.context import ServerContext, context_of
-from rota.server.identity.principal import Principal
 from rota.server.limits import check_json
 from rota.server.problems import Problem
 from rota.server.strict import body_decoder, decode_strictly

@@ -10,18 +10,19 @@ from rota.config import Settings
 from rota.operations.connection import Opened
 from rota.operations.rota import Rota
 from rota.server.calculation import compute_change, compute_read
+from rota.store.database import Database
 from rota.store.encrypted import Encryption
-from rota.store.row_security import Wall, WalledDatabase
+from rota.store.row_security import Wall
 from rota.task import Task
 
 _ROOM = 1_000
 _MOST_OCCURRENCES = 10_000  # that one request makes the server compute
 
 
-class TenantConnections:
-    """Connections that see one namespace only. They are opened and closed with the server."""
+class ServerConnections:
+    """Connections of a database that is opened and closed with the server."""
 
-    def __init__(self, settings: Settings, database: WalledDatabase) -> None:
+    def __init__(self, settings: Settings, database: Database) -> None:
         self.settings = settings
         self.encryption = Encryption(settings)
         self.database = database
@@ -45,7 +46,7 @@ class Tenants:
         if rota is None:
             database = self._wall.behind(namespace)
             settings = self._settings.replace(namespace=namespace)
-            rota = self._known[namespace] = Rota(TenantConnections(settings, database), self._tasks)
+            rota = self._known[namespace] = Rota(ServerConnections(settings, database), self._tasks)
             rota.schedules.compute = compute_change
             rota.schedules.compute_read = compute_read
             rota.schedules.most_occurrences = _MOST_OCCURRENCES

@@ -34,11 +34,20 @@ class AuditStore:
     async def list(
         self, namespace: str | None, *, action: str | None = None, actor: str | None = None,
         subject: str | None = None, interface: str | None = None, since: datetime | None = None,
-        before: int | None = None, limit: int = 50,
+        until: datetime | None = None, before: int | None = None, limit: int = 50,
     ) -> list[AuditEntry]:  # fmt: skip
         """The newest first; `before` is the id of the last one of the page before."""
         rows = await self._database.fetch(
-            "list_changes", namespace, action, actor, subject, before, limit, interface, since
+            "list_changes",
+            namespace,
+            action,
+            actor,
+            subject,
+            before,
+            limit,
+            interface,
+            since,
+            until,
         )
         return [_to_entry(row) for row in rows]
 

@@ -1,4 +1,4 @@
-"""Tokens, people and sessions, in the store. Secrets come here only in hashed form."""
+"""Tokens, users and sessions, in the store. Secrets come here only in hashed form."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
     memberships: dict[str, str]  # roles by namespace
 
 
-class PersonInfo(msgspec.Struct, frozen=True, kw_only=True):
+class User(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     created_at: datetime
     disabled_at: datetime | None
@@ -117,40 +117,38 @@ class IdentityStore:
     async def mark_tokens_used(self, seconds_ago: Mapping[UUID, float]) -> None:
         await self._database.fetch("mark_tokens_used", list(seconds_ago), [*seconds_ago.values()])
 
-    # -- people
+    # -- users
 
-    async def put_person(self, id: UUID, name: str, password_hash: str | None) -> UUID:
-        person: UUID = await self._database.fetchval("put_person", id, name, password_hash)
-        return person
+    async def put_user(self, id: UUID, name: str, password_hash: str | None) -> UUID:
+        user: UUID = await self._database.fetchval("put_user", id, name, password_hash)
+        return user
 
-    async def put_membership(self, person: UUID, namespace: str, role: str) -> None:
-        await self._database.fetch("put_membership", person, namespace, role)
+    async def put_membership(self, user: UUID, namespace: str, role: str) -> None:
+        await self._database.fetch("put_membership", user, namespace, role)
 
-    async def list_users(self, namespace: str | None) -> list[PersonInfo]:
-        return [_with_memberships(PersonInfo, row)
+    async def list_users(self, namespace: str | None) -> list[User]:
+        return [_with_memberships(User, row)
                 for row in await self._database.fetch("list_users", namespace)]  # fmt: skip
 
-    async def remove_person(self, name: str) -> bool:
-        return bool(await self._database.fetch("remove_person", name))
+    async def remove_user(self, name: str) -> bool:
+        return bool(await self._database.fetch("remove_user", name))
 
-    async def find_person(self, name: str) -> tuple[UUID, str, str | None] | None:
+    async def find_user(self, name: str) -> tuple[UUID, str, str | None] | None:
         """Id, name and password's hash."""
-        rows = await self._database.fetch("find_person", name)
+        rows = await self._database.fetch("find_user", name)
         return tuple(rows[0]) if rows else None
 
-    async def find_person_of_issuer(
-        self, issuer: str, subject: str, name: str | None
-    ) -> UUID | None:
-        rows = await self._database.fetch("find_person_of_issuer", issuer, subject, name)
+    async def find_user_of_issuer(self, issuer: str, subject: str, name: str | None) -> UUID | None:
+        rows = await self._database.fetch("find_user_of_issuer", issuer, subject, name)
         return rows[0]["id"] if rows else None
 
     # -- links and sessions
 
     async def create_link(
-        self, digest: bytes, *, person: UUID | None, namespace: str | None, role: str | None,
+        self, digest: bytes, *, user: UUID | None, namespace: str | None, role: str | None,
         seconds: float,
     ) -> None:  # fmt: skip
-        await self._database.fetch("create_link", digest, person, namespace, role, seconds)
+        await self._database.fetch("create_link", digest, user, namespace, role, seconds)
 
     async def use_link(
         self, digest: bytes, session_hash: bytes, session_id: UUID, seconds: float
@@ -160,8 +158,8 @@ class IdentityStore:
             await self._database.fetch("use_link", digest, session_hash, session_id, seconds)
         )
 
-    async def create_session(self, digest: bytes, id: UUID, person: UUID, seconds: float) -> None:
-        await self._database.fetch("create_session", digest, id, person, seconds)
+    async def create_session(self, digest: bytes, id: UUID, user: UUID, seconds: float) -> None:
+        await self._database.fetch("create_session", digest, id, user, seconds)
 
     async def find_session(self, digest: bytes) -> tuple[SessionInfo, float] | None:
         """One that is good now, and for how many seconds more."""

@@ -13,7 +13,6 @@ import httpx
 import pytest
 
 from rota.lib.ids import new_id
-from rota.server.identity.links import create_link
 from rota.store.event_stream import EventStream, Position
 from tests.support.api import INSERT_EVENT, log, submit, tell
 from tests.support.server_fixtures import LiveServer, serving
@@ -203,10 +202,10 @@ async def test_a_stream_ends_when_its_token_is_revoked(server: LiveServer, path:
                                     "update {}.session set expires_at = now()"])  # fmt: skip
 async def test_a_stream_ends_when_its_person_may_no_longer_look(server: LiveServer, change: str):
     store = server.context.identity
-    person = await store.put_person(new_id(), "ada", None)
+    person = await store.put_user(new_id(), "ada", None)
     await store.put_membership(person, "default", "viewer")
     browser = await server.client(None)
-    link = await create_link(store, person="ada", seconds=600)
+    link = await server.link(user="ada")
     await browser.post("/login/link", json={"link": link})
     async with browser.stream("GET", "/v1/events/stream") as answer:
         assert answer.status_code == 200

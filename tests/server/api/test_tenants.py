@@ -12,8 +12,9 @@ from uuid import uuid4
 import pytest
 
 from rota import App
+from rota.core.access import Role
 from rota.server.application import make_server
-from rota.server.policy import Role, RouteInfo, route_table
+from rota.server.policy import RouteInfo, route_table
 from tests.support.api import fail_jobs, submit
 from tests.support.server_fixtures import LiveServer
 

@@ -18,9 +18,9 @@ from playwright.async_api import Browser, expect
 
 from rota import App
 from rota.lib.ids import new_id
+from rota.lib.passwords import hash_password
 from rota.node import Node
-from rota.server.identity.links import create_link
-from rota.server.identity.passwords import hash_password
+from rota.operations.installation import Installation
 from rota.server.serving import Server
 from rota.store.identity import IdentityStore
 from tests.support import dashboard_app
@@ -48,8 +48,7 @@ class Stage:
         self.url = f"http://127.0.0.1:{server.port}"
 
     async def link(self, role: str = "admin") -> str:
-        store = IdentityStore((await self.app.store()).database)
-        return await create_link(store, seconds=600, role=role)
+        return (await Installation(self.app.connector).sessions.create_link(role=role)).secret
 
     async def enter(self, browser: Browser, role: str = "admin", **given: object) -> Window:
         window = await Window.open(browser, self.url, **given)
@@ -337,7 +336,7 @@ async def test_times_are_shown_in_the_zone_that_one_chooses(browser: Browser, st
 
 async def test_everything_works_without_a_script(browser: Browser, stage: Stage):
     store = IdentityStore((await stage.app.store()).database)
-    person = await store.put_person(new_id(), "ada", hash_password("correct horse battery"))
+    person = await store.put_user(new_id(), "ada", hash_password("correct horse battery"))
     await store.put_membership(person, "default", "operator")
     dashboard_app.broken["gateway"] = True
     job = await stage.app.submit("charge", {"invoice": 55})
@@ -348,7 +347,7 @@ async def test_everything_works_without_a_script(browser: Browser, stage: Stage)
     await page.get_by_label("Name").fill("ada")
     await page.get_by_label("Password").fill("wrong password")
     await page.get_by_role("button", name="Log in").click()
-    await expect(page.get_by_role("alert")).to_contain_text("don't belong together")
+    await expect(page.get_by_role("alert")).to_contain_text("The name or the password is wrong")
     await page.get_by_label("Name").fill("ada")
     await page.get_by_label("Password").fill("correct horse battery")
     await page.get_by_role("button", name="Log in").click()

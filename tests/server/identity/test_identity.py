@@ -8,11 +8,10 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from rota.lib.ids import new_id
-from rota.server.identity.links import create_link
+from rota.lib.ids import hash_secret, new_id
+from rota.lib.passwords import hash_password
 from rota.server.identity.memory import BELIEVED_SECONDS
-from rota.server.identity.passwords import hash_password
-from rota.server.identity.tokens import Tokens, hash_secret
+from rota.server.identity.tokens import Tokens
 from tests.support.api import query
 from tests.support.server_fixtures import LiveServer, serving
 from tests.support.sessions import log_in
@@ -147,7 +146,7 @@ async def test_tokens_come_in_pages(server: LiveServer):
 
 
 async def test_a_link_makes_a_session_with_a_safe_cookie(server: LiveServer):
-    link = await create_link(server.context.identity, seconds=60, role="viewer")
+    link = await server.link(role="viewer")
     browser = await server.client(None)
     answer = await browser.post("/login/link", json={"link": link})
     cookie = answer.headers["set-cookie"].lower()
@@ -163,7 +162,7 @@ async def test_a_link_makes_a_session_with_a_safe_cookie(server: LiveServer):
 
 async def test_behind_tls_the_cookie_is_for_this_host_and_tls_alone(make_app):
     async with serving(make_app(port=0, public_url="https://rota.example.org")) as server:
-        link = await create_link(server.context.identity, seconds=60)
+        link = await server.link()
         browser = await server.client(None)
         answer = await browser.post("/login/link", json={"link": link})
         cookie = answer.headers["set-cookie"]
@@ -177,7 +176,7 @@ async def test_a_link_used_twice_at_once_makes_one_session(make_app):
     app = make_app(port=0)
     async with serving(app) as one, serving(app) as two:
         browsers = [await server.client(None) for server in (one, two) for _ in range(8)]
-        link = await create_link(one.context.identity, seconds=60)
+        link = await one.link()
         answers = await asyncio.gather(
             *(browser.post("/login/link", json={"link": link}) for browser in browsers)
         )
@@ -186,7 +185,7 @@ async def test_a_link_used_twice_at_once_makes_one_session(make_app):
 
 
 async def test_a_link_is_good_for_a_while_only(server: LiveServer):
-    link = await create_link(server.context.identity, seconds=60)
+    link = await server.link()
     await query(server, "update {}.login_link set expires_at = now() - interval '1 second'")
     browser = await server.client(None)
     assert (await browser.post("/login/link", json={"link": link})).status_code == 401
@@ -223,7 +222,7 @@ async def test_a_change_by_cookie_needs_the_sessions_csrf_token(server: LiveServ
 
 
 async def test_another_site_cannot_log_a_browser_in(server: LiveServer):
-    link = await create_link(server.context.identity, seconds=60)
+    link = await server.link()
     browser = await server.client(None)
     foreign = {"Origin": "https://evil.example"}
     for path, body in (("link", {"link": link}), ("password", {"name": "a", "password": "b"})):
@@ -244,14 +243,14 @@ async def test_after_logging_out_the_cookie_is_worthless(server: LiveServer):
 
 async def test_a_session_ends_with_its_time_and_with_its_person(server: LiveServer):
     store = server.context.identity
-    person = await store.put_person(new_id(), "ada@example.org", None)
+    person = await store.put_user(new_id(), "ada@example.org", None)
     await store.put_membership(person, "default", "operator")
-    browser, _ = await log_in(server, person="Ada@example.org")
+    browser, _ = await log_in(server, user="Ada@example.org")
     assert (await browser.get("/v1/session")).json()["namespaces"] == {"default": "operator"}
     await store.put_membership(person, "acme", "viewer")
     server.context.sessions.memory.forget_all()
     assert "acme" in (await browser.get("/v1/session")).json()["namespaces"]
-    await store.remove_person("ada@example.org")
+    await store.remove_user("ada@example.org")
     server.context.sessions.memory.forget_all()
     assert (await browser.get("/v1/session")).status_code == 401
 
@@ -261,7 +260,7 @@ async def test_a_session_ends_with_its_time_and_with_its_person(server: LiveServ
 
 async def add_ada(server: LiveServer) -> None:
     store = server.context.identity
-    person = await store.put_person(new_id(), "ada", hash_password(PASSWORD))
+    person = await store.put_user(new_id(), "ada", hash_password(PASSWORD))
     await store.put_membership(person, "default", "operator")
 
 
@@ -282,13 +281,15 @@ async def test_a_wrong_password_and_a_name_that_nobody_has_look_the_same(
 ):
     await add_ada(server)
     store = server.context.identity
-    await store.put_person(new_id(), "without", None)
+    await store.put_user(new_id(), "without", None)
     worked: list[str] = []
     from rota.server.identity import passwords
 
-    verify = passwords._verify
+    verify = passwords.verify_password
     monkeypatch.setattr(
-        passwords, "_verify", lambda stored, given: worked.append(stored) or verify(stored, given)
+        passwords,
+        "verify_password",
+        lambda stored, given: worked.append(stored) or verify(stored, given),
     )
     answers = [await log_in_by_password(server, name, "wrong password")
                for name in ("ada", "nobody", "without")]  # fmt: skip

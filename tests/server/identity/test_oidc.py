@@ -33,7 +33,7 @@ async def server(make_app: Callable[..., App], provider: Provider) -> AsyncItera
 
 
 async def know(server: LiveServer, name: str) -> None:
-    person = await server.context.identity.put_person(new_id(), name, None)
+    person = await server.context.identity.put_user(new_id(), name, None)
     await server.context.identity.put_membership(person, "default", "operator")
 
 
@@ -87,7 +87,7 @@ async def test_who_is_not_known_or_not_vouched_for_is_not(server, provider: Prov
     provider.claims.update(claims)
     browser, answer = await log_in(server)
     assert answer.status_code == 403
-    assert "rota people add" in answer.json()["detail"]
+    assert "rota users add" in answer.json()["detail"]
     assert (await browser.get("/v1/session")).status_code == 401
 
 

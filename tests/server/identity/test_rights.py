@@ -14,12 +14,11 @@ import pytest
 
 from rota import App, ConfigError
 from rota.config import is_internal_task
+from rota.core.access import SCOPE_NOUNS, check_scopes
 from rota.lib.ids import new_id
+from rota.lib.passwords import hash_password
 from rota.operations.schedule_spec import make_spec
-from rota.server.identity.links import create_link
-from rota.server.identity.passwords import hash_password
-from rota.server.identity.tokens import check_scopes
-from rota.server.policy import SCOPE_NOUNS, route_table, scope_of
+from rota.server.policy import route_table, scope_of
 from tests.support.server_fixtures import LiveServer, serving
 
 PASSWORD = "correct horse battery"
@@ -224,7 +223,7 @@ async def test_what_a_token_made_is_revoked_with_it_if_asked(server: LiveServer)
 
 async def add_ada(server: LiveServer, password: str | None = PASSWORD) -> None:
     store = server.context.identity
-    person = await store.put_person(new_id(), "ada", password and hash_password(password))
+    person = await store.put_user(new_id(), "ada", password and hash_password(password))
     await store.put_membership(person, "default", "operator")
 
 
@@ -238,7 +237,7 @@ async def log_in(server: LiveServer, password: str = PASSWORD, address: str = ""
 async def test_a_new_password_ends_the_sessions_and_links_of_before(server: LiveServer):
     await add_ada(server)
     cookies = dict((await log_in(server)).cookies)
-    link = await create_link(server.context.identity, person="ada", seconds=600)
+    link = await server.link(user="ada")
     browser = await server.client(None)
     browser.cookies.update(cookies)
     await add_ada(server, None)  # another role, no other password: nothing ends
@@ -255,10 +254,10 @@ async def test_a_new_password_ends_the_sessions_and_links_of_before(server: Live
 async def test_sessions_are_listed_and_ended_also_those_of_links(server: LiveServer):
     await add_ada(server)
     ada = dict((await log_in(server)).cookies)
-    secret = await create_link(server.context.identity, seconds=600, namespace="default")
+    secret = await server.link(namespace="default")
     browser = await server.client(None)
     assert (await browser.post("/login/link", json={"link": secret})).status_code == 200
-    other = await create_link(server.context.identity, seconds=600, namespace="acme")
+    other = await server.link(namespace="acme")
     elsewhere = await server.client(None)
     assert (await elsewhere.post("/login/link", json={"link": other})).status_code == 200
 

@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from litestar import get
 from litestar.params import FromQuery
 
+from rota.operations.rota import Rota
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.dependencies import ContextDep, PrincipalDep
+from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN
-from rota.store.audit import AuditEntry, AuditStore
+from rota.store.audit import AuditEntry
 
 
-@get("/v1/audit", policy=ADMIN, summary="What was changed in the namespace")
+async def read_page(
+    tenant: Rota, limit: int, cursor: str | None, **filters: Any
+) -> Page[AuditEntry]:
+    found = await tenant.audit.list(
+        tenant.namespace, before=read_cursor(cursor, int), limit=limit + 1, **filters
+    )
+    return make_page(found, limit, lambda entry: entry.id)
+
+
+@get("/v1/audit", policy=ADMIN, summary="List changes in the namespace")
 async def list_changes(
-    context: ContextDep, principal: PrincipalDep, limit: Limit = 50, cursor: Cursor = None,
+    tenant: TenantDep, limit: Limit = 50, cursor: Cursor = None,
     action: FromQuery[str | None] = None, actor: FromQuery[str | None] = None,
     subject: FromQuery[str | None] = None,
 ) -> Page[AuditEntry]:  # fmt: skip
-    """The newest first."""
-    store = await context.tenants.get(principal.namespace).store()
-    found = await AuditStore(store.database).list(
-        principal.namespace, action=action, actor=actor, subject=subject,
-        before=read_cursor(cursor, int), limit=limit + 1,
-    )  # fmt: skip
-    return make_page(found, limit, lambda entry: entry.id)
+    """Newest first."""
+    return await read_page(tenant, limit, cursor, action=action, actor=actor, subject=subject)
 
 
 ROUTES = (list_changes,)

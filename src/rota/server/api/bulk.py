@@ -25,6 +25,7 @@ from litestar.exceptions import InternalServerException
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
+from rota.core.access import Principal
 from rota.errors import InvalidArguments, KeyConflict, RotaError
 from rota.lib.ids import new_ids
 from rota.operations.rota import Rota
@@ -33,7 +34,6 @@ from rota.server.api.declared import declared_guarantees
 from rota.server.api.job_requests import JobRequest, check_guarantee, to_new_job
 from rota.server.api.jobs import check_task_of_token
 from rota.server.dependencies import QuotasDep, TenantDep
-from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem
 from rota.server.quotas import Quotas

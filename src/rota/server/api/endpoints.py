@@ -1,4 +1,4 @@
-"""Endpoints that are tasks. Admins decide where payloads are sent; operators see it."""
+"""REST routes of endpoints. Admins decide where payloads are sent; operators see it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,11 @@ from litestar import Response, delete, get, patch, post
 from litestar.params import JSONBody, PathParameter
 from msgspec import UNSET, Meta, UnsetType
 
-from rota.errors import ConfigError
 from rota.model import GuaranteeName
-from rota.operations.endpoints import EndpointStatus
+from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.server.api.job_requests import Name
 from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN, OPERATOR
-from rota.server.problems import Problem
 from rota.store.endpoints import RetryNumbers
 
 EndpointName = Annotated[str, PathParameter(max_length=100)]
@@ -42,8 +40,8 @@ class RetryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class EndpointRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`timeout`: seconds for an answer; `callback_timeout`: for the callback, after a 202. `secret` is
-    made up if it isn't given."""
+    """An endpoint to add. `timeout`: seconds for an answer; `callback_timeout`: for the callback, after
+    a 202. `secret` is generated if it isn't given."""
 
     name: Name
     url: Url
@@ -58,7 +56,7 @@ class EndpointRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class EndpointChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What is given is changed."""
+    """The fields to change."""
 
     url: Url | UnsetType = UNSET
     secret: Secret | UnsetType = UNSET
@@ -71,39 +69,29 @@ class EndpointChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     callback_timeout: Seconds | UnsetType = UNSET
 
 
-class EndpointCreated(msgspec.Struct, frozen=True):
-    """`secret` is shown this once."""
-
-    secret: str
-    endpoint: EndpointStatus
-
-
 class EndpointList(msgspec.Struct, frozen=True):
     items: Sequence[EndpointStatus]
 
 
-@get("/v1/endpoints", policy=OPERATOR, summary="The endpoints that are tasks")
+@get("/v1/endpoints", policy=OPERATOR, summary="List the endpoints")
 async def list_endpoints(tenant: TenantDep) -> EndpointList:
-    """Those that are stored, without their secrets; what code declares is not among them."""
+    """The stored endpoints, without their secrets. Endpoints that code declares are not included."""
     return EndpointList(await tenant.endpoints.list())
 
 
-@get("/v1/endpoints/{name:str}", policy=OPERATOR, summary="One endpoint")
+@get("/v1/endpoints/{name:str}", policy=OPERATOR, summary="Get an endpoint")
 async def get_endpoint(tenant: TenantDep, name: EndpointName) -> EndpointStatus:
     return await tenant.endpoints.get(name)
 
 
-@post("/v1/endpoints", policy=ADMIN, summary="Make an HTTP endpoint a task", status_code=201)
-async def add_endpoint(tenant: TenantDep, data: JSONBody[EndpointRequest]) -> EndpointCreated:
-    """Every worker of the namespace pushes its jobs, within seconds."""
-    if any(each.name == data.name for each in await tenant.endpoints.list()):
-        raise Problem(409, "exists", f"there is an endpoint {data.name!r} already")
-    new = await tenant.endpoints.add(
+@post("/v1/endpoints", policy=ADMIN, summary="Add an endpoint", status_code=201)
+async def add_endpoint(tenant: TenantDep, data: JSONBody[EndpointRequest]) -> NewEndpoint:
+    """Make an HTTP endpoint a task: every worker of the namespace pushes its jobs, within seconds."""
+    return await tenant.endpoints.add(
         data.name, data.url, secret=data.secret, queue=data.queue, needs=data.needs,
         priority=data.priority, guarantee=data.guarantee, retry=data.retry.numbers(),
         timeout=data.timeout, callback_timeout=data.callback_timeout,
     )  # fmt: skip
-    return EndpointCreated(new.secret, await tenant.endpoints.get(data.name))
 
 
 @patch("/v1/endpoints/{name:str}", policy=ADMIN, summary="Change an endpoint")
@@ -111,11 +99,8 @@ async def change_endpoint(
     tenant: TenantDep, name: EndpointName, data: JSONBody[EndpointChange]
 ) -> EndpointStatus:
     """It holds for pushes from a few seconds later on."""
-    await tenant.endpoints.get(name)
     changes = {field: value for field, value in msgspec.structs.asdict(data).items()
                if value is not UNSET}  # fmt: skip
-    if not changes:
-        raise ConfigError("say what is to be changed")
     if isinstance(data.retry, RetryRequest):
         changes["retry"] = data.retry.numbers()
     return await tenant.endpoints.change(name, **changes)
@@ -124,9 +109,7 @@ async def change_endpoint(
 @delete("/v1/endpoints/{name:str}", policy=ADMIN, summary="Remove an endpoint", status_code=200)
 async def remove_endpoint(tenant: TenantDep, name: EndpointName) -> Response[EndpointStatus]:
     """Its jobs stay in their queue."""
-    before = await tenant.endpoints.get(name)
-    await tenant.endpoints.remove(name)
-    return Response(before)
+    return Response(await tenant.endpoints.remove(name))
 
 
 ROUTES = [list_endpoints, get_endpoint, add_endpoint, change_endpoint, remove_endpoint]

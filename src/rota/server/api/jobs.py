@@ -12,6 +12,7 @@ from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, QueryParameter
 
 from rota.client.wire import Attempts, JobPage, JobResult
+from rota.core.access import Principal
 from rota.core.explain import Explanation
 from rota.errors import KeyConflict
 from rota.lib import tracing
@@ -36,7 +37,6 @@ from rota.server.api.encoded import Encoded
 from rota.server.api.job_requests import JobRequest, Text, to_new_job
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
 from rota.server.dependencies import TenantDep
-from rota.server.identity.principal import Principal
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest

@@ -15,10 +15,10 @@ from litestar.datastructures import Cookie
 from litestar.params import FromQuery, JSONBody, QueryParameter
 from litestar.response import Redirect
 
+from rota.core.access import Identity
 from rota.server.authorization import check_origin, cookie_name, is_secure
 from rota.server.context import ServerContext
 from rota.server.dependencies import ContextDep
-from rota.server.identity.principal import Identity
 from rota.server.identity.sessions import csrf_token
 from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
@@ -57,7 +57,7 @@ async def login_by_link(
         if secret is None:
             raise Problem(
                 401, "unauthorized",
-                "this link was used, or is over: `rota login` makes another",
+                "This login link was used or has expired. `rota login` prints another.",
             )  # fmt: skip
         return await let_in(request, change, secret, "link")
 
@@ -69,9 +69,9 @@ async def login_by_password(
     """Slow on purpose, and slower after failures (429)."""
     check_origin(request)
     address = request.client.host if request.client else ""
-    person = await context.passwords.check(data.name, data.password, address)
+    user = await context.passwords.check(data.name, data.password, address)
     async with request.changing("login", "session") as change:
-        secret = await context.sessions.begin(person)
+        secret = await context.sessions.begin(user)
         return await let_in(request, change, secret, "password")
 
 
@@ -86,7 +86,7 @@ async def let_in(request: RotaRequest, change: Change, secret: str, how: str) ->
 async def who_logged_in(request: RotaRequest, change: Change, secret: str, how: str) -> Identity:
     identity = await request.context.sessions.identify(secret)
     if identity is None:
-        raise Problem(401, "unauthorized", "the session is over: log in again")
+        raise Problem(401, "unauthorized", "The session has ended. Log in again.")
     change.subject = f"session {identity.id}"
     change.actor = request.actor(identity.name, how)
     return identity
@@ -121,7 +121,7 @@ async def begin_oidc(
     next_: Annotated[str | None, QueryParameter(name="next")] = None,
 ) -> Redirect:  # fmt: skip
     if context.oidc is None:
-        raise Problem(404, "not-found", "no log-in provider is configured")
+        raise Problem(404, "not-found", "No login provider is configured.")
     address, state = await context.oidc.begin(_callback(request, context), safe_target(next_))
     # Lax: it has to come along when the provider sends the browser back.
     state_cookie = Cookie(
@@ -137,15 +137,15 @@ async def finish_oidc(
     state_: Annotated[str | None, QueryParameter(name="state")] = None,
 ) -> Redirect:  # fmt: skip
     if context.oidc is None:
-        raise Problem(404, "not-found", "no log-in provider is configured")
+        raise Problem(404, "not-found", "No login provider is configured.")
     if code is None or state_ is None:
-        raise Problem(403, "forbidden", "the provider didn't let you in")
-    person, target = await context.oidc.finish(
+        raise Problem(403, "forbidden", "The provider refused the login.")
+    user, target = await context.oidc.finish(
         callback=_callback(request, context), code=code, state=state_,
         cookie=request.cookies.get(_STATE_COOKIE),
     )  # fmt: skip
     async with request.changing("login", "session") as change:
-        secret = await context.sessions.begin(person)
+        secret = await context.sessions.begin(user)
         await who_logged_in(request, change, secret, "oidc")
     return Redirect(target, cookies=[session_cookie(request, context, secret)])
 

@@ -15,7 +15,7 @@ How to make a page.
 
        @action("/queues/{name:str}/pause", policy=OPERATOR)
        async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
-           await api.pause_queue.fn(tenant, name)
+           await tenant.queues.pause(name)
            return back(request, "/queues", f"Queue {name} is paused.")
 
    The noun of the address is the scope that a limited token needs, and tests of the gate are made from

@@ -1,4 +1,4 @@
-"""The audit log: who changed what, when, and how it was before."""
+"""The page of the audit log."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Annotated
 
 from litestar.params import QueryParameter
 
-from rota.server.api import audit as api
+from rota.server.api.audit import read_page
 from rota.server.dashboard.commands import Copyable, curl
 from rota.server.dashboard.pages import Here, Html, page, show
-from rota.server.dependencies import ContextDep, PrincipalDep
+from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN
 from rota.server.requests import RotaRequest
 
@@ -20,15 +20,14 @@ Text = Annotated[str | None, QueryParameter(max_length=300)]
 @page("/audit", policy=ADMIN)
 async def audit(
     request: RotaRequest,
-    context: ContextDep,
-    principal: PrincipalDep,
+    tenant: TenantDep,
     action: Text = None,
     actor: Text = None,
     subject: Text = None,
     cursor: Text = None,
 ) -> Html:
     asked = {"action": action or None, "actor": actor or None, "subject": subject or None}
-    cut = await api.list_changes.fn(context, principal, _ROWS, cursor or None, **asked)
+    cut = await read_page(tenant, _ROWS, cursor or None, **asked)
     here = Here(request)
     return await show(
         request, "audit.html", entries=cut.items, asked=asked, cursor=cursor,

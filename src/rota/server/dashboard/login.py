@@ -43,7 +43,7 @@ async def login_by_form(
     address = request.client.host if request.client else ""
     target = safe_target(next_)
     try:
-        person = await context.passwords.check(name[:200], password, address)
+        user = await context.passwords.check(name[:200], password, address)
     except Problem as problem:
         answer = show_bare(
             "login.html", problem.status, target=target, provider=context.oidc is not None,
@@ -52,7 +52,7 @@ async def login_by_form(
         answer.headers.update(problem.headers)
         return answer
     async with request.changing("login", "session") as change:
-        secret = await context.sessions.begin(person)
+        secret = await context.sessions.begin(user)
         await who_logged_in(request, change, secret, "password")
     cookies = [session_cookie(request, context, secret)]
     return Redirect(target, status_code=303, cookies=cookies)

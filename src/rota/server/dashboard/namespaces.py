@@ -1,10 +1,9 @@
-"""Namespaces: which there are, where one looks, and what each may use."""
+"""The page of namespaces and their limits."""
 
 from __future__ import annotations
 
 from litestar.params import FromPath
 
-from rota.server.api import namespaces as api
 from rota.server.api.namespaces import LimitsRequest
 from rota.server.dashboard.commands import Copyable, cli, curl
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
@@ -18,7 +17,7 @@ from rota.server.requests import RotaRequest
 async def list_namespaces(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep
 ) -> Html:
-    found = (await api.list_namespaces.fn(context, principal)).items
+    found = await context.installation.namespaces.list(principal)
     own = {name for name in principal.identity.memberships if name != "*"}
     own |= {principal.namespace, context.settings.namespace}
     roles = {
@@ -39,7 +38,7 @@ async def list_namespaces(
 
 @action("/namespaces/{name:str}/limits", policy=EVERYWHERE)
 async def set_limits(request: RotaRequest, context: ContextDep, name: FromPath[str]) -> Back:
-    """All of them at once: what is left blank has no limit."""
+    """Set all limits at once: a blank field is no limit."""
     fields = await Fields.of(request)
     try:
         with telling_why():
@@ -49,10 +48,10 @@ async def set_limits(request: RotaRequest, context: ContextDep, name: FromPath[s
                  "submits_per_second": fields.decimal("submits_per_second")},
                 LimitsRequest,
             )  # fmt: skip
-            await api.put_namespace.fn(request, context, name, said)
+            await context.installation.namespaces.set_limits(name, said.limits())
     except Wrong as wrong:
         return back(request, "/namespaces", str(wrong), kind="problem")
-    return back(request, "/namespaces", f"The limits of {name} are set.")
+    return back(request, "/namespaces", f"Limits of {name} set.")
 
 
 ROUTES = [list_namespaces, set_limits]

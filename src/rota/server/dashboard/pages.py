@@ -18,12 +18,13 @@ from litestar.datastructures import Cookie
 from litestar.response import Redirect
 
 import rota
+from rota.core.access import Policy
 from rota.core.durations import format_distance
 from rota.server.authorization import CSRF_FIELD, is_secure, session_secret
 from rota.server.dashboard import words
 from rota.server.dashboard.commands import Copyable
 from rota.server.identity.sessions import csrf_token
-from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, VIEWER, Policy
+from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, VIEWER
 from rota.server.requests import RotaRequest
 
 Html: TypeAlias = Response[str]
@@ -41,7 +42,7 @@ NAVIGATION = (
     ("/audit", "Audit", ADMIN), ("/settings", "Settings", VIEWER),
 )  # fmt: skip
 SETTINGS = (
-    ("/tokens", "Tokens", ADMIN), ("/users", "People", ADMIN),
+    ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
 )  # fmt: skip
 

@@ -1,19 +1,21 @@
-"""Tokens: made, listed and revoked by the admins of their namespace. And the way to the settings."""
+"""The page of API tokens, and the redirect to the settings."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Redirect
 
-from rota.server.api import tokens as api
-from rota.server.api.tokens import NewTokenAnswer, TokenRequest
+from rota.core.access import Role
+from rota.operations.access import CreatedToken
+from rota.server.api.tokens import TokenRequest, read_page
 from rota.server.dashboard.commands import Copyable, cli, curl
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Here, Html, action, back, page, show
 from rota.server.dependencies import ContextDep, PrincipalDep
-from rota.server.policy import ADMIN, VIEWER, Role
+from rota.server.policy import ADMIN, VIEWER
 from rota.server.requests import RotaRequest
 
 _ROWS = 50
@@ -35,9 +37,9 @@ async def list_tokens(
 
 async def _shown(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep, *,
-    cursor: str | None = None, made: NewTokenAnswer | None = None, problem: str | None = None,
+    cursor: str | None = None, made: CreatedToken | None = None, problem: str | None = None,
 ) -> Html:  # fmt: skip
-    cut = await api.list_tokens.fn(context, principal, _ROWS, cursor, False)
+    cut = await read_page(context, principal.namespace, _ROWS, cursor)
     here = Here(request)
     return await show(
         request, "tokens.html", tokens=cut.items, made=made, problem=problem,
@@ -52,7 +54,7 @@ async def _shown(
 
 @action("/tokens", policy=ADMIN)
 async def make_token(request: RotaRequest, context: ContextDep, principal: PrincipalDep) -> Html:
-    """The page that answers is the only place where it is ever seen."""
+    """Create a token. The answer is the only page that ever shows it."""
     fields = await Fields.of(request)
     try:
         with telling_why():
@@ -62,7 +64,9 @@ async def make_token(request: RotaRequest, context: ContextDep, principal: Princ
                  "everywhere": fields.flag("everywhere")},
                 TokenRequest,
             )  # fmt: skip
-            made = await api.add_token.fn(request, context, principal, said)
+            made = await context.installation.tokens.create(
+                **msgspec.structs.asdict(said), namespace=principal.namespace, by=principal
+            )
     except Wrong as wrong:
         return await _shown(request, context, principal, problem=str(wrong))
     return await _shown(request, context, principal, made=made)
@@ -72,9 +76,9 @@ async def make_token(request: RotaRequest, context: ContextDep, principal: Princ
 async def revoke_token(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep, prefix: FromPath[str]
 ) -> Back:
-    await api.revoke_token.fn(request, context, principal, prefix, False)
+    await context.installation.tokens.revoke(prefix, by=principal)
     return back(
-        request, "/tokens", f"Token {prefix} is revoked: refused here at once, elsewhere soon."
+        request, "/tokens", f"Token {prefix} revoked. Every server refuses it within five seconds."
     )
 
 

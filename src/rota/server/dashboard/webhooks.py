@@ -1,4 +1,4 @@
-"""Webhooks: who hears of events, and how that goes."""
+"""The page of webhooks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ from litestar.params import FromPath
 
 from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
-from rota.server.api import webhooks as api
 from rota.server.api.webhooks import WebhookRequest
 from rota.server.dashboard.commands import Copyable, cli, curl, python
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
@@ -26,9 +25,9 @@ async def list_webhooks(request: RotaRequest, tenant: TenantDep) -> Html:
 async def _shown(
     request: RotaRequest, tenant: Rota, *, secret: str | None = None, problem: str | None = None
 ) -> Html:
-    found = await api.list_webhooks.fn(tenant)
     return await show(
-        request, "webhooks.html", webhooks=found.items, allowed=found.allowed, kinds=KINDS,
+        request, "webhooks.html", webhooks=await tenant.webhooks.list(),
+        allowed=await tenant.webhooks.allowed(), kinds=KINDS,
         secret=secret, problem=problem, status=200 if problem is None else 422,
         how=Copyable(
             cli=cli("webhooks", "add", "https://example.org/hook", "--kind", "failed"),
@@ -40,7 +39,7 @@ async def _shown(
 
 @action("/webhooks", policy=ADMIN)
 async def add_webhook(request: RotaRequest, tenant: TenantDep) -> Html:
-    """The page that answers is the only place where its secret is ever seen."""
+    """Add a webhook. The answer is the only page that ever shows its secret."""
     fields = await Fields.of(request)
     try:
         with telling_why():
@@ -49,7 +48,7 @@ async def add_webhook(request: RotaRequest, tenant: TenantDep) -> Html:
                  "format": fields.text("format")},
                 WebhookRequest,
             )  # fmt: skip
-            made = await api.add_webhook.fn(tenant, said)
+            made = await tenant.webhooks.add(said.url, kinds=said.kinds, form=said.format)
     except Wrong as wrong:
         return await _shown(request, tenant, problem=str(wrong))
     return await _shown(request, tenant, secret=made.secret)
@@ -57,27 +56,31 @@ async def add_webhook(request: RotaRequest, tenant: TenantDep) -> Html:
 
 @action("/webhooks/{webhook_id:uuid}/pause", policy=ADMIN)
 async def pause(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
-    await api.pause_webhook.fn(tenant, webhook_id)
-    return back(request, "/webhooks", "Paused: events of meanwhile are not made up for.")
+    await tenant.webhooks.pause(webhook_id)
+    return back(
+        request,
+        "/webhooks",
+        "Webhook paused. Events that happen during the pause are not sent later.",
+    )
 
 
 @action("/webhooks/{webhook_id:uuid}/resume", policy=ADMIN)
 async def resume(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
-    await api.resume_webhook.fn(tenant, webhook_id)
-    return back(request, "/webhooks", "It hears of events again.")
+    await tenant.webhooks.resume(webhook_id)
+    return back(request, "/webhooks", "Webhook resumed.")
 
 
 @action("/webhooks/{webhook_id:uuid}/test", policy=ADMIN)
 async def test(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
-    job = await api.test_webhook.fn(tenant, webhook_id)
-    told = "A test event is on its way: this is the job that brings it."
+    job = await tenant.webhooks.test(webhook_id)
+    told = "This job sends the test event."
     return back(request, f"/jobs/{job.id}", told)
 
 
 @action("/webhooks/{webhook_id:uuid}/remove", policy=ADMIN)
 async def remove(request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]) -> Back:
-    await api.remove_webhook.fn(tenant, webhook_id)
-    return back(request, "/webhooks", "It is removed.")
+    await tenant.webhooks.remove(webhook_id)
+    return back(request, "/webhooks", "Webhook removed.")
 
 
 ROUTES = [list_webhooks, add_webhook, pause, resume, test, remove]

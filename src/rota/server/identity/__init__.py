@@ -1,1 +1,1 @@
-"""Who is asking: tokens, people, sessions, and the ways to log in."""
+"""Identify the sender of a request: tokens, sessions, and the ways to log in."""

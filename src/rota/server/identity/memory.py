@@ -1,7 +1,7 @@
-"""What was just looked up, for as long as it may be believed.
+"""A cache of identities.
 
 A revoked token or an ended session must be refused within five seconds, by every server. So nothing is
-believed for longer than that, counted from before the question was asked; nor longer than it is good.
+cached for longer than that, counted from before the lookup, nor longer than it is valid.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable
 
-from rota.server.identity.principal import Identity
+from rota.core.access import Identity
 
 BELIEVED_SECONDS = 5.0
 _ROOM = 10_000

@@ -1,4 +1,4 @@
-"""Log-in with OpenID Connect: the code flow with state, nonce and PKCE.
+"""Login with OpenID Connect: the code flow with state, nonce and PKCE.
 
 Protocol. `begin` remembers a new state (by its hash), nonce and verifier in the database and sends the
 browser to the provider; the browser keeps the state in a cookie, too. When it returns, the state must be
@@ -19,8 +19,7 @@ from uuid import UUID
 
 from rota.config import Settings
 from rota.errors import ConfigError
-from rota.lib.ids import new_secret
-from rota.server.identity.tokens import hash_secret
+from rota.lib.ids import hash_secret, new_secret
 from rota.server.problems import Problem
 from rota.store.identity import IdentityStore
 
@@ -28,7 +27,7 @@ _FRESH_SECONDS = 3600.0  # how long the provider's addresses and keys are believ
 _LEEWAY = 60  # seconds that its clock may differ from ours
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
                "EdDSA"]  # fmt: skip
-_REFUSED = "the log-in at the provider didn't work out; try again"
+_REFUSED = "The login at the provider failed. Try again."
 
 
 class OpenIDConnect:
@@ -50,7 +49,7 @@ class OpenIDConnect:
         self._fetched_at = float("-inf")
 
     async def begin(self, callback: str, target: str) -> tuple[str, str]:
-        """The provider's address to send the browser to, and the state for its cookie."""
+        """Return the provider's URL to send the browser to, and the state for its cookie."""
         await self._refresh()
         state, nonce, verifier = new_secret(), new_secret(), new_secret()
         await self._store.begin_oidc(hash_secret(state), nonce, verifier, target)
@@ -64,24 +63,24 @@ class OpenIDConnect:
     async def finish(
         self, *, callback: str, code: str, state: str, cookie: str | None
     ) -> tuple[UUID, str]:
-        """The person, and where they wanted to go."""
+        """The user, and where they wanted to go."""
         if cookie is None or not hmac.compare_digest(state.encode(), cookie.encode()):
-            raise Problem(403, "csrf", "this log-in was not begun in this browser; begin again")
+            raise Problem(403, "csrf", "This login was not started in this browser. Start again.")
         waiting = await self._store.end_oidc(hash_secret(state))
         if waiting is None:
-            raise Problem(403, "csrf", "this log-in is over, or was used; begin again")
+            raise Problem(403, "csrf", "This login has expired or was already used. Start again.")
         nonce, verifier, target = waiting
         await self._refresh()
         claims = self._read(await self._exchange(code, callback, verifier), nonce)
         vouched = claims.get("email") if claims.get("email_verified") is True else None
-        person = await self._store.find_person_of_issuer(self._issuer, claims["sub"], vouched)
-        if person is None:
+        user = await self._store.find_user_of_issuer(self._issuer, claims["sub"], vouched)
+        if user is None:
             raise Problem(
                 403, "forbidden",
-                "the provider knows you, and Rota doesn't: ask an admin to add your e-mail address "
-                "(`rota people add`)",
+                "You are known to the provider, but not to Rota. Ask an admin to add your e-mail "
+                "address (`rota users add`).",
             )  # fmt: skip
-        return person, target
+        return user, target
 
     async def _exchange(self, code: str, callback: str, verifier: str) -> str:
         form = {"grant_type": "authorization_code", "code": code, "redirect_uri": callback,
@@ -98,7 +97,7 @@ class OpenIDConnect:
         return token
 
     def _read(self, token: str, nonce: str) -> dict[str, Any]:
-        """What an ID token says, once all of it was checked."""
+        """Check an ID token, and return its claims."""
         try:
             decoded = self._jwt.decode(token, self._keys, algorithms=_ALGORITHMS)
             self._jwt.JWTClaimsRegistry(

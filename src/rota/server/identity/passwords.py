@@ -1,4 +1,4 @@
-"""Passwords: argon2id, as slow for a name that nobody has as for one that somebody has, and throttled.
+"""Check passwords, equally slowly for unknown names, and throttle attempts.
 
 Protocol. An attempt is counted as failed before the password is looked at, in the database: so that the
 count survives restarts, holds for all servers together, and isn't fooled by many attempts at once. It is
@@ -15,35 +15,15 @@ import asyncio
 import hashlib
 from uuid import UUID
 
-from argon2 import PasswordHasher
-from argon2.exceptions import InvalidHashError, VerificationError
-
-from rota.errors import ConfigError
 from rota.lib.ids import new_secret
+from rota.lib.passwords import MAX_LENGTH, hash_password, verify_password
 from rota.server.problems import Problem
 from rota.store.identity import IdentityStore
 
 _FREE_BY_ACCOUNT_AND_ADDRESS = 5
 _FREE_BY_ADDRESS = 20
 _FREE_BY_ACCOUNT = 50  # from addresses that it never logged in from
-_LEAST_LENGTH = 10
-_LONGEST = 1_000
 _AT_A_TIME = 2  # each takes a core and 64 MB for a while
-
-_hasher = PasswordHasher()
-
-
-def hash_password(password: str) -> str:
-    if not _LEAST_LENGTH <= len(password) <= _LONGEST:
-        raise ConfigError(f"a password has at least {_LEAST_LENGTH} characters")
-    return _hasher.hash(password)
-
-
-def _verify(stored: str, password: str) -> bool:
-    try:
-        return _hasher.verify(stored, password)
-    except (VerificationError, InvalidHashError):
-        return False
 
 
 def _subject(kind: str, text: str) -> bytes:
@@ -57,7 +37,7 @@ class Passwords:
         self._nobodys: str | None = None  # a hash that no password fits
 
     async def check(self, name: str, password: str, address: str) -> UUID:
-        """The person; else 401, or 429 after too many failures."""
+        """Return the user's id, or raise: 401, or 429 after too many failures."""
         account = _subject("account", name.lower())
         place = _subject("address", address)
         both = _subject("both", f"{name.lower()}\0{address}")
@@ -66,27 +46,27 @@ class Passwords:
         known = await self._store.is_known_place(both)
         if not known:
             await self._count(account, _FREE_BY_ACCOUNT)
-        person = await self._store.find_person(name)
+        user = await self._store.find_user(name)
         async with self._turns:
-            expected = person[2] if person and person[2] else await self._hash_of_nobody()
-            fits = await asyncio.to_thread(_verify, expected, password[:_LONGEST])
-        if person is None or person[2] is None or not fits:
-            raise Problem(401, "unauthorized", "this name and password don't belong together")
+            expected = user[2] if user and user[2] else await self._hash_of_nobody()
+            fits = await asyncio.to_thread(verify_password, expected, password[:MAX_LENGTH])
+        if user is None or user[2] is None or not fits:
+            raise Problem(401, "unauthorized", "The name or the password is wrong.")
         await self._store.forget_failures([both])
         await self._store.forgive_attempt(place, _FREE_BY_ADDRESS)
         if not known:
             await self._store.forgive_attempt(account, _FREE_BY_ACCOUNT)
         await self._store.remember_place(both)
-        return person[0]
+        return user[0]
 
     async def _count(self, subject: bytes, free: int) -> None:
         if wait := await self._store.count_attempt(subject, free):
             raise Problem(
-                429, "too-many-requests", "too many log-ins have failed: wait a while",
+                429, "too-many-requests", "Too many logins have failed. Wait before the next one.",
                 retry_after=wait,
             )  # fmt: skip
 
     async def _hash_of_nobody(self) -> str:
         if self._nobodys is None:
-            self._nobodys = await asyncio.to_thread(_hasher.hash, new_secret())
+            self._nobodys = await asyncio.to_thread(hash_password, new_secret())
         return self._nobodys

@@ -1,4 +1,4 @@
-"""Sessions of people, in the database. The browser has a secret, the table its hash.
+"""Sessions of browsers, in the database. The browser has a secret, the table its hash.
 
 A change that comes with a cookie must also carry the session's CSRF token: it follows from the secret,
 so that nothing more is stored, and another site that makes a browser send the cookie can't know it.
@@ -12,11 +12,9 @@ import time
 from collections.abc import Callable
 from uuid import UUID
 
-from rota.lib.ids import new_id, new_secret
+from rota.core.access import Identity, Role
+from rota.lib.ids import hash_secret, new_id, new_secret
 from rota.server.identity.memory import Looked, Memory
-from rota.server.identity.principal import Identity
-from rota.server.identity.tokens import hash_secret
-from rota.server.policy import Role
 from rota.store.identity import IdentityStore
 
 _LONGEST = 100
@@ -34,14 +32,14 @@ class Sessions:
         self.seconds = seconds
         self.memory = Memory(clock)
 
-    async def begin(self, person: UUID) -> str:
-        """A new session's secret, for the cookie."""
+    async def begin(self, user: UUID) -> str:
+        """Begin a session, and return its secret for the cookie."""
         secret = new_secret()
-        await self._store.create_session(hash_secret(secret), new_id(), person, self.seconds)
+        await self._store.create_session(hash_secret(secret), new_id(), user, self.seconds)
         return secret
 
     async def begin_by_link(self, link: str) -> str | None:
-        """The same by a one-time link; None when that was used, is over, or never was."""
+        """Begin a session by a login link; None if the link was used, has expired or never existed."""
         secret = new_secret()
         used = await self._store.use_link(
             hash_secret(link[:_LONGEST]), hash_secret(secret), new_id(), self.seconds

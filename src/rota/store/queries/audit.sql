@@ -11,4 +11,5 @@ from rota.audit
 where ($1::text is null or namespace = $1) and ($2::text is null or action = $2) and ($3::text is null or actor = $3)
   and ($4::text is null or subject = $4) and ($5::bigint is null or id < $5)
   and ($7::text is null or interface = $7) and ($8::timestamptz is null or at >= $8)
+  and ($9::timestamptz is null or at < $9)
 order by id desc limit $6;

@@ -44,7 +44,7 @@ returning t.id, t.prefix, t.name, t.namespace, t.role, t.scopes, t.tasks, t.crea
 update rota.api_token as t set last_used_at = rota.now() - make_interval(secs => u.ago)
 from unnest($1::uuid[], $2::float8[]) as u(id, ago) where t.id = u.id;
 
--- name: put_person
+-- name: put_user
 -- A new password ends what was begun with the old one: sessions, and links that nobody has used yet.
 with put as (
     insert into rota.person as p (id, name, password_hash) values ($1, $2, $3)
@@ -72,13 +72,13 @@ from rota.person as p
 where $1::text is null or exists (select from rota.membership as m where m.person_id = p.id and m.namespace in ($1, '*'))
 order by lower(p.name);
 
--- name: remove_person
+-- name: remove_user
 delete from rota.person where lower(name) = lower($1) returning id;
 
--- name: find_person
+-- name: find_user
 select id, name, password_hash from rota.person where lower(name) = lower($1) and disabled_at is null;
 
--- name: find_person_of_issuer
+-- name: find_user_of_issuer
 -- By the provider's own id of a person; the first time, by a name that the provider vouches for.
 with known as (
     select id, name from rota.person where issuer = $1 and subject = $2 and disabled_at is null

@@ -1,0 +1,110 @@
+"""`rota users`: the users of the dashboard. `rota login`: a login link."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from rota.cli.options import AllNamespaces, UserRole, Yes
+from rota.cli.output import plain, table
+from rota.cli.session import Session, callback, command
+from rota.config import Settings
+from rota.core.access import ANYWHERE
+from rota.core.durations import format_duration
+
+group = typer.Typer(help="Manage the users of the dashboard.")
+
+Name = Annotated[str, typer.Argument(metavar="NAME", help="An e-mail address, or a short name.")]
+
+
+def login(
+    session: Session,
+    user: Annotated[
+        str | None,
+        typer.Option("--as", metavar="NAME", help="Log in as this user, with their roles."),
+    ] = None,
+    role: UserRole = "admin",
+    only_here: Annotated[
+        bool, typer.Option("--only-here", help="Limit the role to this namespace; without --as.")
+    ] = False,
+    url: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="Address of the server. (default: from the settings)"),
+    ] = None,
+) -> None:
+    """Print a one-time login link for the dashboard."""
+    settings = session.app.settings
+    link = session.run(
+        session.installation.sessions.create_link(
+            user=user, role=role, namespace=settings.namespace if only_here else ANYWHERE
+        )
+    )
+    address = link.url(url or server_url(settings))
+    session.screen.answer({"url": address, "minutes": settings.link_minutes}, address)
+    session.screen.note(f"Valid once, for {format_duration(link.seconds)}.")
+
+
+def server_url(settings: Settings) -> str:
+    """Return the address of the server, as far as the settings tell."""
+    if settings.public_url:
+        return settings.public_url
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"{'https' if settings.tls_cert else 'http'}://{host}:{settings.port}"
+
+
+@callback(group)
+@command(group, "list")
+def list_users(session: Session) -> None:
+    """List the users who may log in, and their roles by namespace."""
+    found = session.run(session.installation.users.list(None))
+    screen = session.screen
+    if screen.structured:
+        screen.document(found)
+        return
+    if not found:
+        screen.note("No users. Add one: rota users add NAME --role operator")
+        return
+    rows = table("name", "roles", "password", "provider")
+    for user in found:
+        roles = ", ".join(f"{role} of {name}" for name, role in user.memberships.items())
+        rows.add_row(plain(user.name), roles, "yes" if user.has_password else "no",
+                     plain(user.issuer or "-"))  # fmt: skip
+    screen.show(rows)
+
+
+@command(group, "add")
+def add(
+    session: Session,
+    name: Name,
+    role: UserRole = "viewer",
+    password: Annotated[
+        bool,
+        typer.Option("--password", help="Ask for a password; from a pipe, read its first line."),
+    ] = False,
+    all_namespaces: AllNamespaces = False,
+) -> None:
+    """Add a user, or change the role or password of one."""
+    added = session.run(
+        session.installation.users.add(
+            name, role=role, namespace=session.app.settings.namespace, everywhere=all_namespaces,
+            password=_ask_password() if password else None,
+        )
+    )  # fmt: skip
+    session.screen.answer(added, f"{name} is {role} now")
+
+
+def _ask_password() -> str:
+    if sys.stdin.isatty():
+        asked: str = typer.prompt("Password", hide_input=True, confirmation_prompt=True, err=True)
+        return asked
+    return sys.stdin.readline().rstrip("\n")
+
+
+@command(group, "remove")
+def remove(session: Session, name: Name, yes: Yes = False) -> None:
+    """Remove a user, and end their sessions."""
+    session.confirm(f"Remove user {name}?", yes)
+    session.run(session.installation.users.remove(name))
+    session.screen.answer({"name": name, "removed": True}, f"removed {name}")

@@ -1,0 +1,244 @@
+"""Operations on API tokens, users, their sessions and one-time login links."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime, timedelta
+from typing import Any, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from rota.config import check_name
+from rota.core.access import (
+    ANYWHERE,
+    SUBMIT_SCOPE,
+    Principal,
+    Role,
+    check_label,
+    check_scopes,
+    check_tasks,
+)
+from rota.errors import ConfigError, NotFound
+from rota.lib.ids import hash_secret, new_id, new_prefix, new_secret
+from rota.operations.connection import Connections
+from rota.store.changes import Change, changing, local_user
+from rota.store.identity import IdentityStore, NewToken, OpenSession, TokenInfo, User
+
+Place: TypeAlias = tuple[datetime, UUID]  # where a page of a list ends
+Ids: TypeAlias = list[UUID]
+TokenInfos: TypeAlias = list[TokenInfo]  # inside Tokens, `list` is its method
+
+
+class _Access:
+    """Access is kept in tables of the installation, apart from the jobs of namespaces."""
+
+    def __init__(self, connections: Connections, on_change: Callable[[], None]) -> None:
+        self._connections = connections
+        self._on_change = on_change
+
+    async def _store(self) -> IdentityStore:
+        return IdentityStore((await self._connections.opened()).database)
+
+    @asynccontextmanager
+    async def _changing(
+        self, action: str, subject: str, namespace: str | None = None, after: Any = None
+    ) -> AsyncIterator[tuple[IdentityStore, Change]]:
+        database = (await self._connections.opened()).database
+        async with changing(database, action, subject, namespace=namespace, after=after) as change:
+            yield IdentityStore(database), change
+        self._on_change()
+
+
+class CreatedToken(msgspec.Struct, frozen=True):
+    """`token` is shown here and nowhere else: only its hash is stored."""
+
+    token: str
+    info: TokenInfo
+
+
+class Tokens(_Access):
+    """API tokens: `rota_<prefix>_<secret>`.
+
+    The secret is 256 random bits. Its SHA-256 is stored: against guessing 256 bits a slow hash adds
+    nothing, and this one is looked up by index with each request.
+    """
+
+    async def list(
+        self, namespace: str | None, *, revoked: bool = False, before: Place | None = None,
+        limit: int = 1000,
+    ) -> list[TokenInfo]:  # fmt: skip
+        """List tokens, newest first; those of all namespaces if `namespace` is None."""
+        store = await self._store()
+        return await store.list_tokens(namespace, revoked=revoked, before=before, limit=limit)
+
+    async def create(
+        self, name: str, *, namespace: str, role: str, everywhere: bool = False,
+        scopes: Sequence[str] = (), tasks: Sequence[str] = (), expires_at: datetime | None = None,
+        expires_in: float | None = None, by: Principal | None = None,
+    ) -> CreatedToken:  # fmt: skip
+        """Create a token for a namespace, or with `everywhere` for all of them.
+
+        `by`, if given, is who creates it: the token can do no more than they can, and ends no later than
+        the token they used. Without it, the creator has the database, and no such limits.
+        """
+        check_label("token", name)
+        check_name("namespace", namespace)
+        only = check_tasks(tasks, scopes, role)
+        allowed = [SUBMIT_SCOPE] if only else check_scopes(scopes)
+        if expires_at is not None and expires_at.tzinfo is None:
+            raise ConfigError(
+                "expires_at needs a UTC offset, as in 2026-12-31T23:59:59Z", field="expires_at"
+            )
+        if by is not None:
+            by.check_may_create_token(check_scopes(scopes), everywhere=everywhere)
+            expires_at = by.limit_expiry(expires_at)
+        if expires_in is not None:
+            expires_at = await self._now() + timedelta(seconds=expires_in)
+        prefix = new_prefix()
+        token = f"rota_{prefix}_{new_secret()}"
+        new = NewToken(
+            id=new_id(), prefix=prefix, hash=hash_secret(token), name=name,
+            namespace=ANYWHERE if everywhere else namespace, role=Role.parse(role).label,
+            created_by=by.name if by else local_user(), expires_at=expires_at, scopes=allowed,
+            tasks=only, made_with=by.identity.id if by and by.identity.prefix else None,
+        )  # fmt: skip
+        async with self._changing("create", f"token {prefix}", namespace) as (store, change):
+            change.after = info = await store.create_token(new)
+        return CreatedToken(token, info)
+
+    async def revoke(
+        self, prefix: str, *, made: bool = False, by: Principal | None = None
+    ) -> TokenInfos:
+        """Revoke a token; with `made`, also the tokens that were created with it.
+
+        Every server refuses it within five seconds. The token comes first in the result.
+        """
+        reach: list[str | None] = [None]
+        if by is not None:
+            reach = [by.namespace, *([ANYWHERE] if by.everywhere else [])]
+        revoked: list[TokenInfo] = []
+        async with self._changing("revoke", f"token {prefix}", by.namespace if by else None) as (
+            store,
+            change,
+        ):
+            for namespace in reach:
+                change.before = await store.get_token(prefix, namespace)
+                if revoked := await store.revoke_token(prefix, namespace, made=made):
+                    break
+            if not revoked:
+                raise NotFound(f"there is no token {prefix!r}" + (
+                    f" in namespace {by.namespace!r}" if by else
+                    "; `rota tokens list --all-namespaces` lists them"
+                ))  # fmt: skip
+            change.after = revoked if made else revoked[0]
+            if by is None:
+                change.namespace = revoked[0].namespace
+        return revoked
+
+    async def _now(self) -> datetime:
+        return await (await self._connections.opened()).store.now()
+
+
+class AddedUser(msgspec.Struct, frozen=True):
+    """A user's role in a namespace, and whether a password was set."""
+
+    name: str
+    role: str
+    namespace: str
+    password: bool
+
+
+class Users(_Access):
+    """The users who may log in to the dashboard, by password or OpenID Connect."""
+
+    async def list(self, namespace: str | None) -> list[User]:
+        """List the users with a role in a namespace; all of them if it is None."""
+        return await (await self._store()).list_users(namespace)
+
+    async def add(
+        self, name: str, *, role: str, namespace: str, everywhere: bool = False,
+        password: str | None = None,
+    ) -> AddedUser:  # fmt: skip
+        """Add a user, or change the role or password of one."""
+        from rota.lib.passwords import hash_password  # slow to import
+
+        check_label("user", name)
+        Role.of_user(role)
+        where = ANYWHERE if everywhere else check_name("namespace", namespace)
+        # Slow on purpose: not on the loop that answers everybody else.
+        hashed = await asyncio.to_thread(hash_password, password) if password is not None else None
+        added = AddedUser(name, role, where, hashed is not None)
+        async with self._changing("add", f"user {name}", where, added) as (store, _):
+            await store.put_membership(await store.put_user(new_id(), name, hashed), where, role)
+        return added
+
+    async def remove(self, name: str) -> None:
+        """Remove a user, and end their sessions."""
+        async with self._changing("remove", f"user {name}") as (store, _):
+            if not await store.remove_user(name):
+                raise NotFound(f"there is no user {name!r}; `rota users list` lists them")
+
+
+class LoginLink(msgspec.Struct, frozen=True):
+    """A link that logs a browser in, once."""
+
+    secret: str
+    seconds: float
+
+    def url(self, base: str) -> str:
+        # After the #, so that it is in no log, no history of a proxy and no Referer.
+        return f"{base.rstrip('/')}/login#{self.secret}"
+
+
+class Sessions(_Access):
+    """The sessions of browsers that are logged in, and the links that begin them."""
+
+    async def list(
+        self, namespace: str | None, *, before: Place | None = None, limit: int = 1000
+    ) -> list[OpenSession]:
+        """List sessions with a role in a namespace (None: in any), newest first."""
+        return await (await self._store()).list_sessions(namespace, before=before, limit=limit)
+
+    async def end(self, ids: Sequence[UUID], *, by: Principal | None = None) -> Ids:
+        """End sessions: every server refuses their cookies within five seconds.
+
+        The session of a user who also has a role in other namespaces can only be ended by an admin of
+        all namespaces. Nothing is ended if one of them can't be.
+        """
+        subject = f"session {ids[0]}" if len(ids) == 1 else "sessions"
+        async with self._changing("end", subject, by.namespace if by else None) as (store, change):
+            ended = await store.end_sessions([*ids], by.reach if by else None)
+            if missing := set(ids) - set(ended):
+                raise NotFound(
+                    f"there is no session {min(missing)}" + (" that you can end" if by else
+                    "; `rota sessions list` lists them")
+                )  # fmt: skip
+            change.after = {"ended": ended}
+            if not ended:
+                change.void()
+        return ended
+
+    async def end_links(self) -> Ids:
+        """End the sessions that were begun with a login link."""
+        return await self.end([one.id for one in await self.list(None) if one.by_link])
+
+    async def create_link(
+        self, *, user: str | None = None, role: str = "admin", namespace: str = ANYWHERE
+    ) -> LoginLink:
+        """Create a one-time login link: for a user, or for whoever opens it, in a role."""
+        label = Role.of_user(role).label
+        link = LoginLink(new_secret(), self._connections.settings.link_minutes * 60)
+        subject = f"user {user}" if user else f"{role} of {namespace}"
+        async with self._changing("link", subject, namespace) as (store, _):
+            found = await store.find_user(user) if user is not None else None
+            if user is not None and found is None:
+                raise NotFound(f"there is no user {user!r}; `rota users add` adds one")
+            await store.create_link(
+                hash_secret(link.secret), user=found[0] if found else None,
+                namespace=None if found else namespace, role=None if found else label,
+                seconds=link.seconds,
+            )  # fmt: skip
+        return link
