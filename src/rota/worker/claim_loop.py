@@ -225,7 +225,7 @@ class Worker:
         if self._served.limits:
             work.queue = split_lane(work.lane)[0]
             self._held[work.queue] += 1
-        if (early := row["early"]) is not None:
+        if (early := row[-1]) is not None:  # by position: for each job
             self._wheel.add(self._lease.clock.local(early), work)
         else:
             self._admit(work)

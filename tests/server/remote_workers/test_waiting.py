@@ -46,11 +46,14 @@ async def test_who_waits_goes_on_waiting_when_the_line_that_hears_is_cut(
         worker = await RemoteWorker.register(server)
         waiting = asyncio.create_task(worker.claim(wait=30))
         await eventually(lambda: wants(server), what="advertise_idle")
-        ears = server.context.remote._ears
-        before = ears._connection
+        subscriptions = server.context.remote._subscriptions
+        before = subscriptions._connection
         before.terminate()
         await eventually(
-            lambda: ears._connection not in (None, before) and UUID(worker.id) in ears._locked
+            lambda: (
+                subscriptions._connection not in (None, before)
+                and UUID(worker.id) in subscriptions._locked
+            )
         )
         await submit(server)
         async with asyncio.timeout(20):
