@@ -33,7 +33,7 @@ hypothesis.settings.load_profile("rota")
 _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",
     "task", "task_signature", "unknown_task", "declaration",
-    "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "pace",
+    "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "duration_baseline",
     "job_log", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "person", "login_failure", "login_place", "oidc_login",
     "namespace",

@@ -429,7 +429,7 @@ async def test_a_report_is_found_without_a_hint(
     schema = app.settings.schema
     async with (await app.store()).database.connection() as connection:
         await connection.execute(
-            f"create or replace function {schema}.tell(channel text, payload text) returns void "
+            f"create or replace function {schema}.notify(channel text, payload text) returns void "
             "language plpgsql as $$ begin if payload not like 'callback %' then "
             "perform pg_notify(channel, payload); end if; end $$"
         )
@@ -444,7 +444,7 @@ async def test_a_report_is_found_without_a_hint(
             await eventually(lambda: _idle(app))
         finally:
             await connection.execute(
-                f"create or replace function {schema}.tell(channel text, payload text) returns void "
+                f"create or replace function {schema}.notify(channel text, payload text) returns void "
                 "language plpgsql as $$ begin perform pg_notify(channel, payload); end $$"
             )
 

@@ -17,7 +17,7 @@ from rota.server.problems import Problem
 from rota.store.functions import FUNCTIONS
 from rota.store.migrate import known_migrations, migrate
 from rota.store.quotas import Limits, QuotaStore
-from rota.store.row_security import Wall
+from rota.store.row_security import RowSecurity
 from rota.task import SubmitOptions
 from tests.support.api import query
 from tests.support.server_fixtures import LiveServer, serving
@@ -75,7 +75,7 @@ async def test_a_write_that_forgets_its_namespace_changes_only_its_own(server: L
 async def test_a_tenant_cannot_touch_what_is_the_servers_own(server: LiveServer):
     schema = server.app.settings.schema
     async with server.context.tenants.get("acme").connector.database.connection() as connection:
-        for table in ("api_token", "session", "person", "login_link", "namespace", "wall"):
+        for table in ("api_token", "session", "person", "login_link", "namespace", "row_security"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(f"select from {schema}.{table}")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):
@@ -117,21 +117,21 @@ async def test_a_bulk_is_copied_and_stays_in_its_namespace(server: LiveServer):
     assert len(handles) == 300
     rows = await query(server, "select distinct namespace from {}.present")
     assert [row[0] for row in rows] == ["acme"]
-    # The connection that copied is behind the wall again.
+    # Row security applies again to the connection that copied.
     async with tenant.connector.database.connection() as connection:
         assert await connection.fetchval("select current_user") == "rota_tenant"
     async with server.context.tenants.get("other").connector.database.connection() as connection:
         assert not await connection.fetch(f"select from {server.app.settings.schema}.present")
 
 
-async def test_behind_a_pooler_the_wall_stands_for_one_transaction_at_a_time(server: LiveServer):
+async def test_behind_a_pooler_row_security_holds_for_one_transaction_at_a_time(server: LiveServer):
     """There another client gets the connection next: nothing may stay with it."""
     await fill(server, "acme")
     await fill(server, "other")
     outer = await server.app.connector.open_database()
     outer.behind_pooler = True
     try:
-        tenant = Wall(outer, stands=True).behind("acme")
+        tenant = RowSecurity(outer, enabled=True).for_namespace("acme")
         assert len(await tenant.fetch("list_queues", "acme")) == 1
         assert not await tenant.fetch("list_queues", "other")
         async with tenant.transaction() as connection:
@@ -149,7 +149,8 @@ async def test_every_table_is_behind_a_wall_or_out_of_reach(server: LiveServer):
     rows = await query(
         server,
         "select c.relname, c.relrowsecurity from pg_class as c "
-        "where c.relnamespace = (select relnamespace from pg_class where oid = '{}.wall'::regclass) "
+        "where c.relnamespace = ("
+        "select relnamespace from pg_class where oid = '{}.row_security'::regclass) "
         "and c.relkind in ('r', 'p') "
         "and has_table_privilege('rota_tenant', c.oid, 'select, insert, update, delete')",
     )
@@ -160,7 +161,7 @@ async def test_every_table_is_behind_a_wall_or_out_of_reach(server: LiveServer):
 async def test_migrating_without_the_right_to_make_roles_leaves_the_queries_as_the_wall(
     database_url: str, make_app
 ):
-    """A plain owner of a database can migrate: then the server says that a wall is missing."""
+    """A plain owner of a database can migrate: then the server says that row security is missing."""
     connection = await asyncpg.connect(database_url)
     transaction = connection.transaction()
     await transaction.start()

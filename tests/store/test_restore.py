@@ -20,7 +20,7 @@ from rota import App, SchemaMismatch
 from rota.node import Node
 from rota.store.embedded.binaries import find_binaries
 from rota.store.queries import load_queries
-from rota.store.row_security import Wall
+from rota.store.row_security import RowSecurity
 
 _FAST = "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\n"
 
@@ -168,7 +168,7 @@ async def test_restored_without_its_roles_it_is_noticed_and_mended(
         await app.submit("greet")
     done = await app.migrate()
     assert "role rota_tenant" in done.mended
-    assert "policy wall on future" in done.mended
+    assert "policy tenant on future" in done.mended
     assert await snapshot(fresh.url, schema) == before
     assert (await app.migrate()).mended == []
     assert "restored" in await works(app)
@@ -180,7 +180,7 @@ async def test_what_was_dropped_comes_back_and_is_told(fresh: Replica):
     before = await snapshot(fresh.url, "rota")
     connection = await fresh.connect()
     await connection.execute(
-        "drop policy wall on rota.past; alter table rota.queue disable row level security;"
+        "drop policy tenant on rota.past; alter table rota.queue disable row level security;"
         "revoke select on rota.dead from rota_tenant; drop index rota.dead_finished;"
         "drop function rota.trim_audit(timestamptz); drop trigger audit_is_kept on rota.audit;"
         "drop view rota.job"
@@ -189,7 +189,7 @@ async def test_what_was_dropped_comes_back_and_is_told(fresh: Replica):
         await app.submit("greet")
     done = await app.migrate()
     assert set(done.mended) >= {
-        "policy wall on past", "row security queue", "grant select on dead to rota_tenant",
+        "policy tenant on past", "row security queue", "grant select on dead to rota_tenant",
         "index dead_finished", "function trim_audit", "trigger audit_is_kept on audit", "view job",
     }  # fmt: skip
     assert await snapshot(fresh.url, "rota") == before
@@ -224,7 +224,7 @@ async def test_without_the_right_to_make_roles_the_sql_to_run_is_told(fresh: Rep
     await superuser.close()
     assert (await app.migrate()).advice is None
     store = await app.store()
-    assert (await Wall.find(store.database)).stands
+    assert (await RowSecurity.find(store.database)).enabled
     await app.close()
 
 

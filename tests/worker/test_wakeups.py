@@ -266,7 +266,7 @@ async def test_a_killed_worker_that_was_hungry_gets_no_hint(
             victim.send_signal(signal.SIGKILL)
             victim.wait()
         # The server has noticed, the cluster has not: their rows still say that they are hungry.
-        deaf = f"select count(*) from {schema}.node as n where not {schema}.hears(n.id)"
+        deaf = f"select count(*) from {schema}.node as n where not {schema}.is_listening(n.id)"
         await eventually(lambda: _equals(database, deaf, 2))
         assert await database.fetchval(hungry) == 3
         for n in range(1, 11):
@@ -307,7 +307,7 @@ async def test_a_worker_that_got_a_new_name_hears_under_it(workers, database, ap
     await database.execute(f"update {workers.schema}.node set state = 'dead' where id = $1", old)
     await eventually(lambda: node.id != old)
     await workers.rest(database)
-    hears = f"select {workers.schema}.hears($1)"
+    hears = f"select {workers.schema}.is_listening($1)"
     await eventually(lambda: database.fetchval(hears, node.id))
     assert not await database.fetchval(hears, old)
     await app.submit("greet")
@@ -318,7 +318,7 @@ async def test_a_cut_line_is_made_anew_and_hints_arrive_again(workers, database,
     [node] = await workers.start(1)
     await workers.rest(database)
     listening = "select pid from pg_locks where locktype = 'advisory' and objid = any($1) limit 1"
-    ear = await database.fetchval(f"select {workers.schema}.ear($1)", node.id)
+    ear = await database.fetchval(f"select {workers.schema}.listener_lock($1)", node.id)
     pid = await database.fetchval(listening, [ear & 0xFFFFFFFF])
     await database.execute("select pg_terminate_backend($1)", pid)
 
@@ -327,7 +327,7 @@ async def test_a_cut_line_is_made_anew_and_hints_arrive_again(workers, database,
 
     await eventually(listens_anew)
     await eventually(lambda: node.worker_role.worker.hints_work)
-    assert await database.fetchval(f"select {workers.schema}.hears($1)", node.id)
+    assert await database.fetchval(f"select {workers.schema}.is_listening($1)", node.id)
     await app.submit("greet")
     await eventually(lambda: workers.ran.total() == 1)
 
@@ -428,7 +428,7 @@ async def test_a_lost_hint_costs_no_more_than_the_wait_for_the_next_look(workers
     await workers.start(1, poll=0.5)
     await workers.rest(database)
     schema = workers.schema
-    told = await database.fetchval(f"select pg_get_functiondef('{schema}.tell'::regproc)")
+    told = await database.fetchval(f"select pg_get_functiondef('{schema}.notify'::regproc)")
     await database.execute(told.replace("perform pg_notify(channel, payload);", "null;"))
     try:
         await app.submit("greet")
@@ -530,7 +530,9 @@ async def make_hungry(database: Any, schema: str, count: int) -> None:
         " now() + interval '1 hour', '{}', '{}', '{}', 100, 'one', (random() * 4e9 - 2e9)::int, 5"
         f" from generate_series(1, {count})"
     )
-    await database.execute(f"select pg_advisory_lock({schema}.ear(id)) from {schema}.node")
+    await database.execute(
+        f"select pg_advisory_lock({schema}.listener_lock(id)) from {schema}.node"
+    )
 
 
 @pytest.fixture
@@ -585,7 +587,7 @@ async def test_the_draw_reads_by_index_no_more_rows_than_it_tells(app, database,
         node for plan in plans if plan for node in plan_nodes(plan)
         if node.get("Relation Name") == "node"
     ]  # fmt: skip
-    assert {scan["Index Name"] for scan in scans} == {"node_hungry", "node_of_old"}
+    assert {scan["Index Name"] for scan in scans} == {"node_idle", "node_of_old"}
     assert sum(scan["Actual Rows"] for scan in scans) <= 4
 
 

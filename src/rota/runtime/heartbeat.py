@@ -235,7 +235,7 @@ class Heartbeat:
         """Take in the answer to a heartbeat: one row for each signal, or one without."""
         self.clock.observe(rows[0]["now"], sent, received)
         self.peers = max(rows[0]["peers"], 1)
-        if not rows[0]["hears"]:
+        if not rows[0]["listening"]:
             self.on_listener_lost()
         signals = [(r["job_id"], r["token"], r["signal"]) for r in rows if r["job_id"] is not None]
         if signals:

@@ -4,7 +4,7 @@ Protocol. One connection LISTENs on two channels: the namespace's, for everybody
 After each (re)connect it sends itself an echo: behind a pooler LISTEN succeeds and nothing ever
 arrives, and then workers must poll more often. It holds an advisory lock in the node's name for as long
 as it is connected, so that a hint isn't given to a node whose process or connection is gone
-(`rota.hears`). The heartbeat's answer says when the database doesn't see it any more; the check made
+(`is_listening`). The heartbeat's answer says when the database doesn't see it any more; the check made
 here is for the case that no heartbeat gets through either. After a lost connection the ticker connects
 again; meanwhile everything works, with more delay.
 """
@@ -102,7 +102,7 @@ class Listener:
 
     async def _lock(self, connection: Connection) -> None:
         # Not waited for: a connection of ours that the server hasn't missed yet may still hold it.
-        [row] = await self._database.fetch_on(connection, "lock_ear", self._listening_as)
+        [row] = await self._database.fetch_on(connection, "lock_listener", self._listening_as)
         self._locked = row[0]
 
     def _notified_with_all(self, _connection: Any, _pid: int, _channel: str, payload: str) -> None:

@@ -14,7 +14,7 @@ and list the module in ``routes.NOUNS``. Then:
 - Arguments say where they come from (`given`, and Litestar's ``FromPath[...]``, ``FromQuery[...]``,
   ``FromHeader[...]``, ``JSONBody[...]``); Litestar warns of one that doesn't, and warnings fail tests.
 - ``tenant`` is the app as the request's namespace sees it: whatever `rota.App` can do, in that
-  namespace and behind the wall (row-level security). Never build a query on a namespace of your own.
+  namespace and under row security. Never build a query on a namespace of your own.
 - ``principal`` says who asks; ``request`` is a `RotaRequest`.
 - Errors: let Rota's own errors rise, or raise `Problem`; see `problems`. Never a bare HTTPException.
 - Bodies: a msgspec struct as ``data``. Size, depth, NUL and encoding were checked before. A route that

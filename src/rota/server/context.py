@@ -21,7 +21,7 @@ from rota.server.tenants import ServerConnections, Tenants
 from rota.store.database import Database
 from rota.store.identity import IdentityStore
 from rota.store.quotas import QuotaStore
-from rota.store.row_security import Wall
+from rota.store.row_security import RowSecurity
 
 log = logging.getLogger("rota.server")
 
@@ -31,15 +31,17 @@ _LEAST_CONNECTIONS = 8
 class ServerContext:
     """`database` is for the server's own tables; what belongs to a namespace goes through `tenants`.
 
-    `hot`: as `wall`, for what workers over HTTP do to the queue.
+    `hot`: as `row_security`, for what workers over HTTP do to the queue.
     """
 
-    def __init__(self, app: App, database: Database, wall: Wall, hot: Wall) -> None:
+    def __init__(
+        self, app: App, database: Database, row_security: RowSecurity, hot: RowSecurity
+    ) -> None:
         self.app = app
         self.settings = app.settings
         self.database = database
-        self.wall = wall
-        self.tenants = Tenants(app.settings, app.tasks, wall)
+        self.row_security = row_security
+        self.tenants = Tenants(app.settings, app.tasks, row_security)
         self.identity = IdentityStore(database)
         self.tokens = Tokens(self.identity)
         self.sessions = Sessions(self.identity, app.settings.session_hours * 3600)
@@ -68,15 +70,17 @@ class ServerContext:
         try:
             await lent.open()
             await hot.open()
-            wall = await Wall.find(lent)
-            if not wall.stands:
+            row_security = await RowSecurity.find(lent)
+            if not row_security.enabled:
                 log.warning(
                     "there is no row-level security behind the queries: the role rota_tenant could "
                     "not be made. Let a superuser run `create role rota_tenant nologin` and grant it "
-                    "to the role that runs `rota migrate`, then `select %s.raise_walls()`",
+                    "to the role that runs `rota migrate`, then `select %s.enable_row_security()`",
                     app.settings.schema,
                 )
-            context = cls(app, database, wall, Wall(hot, stands=wall.stands))
+            context = cls(
+                app, database, row_security, RowSecurity(hot, enabled=row_security.enabled)
+            )
             yield context
             await context.remote.close()
         finally:

@@ -78,11 +78,11 @@ class Quotas:
         try:
             jobs, payload_bytes = sum(a[0] for a in gathered), sum(a[1] for a in gathered)
             alone = len(gathered) == 1
-            all_of_it = await self.store.admit(namespace, jobs, payload_bytes, may_owe=alone)
+            all_of_it = await self.store.admit(namespace, jobs, payload_bytes, allow_debt=alone)
             for jobs, payload_bytes, answer in gathered:
                 one = all_of_it
                 if all_of_it.refused is not None and not alone:
-                    one = await self.store.admit(namespace, jobs, payload_bytes, may_owe=True)
+                    one = await self.store.admit(namespace, jobs, payload_bytes, allow_debt=True)
                 if not answer.done():
                     answer.set_result(one)
         except Exception as error:  # noqa: BLE001 - handed to those who wait for it

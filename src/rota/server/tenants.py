@@ -12,7 +12,7 @@ from rota.operations.rota import Rota
 from rota.server.calculation import compute_change, compute_read
 from rota.store.database import Database
 from rota.store.encrypted import Encryption
-from rota.store.row_security import Wall
+from rota.store.row_security import RowSecurity
 from rota.task import Task
 
 _ROOM = 1_000
@@ -35,16 +35,18 @@ class ServerConnections:
 class Tenants:
     """Keeps those that were asked for lately: each gathers its submits."""
 
-    def __init__(self, settings: Settings, tasks: Mapping[str, Task[..., Any]], wall: Wall) -> None:
+    def __init__(
+        self, settings: Settings, tasks: Mapping[str, Task[..., Any]], row_security: RowSecurity
+    ) -> None:
         self._settings = settings
         self._tasks = tasks
-        self._wall = wall
+        self._row_security = row_security
         self._known: OrderedDict[str, Rota] = OrderedDict()
 
     def get(self, namespace: str) -> Rota:
         rota = self._known.get(namespace)
         if rota is None:
-            database = self._wall.behind(namespace)
+            database = self._row_security.for_namespace(namespace)
             settings = self._settings.replace(namespace=namespace)
             rota = self._known[namespace] = Rota(ServerConnections(settings, database), self._tasks)
             rota.schedules.compute = compute_change

@@ -1,6 +1,6 @@
 """What the dashboard asks of the store: quick however much is stored, and honest about what is a guess.
 
-Protocol. Reads only, behind a namespace's wall. What can be large is read by an index up to a limit, or
+Protocol. Reads only, under row security. What can be large is read by an index up to a limit, or
 in samples; a number that wasn't counted to its end is a `Count` that says so. The history has no index
 by time (it would cost every job something). But it is only ever appended to: the last pages of a day are
 its last minutes, and are read in full; what is older than they reach is estimated from random pages.

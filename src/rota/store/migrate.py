@@ -37,7 +37,7 @@ from rota.store.queries import load_queries
 from rota.store.schema_objects import (
     SchemaObject,
     check_mendable,
-    concerns_walls,
+    concerns_row_security,
     described,
     find_missing,
     forget_dropped,
@@ -197,7 +197,7 @@ async def migrate(
 
 async def _advice(connection: Any, schema: str) -> str | None:
     """The SQL that somebody with more rights has to run, so that there is row security."""
-    if await connection.fetchval(load_queries(schema)["wall_stands"]):
+    if await connection.fetchval(load_queries(schema)["row_security_enabled"]):
         return None
     role, exists = await connection.fetchrow(
         "select quote_ident(current_user), exists (select from pg_roles where rolname = 'rota_tenant')"
@@ -252,7 +252,7 @@ async def _step(
             if await _functions_are_pending(connection, schema):
                 await _replace_functions(connection, schema)
                 done.append(FUNCTIONS)
-            await connection.execute(f"select {schema}.raise_walls()")
+            await connection.execute(f"select {schema}.enable_row_security()")
             if shards != DEFAULT_SHARDS:
                 await _settle_shards(connection, schema, shards, fresh=fresh)
             await record_objects(connection, schema)
@@ -287,8 +287,8 @@ async def _mend(connection: Any, schema: str) -> tuple[list[str], list[SchemaObj
     check_mendable(schema, missing)
     await _add_functions(connection, schema)
     await mend_definitions(connection, missing)
-    if concerns_walls(missing):
-        await connection.execute(f"select {schema}.raise_walls()")
+    if concerns_row_security(missing):
+        await connection.execute(f"select {schema}.enable_row_security()")
     left = await find_missing(connection, schema)
     return [str(each) for each in missing if each not in left], left
 

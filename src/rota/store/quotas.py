@@ -36,10 +36,10 @@ class QuotaStore:
         self._database = database
 
     async def admit(
-        self, namespace: str, jobs: int, payload_bytes: int, *, may_owe: bool
+        self, namespace: str, jobs: int, payload_bytes: int, *, allow_debt: bool
     ) -> Admission:
         """Whether so much may be submitted now; if so, it counts as submitted."""
-        rows = await self._database.fetch("admit", namespace, jobs, payload_bytes, may_owe)
+        rows = await self._database.fetch("admit", namespace, jobs, payload_bytes, allow_debt)
         return Admission(*rows[0])
 
     async def limited_namespaces(self) -> frozenset[str]:

@@ -1,13 +1,13 @@
-"""What the schema consists of: noticing and mending what a restore lost.
+"""The objects of the schema: finding and repairing those that a restore lost.
 
 Protocol. At its end `rota migrate` writes down every table, function, trigger, index, policy and grant
 of the schema in `rota.schema_object`, which is dumped and restored with everything else. What is listed
 there and isn't in the catalog is missing. Roles belong to a server and not to a database: a dump that is
 restored on another server has no `rota_tenant`, so that policies and grants for it fail.
 
-Mended are functions (from their files), the role, row security, policies and grants (by
-`raise_walls()`), triggers, indexes and views (from their definitions). A table can't be: its rows are
-gone.
+Repaired are functions (from their files), the role, row security, policies and grants (by
+`enable_row_security()`), triggers, indexes and views (from their definitions). A table can't be:
+its rows are gone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from rota.errors import SchemaMismatch
 from rota.store.queries import load_queries
 
-_WALLS = frozenset({"role", "row security", "policy", "grant"})
+_ROW_SECURITY = frozenset({"role", "row security", "policy", "grant"})
 _LOST = frozenset({"table", "sequence"})
 _SHOWN = 6
 
@@ -90,5 +90,5 @@ async def mend_definitions(connection: Any, missing: list[SchemaObject]) -> None
                 await connection.execute(each.definition)
 
 
-def concerns_walls(missing: list[SchemaObject]) -> bool:
-    return any(each.kind in _WALLS for each in missing)
+def concerns_row_security(missing: list[SchemaObject]) -> bool:
+    return any(each.kind in _ROW_SECURITY for each in missing)

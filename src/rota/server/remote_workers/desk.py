@@ -11,17 +11,19 @@ from rota.server.remote_workers.subscription import Subscriptions
 from rota.server.remote_workers.workers import RemoteWorkers
 from rota.store.database import Database
 from rota.store.remote import RemoteStore
-from rota.store.row_security import Wall
+from rota.store.row_security import RowSecurity
 
 _ROOM = 1_000
 
 
 class RemoteDesk:
-    """`wall` lends connections with pinned plans, to a namespace at a time. `database`: our own."""
+    """`row_security` lends connections with pinned plans to one namespace at a time."""
 
-    def __init__(self, app: App, wall: Wall, database: Database, stopping: asyncio.Event) -> None:
+    def __init__(
+        self, app: App, row_security: RowSecurity, database: Database, stopping: asyncio.Event
+    ) -> None:
         self._app = app
-        self._wall = wall
+        self._row_security = row_security
         self._database = database
         self._subscriptions = Subscriptions(database)
         self.claims = Claims(self._subscriptions, app.settings, stopping)
@@ -30,7 +32,7 @@ class RemoteDesk:
     def workers(self, namespace: str) -> RemoteWorkers:
         workers = self._known.get(namespace)
         if workers is None:
-            store = RemoteStore(self._wall.behind(namespace), namespace)
+            store = RemoteStore(self._row_security.for_namespace(namespace), namespace)
             workers = RemoteWorkers(store, self._app.tasks, self._app.settings, self._database)
             self._known[namespace] = workers
             if len(self._known) > _ROOM:

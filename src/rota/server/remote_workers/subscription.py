@@ -2,10 +2,10 @@
 
 Protocol. One connection of this server LISTENs on the channel of each worker that waits, and on its
 namespace's; and holds the worker's advisory lock, by which a hint knows that somebody listens
-(`rota.hears`). A subscription is opened for one waiting request, and closed with it; two requests of a
-worker share what they need. When the connection breaks, all waiting requests are woken, and subscribe
-again; without a connection (or behind a pooler, where LISTEN is of no use) no hints arrive, and claims
-poll more often. Nothing here is needed for correctness: a hint that is lost costs time.
+(`rota.is_listening`). A subscription is opened for one waiting request, and closed with it; two requests
+of a worker share what they need. When the connection breaks, all waiting requests are woken, and
+subscribe again; without a connection (or behind a pooler, where LISTEN is of no use) no hints arrive,
+and claims poll more often. Nothing here is needed for correctness: a hint that is lost costs time.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Subscriptions:
                     await self._listen(connection, namespace, None)
                     await self._listen(connection, namespace, worker)
                 if worker not in self._locked:
-                    await self._database.fetch_on(connection, "lock_ear", worker)
+                    await self._database.fetch_on(connection, "lock_listener", worker)
                     self._locked.add(worker)
         except StoreUnavailable as error:
             log.warning("can't listen for hints of worker %s, polling instead: %s", worker, error)
@@ -130,7 +130,7 @@ class Subscriptions:
                     await self._unlisten(connection, closed.namespace, closed.worker)
                     if closed.worker in self._locked:
                         self._locked.discard(closed.worker)
-                        await self._database.fetch_on(connection, "unlock_ear", closed.worker)
+                        await self._database.fetch_on(connection, "unlock_listener", closed.worker)
                 if not any(other.namespace == closed.namespace for other in self._open):
                     await self._unlisten(connection, closed.namespace, None)
 

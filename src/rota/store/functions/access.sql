@@ -21,11 +21,11 @@ begin
 end $$;
 
 -- Whether so many jobs with so many bytes may be submitted now. All servers ask here, under the row's
--- lock, so that a limit is one limit for all of them. `refused`: which one, else null. `may_owe`: more than a
+-- lock, so that a limit is one limit for all of them. `refused`: which one, else null. `allow_debt`: more than a
 -- second's worth at once is admitted, too, as a debt that the others wait for; else nobody could ever
 -- submit a large bulk.
 create or replace function rota.admit(
-    space text, jobs bigint, bytes bigint, may_owe boolean, out refused text, out retry_after double precision
+    space text, jobs bigint, bytes bigint, allow_debt boolean, out refused text, out retry_after double precision
 ) language plpgsql volatile as $$
 declare
     n rota.namespace%rowtype;
@@ -43,7 +43,7 @@ begin
         -- Before PostgreSQL 17 an infinite time can't be subtracted: a namespace's first refill is a full one.
         n.allowance := case when isfinite(n.refilled_at) then least(burst, n.allowance + n.submits_per_second
             * least(greatest(extract(epoch from now - n.refilled_at), 0), 86400)) else burst end;
-        needed := case when may_owe then least(jobs, burst) else jobs end;
+        needed := case when allow_debt then least(jobs, burst) else jobs end;
         if n.allowance < needed then
             refused := 'submits_per_second';
             retry_after := (needed - n.allowance) / n.submits_per_second;
@@ -84,8 +84,8 @@ begin
     where name = space;
 end $$;
 
--- Builds what is listed, also again. False: there is no role rota_tenant, and it can't be made by us.
-create or replace function rota.raise_walls() returns boolean language plpgsql as $$
+-- Enables what rota.row_security lists; safe to repeat. False: there is no role rota_tenant, and we may not create it.
+create or replace function rota.enable_row_security() returns boolean language plpgsql as $$
 declare
     w record;
     relation text;
@@ -104,7 +104,7 @@ begin
                 return false;
             end if;
     end;
-    for w in select *, format('rota.%I', table_name)::regclass as oid from rota.wall loop
+    for w in select *, format('rota.%I', table_name)::regclass as oid from rota.row_security loop
         execute format('grant %s on rota.%I to rota_tenant', w.privileges, w.table_name);
         continue when w.condition = 'true';
         -- Each of these locks out everybody else, so only where it is missing.
@@ -114,8 +114,8 @@ begin
         if not exists (select from pg_policy where polrelid = w.oid and polname = 'everybody') then
             execute format('create policy everybody on rota.%I using (true)', w.table_name);
         end if;
-        if not exists (select from pg_policy where polrelid = w.oid and polname = 'wall') then
-            execute format('create policy wall on rota.%I as restrictive to rota_tenant using (%s)', w.table_name,
+        if not exists (select from pg_policy where polrelid = w.oid and polname = 'tenant') then
+            execute format('create policy tenant on rota.%I as restrictive to rota_tenant using (%s)', w.table_name,
                            w.condition);
         end if;
     end loop;
@@ -128,19 +128,19 @@ begin
         end if;
     end loop;
     execute format('grant usage on schema %s to rota_tenant',
-        (select relnamespace::regnamespace from pg_class where oid = 'rota.wall'::regclass));
+        (select relnamespace::regnamespace from pg_class where oid = 'rota.row_security'::regclass));
     grant select on rota.job to rota_tenant;
     grant usage on rota.token to rota_tenant;
     if current_setting('server_version_num')::int >= 150000 and not coalesce(
         (select 'security_invoker=true' = any(reloptions) from pg_class where oid = 'rota.job'::regclass), false)
     then
-        -- Else a view looks through the walls, with the eyes of its owner.
+        -- Otherwise the view would read with its owner's rights, without row security.
         alter view rota.job set (security_invoker = true);
     end if;
     if current_setting('server_version_num')::int < 150000 and not coalesce(
         (select 'security_barrier=true' = any(reloptions) from pg_class where oid = 'rota.job'::regclass), false)
     then
-        -- PostgreSQL 14 knows no other eyes: there the view has a wall of its own.
+        -- PostgreSQL 14 has no security_invoker: there the view has the condition itself.
         execute format(
             'create or replace view rota.job with (security_barrier = true) as select * from (%s) as job '
             'where current_user <> ''rota_tenant'' or namespace = current_setting(''rota.namespace'', true)',

@@ -98,5 +98,5 @@ create or replace function rota.stop_running(schedule uuid) returns void languag
         select node, id, token, 'cancel' from asked
         on conflict (node, job_id) do update set token = excluded.token
     )
-    select rota.tell_signal(namespace, node) from asked
+    select rota.notify_signal(namespace, node) from asked
 $$;

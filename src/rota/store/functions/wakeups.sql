@@ -1,5 +1,5 @@
 -- The only way to NOTIFY. Tests and simulations replace this one function.
-create or replace function rota.tell(channel text, payload text) returns void language plpgsql volatile as $$
+create or replace function rota.notify(channel text, payload text) returns void language plpgsql volatile as $$
 begin
     perform pg_notify(channel, payload);
 end $$;
@@ -12,13 +12,13 @@ create or replace function rota.channel(namespace text, node uuid) returns text 
 
 -- The advisory lock that a worker's listening connection holds for as long as it is there: its process
 -- killed, its line cut, and the next hint goes to another.
-create or replace function rota.ear(node uuid) returns bigint language sql immutable parallel safe as
+create or replace function rota.listener_lock(node uuid) returns bigint language sql immutable parallel safe as
     $$ select hashtextextended('rota.' || node::text, 5) $$;
 
-create or replace function rota.hears(node uuid) returns boolean language plpgsql volatile as $$
+create or replace function rota.is_listening(node uuid) returns boolean language plpgsql volatile as $$
 begin
-    if pg_try_advisory_lock_shared(rota.ear(node)) then
-        return not pg_advisory_unlock_shared(rota.ear(node));
+    if pg_try_advisory_lock_shared(rota.listener_lock(node)) then
+        return not pg_advisory_unlock_shared(rota.listener_lock(node));
     end if;
     return true;
 end $$;
@@ -78,8 +78,8 @@ begin
             last_lot := worker.lot;
             last_id := worker.id;
             continue when worker.id = not_me;
-            if worker.fresh and rota.hears(worker.id) then
-                perform rota.tell(rota.channel(space, worker.id),
+            if worker.fresh and rota.is_listening(worker.id) then
+                perform rota.notify(rota.channel(space, worker.id),
                     concat_ws(' ', job_lane, job_rank, least(worker.wants, uncovered)));
                 told := told + 1;
                 uncovered := uncovered - worker.wants;
@@ -106,14 +106,14 @@ begin
                     and n.state = 'live' and 'worker' = any(n.roles))
        or coalesce(rota.draw(namespace, lane, rank, count, null), 0) = 0
     then
-        perform rota.tell(rota.channel(namespace), concat_ws(' ', lane, rank, count));
+        perform rota.notify(rota.channel(namespace), concat_ws(' ', lane, rank, count));
     end if;
 end $$;
 
 -- That a node has a signal.
-create or replace function rota.tell_signal(space text, to_node uuid) returns void language plpgsql volatile as $$
+create or replace function rota.notify_signal(space text, to_node uuid) returns void language plpgsql volatile as $$
 begin
-    perform rota.tell(
+    perform rota.notify(
         case when exists (select from rota.node as n where n.id = to_node and n.kind is not null)
              then rota.channel(space, to_node) else rota.channel(space) end,
         'signal ' || to_node::text);

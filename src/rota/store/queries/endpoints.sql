@@ -16,7 +16,7 @@ with added as (
         guarantee = excluded.guarantee, max_attempts = excluded.max_attempts, timeout = null, expected = null,
         deadline = null, updated_at = rota.now()
 )
-select a.name, rota.tell(rota.channel(a.namespace), 'endpoints') from added as a;
+select a.name, rota.notify(rota.channel(a.namespace), 'endpoints') from added as a;
 
 -- name: change_endpoint
 with changed as (
@@ -31,7 +31,7 @@ with changed as (
         max_attempts = (c.retry ->> 'max_attempts')::smallint, updated_at = rota.now()
     from changed as c where t.namespace = c.namespace and t.name = c.name
 )
-select c.name, rota.tell(rota.channel(c.namespace), 'endpoints') from changed as c;
+select c.name, rota.notify(rota.channel(c.namespace), 'endpoints') from changed as c;
 
 -- name: remove_endpoint
 with removed as (
@@ -39,7 +39,7 @@ with removed as (
 ), forgotten as (
     delete from rota.task as t using removed as r where t.namespace = r.namespace and t.name = r.name
 )
-select r.name, rota.tell(rota.channel(r.namespace), 'endpoints') from removed as r;
+select r.name, rota.notify(rota.channel(r.namespace), 'endpoints') from removed as r;
 
 -- name: list_endpoints
 select name, url, secret, queue, needs, priority, guarantee, retry::text as retry, timeout, callback_timeout,
@@ -93,7 +93,7 @@ with held as (
     from gone
     returning 1
 )
-select n.job_id, rota.tell(rota.channel(n.namespace, n.node), 'callback ' || n.job_id::text)
+select n.job_id, rota.notify(rota.channel(n.namespace, n.node), 'callback ' || n.job_id::text)
 from noted as n where (select count(*) from kept) >= 0;
 
 -- name: find_callbacks

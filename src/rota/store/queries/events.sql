@@ -5,14 +5,14 @@ from unnest($2::text[], $3::text[], $4::uuid[], $5::json[]) as e(kind, task, job
 on conflict (job_id, kind) do nothing;
 
 -- name: baselines
-select task, usual, most from rota.pace where namespace = $1;
+select task, usual, most from rota.duration_baseline where namespace = $1;
 
 -- name: learn_baselines
 -- The first stays, unless runs take less than half of it now.
-insert into rota.pace as p (namespace, task, usual, most)
+insert into rota.duration_baseline as p (namespace, task, usual, most)
 select $1, l.task, l.usual, l.most from unnest($2::text[], $3::float8[], $4::float8[]) as l(task, usual, most)
 on conflict (namespace, task) do update
-set usual = excluded.usual, most = excluded.most, learned_at = rota.now(), slower_since = null, told_at = null
+set usual = excluded.usual, most = excluded.most, learned_at = rota.now(), slower_since = null, reported_at = null
 where excluded.usual < p.usual / 2;
 
 -- name: tell_slower
@@ -20,11 +20,11 @@ where excluded.usual < p.usual / 2;
 with seen as (
     select * from unnest($2::text[], $3::float8[], $4::float8[], $5::int[]) as s(task, recent, expected, runs)
 ), told as (
-    insert into rota.pace as p (namespace, task, usual, most, slower_since, told_at)
+    insert into rota.duration_baseline as p (namespace, task, usual, most, slower_since, reported_at)
     select $1, s.task, s.expected, s.expected, rota.now(), rota.now() from seen as s
     on conflict (namespace, task) do update
-    set slower_since = coalesce(p.slower_since, rota.now()), told_at = rota.now()
-    where p.told_at is null or p.told_at < rota.now() - interval '1 day'
+    set slower_since = coalesce(p.slower_since, rota.now()), reported_at = rota.now()
+    where p.reported_at is null or p.reported_at < rota.now() - interval '1 day'
     returning p.task, p.slower_since
 )
 insert into rota.event (namespace, kind, task, detail)
@@ -33,13 +33,13 @@ select $1, 'slower', s.task, json_build_object('recent', s.recent, 'expected', s
 from told as t join seen as s on s.task = t.task;
 
 -- name: as_usual
-update rota.pace set slower_since = null, told_at = null
+update rota.duration_baseline set slower_since = null, reported_at = null
 where namespace = $1 and task = any($2::text[]) and slower_since is not null;
 
 -- name: accept_slower
 -- After a week in which people were told every day it is what is usual now.
-update rota.pace as p
-set usual = l.usual, most = l.most, learned_at = rota.now(), slower_since = null, told_at = null
+update rota.duration_baseline as p
+set usual = l.usual, most = l.most, learned_at = rota.now(), slower_since = null, reported_at = null
 from unnest($2::text[], $3::float8[], $4::float8[]) as l(task, usual, most)
 where p.namespace = $1 and p.task = l.task and p.slower_since < rota.now() - interval '7 days'
 returning p.task;
@@ -56,13 +56,13 @@ with late as (
     where h.due_at < rota.now() - make_interval(secs => $1)
     group by 1, 2
 ), over as (
-    update rota.queue as q set lag_told_at = null
-    where q.lag_told_at < rota.now() - interval '10 minutes'
+    update rota.queue as q set lag_reported_at = null
+    where q.lag_reported_at < rota.now() - interval '10 minutes'
       and not exists (select from late as l where l.namespace = q.namespace and l.queue = q.name)
 ), told as (
-    update rota.queue as q set lag_told_at = rota.now() from late as l
+    update rota.queue as q set lag_reported_at = rota.now() from late as l
     where q.namespace = l.namespace and q.name = l.queue
-      and (q.lag_told_at is null or q.lag_told_at < rota.now() - interval '1 hour')
+      and (q.lag_reported_at is null or q.lag_reported_at < rota.now() - interval '1 hour')
     returning q.namespace, q.name, l.lag, q.paused_at is not null as paused
 )
 insert into rota.event (namespace, kind, task, detail)

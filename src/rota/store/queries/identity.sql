@@ -1,8 +1,8 @@
 -- Tokens, people, sessions, and how they come to be.
 
--- name: wall_stands
+-- name: row_security_enabled
 select exists (select from pg_policies as p join pg_class as c on c.oid = 'rota.future'::regclass
-               where p.schemaname = c.relnamespace::regnamespace::text and p.tablename = 'future' and p.policyname = 'wall')
+               where p.schemaname = c.relnamespace::regnamespace::text and p.tablename = 'future' and p.policyname = 'tenant')
     and exists (select from pg_roles where rolname = 'rota_tenant'
                 and pg_has_role(current_user, oid, 'member'));
 

@@ -68,7 +68,7 @@ with postponed as (
     on conflict (node, job_id) do update set token = excluded.token
     returning s.node
 ), told as (
-    select rota.tell_signal($1, node) from (select distinct node from signalled) as n
+    select rota.notify_signal($1, node) from (select distinct node from signalled) as n
 )
 select id, 'cancelled' as what from kept
 union all

@@ -17,7 +17,7 @@ with beat as (
     where id = $1 and state in ('live', 'draining')
     returning id, namespace, kind
 )
-select extract(epoch from rota.now())::float8 as now, rota.hears(b.id) as hears,
+select extract(epoch from rota.now())::float8 as now, rota.is_listening(b.id) as listening,
        (select count(*) from (select from rota.node as n
             where n.namespace = b.namespace and n.kind = b.kind and n.state = 'live' limit 240) as p) as peers,
        s.job_id, s.token, s.kind as signal
@@ -26,12 +26,12 @@ from beat as b left join rota.signal as s on s.node = b.id;
 -- name: signals_for
 select job_id, token, kind from rota.signal where node = $1;
 
--- name: lock_ear
--- While this connection is there, so is the node's ear: see rota.hears().
-select pg_try_advisory_lock(rota.ear($1));
+-- name: lock_listener
+-- Held for as long as this connection lives: see rota.is_listening().
+select pg_try_advisory_lock(rota.listener_lock($1));
 
 -- name: echo
-select rota.tell($1, 'echo');
+select rota.notify($1, 'echo');
 
 -- name: advertise_idle
 update rota.node set wants = $2 where id = $1 and state = 'live' and wants is distinct from $2;

@@ -51,8 +51,8 @@ select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee,
        extract(epoch from rota.now())::float8 as now
 from rota.claim_remote($1, $2, $3, $4) as c;
 
--- name: unlock_ear
-select pg_advisory_unlock(rota.ear($1));
+-- name: unlock_listener
+select pg_advisory_unlock(rota.listener_lock($1));
 
 -- name: count_suspects
 -- Jobs it holds that went down with their process this often, other than those of one token.

@@ -19,7 +19,7 @@ insert into rota.setting (name, value) values
 create table rota.schema_object (
     kind       text not null,
     name       text not null,
-    definition text,             -- null: created by a file of functions/, or by raise_walls()
+    definition text,             -- null: created by a file of functions/, or by enable_row_security()
     primary key (kind, name)
 );
 
@@ -27,12 +27,12 @@ create table rota.schema_object (
 -- namespace in a setting of the connection: a query without the right `where` finds no rows of other namespaces.
 -- rota_tenant has no rights on tables that aren't listed here. Other roles are not affected. Each table's row
 -- follows the table's definition.
-create table rota.wall (
+create table rota.row_security (
     table_name text primary key,
     condition  text not null default 'namespace = current_setting(''rota.namespace'', true)',
     privileges text not null
 );
-insert into rota.wall (table_name, condition, privileges) values
+insert into rota.row_security (table_name, condition, privileges) values
     ('setting', 'true', 'select'),
     ('migration', 'true', 'select');
 
@@ -67,7 +67,7 @@ create index future_scheduled on rota.future (schedule_id, state, due_at) where 
 -- Only scheduled jobs are released: waiting jobs, of which a backfill may have many, are not in this index.
 create index future_due on rota.future (shard, due_at) where state = {state.scheduled};
 create index future_waiting on rota.future (schedule_id, due_at) where state = {state.waiting};
-insert into rota.wall (table_name, privileges) values ('future', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('future', 'select, insert, update, delete');
 
 -- Small and hot. No index contains a column that a claim changes (state, node, token, attempt, ...), and half of
 -- each page is kept free, so that a claim is a heap-only update.
@@ -113,7 +113,7 @@ create index present_scheduled on rota.present (schedule_id) where schedule_id i
 -- The planner takes the newest of indexes that seem equally good, and on an empty table all of them do. The
 -- primary key is created last, so that a finish that was planned on an empty table uses it.
 alter table rota.present add primary key (id);
-insert into rota.wall (table_name, privileges) values ('present', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('present', 'select, insert, update, delete');
 
 -- Append-only; the retention drops whole days.
 create table rota.past (
@@ -149,14 +149,14 @@ create table rota.past (
 create index past_id on rota.past (id);
 -- Takes rows of days that have no partition, so that a finish never fails for want of one.
 create table rota.past_other partition of rota.past default;
-insert into rota.wall (table_name, privileges) values ('past', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('past', 'select, insert, update, delete');
 
 -- The dead-letter list: failed jobs that wait for a person. Same columns as the past.
 create table rota.dead (like rota.past including defaults, primary key (id), check (state = {state.failed}));
 create index dead_finished on rota.dead (finished_at);
 create trigger note_dead_letters after insert on rota.dead referencing new table as buried
     for each statement execute function rota.note_dead_letters();
-insert into rota.wall (table_name, privileges) values ('dead', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('dead', 'select, insert, update, delete');
 select rota.make_day((rota.now() at time zone 'UTC')::date + ahead) from generate_series(0, 7) as ahead;
 
 create view rota.job as
@@ -194,7 +194,7 @@ create table rota.submit_key (
     created_at  timestamptz not null default rota.now(),
     primary key (namespace, key)
 );
-insert into rota.wall (table_name, privileges) values ('submit_key', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('submit_key', 'select, insert, update, delete');
 
 -- Side effects guarded by ctx.once(): begun, then done with a result.
 create table rota.effect (
@@ -207,7 +207,7 @@ create table rota.effect (
     result     json,
     primary key (namespace, key)
 );
-insert into rota.wall (table_name, privileges) values ('effect', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('effect', 'select, insert, update, delete');
 
 -- What jobs print and log. Appended in batches; the retention drops whole days.
 create table rota.job_log (
@@ -224,4 +224,4 @@ create table rota.job_log (
 ) partition by range (at);
 create table rota.job_log_other partition of rota.job_log default;
 select rota.make_log_day((rota.now() at time zone 'UTC')::date + ahead) from generate_series(0, 7) as ahead;
-insert into rota.wall (table_name, privileges) values ('job_log', 'select, insert');
+insert into rota.row_security (table_name, privileges) values ('job_log', 'select, insert');

@@ -6,10 +6,10 @@ create table rota.queue (
     paused_at    timestamptz,
     created_at   timestamptz not null default rota.now(),
     max_run_time real check (max_run_time > 0),
-    lag_told_at  timestamptz,  -- the last event about this queue's lag
+    lag_reported_at  timestamptz,  -- the last event about this queue's lag
     primary key (namespace, name)
 );
-insert into rota.wall (table_name, privileges) values ('queue', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('queue', 'select, insert, update, delete');
 
 create table rota.lane (
     lane      text collate "C" primary key,
@@ -17,7 +17,7 @@ create table rota.lane (
     queue     text collate "C" not null,
     needs     text[] not null
 );
-insert into rota.wall (table_name, privileges) values ('lane', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('lane', 'select, insert, update, delete');
 
 -- The defaults that nodes' code gives its tasks, so that submits from plain SQL get the same.
 create table rota.task (
@@ -35,7 +35,7 @@ create table rota.task (
     updated_at   timestamptz not null default rota.now(),
     primary key (namespace, name)
 );
-insert into rota.wall (table_name, privileges) values ('task', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('task', 'select, insert, update, delete');
 
 -- The arguments that nodes' code declares for its tasks, so that submits and schedules from elsewhere can be checked.
 create table rota.task_signature (
@@ -46,7 +46,7 @@ create table rota.task_signature (
     registered_at timestamptz not null default rota.now(),
     primary key (namespace, name, release)
 );
-insert into rota.wall (table_name, privileges) values ('task_signature', 'select');
+insert into rota.row_security (table_name, privileges) values ('task_signature', 'select');
 
 -- Tasks for which jobs were submitted though no node had registered them: each becomes one event.
 create table rota.unknown_task (
@@ -55,17 +55,17 @@ create table rota.unknown_task (
     noted_at  timestamptz not null default rota.now(),
     primary key (namespace, name)
 );
-insert into rota.wall (table_name, privileges) values ('unknown_task', 'select, insert');
+insert into rota.row_security (table_name, privileges) values ('unknown_task', 'select, insert');
 
 -- The baseline of a task's durations. It is learned once and kept until runs have been much shorter for long.
-create table rota.pace (
+create table rota.duration_baseline (
     namespace    text collate "C" not null,
     task         text collate "C" not null,
     usual        float8 not null,   -- seconds: the median of the runs it was learned from
     most         float8 not null,   -- seconds that a single run should not exceed
     learned_at   timestamptz not null default rota.now(),
     slower_since timestamptz,       -- runs have consistently taken longer since
-    told_at      timestamptz,       -- the last event about it
+    reported_at      timestamptz,       -- the last event about it
     primary key (namespace, task)
 );
-insert into rota.wall (table_name, privileges) values ('pace', 'select, delete');
+insert into rota.row_security (table_name, privileges) values ('duration_baseline', 'select, delete');

@@ -37,14 +37,14 @@ create table rota.node (
     heartbeat_timeouts jsonb,                       -- task -> seconds, of tasks that have one
     release            text collate "C"             -- a digest of the signatures it registered; null: none
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-create index node_hungry on rota.node (namespace, kind, lot, id) where wants is not null and state = 'live';
+create index node_idle on rota.node (namespace, kind, lot, id) where wants is not null and state = 'live';
 create index node_peers on rota.node (namespace, kind) where kind is not null and state = 'live';
 create index node_of_old on rota.node (namespace) where kind is null and state = 'live' and 'worker' = any(roles);
 create index node_remote on rota.node (id) where remote and ended_at is null;
 create trigger note_dead_node after update on rota.node for each row
     when (new.state = 'dead' and old.state is distinct from 'dead') execute function rota.note_dead_node();
 -- A tenant's HTTP worker is registered, and claims, as its tenant.
-insert into rota.wall (table_name, privileges) values ('node', 'select, insert, update');
+insert into rota.row_security (table_name, privileges) values ('node', 'select, insert, update');
 
 -- Requests to a node about a job it runs. Read with each heartbeat, hinted by NOTIFY.
 create table rota.signal (
@@ -55,7 +55,7 @@ create table rota.signal (
     created_at timestamptz not null default rota.now(),
     primary key (node, job_id)
 );
-insert into rota.wall (table_name, condition, privileges) values
+insert into rota.row_security (table_name, condition, privileges) values
     ('signal', 'exists (select from rota.node as n where n.id = node)', 'select, insert, update, delete');
 
 -- What each node holds, one row per claimed batch and lane: the range of the lane in which the reaper finds what a
@@ -79,7 +79,7 @@ create table rota.batch (
     primary key (token, lane)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
 create index batch_node on rota.batch (node);
-insert into rota.wall (table_name, condition, privileges) values
+insert into rota.row_security (table_name, condition, privileges) values
     ('batch', 'split_part(lane, ''/'', 1) = current_setting(''rota.namespace'', true)', 'select, insert, update, delete');
 
 -- Shards: which scheduler handles which slice of the future and of the schedules.
@@ -95,7 +95,7 @@ create table rota.shard (
     expires_at timestamptz,                -- until then it is the owner's; in the past: anybody's
     unique (shard, epoch)
 ) with (fillfactor = 25, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000);
-insert into rota.wall (table_name, condition, privileges) values ('shard', 'true', 'select');
+insert into rota.row_security (table_name, condition, privileges) values ('shard', 'true', 'select');
 
 insert into rota.shard (shard)
 select number from generate_series(0, (select value - 1 from rota.setting where name = 'shards')) as number;

@@ -41,7 +41,7 @@ create table rota.schedule (
 create index schedule_due on rota.schedule (shard, next_due) where next_due is not null;
 create index schedule_resume on rota.schedule (paused_until) where paused_until is not null;
 create index schedule_deleted on rota.schedule (id) where deleted_at is not null;
-insert into rota.wall (table_name, privileges) values ('schedule', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('schedule', 'select, insert, update, delete');
 
 -- The definition of each version, and the moment from which it applies: the audit recomputes occurrences with these.
 create table rota.schedule_version (
@@ -56,7 +56,7 @@ create table rota.schedule_version (
     primary key (schedule_id, version)
 );
 -- The condition reads a table that has row security itself. So for the tables below.
-insert into rota.wall (table_name, condition, privileges) values
+insert into rota.row_security (table_name, condition, privileges) values
     ('schedule_version', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select, insert, update, delete');
 
 -- Every expected occurrence, fired or skipped. `due_at` is the rule's own moment; a job may start a little
@@ -81,7 +81,7 @@ create trigger note_left_out after insert on rota.occurrence referencing new tab
     for each statement execute function rota.note_left_out();
 create trigger note_left_out_later after update on rota.occurrence referencing new table as decided
     for each statement execute function rota.note_left_out();
-insert into rota.wall (table_name, condition, privileges) values
+insert into rota.row_security (table_name, condition, privileges) values
     ('occurrence', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select, insert, update, delete');
 select rota.make_occurrence_day((rota.now() at time zone 'UTC')::date + ahead) from generate_series(0, 7) as ahead;
 
@@ -93,7 +93,7 @@ create table rota.gate (
     entered_at  timestamptz not null default rota.now(),
     primary key (schedule_id, job_id)
 );
-insert into rota.wall (table_name, condition, privileges) values
+insert into rota.row_security (table_name, condition, privileges) values
     ('gate', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select, insert, update, delete');
 
 -- Schedules that a node can't plan. A row counts for as long as its node keeps trying (`seen_at`) and the schedule's
@@ -107,7 +107,7 @@ create table rota.schedule_trouble (
     reason      text not null,
     primary key (schedule_id, node)
 );
-insert into rota.wall (table_name, condition, privileges) values
+insert into rota.row_security (table_name, condition, privileges) values
     ('schedule_trouble', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select');
 
 -- The sets of schedules that an application has declared, each by the digest of its contents. The one with the latest
@@ -120,7 +120,7 @@ create table rota.declaration (
     declared_at timestamptz not null default rota.now(),
     primary key (namespace, app, digest)
 );
-insert into rota.wall (table_name, privileges) values ('declaration', 'select');
+insert into rota.row_security (table_name, privileges) values ('declaration', 'select');
 
 create table rota.calendar (
     namespace  text collate "C" not null,
@@ -129,4 +129,4 @@ create table rota.calendar (
     updated_at timestamptz not null default rota.now(),
     primary key (namespace, name)
 );
-insert into rota.wall (table_name, privileges) values ('calendar', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('calendar', 'select, insert, update, delete');

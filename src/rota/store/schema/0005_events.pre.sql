@@ -22,7 +22,7 @@ create unique index event_once on rota.event (job_id, kind);
 create index event_stream on rota.event (namespace, xid, id);
 create trigger hand_over after insert on rota.event referencing new table as added
     for each statement execute function rota.hand_over_events();
-insert into rota.wall (table_name, privileges) values ('event', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('event', 'select, insert, update, delete');
 
 create table rota.webhook (
     id              uuid primary key,
@@ -38,7 +38,7 @@ create table rota.webhook (
     created_at      timestamptz not null default rota.now(),
     unique (namespace, url)
 );
-insert into rota.wall (table_name, privileges) values ('webhook', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('webhook', 'select, insert, update, delete');
 
 -- Where webhooks and push tasks of a namespace may connect besides public addresses: a host's name, an address or a
 -- network.
@@ -48,7 +48,7 @@ create table rota.allowed_host (
     created_at timestamptz not null default rota.now(),
     primary key (namespace, entry)
 );
-insert into rota.wall (table_name, privileges) values ('allowed_host', 'select');
+insert into rota.row_security (table_name, privileges) values ('allowed_host', 'select');
 
 -- Tasks that are HTTP endpoints.
 create table rota.endpoint (
@@ -69,7 +69,7 @@ create table rota.endpoint (
     updated_at       timestamptz not null default rota.now(),
     primary key (namespace, name)
 );
-insert into rota.wall (table_name, privileges) values ('endpoint', 'select, insert, update, delete');
+insert into rota.row_security (table_name, privileges) values ('endpoint', 'select, insert, update, delete');
 
 -- Reports about attempts that were answered with 202. A success is written here and ends its job in one statement; a
 -- failure is written here for the node that holds the job, which decides about it. Kept for as long as the same report
@@ -85,7 +85,7 @@ create table rota.callback (
     primary key (job_id, token)
 );
 create index callback_created on rota.callback (created_at);
-insert into rota.wall (table_name, privileges) values ('callback', 'select');
+insert into rota.row_security (table_name, privileges) values ('callback', 'select');
 
 -- One row. The key that a push carries for its callback is an HMAC with this secret: nothing has to be written before
 -- a push, and any server can check any key.

@@ -133,4 +133,4 @@ create trigger audit_is_kept before update or delete on rota.audit
     for each row execute function rota.refuse_change();
 create trigger audit_is_not_emptied before truncate on rota.audit
     for each statement execute function rota.refuse_change();
-insert into rota.wall (table_name, privileges) values ('audit', 'select, insert');
+insert into rota.row_security (table_name, privileges) values ('audit', 'select, insert');
