@@ -48,11 +48,7 @@ def list_changes(
             before=before, limit=limit,
         )
     )  # fmt: skip
-    if screen.structured:
-        screen.document(entries)
-        return
-    if not entries:
-        screen.note("No matching changes.")
+    if not screen.listing(entries, "No matching changes."):
         return
     rows = table("id", "when", "who", "from", "did", "to", right=["id", "when"])
     for entry in entries:

@@ -50,11 +50,7 @@ def dead(
         )
         return
     counts = session.run(_count(session, task, queue))
-    if screen.structured:
-        screen.document(counts)
-        return
-    if not counts:
-        screen.note("No failed jobs.")
+    if not screen.listing(counts, "No failed jobs."):
         return
     now = session.run(now_of(session))
     shown = table("task", "error", "count", "last", right=["count"])

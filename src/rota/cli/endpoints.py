@@ -83,11 +83,7 @@ def list_endpoints(session: Session) -> None:
     """List the endpoints of the namespace, without their secrets."""
     screen = session.screen
     endpoints = session.run(session.app.endpoints.list())
-    if screen.structured:
-        screen.document(endpoints)
-        return
-    if not endpoints:
-        screen.note("No endpoints. Add one: rota endpoints add NAME URL")
+    if not screen.listing(endpoints, "No endpoints. Add one: rota endpoints add NAME URL"):
         return
     rows = table("name", "url", "queue", "guarantee", "attempts", "timeout", whole=["name"])
     for each in endpoints:

@@ -26,11 +26,7 @@ def list_events(
     """List events, newest first."""
     screen = session.screen
     events = session.run(session.app.events.list(kind=kind, limit=limit))
-    if screen.structured:
-        screen.document(events)
-        return
-    if not events:
-        screen.note("No events.")
+    if not screen.listing(events, "No events."):
         return
     now = session.run(database_now(session))
     rows = table("when", "kind", "task", "what", "job", right=["when"], whole=["job"])

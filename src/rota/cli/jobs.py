@@ -109,11 +109,7 @@ def list_jobs(
 
 def show_list(session: Session, found: Sequence[Job]) -> None:
     screen = session.screen
-    if screen.structured:
-        screen.document(found)
-        return
-    if not found:
-        screen.note("No jobs.")
+    if not screen.listing(found, "No jobs."):
         return
     now = session.run(database_now(session))
     rows = table("id", "state", "task", "queue", "attempt", "when", right=["attempt"],

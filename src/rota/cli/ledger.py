@@ -53,11 +53,7 @@ def occurrences(
     """List the occurrences of a schedule in a period (the last day), with their outcomes."""
     begin, close = stretch(session, first, end, ("-1d", "+1h"))
     found = session.run(session.app.schedules.occurrences(name, begin, close, limit, state=state))
-    if session.screen.structured:
-        session.screen.document(found)
-        return
-    if not found:
-        session.screen.note(f"Nothing was due from {begin} to {close}.")
+    if not session.screen.listing(found, f"Nothing was due from {begin} to {close}."):
         return
     session.screen.show(ledger_table(found))
     if len(found) == limit:

@@ -20,11 +20,7 @@ def list_namespaces(session: Session) -> None:
     """List the namespaces that were used or have limits."""
     namespaces, screen = session.installation.namespaces, session.screen
     found = session.run(namespaces.list())
-    if screen.structured:
-        screen.document(found)
-        return
-    if not found:
-        screen.note("No namespaces. The first submit to a namespace creates it.")
+    if not screen.listing(found, "No namespaces. The first submit to a namespace creates it."):
         return
     columns = ("max jobs", "max payload bytes", "submits per second")
     encrypted = session.run(namespaces.encrypted())

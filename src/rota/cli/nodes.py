@@ -23,11 +23,7 @@ def list_nodes(
     """List the nodes of the cluster."""
     screen = session.screen
     nodes = session.run(session.app.nodes.list(ended=ended))
-    if screen.structured:
-        screen.document(nodes)
-        return
-    if not nodes:
-        screen.note("No node is alive. Start one: rota dev, or rota start module:app")
+    if not screen.listing(nodes, "No node is alive. Start one: rota dev, or rota start module:app"):
         return
     now = session.run(database_now(session))
     rows = table("name", "state", "roles", "queues", "running", "slots", "load", "waits", "shards",

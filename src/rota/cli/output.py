@@ -113,6 +113,14 @@ class Screen:
             for line in lines:
                 self.say(line)
 
+    def listing(self, found: Sequence[Any], empty: str) -> bool:
+        """Write a list for programs, or a note that it is empty; True: it is left to show as a table."""
+        if self.structured:
+            self.document(found)
+        elif not found:
+            self.note(empty)
+        return bool(found) and not self.structured
+
     def say(self, text: str | Text, style: str = "") -> None:
         shown = Text(plain(text), style=style) if isinstance(text, str) else text
         self.out.print(shown, soft_wrap=True)

@@ -22,11 +22,7 @@ def list_queues(session: Session) -> None:
     """List queues: how full they are, and whether they are paused."""
     screen = session.screen
     queues = session.run(session.app.queues.list())
-    if screen.structured:
-        screen.document(queues)
-        return
-    if not queues:
-        screen.note("No queues. The first submit to a queue creates it.")
+    if not screen.listing(queues, "No queues. The first submit to a queue creates it."):
         return
     rows = table("queue", "ready", "running", "scheduled", "lag", "max run time", "paused",
                  right=["ready", "running", "scheduled", "lag", "max run time"])  # fmt: skip

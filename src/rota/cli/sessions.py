@@ -21,11 +21,7 @@ def list_sessions(session: Session) -> None:
     """List the sessions of logged-in browsers, newest first."""
     found = session.run(session.installation.sessions.list(None))
     screen = session.screen
-    if screen.structured:
-        screen.document(found)
-        return
-    if not found:
-        screen.note("Nobody is logged in. Print a login link: rota login")
+    if not screen.listing(found, "Nobody is logged in. Print a login link: rota login"):
         return
     rows = table("session", "user", "roles", "since", "until", whole=["session"])
     for one in found:

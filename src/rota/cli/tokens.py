@@ -26,11 +26,7 @@ def list_tokens(
     namespace = None if all_namespaces else session.app.settings.namespace
     tokens = session.run(session.installation.tokens.list(namespace, revoked=revoked))
     screen = session.screen
-    if screen.structured:
-        screen.document(tokens)
-        return
-    if not tokens:
-        screen.note("No tokens. Create one: rota tokens create NAME --role viewer")
+    if not screen.listing(tokens, "No tokens. Create one: rota tokens create NAME --role viewer"):
         return
     rows = table("token", "name", "namespace", "role", "scopes", "expires", "last used", "",
                  whole=["token"])  # fmt: skip

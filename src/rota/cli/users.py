@@ -60,11 +60,7 @@ def list_users(session: Session) -> None:
     """List the users who may log in, and their roles by namespace."""
     found = session.run(session.installation.users.list(None))
     screen = session.screen
-    if screen.structured:
-        screen.document(found)
-        return
-    if not found:
-        screen.note("No users. Add one: rota users add NAME --role operator")
+    if not screen.listing(found, "No users. Add one: rota users add NAME --role operator"):
         return
     rows = table("name", "roles", "password", "provider")
     for user in found:
