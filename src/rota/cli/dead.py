@@ -143,6 +143,7 @@ def _choose(
     session: Session, verb: str, yes: bool, limit: int, **filters: str | None
 ) -> list[UUID]:
     """Return the failed jobs that match, if the person at the terminal agrees."""
+    session.check_can_ask(yes)
     found = session.run(session.app.jobs.dead_letters(**filters, limit=limit))
     if not found:
         return []

@@ -121,6 +121,7 @@ def backfill(
     """Run the missed occurrences of a past period: those that were never recorded."""
     if first is None:
         raise typer.BadParameter("required: the start of the period", param_hint="--from")
+    session.check_can_ask(yes or dry_run)
     span = stretch(session, first, end, ("now", "now"))
     given: dict[str, Any] = {} if max_parallel is None else {"max_parallel": max_parallel}
     run = session.app.schedules.backfill

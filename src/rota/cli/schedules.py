@@ -155,6 +155,7 @@ def declare(
 @command(schedules_app, "delete")
 def delete(session: Session, name: Name, yes: Yes = False) -> None:
     """Delete a schedule. Its ledger and its jobs stay until their retention is over."""
+    session.check_can_ask(yes)
     if not yes:
         status = session.run(session.app.schedules.get(name))
         coming = relative(status.next_due, database_time(session))

@@ -83,14 +83,17 @@ class Session:
 
     def confirm(self, question: str, yes: bool) -> None:
         """Ask before a change that can't be undone. `--yes` skips it; programs must give it."""
-        if yes:
-            return
-        if self.screen.structured:
+        self.check_can_ask(yes)
+        if not yes:
+            typer.confirm(question, abort=True, err=True)
+
+    def check_can_ask(self, yes: bool) -> None:
+        """Refuse a command for programs without `--yes`, before it looks anything up."""
+        if self.screen.structured and not yes:
             raise typer.BadParameter(
                 "required with --output json or yaml, which can't ask for confirmation",
                 param_hint="--yes",
             )
-        typer.confirm(question, abort=True, err=True)
 
     def load(self, reference: str) -> App:
         """Use the app of a module. Options of the command line override its settings."""
