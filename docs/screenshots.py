@@ -28,7 +28,7 @@ from rota.lib.ids import new_id
 from rota.node import Node
 from rota.operations.installation import Installation
 from rota.server.serving import Server
-from rota.store.audit import AuditStore, Changed
+from rota.store.changes import Actor, acting_as, changing
 from rota.store.identity import IdentityStore
 
 FOLDER = Path(__file__).parent / "images" / "dashboard"
@@ -139,13 +139,14 @@ async def make_people(app: App) -> None:
         await store.put_membership(person, "default", role)
     for name, role in (("shop", "operator"), ("grafana", "viewer"), ("render-farm", "worker")):
         await Installation(app.connector).tokens.create(name, namespace="default", role=role)
-    audit = AuditStore(store._database)
+    actor = Actor(name="ada@example.org", via="password", interface="dashboard", address="10.0.0.7")
     for action, subject in (("pause", "queue slow-mail"), ("retry", "dead letters 51660a4d9ade6625"),
                             ("update", "schedule nightly-backup")):  # fmt: skip
-        await audit.record(Changed(
-            namespace="default", actor="ada@example.org", via="password", action=action,
-            subject=subject, before={"version": 1}, after={"version": 2}, address="10.0.0.7",
-        ))  # fmt: skip
+        with acting_as(actor):
+            async with changing(
+                store._database, action, subject, before={"version": 1}, after={"version": 2}
+            ):
+                pass
 
 
 def id_at(moment: datetime, chance: random.Random) -> UUID:

@@ -12,7 +12,7 @@ TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
 OF_THE_WHOLE = {
     "docs", "failover", "fastapi_shop", "faults", "layout", "node", "packaging", "public_api",
-    "reference_workers", "sandbox", "typing", "upgrade",
+    "reference_workers", "sandbox", "typing", "upgrade", "walks",
 }  # fmt: skip
 APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/
 

@@ -277,7 +277,7 @@ def test_retry_and_discard_by_filter_ask_first(environ: dict[str, str]) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["CardDeclined", "test_cli.CardDeclined", f"{__name__}.CardDeclined"]
+    "name", ["CardDeclined", "test_commands.CardDeclined", f"{__name__}.CardDeclined"]
 )
 def test_failed_jobs_are_found_by_the_short_and_by_the_dotted_name_of_their_error(
     environ: dict[str, str], name: str
