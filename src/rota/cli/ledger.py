@@ -10,7 +10,7 @@ import msgspec
 import typer
 
 from rota.cli.moments import From, To, stretch
-from rota.cli.options import DryRun, Limit, Yes
+from rota.cli.options import DryRun, LongLimit, Yes
 from rota.cli.output import plain, table
 from rota.cli.schedule_views import ledger_table
 from rota.cli.schedules import Name
@@ -48,7 +48,7 @@ def occurrences(
             help="Only show occurrences in this state.",
         ),
     ] = None,
-    limit: Limit = 1000,
+    limit: LongLimit = 1000,
 ) -> None:
     """List the occurrences of a schedule in a period (the last day), with their outcomes."""
     begin, close = stretch(session, first, end, ("-1d", "+1h"))

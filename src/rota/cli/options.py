@@ -12,9 +12,9 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation pr
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
 ]
-Limit = Annotated[
-    int, typer.Option("--limit", min=1, max=10_000, help="Maximum number of results.")
-]
+_MANY = "Maximum number of results."
+Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help=_MANY)]
+LongLimit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help=_MANY)]
 Since = Annotated[
     When | None,
     typer.Option(
