@@ -121,12 +121,22 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
         ):
             raise InvalidArguments(f"delay must be 0 seconds to 100 years, not {self.delay!r}")
 
+
+class _WithHeaders(Protocol):
     @property
-    def all_headers(self) -> dict[str, Any] | None:
-        own: dict[str, Any] = {"tags": list(self.tags)} if self.tags else {}
-        if self.heartbeat_timeout is not None:
-            own[_HEARTBEAT_TIMEOUT] = self.heartbeat_timeout
-        return {**(self.headers or {}), **own} if own else self.headers
+    def headers(self) -> dict[str, Any] | None: ...
+    @property
+    def tags(self) -> Sequence[str]: ...
+    @property
+    def heartbeat_timeout(self) -> float | None: ...
+
+
+def all_headers(options: _WithHeaders) -> dict[str, Any] | None:
+    """The headers that a job is stored with: those of the submitter, and those that Rota reads."""
+    own: dict[str, Any] = {"tags": list(options.tags)} if options.tags else {}
+    if options.heartbeat_timeout is not None:
+        own[_HEARTBEAT_TIMEOUT] = options.heartbeat_timeout
+    return {**(options.headers or {}), **own} if own else options.headers
 
 
 def _check_priority(priority: object) -> None:

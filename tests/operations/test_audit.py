@@ -275,7 +275,7 @@ READS = {
     "webhooks": {"list", "get", "allowed"},
     "endpoints": {"list", "get"},
     "nodes": {"get", "list", "shards", "takeovers"},
-    "events": {"list"},
+    "events": {"list", "stream"},
 }  # fmt: skip
 
 

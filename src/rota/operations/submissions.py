@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
 
 import msgspec
 
 from rota.config import check_open_task
-from rota.core.arguments import Limits, encode_payload
+from rota.core.arguments import encode_payload
 from rota.core.codec import ResultReader
 from rota.errors import InvalidArguments, KeyConflict
 from rota.handle import JobHandle
 from rota.lib import tracing
 from rota.lib.ids import new_id, new_ids
 from rota.lib.sync_bridge import sync_bridge
+from rota.model import Accepted
+from rota.operations.job_request import JobRequest, build_job, check_guarantee
+from rota.store.bulk import BulkStore
 from rota.store.drivers import (
     ask_encrypted,
     ask_encrypted_sync,
@@ -31,12 +35,21 @@ if TYPE_CHECKING:
 log = logging.getLogger("rota.submit")
 
 _COPY_FROM = 200  # so many jobs at once are worth a COPY
-_HEADER_LIMITS = Limits(16_384, 64)
+
+
+Admit: TypeAlias = Callable[[str, int, int], Awaitable[None]]
 
 
 class Submissions:
+    """Every way to submit a job to one namespace.
+
+    `admit` is called with a namespace and the number and size of jobs, and raises `TooManyRequests` when
+    they are over a quota. A server sets it; applications that have a database's password aren't limited.
+    """
+
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
+        self.admit: Admit | None = None
 
     async def submit_named(
         self, task: str, payload: Mapping[str, Any] | None, options: dict[str, Any]
@@ -54,19 +67,67 @@ class Submissions:
         return sync_bridge.call(lambda: self._submit_checked(job, chosen), "submit")
 
     async def _submit_checked(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
-        """Checked by what was registered, if the code isn't here. Not in callers' own transactions: they
-        may not be allowed to read it."""
-        if job.task in self._rota.tasks or options.connection is not None:
+        """Store a job that was submitted by name. In a caller's own transaction it isn't checked by what
+        nodes registered: the caller may not be allowed to read that."""
+        if options.connection is not None:
             return await self._submit_one(job, options)
-        signatures = await self._rota.signatures()
-        namespace = self._rota.namespace
-        warnings = await signatures.check(namespace, job.task, bytes(job.payload))
-        handle = await self._submit_one(job, options)
+        with tracing.submitting(job):
+            accepted = await self.store_checked(job)
+        if accepted.warnings:
+            log.warning("job %s was accepted, but %s", accepted.id, "; ".join(accepted.warnings))
+        reader = self._reader_of(job.task)
+        return JobHandle(self._rota.jobs, accepted.id, accepted.existed, reader, accepted.warnings)
+
+    async def submit_request(self, request: JobRequest) -> Accepted:
+        """Submit a job as a request describes it, if the quotas of the namespace admit it."""
+        rota = self._rota
+        job = request.to_new_job(new_id(), rota.namespace, rota.tasks, rota.limits)
+        if request.guarantee is not None:
+            declared = await self.declared_guarantees([job.task])
+            check_guarantee(job.task, job.guarantee, declared.get(job.task))
+        if self.admit is not None:
+            await self.admit(rota.namespace, 1, len(bytes(job.payload)))
+        return await self.store_checked(job)
+
+    async def store_checked(self, job: NewJob) -> Accepted:
+        """Store a job, together with whatever else is submitted at the same time. If its task's code
+        isn't in this process, its arguments are checked by what nodes registered."""
+        warnings = await self.warnings_about(job)
+        answer = (await (await self._rota.submitter()).submit([job]))[0]
+        if answer.conflict:
+            raise KeyConflict(job.key or "", str(answer.id))
         if warnings:
-            handle.warnings = warnings
-            log.warning("job %s was accepted, but %s", handle.id, "; ".join(warnings))
-            await signatures.note_unknown(namespace, job.task, handle.id)
-        return handle
+            await self.note_unknown(job.task, answer.id)
+        return Accepted(answer.id, job.task, answer.existed, warnings)
+
+    async def warnings_about(self, job: NewJob) -> tuple[str, ...]:
+        """Warn that no node has registered the task. Raises `InvalidArguments` if one has, and the
+        arguments don't fit."""
+        if job.task in self._rota.tasks:
+            return ()
+        signatures = await self._rota.signatures()
+        return await signatures.check(job.namespace, job.task, bytes(job.payload))
+
+    async def note_unknown(self, task: str, job_id: UUID) -> None:
+        """Record that a job of a task was stored that no node has registered."""
+        await (await self._rota.signatures()).note_unknown(self._rota.namespace, task, job_id)
+
+    async def declared_guarantees(self, tasks: Collection[str]) -> dict[str, int]:
+        """The guarantees of those tasks that are declared, in this process or by a node."""
+        known = self._rota.tasks
+        found = {name: int(known[name].options_.guarantee) for name in tasks if name in known}
+        if elsewhere := [name for name in tasks if name not in found]:
+            database = (await self._rota.store()).database
+            rows = await database.fetch("defaults_of_tasks", self._rota.namespace, elsewhere)
+            found.update({row["name"]: row["guarantee"] for row in rows})
+        return found
+
+    async def write_many(self, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """Store many different jobs in one transaction, if the quotas of the namespace admit them."""
+        if self.admit is not None:
+            size = sum(len(bytes(job.payload)) for job in jobs)
+            await self.admit(self._rota.namespace, len(jobs), size)
+        return await BulkStore((await self._rota.store()).database).write(jobs)
 
     async def submit_own(
         self, task: str, payload: Mapping[str, Any], **options: Any
@@ -85,23 +146,21 @@ class Submissions:
             )
         if known := self._rota.tasks.get(name):
             encoded = known.arguments.encode((), dict(payload), self._rota.limits)
-            return self._new_job(known, chosen, encoded), chosen
+            return self._build(name, encoded, chosen, known), chosen
         encoded = encode_payload(payload, self._rota.limits, name)
-        job = NewJob(id=new_id(), namespace=self._rota.namespace, task=name,
-                     payload=msgspec.Raw(encoded))  # fmt: skip
-        return _with_options(job, chosen), chosen
+        return self._build(name, encoded, chosen, None), chosen
 
     async def submit_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
         payload = task.arguments.encode(args, kwargs, self._rota.limits)
-        return await self._submit_one(self._new_job(task, options, payload), options)
+        return await self._submit_one(self._build(task.name, payload, options, task), options)
 
     def submit_call_sync(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
         payload = task.arguments.encode(args, kwargs, self._rota.limits)
-        return self._submit_one_sync(self._new_job(task, options, payload), options)
+        return self._submit_one_sync(self._build(task.name, payload, options, task), options)
 
     async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         with tracing.submitting(job):
@@ -128,7 +187,7 @@ class Submissions:
             raise InvalidArguments("submit_many can't give one key to many jobs")
         encode, limits = task.arguments.encode, self._rota.limits
         payloads = [encode(*_as_call(call), limits) for call in calls]
-        template = self._new_job(task, options, b"{}")
+        template = self._build(task.name, b"{}", options, task)
         if not payloads:
             return []
         with tracing.submitting(template, len(payloads)):
@@ -160,21 +219,10 @@ class Submissions:
             encryption.learn(ask_encrypted_sync(connection, encryption.namespace, schema))
         return submit_through_sync(connection, encryption.jobs(jobs), schema)
 
-    def _new_job(self, task: Task[..., Any], options: SubmitOptions, payload: bytes) -> NewJob:
-        defaults = task.options_
-        job = NewJob(
-            id=new_id(),
-            namespace=self._rota.namespace,
-            task=task.name,
-            payload=msgspec.Raw(payload),
-            queue=defaults.queue,
-            needs=defaults.needs,
-            priority=defaults.priority,
-            guarantee=int(defaults.guarantee),
-            max_attempts=defaults.retry.max_attempts,
-            timeout=defaults.timeout,
-        )
-        return _with_options(job, options)
+    def _build(
+        self, name: str, payload: bytes, options: SubmitOptions, task: Task[..., Any] | None
+    ) -> NewJob:
+        return build_job(new_id(), self._rota.namespace, name, msgspec.Raw(payload), options, task)
 
     def _handles(
         self, jobs: Sequence[NewJob], answers: Sequence[Submitted]
@@ -190,15 +238,6 @@ class Submissions:
     def _reader_of(self, task: str) -> ResultReader | None:
         known = self._rota.tasks.get(task)
         return None if known is None else known.result_reader
-
-
-def _with_options(job: NewJob, options: SubmitOptions) -> NewJob:
-    for field in ("at", "delay", "key", "priority", "queue", "needs", "max_attempts", "timeout"):
-        if (value := getattr(options, field)) is not None:
-            setattr(job, field, value)
-    if headers := options.all_headers:
-        job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, job.task, "header"))
-    return job
 
 
 def _as_call(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -41,13 +41,13 @@ class ServerContext:
         self.settings = app.settings
         self.database = database
         self.row_security = row_security
-        self.tenants = Tenants(app.settings, app.tasks, row_security)
+        self.quotas = Quotas(QuotaStore(database))
+        self.tenants = Tenants(app.settings, app.tasks, row_security, self.quotas.admit)
         self.identity = IdentityStore(database)
         self.tokens = Tokens(self.identity)
         self.sessions = Sessions(self.identity, app.settings.session_hours * 3600)
         self.passwords = Passwords(self.identity)
         self.oidc = OpenIDConnect(app.settings, self.identity) if app.settings.oidc_issuer else None
-        self.quotas = Quotas(QuotaStore(database))
         self.installation = Installation(
             ServerConnections(app.settings, database), self.forget_access
         )

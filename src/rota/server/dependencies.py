@@ -14,13 +14,11 @@ from litestar.di import NamedDependency, Provide
 from rota.core.access import Principal
 from rota.operations.rota import Rota
 from rota.server.context import ServerContext
-from rota.server.quotas import Quotas
 from rota.server.requests import RotaRequest
 
 ContextDep: TypeAlias = NamedDependency[ServerContext]
 PrincipalDep: TypeAlias = NamedDependency[Principal]
 TenantDep: TypeAlias = NamedDependency[Rota]
-QuotasDep: TypeAlias = NamedDependency[Quotas]
 
 
 def provide_context(state: State) -> ServerContext:
@@ -36,14 +34,8 @@ def provide_tenant(request: RotaRequest) -> Rota:
     return request.context.tenants.get(request.principal.namespace)
 
 
-def provide_quotas(state: State) -> Quotas:
-    quotas: Quotas = state.context.quotas
-    return quotas
-
-
 DEPENDENCIES = {
     "context": Provide(provide_context, sync_to_thread=False),
     "principal": Provide(provide_principal, sync_to_thread=False),
     "tenant": Provide(provide_tenant, sync_to_thread=False),
-    "quotas": Provide(provide_quotas, sync_to_thread=False),
 }

@@ -11,7 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
-from rota.server.problems import Problem
+from rota.errors import TooManyRequests
 from rota.store.quotas import Admission, QuotaStore
 
 _BELIEVED_SECONDS = 5.0
@@ -34,15 +34,14 @@ class Quotas:
         self._flushers: set[asyncio.Task[None]] = set()
 
     async def admit(self, namespace: str, jobs: int, payload_bytes: int) -> None:
-        """Raises 429 when a limit stands in the way; otherwise they count as submitted."""
+        """Count jobs as submitted, or raise `TooManyRequests` when they are over a limit."""
         if not await self._is_limited(namespace):
             return
         admission = await self._ask_together(namespace, jobs, payload_bytes)
         if admission.refused is not None:
-            raise Problem(
-                429, "quota", _REASONS[admission.refused].format(namespace),
-                fields={admission.refused: "the limit is reached"},
-                retry_after=admission.retry_after or 1.0,
+            raise TooManyRequests(
+                _REASONS[admission.refused].format(namespace), code="quota",
+                field=admission.refused, retry_after=admission.retry_after or 1.0,
             )  # fmt: skip
 
     def forget(self) -> None:

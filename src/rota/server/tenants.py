@@ -9,6 +9,7 @@ from typing import Any
 from rota.config import Settings
 from rota.operations.connection import Opened
 from rota.operations.rota import Rota
+from rota.operations.submissions import Admit
 from rota.server.calculation import compute_change, compute_read
 from rota.store.database import Database
 from rota.store.encrypted import Encryption
@@ -36,11 +37,13 @@ class Tenants:
     """Keeps those that were asked for lately: each gathers its submits."""
 
     def __init__(
-        self, settings: Settings, tasks: Mapping[str, Task[..., Any]], row_security: RowSecurity
+        self, settings: Settings, tasks: Mapping[str, Task[..., Any]], row_security: RowSecurity,
+        admit: Admit,
     ) -> None:
         self._settings = settings
         self._tasks = tasks
         self._row_security = row_security
+        self._admit = admit
         self._known: OrderedDict[str, Rota] = OrderedDict()
 
     def get(self, namespace: str) -> Rota:
@@ -49,6 +52,7 @@ class Tenants:
             database = self._row_security.for_namespace(namespace)
             settings = self._settings.replace(namespace=namespace)
             rota = self._known[namespace] = Rota(ServerConnections(settings, database), self._tasks)
+            rota.submissions.admit = self._admit
             rota.schedules.compute = compute_change
             rota.schedules.compute_read = compute_read
             rota.schedules.most_occurrences = _MOST_OCCURRENCES

@@ -102,7 +102,7 @@ async def test_a_failing_job_is_found_understood_retried_and_seen_to_succeed(
     await expect(page.get_by_text("Traceback").first).to_be_visible()
     dashboard_app.broken["gateway"] = False
     await page.get_by_role("button", name="Retry now").click()
-    await expect(page.get_by_text("It will run again.")).to_be_visible()
+    await expect(page.get_by_text("The job will run again.")).to_be_visible()
     # Nobody reloads the page: it sees for itself.
     await expect(page.locator("h1 + .state")).to_have_text(re.compile("succeeded"))
     await expect(page.locator("#result")).to_contain_text("paid 7")
@@ -354,7 +354,7 @@ async def test_everything_works_without_a_script(browser: Browser, stage: Stage)
     await page.wait_for_url(f"{stage.url}/jobs/{job.id}")
     dashboard_app.broken["gateway"] = False
     await page.get_by_role("button", name="Retry now").click()
-    await expect(page.get_by_text("It will run again.")).to_be_visible()
+    await expect(page.get_by_text("The job will run again.")).to_be_visible()
     await stage.until(job.id, "succeeded")
     await page.reload()
     await expect(page.locator("h1 + .state")).to_have_text(re.compile("succeeded"))

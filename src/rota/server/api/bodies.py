@@ -12,7 +12,7 @@ from typing import Any, ClassVar, TypeVar
 import msgspec
 from litestar.openapi.spec import Operation
 
-from rota.server.api.job_requests import JobRequest
+from rota.operations.job_request import JobRequest
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest, kind_of
 from rota.server.strict import decode_strictly

@@ -26,21 +26,18 @@ from litestar.params import QueryParameter
 from litestar.response import Stream
 
 from rota.core.access import Principal
+from rota.client.wire import LineRefused
 from rota.errors import InvalidArguments, KeyConflict, RotaError
 from rota.lib.ids import new_ids
+from rota.operations.job_request import JobRequest, check_guarantee
 from rota.operations.rota import Rota
 from rota.server.api.bodies import NDJSON, BulkOperation
-from rota.server.api.declared import declared_guarantees
-from rota.server.api.job_requests import JobRequest, check_guarantee, to_new_job
 from rota.server.api.jobs import check_task_of_token
-from rota.server.dependencies import QuotasDep, TenantDep
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem
-from rota.server.quotas import Quotas
 from rota.server.requests import RotaRequest
-from rota.store.bulk import BulkStore
 from rota.store.rows import NewJob, Submitted
-from rota.store.signatures import Signatures
 
 _CHUNK_LINES = 2_000
 _LINES_AT_A_TIME = 200
@@ -52,14 +49,6 @@ _ROOM_AROUND_A_PAYLOAD = 65_536
 
 _decode = msgspec.json.Decoder(JobRequest).decode
 _encode = msgspec.json.Encoder().encode
-
-
-class LineError(msgspec.Struct, frozen=True):
-    """Why a line (the first is 1) was refused."""
-
-    line: int
-    code: str
-    detail: str
 
 
 class LineStored(msgspec.Struct, frozen=True):
@@ -75,7 +64,7 @@ class BulkSummary(msgspec.Struct, kw_only=True):
     stored: int = 0
     existed: int = 0
     refused: int = 0
-    errors: list[LineError] = []
+    errors: list[LineRefused] = []
     warnings: list[str] = []
 
 
@@ -122,17 +111,11 @@ class Bulk:
         self,
         tenant: Rota,
         principal: Principal,
-        quotas: Quotas,
-        store: BulkStore,
-        signatures: Signatures,
         *,
         stop: bool,
     ) -> None:
         self._tenant = tenant
         self._principal = principal
-        self._quotas = quotas
-        self._store = store
-        self._signatures = signatures
         self._unknown: set[str] = set()  # tasks that nobody has registered, to be told of
         self._stop = stop
         self._longest = tenant.settings.max_payload_bytes + _ROOM_AROUND_A_PAYLOAD
@@ -140,9 +123,9 @@ class Bulk:
 
     async def run(
         self, stream: AsyncIterator[bytes]
-    ) -> AsyncIterator[Sequence[LineStored | LineError]]:
+    ) -> AsyncIterator[Sequence[LineStored | LineRefused]]:
         """What became of the lines, chunk by chunk."""
-        writing: asyncio.Task[list[LineStored | LineError]] | None = None
+        writing: asyncio.Task[list[LineStored | LineRefused]] | None = None
         try:
             async for chunk in self._chunks(stream):
                 if writing is not None:
@@ -157,9 +140,9 @@ class Bulk:
 
     async def _chunks(
         self, stream: AsyncIterator[bytes]
-    ) -> AsyncIterator[list[tuple[int, NewJob | LineError]]]:
+    ) -> AsyncIterator[list[tuple[int, NewJob | LineRefused]]]:
         lines = Lines(self._longest)
-        chunk: list[tuple[int, NewJob | LineError]] = []
+        chunk: list[tuple[int, NewJob | LineRefused]] = []
         size = 0
         async for piece in _pieces(stream):
             for line in lines.end() if piece is None else lines.feed(piece):
@@ -171,7 +154,7 @@ class Bulk:
                 read = await self._checked(self._read(self.summary.lines, line))
                 chunk.append((self.summary.lines, read))
                 size += len(line or b"")
-                if self._stop and isinstance(read, LineError):
+                if self._stop and isinstance(read, LineRefused):
                     yield chunk
                     return
                 if len(chunk) >= _CHUNK_LINES or size >= _CHUNK_BYTES:
@@ -180,37 +163,34 @@ class Bulk:
         if chunk:
             yield chunk
 
-    def _read(self, number: int, line: bytes | None) -> NewJob | LineError:
+    def _read(self, number: int, line: bytes | None) -> NewJob | LineRefused:
         if line is None:
-            return LineError(
+            return LineRefused(
                 number, "payload-too-large", f"the line has more than {self._longest:,} bytes"
             )
         try:
             # Its id is given when it is written, with those of the whole chunk.
-            job = to_new_job(
-                _decode(line), _NO_ID, self._tenant.namespace, self._tenant.tasks,
-                self._tenant.limits,
-            )  # fmt: skip
-            check_task_of_token(self._principal, job.task)
-            return job
+            request, tenant = _decode(line), self._tenant
+            check_task_of_token(self._principal, request.name)
+            return request.to_new_job(_NO_ID, tenant.namespace, tenant.tasks, tenant.limits)
         except RecursionError:
-            return LineError(number, "too-deep", "it is nested too deeply")
+            return LineRefused(number, "too-deep", "it is nested too deeply")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            return LineError(number, "invalid", str(error))
+            return LineRefused(number, "invalid", str(error))
         except (RotaError, Problem) as error:
             return _refused(number, error)
 
     async def _with_declared(
-        self, chunk: list[tuple[int, NewJob | LineError]]
-    ) -> list[tuple[int, NewJob | LineError]]:
+        self, chunk: list[tuple[int, NewJob | LineRefused]]
+    ) -> list[tuple[int, NewJob | LineRefused]]:
         """Those that ask for another guarantee than their task declares, wherever it does, refused."""
         asking = {
             job.task for _, job in chunk
             if isinstance(job, NewJob) and job.guarantee and job.task not in self._tenant.tasks
         }  # fmt: skip
-        declared = await declared_guarantees(self._tenant, asking) if asking else {}
+        declared = await self._tenant.submissions.declared_guarantees(asking) if asking else {}
 
-        def judged(number: int, read: NewJob | LineError) -> NewJob | LineError:
+        def judged(number: int, read: NewJob | LineRefused) -> NewJob | LineRefused:
             if isinstance(read, NewJob) and read.task in declared:
                 try:
                     check_guarantee(read.task, read.guarantee, declared[read.task])
@@ -220,12 +200,12 @@ class Bulk:
 
         return [(number, judged(number, read)) for number, read in chunk] if declared else chunk
 
-    async def _checked(self, read: NewJob | LineError) -> NewJob | LineError:
+    async def _checked(self, read: NewJob | LineRefused) -> NewJob | LineRefused:
         """By what nodes registered, if the task's code isn't here."""
-        if isinstance(read, LineError) or read.task in self._tenant.tasks:
+        if isinstance(read, LineRefused) or read.task in self._tenant.tasks:
             return read
         try:
-            warnings = await self._signatures.check(read.namespace, read.task, bytes(read.payload))
+            warnings = await self._tenant.submissions.warnings_about(read)
         except InvalidArguments as error:
             return _refused(self.summary.lines, error)
         known = self.summary.warnings
@@ -235,29 +215,27 @@ class Bulk:
         return read
 
     async def _write(
-        self, chunk: list[tuple[int, NewJob | LineError]]
-    ) -> list[LineStored | LineError]:
+        self, chunk: list[tuple[int, NewJob | LineRefused]]
+    ) -> list[LineStored | LineRefused]:
         chunk = await self._with_declared(chunk)
         jobs = [read for _, read in chunk if isinstance(read, NewJob)]
         for job, id in zip(jobs, new_ids(len(jobs)) if jobs else [], strict=True):
             job.id = id
         answers: Iterator[Submitted] = iter(await self._store_jobs(jobs) if jobs else [])
         told = [
-            read if isinstance(read, LineError) else _told(number, read, next(answers))
+            read if isinstance(read, LineRefused) else _told(number, read, next(answers))
             for number, read in chunk
         ]
         for job in jobs:
             if job.task in self._unknown:
                 self._unknown.remove(job.task)
-                await self._signatures.note_unknown(job.namespace, job.task, job.id)
+                await self._tenant.submissions.note_unknown(job.task, job.id)
         self._count(told)
         return told
 
     async def _store_jobs(self, jobs: list[NewJob]) -> list[Submitted]:
         try:
-            size = sum(len(bytes(job.payload)) for job in jobs)
-            await self._quotas.admit(self._tenant.namespace, len(jobs), size)
-            return await self._store.write(jobs)
+            return await self._tenant.submissions.write_many(jobs)
         except (Problem, RotaError) as error:
             raise self._stopped(error) from error
 
@@ -271,10 +249,10 @@ class Bulk:
             fields={**problem.fields, "jobs_dealt_with": str(done)}, headers=problem.headers,
         )  # fmt: skip
 
-    def _count(self, told: list[LineStored | LineError]) -> None:
+    def _count(self, told: list[LineStored | LineRefused]) -> None:
         summary = self.summary
         for one in told:
-            if isinstance(one, LineError):
+            if isinstance(one, LineRefused):
                 summary.refused += 1
                 if len(summary.errors) < _MOST_ERRORS:
                     summary.errors.append(one)
@@ -297,16 +275,16 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
     yield None
 
 
-def _told(number: int, job: NewJob, answer: Submitted) -> LineStored | LineError:
+def _told(number: int, job: NewJob, answer: Submitted) -> LineStored | LineRefused:
     if answer.conflict:
         return _refused(number, KeyConflict(job.key or "", str(answer.id)))
     return LineStored(number, answer.id, answer.existed)
 
 
-def _refused(number: int, error: RotaError | Problem) -> LineError:
+def _refused(number: int, error: RotaError | Problem) -> LineRefused:
     problem = to_problem(error)
     code, detail = (problem.code, problem.detail) if problem else ("invalid", str(error))
-    return LineError(number, code, detail)
+    return LineRefused(number, code, detail)
 
 
 @post(
@@ -319,16 +297,13 @@ def _refused(number: int, error: RotaError | Problem) -> LineError:
 )  # fmt: skip
 async def submit_bulk(
     tenant: TenantDep,
-    quotas: QuotasDep,
     request: RotaRequest,
     answer: Annotated[Literal["summary", "lines"], QueryParameter()] = "summary",
     on_error: Annotated[Literal["continue", "stop"], QueryParameter()] = "continue",
 ) -> Response[BulkSummary]:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported-media-type", "send the lines as they are, not encoded")
-    store = BulkStore((await tenant.store()).database)
-    signatures = await tenant.signatures()
-    bulk = Bulk(tenant, request.principal, quotas, store, signatures, stop=on_error == "stop")
+    bulk = Bulk(tenant, request.principal, stop=on_error == "stop")
     told = bulk.run(request.stream())
     if answer == "lines":
         return Stream(_read_back(await _spooled(told, bulk)), media_type=NDJSON)  # type: ignore[return-value]
@@ -338,7 +313,7 @@ async def submit_bulk(
 
 
 async def _spooled(
-    chunks: AsyncIterator[Sequence[LineStored | LineError]], bulk: Bulk
+    chunks: AsyncIterator[Sequence[LineStored | LineRefused]], bulk: Bulk
 ) -> IO[bytes]:
     """Kept on disk until everything has been read: many clients don't read before they have sent."""
     spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
@@ -346,7 +321,7 @@ async def _spooled(
         async for told in chunks:
             spool.write(b"".join(_encode(one) + b"\n" for one in told))
     except Problem as problem:
-        stopped = LineError(bulk.summary.lines, problem.code, problem.detail)
+        stopped = LineRefused(bulk.summary.lines, problem.code, problem.detail)
         spool.write(_encode({"stopped": stopped}) + b"\n")
     summary = msgspec.structs.asdict(bulk.summary)
     summary.pop("errors")

@@ -12,7 +12,7 @@ from msgspec import UNSET, Meta, UnsetType
 
 from rota.model import GuaranteeName
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
-from rota.server.api.job_requests import Name
+from rota.operations.job_request import Name
 from rota.server.dependencies import TenantDep
 from rota.server.policy import ADMIN, OPERATOR
 from rota.store.endpoints import RetryNumbers

@@ -1,4 +1,4 @@
-"""Events: what people should hear of, listed and as they happen."""
+"""Events: a list, and a stream of them as they happen."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from rota.store.events import Event
 _LOOK = 0.5  # seconds between looks
 
 
-@get("/v1/events", policy=VIEWER, summary="Events, the newest first")
+@get("/v1/events", policy=VIEWER, summary="List events, newest first")
 async def list_events(
     tenant: TenantDep,
     kind: Filter = None,
@@ -35,13 +35,13 @@ async def list_events(
 ) -> Page[Event]:
     question = (kind, since)
     before = read_cursor(cursor, int, question)
-    stream = EventStream((await tenant.store()).database)
+    stream = await tenant.events.stream()
     found = await stream.page(tenant.namespace, kind, zoned("since", since), before, limit + 1)
     return make_page(found, limit, lambda event: event.id, question)
 
 
 @get(
-    "/v1/events/stream", policy=VIEWER, summary="Events as they happen", media_type=MEDIA_TYPE,
+    "/v1/events/stream", policy=VIEWER, summary="Follow events as they happen", media_type=MEDIA_TYPE,
     opt={"uncompressed": True},
     description="Server-sent events. Begins with what happens from now on, or behind `Last-Event-ID` "
     "(or `after`): nothing is missed, and nothing is told twice. `after=0.0` begins at the beginning.",
@@ -56,7 +56,7 @@ async def stream_events(
         str | None, HeaderParameter(name="Last-Event-ID", max_length=3000)
     ] = None,
 ) -> Stream:
-    stream = EventStream((await tenant.store()).database)
+    stream = await tenant.events.stream()
     given = last_event_id or after
     try:
         position = await stream.end() if given is None else Position.parse(given)

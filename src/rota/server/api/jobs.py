@@ -14,9 +14,7 @@ from litestar.params import FromPath, JSONBody, QueryParameter
 from rota.client.wire import Attempts, JobPage, JobResult
 from rota.core.access import Principal
 from rota.core.explain import Explanation
-from rota.errors import KeyConflict
 from rota.lib import tracing
-from rota.lib.ids import new_id
 from rota.model import (
     Accepted,
     Cancelled,
@@ -27,20 +25,18 @@ from rota.model import (
     State,
     StateName,
 )
+from rota.operations.job_request import JobRequest, Text
 from rota.operations.jobs import MANY, Action
 from rota.operations.preconditions import matches
 from rota.operations.rota import Rota
 from rota.server.api.bodies import SubmitOperation, decode_body
 from rota.server.api.conditions import tag_of
-from rota.server.api.declared import check_declared
 from rota.server.api.encoded import Encoded
-from rota.server.api.job_requests import JobRequest, Text, to_new_job
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
 from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
-from rota.store.rows import NewJob
 from rota.store.search import JobFilter
 
 _decoder = msgspec.json.Decoder(JobRequest)
@@ -85,16 +81,15 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
     data = await decode_body(request, _decoder)
     if (key := headers.get("idempotency-key")) is not None:
         data.key = _checked_key(data.key, key)
-    namespace = tenant.namespace
     if "traceparent" in headers:
         # What the job's own headers say goes first.
         data.headers = {**tracing.incoming(headers), **(data.headers or {})} or None
-    job = to_new_job(data, new_id(), namespace, tenant.tasks, tenant.limits)
-    check_task_of_token(request.principal, job.task)
-    if data.guarantee is not None:
-        await check_declared(tenant, job.task, data.guarantee)
-    await context.quotas.admit(namespace, 1, len(bytes(job.payload)))
-    return await store_job(tenant, job)
+    check_task_of_token(request.principal, data.name)
+    accepted = await tenant.submissions.submit_request(data)
+    told = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
+    if accepted.existed:
+        told.append((b"idempotent-replayed", b"true"))
+    return Encoded(accepted, 201, told)
 
 
 def check_task_of_token(principal: Principal, task: str) -> None:
@@ -112,24 +107,6 @@ def _checked_key(said: str | None, header: str) -> str:
     if wrong is not None:
         raise Problem(422, "invalid", wrong, fields={"Idempotency-Key": wrong})
     return header
-
-
-async def store_job(tenant: Rota, job: NewJob) -> Response[Accepted]:
-    """Together with whatever else is submitted at the same time."""
-    warnings: tuple[str, ...] = ()
-    signatures = await tenant.signatures()
-    if job.task not in tenant.tasks:
-        warnings = await signatures.check(job.namespace, job.task, bytes(job.payload))
-    answer = (await (await tenant.submitter()).submit([job]))[0]
-    if answer.conflict:
-        raise KeyConflict(job.key or "", str(answer.id))
-    if warnings:
-        await signatures.note_unknown(job.namespace, job.task, answer.id)
-    headers = [(b"location", f"/v1/jobs/{answer.id}".encode())]
-    if answer.existed:
-        headers.append((b"idempotent-replayed", b"true"))
-    # Without `existed`: the same request gives the same answer again.
-    return Encoded(Accepted(answer.id, job.task, warnings=warnings), 201, headers)
 
 
 @get("/v1/jobs", policy=VIEWER, summary="List jobs, newest first")

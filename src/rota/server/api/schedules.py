@@ -16,10 +16,10 @@ from litestar.params import FromQuery, HeaderParameter, JSONBody, PathParameter,
 
 from rota.client.wire import AuditReport, Backfilled, Lint, Triggered
 from rota.errors import NotFound
+from rota.operations.job_request import Moment
 from rota.operations.ledger import OccurrenceStatus, Preview, ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
-from rota.server.api.job_requests import Moment
 from rota.server.api.jobs import Filter, zoned
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
 from rota.server.api.schedule_requests import (

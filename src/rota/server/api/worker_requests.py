@@ -14,8 +14,8 @@ from rota.config import OWN_PREFIX
 from rota.core.signature import Argument, Signature
 from rota.errors import InvalidArguments
 from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
+from rota.operations.job_request import Name, known_name
 from rota.runtime.work import Work
-from rota.server.api.job_requests import Name, known_name
 from rota.server.remote_workers.workers import Answer, Finished, Said
 from rota.store.remote import JobToken, NewWorker, RemoteTask
 from rota.worker.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT

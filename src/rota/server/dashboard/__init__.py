@@ -1,10 +1,10 @@
-"""The dashboard: what Rota does, and what people do about it, in a browser.
+"""The dashboard: pages that show what Rota does, and forms that change it.
 
-A layer above the server. Its pages are routes of the server like all others, each with a policy; they
-read behind the namespace's wall, and change things by calling the handlers of the HTTP API, so that
-roles, checks and the audit are the same wherever one comes from.
+Its pages are routes of the server like all others, each with a policy. They read behind row security,
+and change things by calling the same operations (`rota.operations`) as the HTTP API, so that checks,
+results and audit rows are the same.
 
-How to make a page.
+How to add a page.
 
 1. A handler in a module named after the noun, decorated with `page` (GET) or `action` (POST, a form),
    and listed in that module's ``ROUTES``; the module in `routes.PAGES`. ::
@@ -15,8 +15,8 @@ How to make a page.
 
        @action("/queues/{name:str}/pause", policy=OPERATOR)
        async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
-           await tenant.queues.pause(name)
-           return back(request, "/queues", f"Queue {name} is paused.")
+           await tenant.queues.pause(name, must_exist=True)
+           return back(request, "/queues", f"Queue {name} paused.")
 
    The noun of the address is the scope that a limited token needs, and tests of the gate are made from
    the route table: a new kind of parameter is told to tests/server/test_gate.py and

@@ -164,7 +164,7 @@ async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UU
             await tenant.jobs.retry(job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
-    return back(request, f"/jobs/{job_id}", "It will run again.")
+    return back(request, f"/jobs/{job_id}", "The job will run again.")
 
 
 @action("/jobs/{job_id:uuid}/cancel", policy=OPERATOR)
@@ -174,7 +174,7 @@ async def cancel_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[U
             done = await tenant.jobs.cancel(job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
-    told = "It is cancelled." if done.outcome == "cancelled" else "It has been asked to stop."
+    told = "Job cancelled." if done.outcome == "cancelled" else "The job has been asked to stop."
     return back(request, f"/jobs/{job_id}", told)
 
 
@@ -185,7 +185,7 @@ async def discard_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[
             await tenant.jobs.discard(job_id)
     except Wrong as wrong:
         return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
-    return back(request, f"/jobs/{job_id}", "It is off the dead-letter list.")
+    return back(request, f"/jobs/{job_id}", "Job discarded.")
 
 
 ROUTES = [show_job, retry_job, cancel_job, discard_job]

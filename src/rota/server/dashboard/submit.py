@@ -1,4 +1,4 @@
-"""Submitting a job by hand: anew, or again with changes."""
+"""The form that submits a job: a new one, or a copy of another."""
 
 from __future__ import annotations
 
@@ -9,16 +9,13 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.errors import ConfigError
-from rota.lib.ids import new_id
 from rota.model import Guarantee
+from rota.operations.job_request import JobRequest
 from rota.operations.rota import Rota
-from rota.server.api.declared import check_declared
-from rota.server.api.job_requests import JobRequest, to_new_job
-from rota.server.api.jobs import store_job
 from rota.server.dashboard.forms import Fields, Wrong, convert, telling_why
 from rota.server.dashboard.pages import Back, Html, action, back, page, show
 from rota.server.dashboard.words import pretty
-from rota.server.dependencies import QuotasDep, TenantDep
+from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR
 from rota.server.requests import RotaRequest
 from rota.store.dashboard import DashboardStore
@@ -60,20 +57,16 @@ async def _form(
 
 
 @action("/jobs/new", policy=OPERATOR)
-async def submit_job(request: RotaRequest, tenant: TenantDep, quotas: QuotasDep) -> Back | Html:
+async def submit_job(request: RotaRequest, tenant: TenantDep) -> Back | Html:
     fields = await Fields.of(request)
     try:
         with telling_why():
             said = convert(_said(fields), JobRequest)
-            namespace = tenant.namespace
-            job = to_new_job(said, new_id(), namespace, tenant.tasks, tenant.limits)
-            await check_declared(tenant, job.task, said.guarantee)
-            await quotas.admit(namespace, 1, len(bytes(job.payload)))
-            stored = (await store_job(tenant, job)).content
+            stored = await tenant.submissions.submit_request(said)
     except Wrong as wrong:
         values = {name: fields.raw(name) for name in _TEXTS}
         return await _form(request, tenant, values, None, str(wrong))
-    return back(request, f"/jobs/{stored.id}", "It is submitted.")
+    return back(request, f"/jobs/{stored.id}", "Job submitted.")
 
 
 def _said(fields: Fields) -> dict[str, Any]:

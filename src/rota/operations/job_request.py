@@ -1,7 +1,4 @@
-"""What a submit says, checked and turned into a `NewJob`. Pure: no I/O, no framework.
-
-The checks are as strict as rota.check_job() in the database, which a stream of jobs bypasses.
-"""
+"""A job as a request describes it, and the one place where options and defaults become a `NewJob`."""
 
 from __future__ import annotations
 
@@ -15,11 +12,11 @@ import msgspec
 from msgspec import Meta
 
 from rota.config import check_name, check_open_task
-from rota.core.arguments import Limits, check_payload
+from rota.core.arguments import Limits, check_payload, encode_payload
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName
 from rota.store.rows import NewJob
-from rota.task import Task
+from rota.task import SubmitOptions, Task, all_headers
 
 NAME_PATTERN = "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
@@ -65,38 +62,81 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tags: Annotated[list[Name], Meta(max_length=50)] = []
     headers: dict[str, Any] | None = None
 
+    @property
+    def name(self) -> str:
+        """The name of the task, under either of its two words."""
+        name: str | None = _one_of("task", self.task, "job_type", self.job_type)
+        if name is None:
+            raise InvalidArguments(
+                "task: name the task to run (`task`, or `job_type`)", field="task"
+            )
+        return name
 
-def to_new_job(
-    said: JobRequest, id: UUID, namespace: str, tasks: Mapping[str, Task[..., Any]], limits: Limits
-) -> NewJob:
-    """`tasks`: those whose arguments are known here. Others are taken as they are."""
-    name = _one_of("task", said.task, "job_type", said.job_type)
-    if name is None:
-        raise InvalidArguments("task: say which task is to run (`task`, or `job_type`)")
-    check_open_task(known_name(name))
-    payload = _checked_payload(said.payload, name, limits)
-    at = _one_of("at", said.at, "schedule_time", said.schedule_time)
-    retried = None if said.retries is None else said.retries + 1
+    def to_new_job(
+        self, id: UUID, namespace: str, tasks: Mapping[str, Task[..., Any]], limits: Limits
+    ) -> NewJob:
+        """Check the request. `tasks`: those whose arguments are known in this process."""
+        name = self.name
+        check_open_task(known_name(name))
+        payload = _checked_payload(self.payload, name, limits)
+        self.at = _one_of("at", self.at, "schedule_time", self.schedule_time)
+        retried = None if self.retries is None else self.retries + 1
+        self.max_attempts = _one_of("max_attempts", self.max_attempts, "retries", retried)
+        self._check_rest()
+        if (task := tasks.get(name)) is not None:
+            task.arguments.decode(payload)
+        guarantee = None if self.guarantee is None else int(Guarantee.parse(self.guarantee))
+        if task is not None:
+            check_guarantee(name, guarantee, task.options_.guarantee)
+        job = build_job(id, namespace, name, self.payload, self, task)
+        if guarantee is not None:
+            job.guarantee = guarantee
+        return job
+
+    def _check_rest(self) -> None:
+        if self.at is not None:
+            if self.delay is not None:
+                raise InvalidArguments("delay: give it or a moment (at, schedule_time), not both")
+            if self.at.year not in _YEARS:
+                raise InvalidArguments(f"at: the year {self.at.year} is not in 1970 to 9998")
+        if self.queue is not None:
+            known_name(self.queue)
+        if "\0" in (self.key or ""):
+            raise InvalidArguments("key: holds a NUL character, which can't be stored")
+        for name in (*(self.needs or ()), *self.tags):
+            known_name(name)
+        if "heartbeat_timeout" in (self.headers or {}):
+            raise InvalidArguments("headers: heartbeat_timeout is a field of its own")
+
+
+def build_job(
+    id: UUID, namespace: str, name: str, payload: msgspec.Raw, options: JobRequest | SubmitOptions,
+    task: Task[..., Any] | None,
+) -> NewJob:  # fmt: skip
+    """Make the job from what a submit says and, where it says nothing, from its task's defaults. The
+    defaults of a task whose code isn't in this process are filled in by the database."""
+    needs = options.needs
     job = NewJob(
-        id=id,
-        namespace=namespace,
-        task=name,
-        payload=said.payload,
-        queue=said.queue,
-        needs=None if said.needs is None else tuple(said.needs),
-        priority=said.priority,
-        guarantee=None if said.guarantee is None else int(Guarantee.parse(said.guarantee)),
-        max_attempts=_one_of("max_attempts", said.max_attempts, "retries", retried),
-        timeout=said.timeout,
-        at=at,
-        delay=said.delay,
-        key=said.key,
-    )
-    _check_rest(said, job)
-    if (task := tasks.get(name)) is not None:
-        task.arguments.decode(payload)
-        check_guarantee(name, job.guarantee, task.options_.guarantee)
-        _fill_in(job, task)
+        id=id, namespace=namespace, task=name, payload=payload, queue=options.queue,
+        needs=None if needs is None else tuple(needs), priority=options.priority,
+        max_attempts=options.max_attempts, timeout=options.timeout, at=options.at,
+        delay=options.delay, key=options.key,
+    )  # fmt: skip
+    if task is not None:
+        own = task.options_
+        job.guarantee = int(own.guarantee)
+        if job.queue is None:
+            job.queue = own.queue
+        if job.needs is None:
+            job.needs = own.needs
+        if job.priority is None:
+            job.priority = own.priority
+        if job.max_attempts is None:
+            job.max_attempts = own.retry.max_attempts
+        if job.timeout is None:
+            job.timeout = own.timeout
+    if headers := all_headers(options):
+        job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, name, "headers"))
     return job
 
 
@@ -107,43 +147,6 @@ def check_guarantee(task: str, asked: int | None, declared: int | None) -> None:
         raise InvalidArguments(
             f"guarantee: task {task!r} is declared {label}, which a submit can't change; leave it out"
         )
-
-
-def _check_rest(said: JobRequest, job: NewJob) -> None:
-    if job.at is not None:
-        if job.delay is not None:
-            raise InvalidArguments("delay: give it or a moment (at, schedule_time), not both")
-        if job.at.year not in _YEARS:
-            raise InvalidArguments(f"at: the year {job.at.year} is not in 1970 to 9998")
-    if job.queue is not None:
-        known_name(job.queue)
-    if "\0" in (job.key or ""):
-        raise InvalidArguments("key: holds a NUL character, which can't be stored")
-    for name in (*(job.needs or ()), *said.tags):
-        known_name(name)
-    if "heartbeat_timeout" in (said.headers or {}):
-        raise InvalidArguments("headers: heartbeat_timeout is a field of its own")
-    own: dict[str, Any] = {"tags": said.tags} if said.tags else {}
-    if said.heartbeat_timeout is not None:
-        own["heartbeat_timeout"] = said.heartbeat_timeout
-    if said.headers is not None or own:
-        every = {**(said.headers or {}), **own}
-        encoded = msgspec.json.encode(every)
-        check_payload(encoded, _HEADER_LIMITS, job.task, "headers")
-        job.headers = msgspec.Raw(encoded)
-
-
-def _fill_in(job: NewJob, task: Task[..., Any]) -> None:
-    """What the code says of a task that perhaps no node has registered yet."""
-    own = task.options_
-    defaults: dict[str, Any] = {
-        "queue": own.queue, "needs": own.needs, "priority": own.priority,
-        "guarantee": int(own.guarantee), "max_attempts": own.retry.max_attempts,
-        "timeout": own.timeout,
-    }  # fmt: skip
-    for field, value in defaults.items():
-        if getattr(job, field) is None:
-            setattr(job, field, value)
 
 
 def _checked_payload(payload: msgspec.Raw, task: str, limits: Limits) -> bytes:
