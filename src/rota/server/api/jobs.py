@@ -89,6 +89,8 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
     told = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
     if accepted.existed:
         told.append((b"idempotent-replayed", b"true"))
+        # In the header alone: the same request gets the same body again.
+        accepted = msgspec.structs.replace(accepted, existed=False)
     return Encoded(accepted, 201, told)
 
 
