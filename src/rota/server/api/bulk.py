@@ -25,8 +25,8 @@ from litestar.exceptions import InternalServerException
 from litestar.params import QueryParameter
 from litestar.response import Stream
 
-from rota.core.access import Principal
 from rota.client.wire import LineRefused
+from rota.core.access import Principal
 from rota.errors import InvalidArguments, KeyConflict, RotaError
 from rota.lib.ids import new_ids
 from rota.operations.job_request import JobRequest, check_guarantee
