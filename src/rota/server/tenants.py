@@ -37,7 +37,10 @@ class Tenants:
     """Keeps those that were asked for lately: each gathers its submits."""
 
     def __init__(
-        self, settings: Settings, tasks: Mapping[str, Task[..., Any]], row_security: RowSecurity,
+        self,
+        settings: Settings,
+        tasks: Mapping[str, Task[..., Any]],
+        row_security: RowSecurity,
         admit: Admit,
     ) -> None:
         self._settings = settings
