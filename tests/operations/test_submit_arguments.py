@@ -171,7 +171,7 @@ async def test_payloads_have_limits_of_size_and_depth(make_app):
     assert await app.submit("t", {"v": "[" * 900})  # brackets in a text are no depth
     with pytest.raises(PayloadTooLarge, match=r"1,001 bytes, the limit is 1,000.*reference"):
         await app.submit("t", {"v": "x" * (1001 - len('{"v":""}'))})
-    with pytest.raises(PayloadTooLarge, match=r"header has 16,39. bytes"):
+    with pytest.raises(PayloadTooLarge, match=r"headers field has 16,39. bytes"):
         await app.submit("t", {}, headers={"v": "x" * 16_384})
     assert len(await everything(app)) == 2
 

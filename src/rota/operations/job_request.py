@@ -136,7 +136,7 @@ def build_job(
         if job.timeout is None:
             job.timeout = own.timeout
     if headers := all_headers(options):
-        job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, name, "header"))
+        job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, name, "headers field"))
     return job
 
 
