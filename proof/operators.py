@@ -314,7 +314,7 @@ class Operator:
         if job is not None:
 
             async def discard() -> dict[str, Any]:
-                return {"count": len(await self._app.jobs.discard([job]))}
+                return {"count": len(await self._app.jobs.discard_many([job]))}
 
             await self._ask("discard", job, discard)
 
