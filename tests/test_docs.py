@@ -192,7 +192,7 @@ def commands_of(page: Path) -> list[str]:
     shown = [
         line for block in blocks_of(page, "bash", "console") for line in block.text.split("\n")
     ]
-    commands = [re.split(r" [#|&]", line.removeprefix("$ "))[0].strip() for line in shown]
+    commands = [re.split(r" [#|&>]", line.removeprefix("$ "))[0].strip() for line in shown]
     return [command for command in commands if re.match(r"(\S*/)?rota\b", command)]
 
 

@@ -115,7 +115,7 @@ def test_with_an_app_the_arguments_are_checked(environ: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        (["x", "{bad"], "not JSON"),
+        (["x", "{bad"], "not valid JSON"),
         (["x", "[1]"], "JSON object"),
         (["x", "--delay", "soon"], "not a duration"),
         (["x", "--at", "tomorrow"], "not a time"),

@@ -425,3 +425,14 @@ async def test_who_changes_and_deletes_schedules_locks_them_in_one_order(
         await holding.rollback()
     await changing
     assert [each.name for each in await app.schedules.list()] == ["b"]
+
+
+async def test_changes_need_no_second_connection_while_they_hold_a_lock(make_app):
+    """Eight racing changes could take all eight connections: seven wait for the lock of the eighth."""
+    app = make_app(pool_size=2, connect_timeout=1.0)
+    await app.schedule("nightly", "greet", cron="0 3 * * *")
+    async with (await app.store()).database.connection():  # one of two is taken
+        await app.schedule("nightly", "greet", cron="0 4 * * *")
+        await app.schedules.trigger("nightly")
+        await app.schedules.delete("nightly")
+    assert await app.schedules.list() == []

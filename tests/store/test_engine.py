@@ -10,6 +10,7 @@ from uuid import uuid4
 import pytest
 
 from rota import ConfigError, Context, Fatal, NotFound, OnceUnknown, Retry, SyncContext
+from rota.errors import Conflict
 from rota.store.work import LaneClaim
 from tests.support.fake_node import FakeNode
 
@@ -478,11 +479,11 @@ async def test_dead_jobs_are_retried_by_filter(sandbox, app, failures):
 
 
 async def test_a_discarded_job_is_off_the_list_and_still_in_the_past(app, failures):
-    assert await app.jobs.discard([failures[0], uuid4()]) == [failures[0]]
+    assert await app.jobs.discard_many([failures[0], uuid4()]) == [failures[0]]
     assert await app.jobs.dead_letters() == failures[1:]
     job = await app.jobs.get(failures[0])
     assert (job.state, job.error.type) == ("cancelled", "ConnectionError")
-    with pytest.raises(ConfigError, match="can't be retried: it is cancelled"):
+    with pytest.raises(Conflict, match="can't be retried: it is cancelled"):
         await app.jobs.retry(failures[0])
 
 
@@ -503,7 +504,7 @@ async def test_a_job_that_waits_for_its_retry_can_be_hurried(sandbox, app):
 
 async def test_what_never_failed_cant_be_retried(sandbox, app, greet):
     handle = await greet.options(delay=60).submit()
-    with pytest.raises(ConfigError, match="can't be retried: it is scheduled"):
+    with pytest.raises(Conflict, match="can't be retried: it is scheduled"):
         await app.jobs.retry(handle.id)
     with pytest.raises(NotFound):
         await app.jobs.retry(uuid4())
@@ -567,7 +568,7 @@ async def test_a_job_that_succeeds_before_it_stops_has_succeeded(app, greet, nod
 async def test_what_has_ended_cant_be_cancelled(sandbox, app, greet):
     handle = await greet.submit()
     await sandbox.run_due()
-    with pytest.raises(ConfigError, match="it has already succeeded"):
+    with pytest.raises(Conflict, match="it has already succeeded"):
         await handle.cancel()
     with pytest.raises(NotFound, match="there is no job"):
         await app.jobs.cancel(uuid4())

@@ -262,7 +262,7 @@ async def test_exactly_once_is_run_again(sandbox, node, submit, lose):
 async def test_a_lost_job_that_was_cancelled_ends_cancelled(sandbox, node, submit, lose):
     job_id = await submit()
     await node.claim_one()
-    assert await sandbox.app.jobs.cancel(job_id) == "stopping"
+    assert (await sandbox.app.jobs.cancel(job_id)).outcome == "stopping"
     await lose()
     assert (await sandbox.app.jobs.get(job_id)).state == "cancelled"
 

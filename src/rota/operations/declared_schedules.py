@@ -46,7 +46,7 @@ async def declare(
     specs = list(schedules.declared.values())
     namespace = store.database.settings.namespace
     digest = await _digest(store, specs)
-    async with store.database.transaction("declare_schedules") as connection:
+    async with store.database.shared_transaction("declare_schedules") as connection:
         await store.lock_declarations(connection, namespace, app)
         history = await store.declarations(connection, namespace, app)
         if not specs and not history:

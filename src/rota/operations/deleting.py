@@ -40,7 +40,7 @@ async def delete_locked(
 async def finish_deletions(store: ScheduleStore) -> bool:
     """One step; whether there is more to do."""
     budget = Budget()
-    async with store.database.transaction("finish_deletions") as connection:
+    async with store.database.shared_transaction("finish_deletions") as connection:
         taken = await _go_on(store, connection, budget, compute_here)
     return taken == _AT_ONCE or budget.left == 0
 

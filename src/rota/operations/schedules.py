@@ -106,7 +106,7 @@ class Schedules(ScheduleReads):
         ]
         changes: dict[str, Change] = {}
         budget = Budget()
-        transaction = store.database.transaction("put_schedules")
+        transaction = store.database.shared_transaction("put_schedules")
         async with transaction if within is None else _part_of(within) as connection:
             for name in sorted({*(spec.name for spec in specs), *delete}):
                 # One order of locks for everybody: also of those who delete what others change.
@@ -379,7 +379,7 @@ class Schedules(ScheduleReads):
     @asynccontextmanager
     async def _locked(self, name: str) -> AsyncIterator[tuple[ScheduleStore, Any, Any]]:
         store = await self._store()
-        async with store.database.transaction("schedule_by_hand") as connection:
+        async with store.database.shared_transaction("schedule_by_hand") as connection:
             row = await store.lock(connection, self._namespace, name)
             if row is None:
                 raise self._unknown(name)

@@ -110,14 +110,14 @@ async def changing(
     """Open the transaction of a change, which ends with its audit row."""
     change = Change(action, subject, namespace=namespace or database.settings.namespace,
                     before=before, after=after)  # fmt: skip
-    outer = ambient.connection_of(database)
+    outer = ambient.change_of(database)
     if outer is not None:
         change.connection = outer
         yield change
         return
     async with database.transaction("change") as connection:
         change.connection = connection
-        with ambient.within(database, connection):
+        with ambient.within(database, connection, change=True):
             yield change
         if change.happened:
             await record_on(connection, database.queries["record_change"], change)
@@ -125,7 +125,7 @@ async def changing(
 
 async def record(database: Database, connection: Connection, change: Change) -> None:
     """Write a change's row on a transaction that isn't of `changing`; nothing inside another change."""
-    if ambient.connection_of(database) is None:
+    if ambient.change_of(database) is None:
         await record_on(connection, database.queries["record_change"], change)
 
 

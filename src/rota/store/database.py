@@ -288,6 +288,17 @@ class Database:
             await failpoints.reach(f"{name}:after_commit")
 
     @contextlib.asynccontextmanager
+    async def shared_transaction(self, name: str = "transaction") -> AsyncIterator[Connection]:
+        """A transaction in which the database's own methods run as well, called by the same task.
+
+        For transactions that wait for locks: with a connection of their own, those methods could wait
+        for one that others hold while they wait for the lock.
+        """
+        async with self.transaction(name) as connection:
+            with ambient.within(self, connection, change=False):
+                yield connection
+
+    @contextlib.asynccontextmanager
     async def _in_transaction(self, lent: bool = False) -> AsyncIterator[Connection]:
         if (joined := ambient.connection_of(self)) is not None:
             async with joined.transaction():

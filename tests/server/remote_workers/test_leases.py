@@ -59,7 +59,7 @@ async def test_a_worker_that_falls_silent_is_dead_and_its_jobs_are_another_s(sti
     for what in ("heartbeat", "claim"):
         answer = await worker.ask(what, {})
         assert (answer.status_code, answer.json()["code"]) == (410, "worker-gone")
-        assert "register anew" in answer.json()["detail"]
+        assert "declared dead" in answer.json()["detail"]
     assert await other.finish(again) == "accepted"
 
 
