@@ -57,7 +57,7 @@ async def test_a_sleep_in_each_job_is_noticed(
 async def test_a_sleep_in_each_submit_is_noticed(
     measure: Measure, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    _before(monkeypatch, Submissions, "_new_job", lambda *_: time.sleep(0.0005))
+    _before(monkeypatch, Submissions, "_build", lambda *_: time.sleep(0.0005))
 
     found = over(await measure.costs(1))
 

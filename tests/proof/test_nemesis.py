@@ -412,9 +412,12 @@ def test_an_interrupted_run_leaves_nothing_behind(folder: Path) -> None:
         _wait_for(lambda: faults.exists() and faults.stat().st_size > 0, run)
         assert _left_behind(run.pid, folder), "nothing was running: the test sees nothing"
         run.send_signal(signal.SIGINT)
-        said, _ = run.communicate(timeout=60)
+        said, _ = run.communicate(timeout=120)
     finally:
         run.kill()
+        run.wait()
+        assert run.stdout is not None
+        run.stdout.close()
     assert run.returncode != 0
     assert not _left_behind(run.pid, folder), said
     assert not (folder / "postgres").exists()
