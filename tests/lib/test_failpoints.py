@@ -121,7 +121,7 @@ def test_every_transaction_in_the_code_has_a_name_that_can_be_armed() -> None:
         for node in ast.walk(ast.parse(file.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                 named = [a.value for a in node.args if isinstance(a, ast.Constant)]
-                if node.func.attr == "transaction" and named:
+                if node.func.attr in ("transaction", "shared_transaction") and named:
                     used.update(named)
     assert used | {"transaction", "sync_transact"} == set(failpoints.TRANSACTIONS)
 
