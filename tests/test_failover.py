@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
@@ -129,10 +129,9 @@ def server_folder() -> Iterator[Path]:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-@pytest.fixture(scope="module")
-def pair(server_folder: Path) -> Iterator[tuple[Replica, Replica]]:
+@contextmanager
+def replicating(folder: Path) -> Iterator[tuple[Replica, Replica]]:
     """(primary, standby), on loopback."""
-    folder = server_folder / "pair"
     folder.mkdir()
     primary, standby = Replica(folder, "primary"), Replica(folder, "standby")
 
@@ -144,6 +143,12 @@ def pair(server_folder: Path) -> Iterator[tuple[Replica, Replica]]:
     yield primary, standby
     asyncio.run(standby.stop())
     asyncio.run(primary.stop())
+
+
+@pytest.fixture(scope="module")
+def pair(server_folder: Path) -> Iterator[tuple[Replica, Replica]]:
+    with replicating(server_folder / "pair") as made:
+        yield made
 
 
 @asynccontextmanager
@@ -260,18 +265,8 @@ async def test_a_failover_between_two_jobs_costs_a_child_process_no_attempt(
 @pytest.fixture
 def lone_pair(server_folder: Path) -> Iterator[tuple[Replica, Replica]]:
     """A pair of one test's own, whose standby may be promoted."""
-    folder = server_folder / "lone"
-    folder.mkdir()
-    primary, standby = Replica(folder, "primary"), Replica(folder, "standby")
-
-    async def make() -> None:
-        await primary.make()
-        await standby.follow(primary)
-
-    asyncio.run(make())
-    yield primary, standby
-    asyncio.run(standby.stop())
-    asyncio.run(primary.stop())
+    with replicating(server_folder / "lone") as made:
+        yield made
 
 
 async def test_a_url_of_a_standby_alone_is_told_so_and_serves_after_its_promotion(

@@ -46,7 +46,7 @@ _MARK = "1"
 
 
 class Place(NamedTuple):
-    """Where a encrypted value belongs. `kind`: j for a job, s for a schedule, e for a `once` effect."""
+    """The job, schedule or `once` effect that an encrypted value belongs to. `kind`: j, s or e."""
 
     namespace: str
     kind: str

@@ -89,5 +89,5 @@ class Rota:
         return (await self.connector.opened()).submitter
 
     async def signatures(self) -> Signatures:
-        """What nodes registered of their tasks' arguments."""
+        """Return the signatures that nodes registered for their tasks."""
         return (await self.connector.opened()).signatures

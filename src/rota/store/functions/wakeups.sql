@@ -23,7 +23,7 @@ begin
     return true;
 end $$;
 
--- Tells hungry workers of every kind that serves the lane, until their free slots cover `amount`. How
+-- Notifies idle workers of every kind that serves the lane, until their free slots cover `amount`. How
 -- many were told; null when it gave up, after too many kinds or too many who don't hear: its cost is
 -- bounded by what it tells. The walk goes around a ring, from a place that follows from the rank, so that
 -- hints spread. It locks nothing: two hints may draw the same worker, who passes on what he can't take.
