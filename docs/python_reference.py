@@ -13,7 +13,9 @@ import msgspec
 import rota
 import rota.client
 import rota.testing
-from rota.client import blocking
+from rota.client import cluster
+from rota.client.jobs import Jobs as ClientJobs
+from rota.client.schedules import Schedules as ClientSchedules
 from rota.node import Node
 from rota.operations.endpoints import Endpoints
 from rota.operations.events import Events
@@ -102,16 +104,16 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
     ),
 ]
 CLIENT = {
-    "client.jobs": blocking.Jobs,
-    "client.schedules": blocking.Schedules,
-    "client.queues": blocking.Queues,
-    "client.nodes": blocking.Nodes,
-    "client.dead": blocking.Dead,
-    "client.events": blocking.Events,
+    "client.jobs": ClientJobs,
+    "client.schedules": ClientSchedules,
+    "client.queues": cluster.Queues,
+    "client.nodes": cluster.Nodes,
+    "client.dead": cluster.Dead,
+    "client.events": cluster.Events,
 }
 
 _CLIENT = """
-`from rota.client import Client, AsyncClient`. With `AsyncClient` the verbs are awaited, and lists and
+`from rota.client import Client, AsyncClient`. With `AsyncClient` the methods are awaited, and lists and
 streams are iterated with `async for`. [The guide](../guide/client.md) shows how.
 """
 
@@ -136,13 +138,9 @@ def _lines() -> Iterator[str]:
         yield f"\n### {name}\n"
         for verb, made in vars(noun).items():
             if not verb.startswith("_"):
-                yield from _function(f"{name}.{verb}", _said(made))
+                yield from _function(f"{name}.{verb}", made.function)
     for name in ("JobsRefused", "Accepted", "Cancelled", "JobResult", "ManySubmitted"):
         yield from _describe(name, getattr(rota.client, name))
-
-
-def _said(made: Any) -> Any:
-    return getattr(made, "_say", None) or made._source
 
 
 def _describe(name: str, thing: Any) -> Iterator[str]:
@@ -158,6 +156,8 @@ def _describe(name: str, thing: Any) -> Iterator[str]:
     if not fields and _is_made_by_users(name, thing):
         yield _signature(name, thing)
     yield _prose(thing.__doc__)
+    if name in ("Client", "AsyncClient"):
+        yield _prose(thing.__init__.__doc__)
     if fields:
         yield "\n| field | type | default |\n| --- | --- | --- |"
         yield from fields
@@ -233,8 +233,10 @@ def _annotation(annotation: Any) -> str:
     if annotation is inspect.Signature.empty:
         return ""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
-    text = re.sub(r"^Talk\[(.*)\]$", r"\1", text)
-    return re.sub(r"^(Pages|Follow)\[", "Iterator[", text).replace("answers.", "")
+    text = re.sub(r"^Exchange\[(.*)\]$", r"\1", text)
+    text = re.sub(r"\b(Pages|Stream)\[", "Iterator[", text)
+    text = text.replace("Iterator[LogLine] | Iterator[LogLine]", "Iterator[LogLine]")
+    return re.sub(r"\b(wire|bulk)\.", "", text)
 
 
 def _fields(thing: type) -> Iterator[str]:

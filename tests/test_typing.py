@@ -72,7 +72,11 @@ async def twice() -> float:
 RIGHT = """
 from typing import Any
 
-from rota import Context, JobHandle, SyncContext, Task
+from collections.abc import AsyncGenerator, Generator
+
+from rota import Context, Job, JobHandle, SyncContext, Task
+from rota.client import Accepted, AsyncClient, Client
+from rota.store.search import JobSummary
 from project import Receipt, app, count, greet, keep, nightly, pay, refund, resize, twice
 
 
@@ -97,10 +101,27 @@ async def use(fake: Context, plain: SyncContext) -> None:
     with_context: Receipt = await refund(fake, 7)
     count(plain, 3)
     kept: Task[[int], Receipt] = refund
+
+
+def use_client(client: Client) -> None:
+    accepted: Accepted = client.jobs.submit("greet", {"name": "Ada"}, delay=5)
+    job: Job = client.jobs.wait(accepted.id, timeout=60)
+    found: Generator[JobSummary, None, None] = client.jobs.list(task="greet", limit=3)
+    with client as same:
+        role: str = same.me().role
+
+
+async def use_async_client(client: AsyncClient) -> None:
+    accepted: Accepted = await client.jobs.submit("greet", {"name": "Ada"}, delay=5)
+    job: Job = await client.jobs.wait(accepted.id, timeout=60)
+    found: AsyncGenerator[JobSummary, None] = client.jobs.list(task="greet", limit=3)
+    async with client as same:
+        role: str = (await same.me()).role
 """
 
 WRONG_IMPORTS = (
-    "from rota import JobHandle; from project import Receipt, count, greet, pay, refund, resize"
+    "from rota import JobHandle; from rota.client import AsyncClient, Client; "
+    "from project import Receipt, count, greet, pay, refund, resize"
 )
 # Each line alone is an error, of this kind.
 WRONG = {
@@ -119,6 +140,12 @@ WRONG = {
     "await refund(7)": "call-arg",
     "count(3)": "call-arg",
     "await greet.options(share='x').submit('x')": "call-arg",
+    "Client().jobs.submit(1)": "arg-type",
+    "Client().jobs.submit('x', quue='y')": "call-arg",
+    "number: int = Client().jobs.submit('x')": "assignment",
+    "number: int = await AsyncClient().jobs.submit('x')": "assignment",
+    "await AsyncClient().jobs.list(tsak='x').__anext__()": "call-arg",
+    "await Client().jobs.submit('x')": "misc",
 }
 
 

@@ -14,9 +14,11 @@ import msgspec
 import pytest
 
 import rota.client.wire as told
-from rota.client import AsyncClient, Client, JobsRefused, awaited, blocking
-from rota.client.asking import Answer, Ask, Pause, Rules, Send, Unheard, get, persistently, post
-from rota.client.following import Parser, Told
+from rota.client import AsyncClient, Client, JobsRefused
+from rota.client.exchanges import RetryPolicy, Sleep, fetch, send, with_retries
+from rota.client.jobs import Jobs
+from rota.client.streams import Parser, ServerEvent
+from rota.client.transport import NoResponse, Request, Response
 from rota.errors import (
     AccessDenied,
     ConfigError,
@@ -264,13 +266,11 @@ async def test_queues_nodes_events_and_oneself(voice: Voice, server: LiveServer)
     assert (await voice.say("me")).role == "operator"
 
 
-async def test_both_clients_have_the_same_verbs_with_the_same_words():
-    for name in ("Jobs", "Schedules", "Queues", "Nodes", "Dead", "Events", "Client"):
-        waited, other = vars(getattr(blocking, name)), vars(getattr(awaited, f"Async{name}"))
-        verbs = {verb for verb in waited if not verb.startswith("_")}
-        assert verbs == {verb for verb in other if not verb.startswith("_")}
-        assert all(waited[verb].__doc__ == other[verb].__doc__ for verb in verbs - {"close"})
-        assert all(waited[verb].__doc__ for verb in verbs - {"close"})
+def test_a_bound_method_has_the_signature_and_help_text_of_its_definition():
+    with Client() as client:
+        assert list(inspect.signature(client.jobs.get).parameters) == ["id"]
+        assert client.jobs.list.__doc__ == Jobs.__dict__["list"].__doc__
+        assert "newest first" in (client.jobs.list.__doc__ or "")
 
 
 def test_an_answer_has_the_fields_that_the_server_gives():
@@ -365,7 +365,7 @@ async def test_what_must_not_be_done_twice_is_not_asked_twice(
     await voice.say("schedules.create", "pay", "work", cron="@yearly")
     proxy.requests.clear()
     proxy.lose = 1
-    with pytest.raises(ServerUnavailable, match="may have been done") as caught:
+    with pytest.raises(ServerUnavailable, match="may have taken effect") as caught:
         await voice.say("schedules.trigger", "pay")
     assert caught.value.in_doubt
     assert (len(proxy.requests), await stored(server)) == (1, 1)
@@ -483,64 +483,67 @@ async def test_events_before_the_first_cut_are_not_missed(server: LiveServer, pr
 # -- without a server
 
 
-def drive(talk, heard: list[Answer | Unheard], rules: Rules | None = None):
-    """What a shell would be told to do, with what it hears."""
-    steps = persistently(talk, rules or Rules())
-    said: list[Send | Pause] = []
-    step = next(steps)
+def drive(exchange, received: list[Response | NoResponse]):
+    """Perform an exchange with these responses; return its steps and its result."""
+    attempts = with_retries(exchange, RetryPolicy())
+    steps: list[Request | Sleep] = []
+    step = next(attempts)
     while True:
-        said.append(step)
+        steps.append(step)
         try:
-            step = steps.send(heard.pop(0) if isinstance(step, Send) else None)
+            step = attempts.send(received.pop(0) if isinstance(step, Request) else None)
         except StopIteration as end:
-            return said, end.value
+            return steps, end.value
 
 
-def answer(status: int, body: bytes = b"{}", **headers: str) -> Answer:
-    return Answer(status=status, headers=headers, body=body)
+def respond(status: int, body: bytes = b"{}", **headers: str) -> Response:
+    return Response(status=status, headers=headers, body=body)
 
 
 def test_the_server_s_word_on_when_to_come_back_is_respected():
-    busy = answer(429, **{"retry-after": "7"})
-    said, done = drive(get("/x", dict), [busy, busy, answer(200)])
-    pauses = [step.seconds for step in said if isinstance(step, Pause)]
+    busy = respond(429, **{"retry-after": "7"})
+    steps, done = drive(fetch("/x", dict), [busy, busy, respond(200)])
+    pauses = [step.seconds for step in steps if isinstance(step, Sleep)]
     assert done == {}
     assert all(7 < pause < 8 for pause in pauses)
     with pytest.raises(TooManyRequests) as caught:  # that would be too late
-        drive(get("/x", dict), [answer(429, **{"retry-after": "70"})])
+        drive(fetch("/x", dict), [respond(429, **{"retry-after": "70"})])
     assert caught.value.retry_after == 70
 
 
 def test_pauses_grow_and_are_spread():
-    lost = [Unheard("cut", sent=True)] * 8
-    first, _ = drive(get("/x", dict), [*lost, answer(200)])
-    second, _ = drive(get("/x", dict), [*lost, answer(200)])
-    pauses = [step.seconds for step in first if isinstance(step, Pause)]
+    lost = [NoResponse("cut", sent=True)] * 8
+    first, _ = drive(fetch("/x", dict), [*lost, respond(200)])
+    second, _ = drive(fetch("/x", dict), [*lost, respond(200)])
+    pauses = [step.seconds for step in first if isinstance(step, Sleep)]
     assert pauses[0] <= 0.1
     assert pauses[-1] >= 2.5
-    assert pauses != [step.seconds for step in second if isinstance(step, Pause)]
+    assert pauses != [step.seconds for step in second if isinstance(step, Sleep)]
 
 
 @pytest.mark.parametrize(
-    ("heard", "asked"),
+    ("received", "requests"),
     [
-        (Unheard("refused", sent=False), 2), (Unheard("cut", sent=True), 1), (answer(429), 2),
-        (answer(503), 1), (answer(502), 1), (answer(500), 1), (answer(409), 1),
+        (NoResponse("refused", sent=False), 2), (NoResponse("cut", sent=True), 1), (respond(429), 2),
+        (respond(503), 1), (respond(502), 1), (respond(500), 1), (respond(409), 1),
     ],
 )  # fmt: skip
-def test_what_can_not_be_repeated_is_asked_again_only_if_it_was_surely_not_done(heard, asked):
-    left: list[Answer | Unheard] = [heard, answer(200)]
+def test_what_can_not_be_repeated_is_asked_again_only_if_it_was_surely_not_done(received, requests):
+    left: list[Response | NoResponse] = [received, respond(200)]
     with contextlib.suppress(RotaError):
-        drive(post("/x", dict), left)
-    assert len(left) == 2 - asked
+        drive(send("POST", "/x", dict), left)
+    assert len(left) == 2 - requests
 
 
 def test_a_doubt_is_not_forgotten_when_a_later_try_does_not_arrive():
-    def ask():
-        return (yield Ask(method="POST", path="/x", repeatable=True))
+    def exchange():
+        return (yield Request(method="POST", path="/x", repeatable=True))
 
     with pytest.raises(ServerUnavailable) as caught:
-        drive(ask(), [Unheard("cut", sent=True), *[Unheard("no", sent=False, final=True)]])
+        drive(
+            exchange(),
+            [NoResponse("cut", sent=True), *[NoResponse("no", sent=False, permanent=True)]],
+        )
     assert caught.value.in_doubt
 
 
@@ -551,13 +554,13 @@ def test_an_event_counts_once_it_is_complete():
     assert parser.feed(b"id: 1-1\nevent: line\nda") == []
     assert parser.last_id == "1-0"
     assert parser.feed(b'ta: {"a"\ndata: :1}\r\n: still here\n\nid: 1-2\n') == [
-        Told("line", b'{"a"\n:1}')
+        ServerEvent("line", b'{"a"\n:1}')
     ]
     assert parser.last_id == "1-1"
 
 
 def test_a_page_of_something_else_is_not_taken_for_an_answer():
     with pytest.raises(ServerUnavailable, match="Rota server"):
-        drive(get("/x", dict), [answer(200, b"<html>")])
+        drive(fetch("/x", dict), [respond(200, b"<html>")])
     with pytest.raises(RotaError, match="502"):
-        drive(post("/x", dict), [answer(502, b"<html>")])
+        drive(send("POST", "/x", dict), [respond(502, b"<html>")])

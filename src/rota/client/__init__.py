@@ -8,22 +8,27 @@
         job = client.jobs.submit("email_send", {"to": "ada@example.org"})
         print(client.jobs.wait(job.id).result)
 
-`AsyncClient` has the same verbs, to be awaited; lists and streams are iterated with ``async for``.
+`AsyncClient` has the same methods, to be awaited; lists and streams are iterated with ``async for``.
 
-How it is built. What is said to a server is written once, without any I/O, as generators that yield what
-is to be sent and are given what was heard (`rota.client.asking`): the verbs (`jobs`, `schedules`,
-`cluster`), and around them when to ask again. `Client` and `AsyncClient` are two thin shells that send,
-listen and wait.
+Each method is defined once, without I/O, as a generator of requests (`rota.client.exchanges`). A
+blocking and an asynchronous connection (`rota.client.connections`) send them, with retries.
 
-What is sent over is httpx's. It is a plain dependency and no extra: the server's framework brings it to
-every installation anyway, so that an extra would only be a way to be without it by surprise.
+httpx is a plain dependency and no extra: the server's framework needs it in every installation anyway.
 """
 
 from __future__ import annotations
 
-from rota.client.awaited import AsyncClient
-from rota.client.blocking import Client
-from rota.client.many import JobsRefused
+import ssl
+from typing import Any, Self
+
+from rota.client import wire
+from rota.client.bulk import JobsRefused
+from rota.client.cluster import Dead, Events, Nodes, Queues
+from rota.client.connections import AsyncConnection, BlockingConnection, C, Call, Resource
+from rota.client.exchanges import Exchange, RetryPolicy, fetch
+from rota.client.jobs import Jobs
+from rota.client.schedules import Schedules
+from rota.client.transport import http_settings
 from rota.client.wire import (
     JobResult,
     LineRefused,
@@ -47,3 +52,72 @@ __all__ = [
     "NodeList",
     "ScheduleSettings",
 ]
+
+
+class _Client(Resource[C]):
+    """The methods of both clients."""
+
+    _connect: type[Any]
+
+    def __init__(
+        self, url: str | None = None, token: str | None = None, *, namespace: str | None = None,
+        timeout: float = 60.0, silence: float = 20.0, verify: ssl.SSLContext | str | bool = True,
+    ) -> None:  # fmt: skip
+        """Open a client.
+
+        Args:
+            url: address of the server; by default ``ROTA_URL``, or else the loopback address.
+            token: made by ``rota tokens create``; by default ``ROTA_TOKEN``.
+            namespace: for a token of several namespaces; by default ``ROTA_NAMESPACE``.
+            timeout: seconds for a request with all its retries.
+            silence: seconds without data after which an attempt is given up.
+            verify: a file of trusted certificates, or an `ssl.SSLContext`. False disables certificate
+                verification.
+        """
+        policy = RetryPolicy(timeout=timeout, silence=silence)
+        connection: C = self._connect(http_settings(url, token, namespace, verify), policy)
+        super().__init__(connection)
+        self.jobs = Jobs(connection)
+        self.schedules = Schedules(connection)
+        self.queues = Queues(connection)
+        self.nodes = Nodes(connection)
+        self.dead = Dead(connection)
+        self.events = Events(connection)
+
+    @Call
+    def me(self) -> Exchange[wire.Me]:
+        """Return the owner of the token, and its permissions."""
+        return fetch("/v1/session", wire.Me)
+
+
+class Client(_Client[BlockingConnection]):
+    """A client for code without an event loop. Use it in a ``with`` block, or `close` it.
+
+    Threads may share it.
+    """
+
+    _connect = BlockingConnection
+
+    def close(self) -> None:
+        self._connection.http.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+
+class AsyncClient(_Client[AsyncConnection]):
+    """A client for coroutines. Use it in an ``async with`` block, or `close` it."""
+
+    _connect = AsyncConnection
+
+    async def close(self) -> None:
+        await self._connection.http.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.close()

@@ -1,12 +1,12 @@
-"""A server's problem (RFC 9457) as one of Rota's exceptions: the same that the library raises."""
+"""Errors of a server (RFC 9457) as Rota's exceptions: the same that the library raises."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Protocol
 
 import msgspec
 
+from rota.client.transport import Response
 from rota.errors import (
     AccessDenied,
     ConfigError,
@@ -43,7 +43,7 @@ class _Field(msgspec.Struct):
     message: str
 
 
-class _Told(msgspec.Struct):
+class _Problem(msgspec.Struct):
     title: str = ""
     detail: str = ""
     code: str = ""
@@ -53,52 +53,37 @@ class _Told(msgspec.Struct):
     fields: list[_Field] = []
 
 
-class Heard(Protocol):
-    @property
-    def status(self) -> int: ...
-    @property
-    def headers(self) -> Mapping[str, str]: ...
-    @property
-    def body(self) -> bytes: ...
-    @property
-    def repeated(self) -> bool: ...
-
-
-def error_of(answer: Heard) -> RotaError:
-    """With `code`, `status`, `fields` and `request_id` as the server told them."""
-    told = _told(answer)
-    error = make_error(told.code, told.detail or told.title, answer.status)
-    if told.code == "key-conflict":
-        error = KeyConflict(told.key, told.subject)
-        error.code = told.code
-    error.subject = told.subject or None
-    error.status = answer.status
-    error.request_id = told.request_id or None
-    error.fields = {field.name: field.message for field in told.fields}
+def error_from(response: Response) -> RotaError:
+    """Return the exception of an error response, with its code, status, fields and request id."""
+    try:
+        problem = msgspec.json.decode(response.body, type=_Problem)
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        problem = _Problem()  # a proxy's page
+    error = make_error(problem.code, problem.detail or problem.title, response.status)
+    if problem.code == "key-conflict":
+        error = KeyConflict(problem.key, problem.subject)
+        error.code = problem.code
+    error.subject = problem.subject or None
+    error.status = response.status
+    error.request_id = problem.request_id or None
+    error.fields = {field.name: field.message for field in problem.fields}
     if isinstance(error, RequestRefused):
-        error.retry_after = retry_after(answer.headers)
-    if answer.repeated:
+        error.retry_after = retry_after(response.headers)
+    if response.repeated:
         error.add_note(
-            "It was asked again after an answer had been lost: perhaps it was done the first time."
+            "The request was repeated because a response was lost: it may have taken effect the first "
+            "time."
         )
     return error
 
 
 def make_error(code: str, detail: str, status: int = 0) -> RotaError:
-    """The exception that the library would have raised, or else one by its status."""
+    """Return the exception that the library raises for a code, or else one for the status."""
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or RequestRefused
     return kind(detail or f"the server answered with {status}", code=code or None)
 
 
-def _told(answer: Heard) -> _Told:
-    try:
-        return msgspec.json.decode(answer.body, type=_Told)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        # A proxy's page.
-        return _Told(detail=f"the server answered with {answer.status}")
-
-
 def retry_after(headers: Mapping[str, str]) -> float | None:
-    """In seconds. As a date it would have to be judged by a clock of ours: then it is left aside."""
+    """Return the seconds of Retry-After. A date is ignored: it would need a clock of this machine."""
     text = headers.get("retry-after", "").strip()
     return min(float(text), _LONGEST_WAIT) if text.isdecimal() and text.isascii() else None

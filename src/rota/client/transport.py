@@ -1,4 +1,4 @@
-"""What both shells have in common: options, and the way between our words and httpx's. No I/O."""
+"""Requests and responses, and their translation to and from httpx. No I/O."""
 
 from __future__ import annotations
 
@@ -7,17 +7,16 @@ import ssl
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from importlib.metadata import version
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import msgspec
 
-from rota.client.asking import Answer, Ask, Rules, Unheard
-from rota.client.following import SILENCE
 from rota.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:8400"
 
+_STREAM_SILENCE = 45.0  # seconds: three keep-alive comments of the server
 # Raised before a byte of the request was sent.
 _NOT_SENT = (
     httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout, httpx.ProxyError,
@@ -25,51 +24,70 @@ _NOT_SENT = (
 )  # fmt: skip
 
 
-class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the server is, who we are, and how patient."""
+class Request(msgspec.Struct, frozen=True, kw_only=True):
+    """A request. `repeatable`: sending it twice has the effect of sending it once.
 
-    url: str
-    token: str | None
-    namespace: str | None
-    rules: Rules
-    verify: ssl.SSLContext | bool = True
+    `timeout`: seconds without any data after which it fails; None for a stream.
+    """
 
-    @classmethod
-    def of(
-        cls, url: str | None, token: str | None, namespace: str | None, timeout: float,
-        silence: float, verify: ssl.SSLContext | str | bool,
-    ) -> Options:  # fmt: skip
-        """What isn't given is taken from ROTA_URL, ROTA_TOKEN and ROTA_NAMESPACE."""
-        url = (url or os.environ.get("ROTA_URL") or DEFAULT_URL).rstrip("/")
-        if not url.startswith(("http://", "https://")):
-            raise ConfigError(f"the server's URL must begin with http:// or https://, not {url!r}")
-        if isinstance(verify, str):
-            verify = ssl.create_default_context(cafile=verify)
-        return cls(
-            url=url.removesuffix("/v1"), token=token or os.environ.get("ROTA_TOKEN"),
-            namespace=namespace or os.environ.get("ROTA_NAMESPACE"),
-            rules=Rules(timeout=timeout, silence=silence), verify=verify,
-        )  # fmt: skip
+    method: Literal["GET", "POST", "PUT", "DELETE"]
+    path: str
+    query: Mapping[str, Any] = {}
+    body: bytes | None = None
+    headers: Mapping[str, str] = {}
+    repeatable: bool
+    timeout: float | None = None
+
+
+class Response(msgspec.Struct, frozen=True, kw_only=True):
+    """A response. `repeated`: an earlier attempt of the request may have taken effect already."""
+
+    status: int
+    headers: Mapping[str, str]  # their names in lower case
+    body: bytes
+    repeated: bool = False
 
     @property
-    def headers(self) -> dict[str, str]:
-        headers = {"User-Agent": f"rota-client/{version('rota')}", "Accept": "application/json"}
-        if self.token:
-            headers["Authorization"] = f"Bearer {self.token}"
-        if self.namespace:
-            headers["X-Rota-Namespace"] = self.namespace
-        return headers
+    def is_success(self) -> bool:
+        return self.status < 400
 
 
-def request_arguments(ask: Ask, timeout: float | None) -> dict[str, Any]:
-    """`timeout`: of silence; None for a stream, of which signs of life are expected."""
-    headers = dict(ask.headers)
-    if ask.body is not None:
+class NoResponse(msgspec.Struct, frozen=True):
+    """The reason that there was no response. `sent`: the request may have reached a server."""
+
+    reason: str
+    sent: bool
+    permanent: bool = False  # another attempt would fail in the same way
+
+
+def http_settings(
+    url: str | None, token: str | None, namespace: str | None, verify: ssl.SSLContext | str | bool
+) -> dict[str, Any]:
+    """Return the arguments of an httpx client. Defaults are ROTA_URL, ROTA_TOKEN and ROTA_NAMESPACE."""
+    url = (url or os.environ.get("ROTA_URL") or DEFAULT_URL).rstrip("/")
+    if not url.startswith(("http://", "https://")):
+        raise ConfigError(f"the server's URL must begin with http:// or https://, not {url!r}")
+    headers = {"User-Agent": f"rota-client/{version('rota')}", "Accept": "application/json"}
+    if token := token or os.environ.get("ROTA_TOKEN"):
+        headers["Authorization"] = f"Bearer {token}"
+    if namespace := namespace or os.environ.get("ROTA_NAMESPACE"):
+        headers["X-Rota-Namespace"] = namespace
+    if isinstance(verify, str):
+        verify = ssl.create_default_context(cafile=verify)
+    return {"base_url": url.removesuffix("/v1"), "headers": headers, "verify": verify}
+
+
+def request_arguments(request: Request) -> dict[str, Any]:
+    """Return the arguments of `httpx.Client.request` and `stream`."""
+    headers = dict(request.headers)
+    if request.body is not None:
         headers.setdefault("Content-Type", "application/json")
-    silence = httpx.Timeout(SILENCE, connect=10.0) if timeout is None else httpx.Timeout(timeout)
+    timeout = httpx.Timeout(request.timeout or _STREAM_SILENCE)
+    if request.timeout is None:
+        timeout.connect = 10.0
     return {
-        "method": ask.method, "url": ask.path, "params": list(_params(ask.query)),
-        "content": ask.body, "headers": headers, "timeout": silence,
+        "method": request.method, "url": request.path, "params": list(_params(request.query)),
+        "content": request.body, "headers": headers, "timeout": timeout,
     }  # fmt: skip
 
 
@@ -86,17 +104,17 @@ def _text(value: Any) -> str:
     return value.isoformat() if isinstance(value, datetime) else str(value)
 
 
-def to_answer(response: httpx.Response) -> Answer:
+def to_response(response: httpx.Response) -> Response:
     headers = {name.lower(): value for name, value in response.headers.items()}
-    return Answer(status=response.status_code, headers=headers, body=response.content)
+    return Response(status=response.status_code, headers=headers, body=response.content)
 
 
-def to_unheard(error: httpx.TransportError) -> Unheard:
+def to_no_response(error: httpx.TransportError) -> NoResponse:
     reason = str(error) or type(error).__name__
     distrusted = _has_cause(error, ssl.SSLCertVerificationError)
-    return Unheard(
+    return NoResponse(
         reason, sent=not isinstance(error, _NOT_SENT),
-        final=distrusted or isinstance(error, httpx.UnsupportedProtocol),
+        permanent=distrusted or isinstance(error, httpx.UnsupportedProtocol),
     )  # fmt: skip
 
 

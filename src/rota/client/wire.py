@@ -14,14 +14,7 @@ from uuid import UUID
 import msgspec
 
 from rota.core.time.lint import Warned
-from rota.model import (
-    Attempt,
-    Failure,
-    GuaranteeName,
-    NodeStatus,
-    QueueStatus,
-    StateName,
-)
+from rota.model import Attempt, Failure, GuaranteeName, NodeStatus, QueueStatus, StateName
 from rota.operations.ledger import Audit
 from rota.store.search import Count, DeadGroup, JobSummary
 
@@ -46,7 +39,7 @@ class NewJobDict(TypedDict, total=False):
 
 
 class LineRefused(msgspec.Struct, frozen=True):
-    """Why one of many jobs (the first is 1) was refused."""
+    """The reason that one of many jobs was refused; `line` counts from 1."""
 
     line: int
     code: str
@@ -54,7 +47,7 @@ class LineRefused(msgspec.Struct, frozen=True):
 
 
 class ManySubmitted(msgspec.Struct, kw_only=True):
-    """`ids` are in the order of the jobs; None for one that was refused."""
+    """The outcome of `submit_many`. `ids` are in the order of the jobs; None for a refused one."""
 
     ids: list[UUID | None] = []
     stored: int = 0
@@ -70,7 +63,7 @@ class JobPage(msgspec.Struct, frozen=True):
 
 
 class JobResult(msgspec.Struct, frozen=True):
-    """What came of a job. `ended` is false while it has yet to run or to end."""
+    """The result of a job. `ended` is false until the job has ended."""
 
     id: UUID
     state: StateName
@@ -81,7 +74,7 @@ class JobResult(msgspec.Struct, frozen=True):
 
 
 class Attempts(msgspec.Struct, frozen=True):
-    """The last twenty that failed, were lost or were interrupted; then the number of the current one."""
+    """The last twenty attempts that failed, were lost or were interrupted, and the current number."""
 
     items: Sequence[Attempt]
     attempt: int
@@ -89,7 +82,7 @@ class Attempts(msgspec.Struct, frozen=True):
 
 
 class JobFilterDict(TypedDict, total=False):
-    """Which jobs are meant. `since` and `until`: when they were created."""
+    """A filter of jobs. `since` and `until` limit the time of their creation."""
 
     state: str | Sequence[str]
     task: str
@@ -111,7 +104,7 @@ class QueueList(msgspec.Struct, frozen=True):
 
 
 class NodeList(msgspec.Struct, frozen=True):
-    """`unowned_shards`: those that no scheduler looks after right now."""
+    """Nodes. `unowned_shards`: the number of shards that no scheduler owns now."""
 
     items: Sequence[NodeStatus]
     shards: int
@@ -119,7 +112,7 @@ class NodeList(msgspec.Struct, frozen=True):
 
 
 class RuleSettings(TypedDict, total=False):
-    """A rule alone, to be looked at."""
+    """The settings of a rule."""
 
     cron: str
     every: str | float | timedelta
@@ -139,7 +132,7 @@ class RuleSettings(TypedDict, total=False):
 
 
 class ScheduleSettings(RuleSettings, total=False):
-    """What a schedule is: one of `cron`, `every`, `calendar` and `rrule`, and the rest as needed."""
+    """The settings of a schedule: one of `cron`, `every`, `calendar` and `rrule`, the rest optional."""
 
     payload: Mapping[str, Any]
     options: Mapping[str, Any]
@@ -172,7 +165,7 @@ class Lint(msgspec.Struct, frozen=True):
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """Who the token belongs to, and what it may do."""
+    """The owner of a token, and its permissions."""
 
     name: str
     kind: str

@@ -1,0 +1,146 @@
+"""Encoding of new jobs, and the submission of many as NDJSON.
+
+Jobs are taken from an iterable as they are needed, and sent in requests of up to 2,000 lines (which the
+server stores in one transaction), so that the client's memory doesn't grow with their number. Each line
+has a key: the caller's, or one made when it is encoded. So a request whose response was lost, or that a
+quota ended in the middle, is sent again byte for byte, and no job is stored twice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import timedelta
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from rota.client import wire
+from rota.client.exchanges import Backoff, Exchange, Sleep
+from rota.client.problems import error_from, make_error
+from rota.client.transport import Request
+from rota.errors import InvalidArguments, ServerUnavailable, SubmitError
+from rota.lib.ids import new_id
+
+_LINES = 2_000
+_BYTES = 3_500_000  # less than the server takes for one transaction
+_TEMPORARY = frozenset({"quota", "too-many-requests", "unavailable"})
+_MOST_ATTEMPTS = 20
+_OPTIONS = frozenset(wire.NewJobDict.__annotations__)
+
+OnError: TypeAlias = Literal["raise", "continue", "stop"]
+
+
+class JobsRefused(SubmitError):
+    """Raised when some of many jobs were refused; `summary` lists them. The others are stored."""
+
+    def __init__(self, summary: wire.ManySubmitted) -> None:
+        self.summary = summary
+        first = summary.errors[0]
+        super().__init__(
+            f"{len(summary.errors):,} of {len(summary.ids):,} jobs were refused; the first is number "
+            f"{first.line}: {first.detail}"
+        )
+
+
+class _Line(msgspec.Struct):
+    """A line of the response: about a job, or about the whole request."""
+
+    line: int = 0
+    id: UUID | None = None
+    existed: bool = False
+    code: str = ""
+    detail: str = ""
+    stopped: wire.LineRefused | None = None
+    summary: dict[str, Any] | None = None
+
+
+def new_key() -> str:
+    return f"auto-{new_id()}"
+
+
+def encode_job(given: Mapping[str, Any]) -> bytes:
+    """Encode the arguments of a submit, without those that are None."""
+    if unknown := sorted(set(given) - _OPTIONS):
+        known = ", ".join(sorted(_OPTIONS))
+        raise InvalidArguments(f"unknown option {unknown[0]!r}; known: {known}")
+    job = {name: value for name, value in given.items() if value is not None}
+    if isinstance(delay := job.get("delay"), timedelta):
+        job["delay"] = delay.total_seconds()
+    for several in ("needs", "tags"):
+        if isinstance(named := job.get(several), str):
+            job[several] = [named]
+    try:
+        return msgspec.json.encode(job)
+    except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
+        raise InvalidArguments(
+            f"task {job.get('task')!r}: can't be sent as JSON: {error}"
+        ) from None
+
+
+def submit_many(jobs: Iterable[wire.NewJobDict], on_error: OnError) -> Exchange[wire.ManySubmitted]:
+    done = wire.ManySubmitted()
+    stop = on_error == "stop"
+    for chunk in _chunks(jobs):
+        yield from _send(chunk, done, stop)
+        if stop and done.errors:
+            break
+    if done.errors and on_error != "continue":
+        raise JobsRefused(done)
+    return done
+
+
+def _chunks(jobs: Iterable[Mapping[str, Any]]) -> Iterator[list[tuple[bytes, bool]]]:
+    """Yield chunks of encoded jobs, each with whether its key is the caller's own."""
+    chunk: list[tuple[bytes, bool]] = []
+    size = 0
+    for job in jobs:
+        own = job.get("key") is not None
+        line = encode_job(job if own else {**job, "key": new_key()})
+        if chunk and (len(chunk) >= _LINES or size + len(line) > _BYTES):
+            yield chunk
+            chunk, size = [], 0
+        chunk.append((line, own))
+        size += len(line) + 1
+    if chunk:
+        yield chunk
+
+
+def _send(chunk: list[tuple[bytes, bool]], done: wire.ManySubmitted, stop: bool) -> Exchange[None]:
+    request = Request(
+        method="POST", path="/v1/jobs:bulk", body=b"\n".join(line for line, _ in chunk),
+        query={"answer": "lines", "on_error": "stop" if stop else "continue"},
+        headers={"Content-Type": "application/x-ndjson"}, repeatable=True,
+    )  # fmt: skip
+    backoff = Backoff()
+    for attempts_left in reversed(range(_MOST_ATTEMPTS)):
+        response = yield request
+        assert response is not None
+        if not response.is_success:
+            raise error_from(response)
+        lines = [msgspec.json.decode(line, type=_Line) for line in response.body.splitlines()]
+        if not lines or lines[-1].summary is None:
+            raise ServerUnavailable("the response is incomplete", in_doubt=True)
+        stopped = next((line.stopped for line in lines if line.stopped is not None), None)
+        if stopped is None:
+            _count(chunk, lines[:-1], done)
+            warnings = lines[-1].summary.get("warnings", [])
+            done.warnings += [each for each in warnings if each not in done.warnings]
+            return
+        if stopped.code not in _TEMPORARY or not attempts_left:
+            raise make_error(stopped.code, stopped.detail, 429 if stopped.code == "quota" else 0)
+        yield Sleep(1.0 + backoff.next())
+
+
+def _count(chunk: list[tuple[bytes, bool]], lines: list[_Line], done: wire.ManySubmitted) -> None:
+    before = len(done.ids)
+    ids: list[UUID | None] = [None] * len(lines)
+    for line in lines:
+        ids[line.line - 1] = line.id
+        if line.id is None:
+            done.errors.append(wire.LineRefused(before + line.line, line.code, line.detail))
+        elif line.existed and chunk[line.line - 1][1]:
+            done.existed += 1
+        else:
+            done.stored += 1  # or by an earlier attempt of this request
+    done.ids += ids

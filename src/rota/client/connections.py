@@ -1,0 +1,187 @@
+"""Connections that perform exchanges, blocking or awaited, and methods that work with both."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+
+import httpx
+
+from rota.client.exchanges import Exchange, Pages, RetryPolicy, Sleep, with_retries
+from rota.client.streams import CLOSED, Stream
+from rota.client.transport import (
+    NoResponse,
+    Request,
+    Response,
+    request_arguments,
+    to_no_response,
+    to_response,
+)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class BlockingConnection:
+    """Performs exchanges in the calling thread."""
+
+    def __init__(self, http: dict[str, Any], policy: RetryPolicy) -> None:
+        self.http = httpx.Client(**http)
+        self._policy = policy
+
+    def run(self, exchange: Callable[P, Exchange[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        steps = with_retries(exchange(*args, **kwargs), self._policy)
+        received: Response | NoResponse | None = None
+        while True:
+            try:
+                step = steps.send(received)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            received = self._perform(step)
+
+    def _perform(self, step: Request | Sleep) -> Response | NoResponse | None:
+        if isinstance(step, Sleep):
+            time.sleep(step.seconds)
+            return None
+        try:
+            return to_response(self.http.request(**request_arguments(step)))
+        except httpx.TransportError as error:
+            return to_no_response(error)
+
+    def iterate(self, source: Pages[T] | Stream[T]) -> Generator[T, None, None]:
+        if isinstance(source, Stream):
+            yield from self._follow(source)
+        else:
+            while source.is_more:
+                yield from self.run(source.next_page)
+
+    def _follow(self, stream: Stream[T]) -> Generator[T, None, None]:
+        while not stream.has_ended:
+            received: Response | NoResponse = CLOSED
+            try:
+                with self.http.stream(**request_arguments(stream.request())) as response:
+                    if response.status_code != 200:
+                        response.read()
+                        received = to_response(response)
+                    else:
+                        for piece in response.iter_bytes():
+                            yield from stream.feed(piece)
+            except httpx.TransportError as error:
+                received = to_no_response(error)
+            if not stream.has_ended:
+                time.sleep(stream.reconnect_delay(received, self._policy.timeout))
+
+
+class AsyncConnection:
+    """Performs exchanges on the event loop."""
+
+    def __init__(self, http: dict[str, Any], policy: RetryPolicy) -> None:
+        self.http = httpx.AsyncClient(**http)
+        self._policy = policy
+
+    async def run(self, exchange: Callable[P, Exchange[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        steps = with_retries(exchange(*args, **kwargs), self._policy)
+        received: Response | NoResponse | None = None
+        while True:
+            try:
+                step = steps.send(received)
+            except StopIteration as end:
+                result: T = end.value
+                return result
+            received = await self._perform(step)
+
+    async def _perform(self, step: Request | Sleep) -> Response | NoResponse | None:
+        if isinstance(step, Sleep):
+            await asyncio.sleep(step.seconds)
+            return None
+        try:
+            return to_response(await self.http.request(**request_arguments(step)))
+        except httpx.TransportError as error:
+            return to_no_response(error)
+
+    async def iterate(self, source: Pages[T] | Stream[T]) -> AsyncGenerator[T, None]:
+        if isinstance(source, Pages):
+            while source.is_more:
+                for one in await self.run(source.next_page):
+                    yield one
+            return
+        while not source.has_ended:
+            received: Response | NoResponse = CLOSED
+            try:
+                async with self.http.stream(**request_arguments(source.request())) as response:
+                    if response.status_code != 200:
+                        await response.aread()
+                        received = to_response(response)
+                    else:
+                        async for piece in response.aiter_bytes():
+                            for one in source.feed(piece):
+                                yield one
+            except httpx.TransportError as error:
+                received = to_no_response(error)
+            if not source.has_ended:
+                await asyncio.sleep(source.reconnect_delay(received, self._policy.timeout))
+
+
+C = TypeVar("C", bound=BlockingConnection | AsyncConnection)
+
+
+class Resource(Generic[C]):
+    """A group of methods on a connection, such as `client.jobs`."""
+
+    def __init__(self, connection: C) -> None:
+        self._connection = connection
+
+
+class Call(Generic[P, T]):
+    """A method that performs an exchange: blocking or to be awaited, as its connection is."""
+
+    def __init__(self, function: Callable[Concatenate[Any, P], Exchange[T]]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    @overload
+    def __get__(self, resource: Resource[BlockingConnection], owner: Any) -> Callable[P, T]: ...
+    @overload
+    def __get__(
+        self, resource: Resource[AsyncConnection], owner: Any
+    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+
+    def __get__(self, resource: Any, owner: Any) -> Any:
+        return _bind(self.function, resource, resource._connection.run)
+
+
+class Iteration(Generic[P, T]):
+    """A method that returns an iterator over a list or stream, asynchronous if its connection is."""
+
+    def __init__(self, function: Callable[Concatenate[Any, P], Pages[T] | Stream[T]]) -> None:
+        self.function = function
+        self.__doc__ = function.__doc__
+
+    @overload
+    def __get__(
+        self, resource: Resource[BlockingConnection], owner: Any
+    ) -> Callable[P, Generator[T, None, None]]: ...
+    @overload
+    def __get__(
+        self, resource: Resource[AsyncConnection], owner: Any
+    ) -> Callable[P, AsyncGenerator[T, None]]: ...
+
+    def __get__(self, resource: Any, owner: Any) -> Any:
+        def iterate(method: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
+            return resource._connection.iterate(method(*args, **kwargs))
+
+        return _bind(self.function, resource, iterate)
+
+
+def _bind(function: Any, resource: Any, perform: Callable[..., Any]) -> Any:
+    method = function.__get__(resource)
+
+    @functools.wraps(method)
+    def bound(*args: Any, **kwargs: Any) -> Any:
+        return perform(method, *args, **kwargs)
+
+    return bound
