@@ -209,6 +209,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     first: float = 0.0
     end: float = 0.0
     count: int = 0  # backfill: how many it says it made
+    absurd: bool = False  # create: nobody should want that, so that it may be refused
     detail: str = ""
 
 

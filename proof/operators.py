@@ -3,7 +3,7 @@ cancel, retry and discard jobs, and write down what they asked for and what they
 
 The simulation and the nemesis both have one. It asks until it has an answer: what was asked for in vain
 may have been done all the same, so that an operation counts from the first time it was asked for to its
-last answer. An answer that is an error which nobody should ever see is written down as that.
+last answer (see `proof.asking`). Nobody else touches its schedules, so that each is as it left it.
 """
 
 from __future__ import annotations
@@ -16,16 +16,15 @@ from typing import Any
 
 import msgspec
 
+from proof.asking import Asker
 from proof.history import Operation, SchedulePromise
-from rota import All, App, ConfigError, InvalidArguments, Latest, NoCatchUp, NotFound
+from rota import All, App, Latest, NoCatchUp
 from rota.errors import StoreUnavailable
 from rota.operations.schedule_spec import make_spec
 
 _KINDS = {"all": All, "latest": Latest}
 _OVERLAPS = ("allow", "skip", "queue", "kill")
-_REFUSED = (ConfigError, InvalidArguments, NotFound)
 _MOST = 9  # schedules at a time
-_AGAIN = 0.5  # seconds
 # What a database may hold that no version of ours would have written.
 SPOILT = {
     "zone": """'{"tz": "Mars/Olympus"}'""",
@@ -55,8 +54,7 @@ class Operator:
     ) -> None:  # fmt: skip
         self._app = app
         self._random = random
-        self._now = now
-        self._note = note
+        self._asker = Asker(random, now, note)
         self._pace = pace
         self._tasks = tasks
         self._moves = moves
@@ -132,7 +130,7 @@ class Operator:
             await self._app.schedules.put(_spec(promise))
             return {"id": str((await self._app.schedules.get(name)).id)}
 
-        if await self._ask("create", name, create, schedule=promise):
+        if await self._asker.ask("create", name, create, schedule=promise):
             self._know(promise)
 
     def _know(self, promise: SchedulePromise) -> None:
@@ -155,8 +153,8 @@ class Operator:
             await self._app.schedules.put(_spec(promise, **absurd))
             return {"id": str((await self._app.schedules.get(promise.name)).id)}
 
-        detail = repr(absurd)
-        if await self._ask("create", promise.name, create, schedule=promise, detail=detail):
+        said = {"schedule": promise, "detail": repr(absurd), "absurd": True}
+        if await self._asker.ask("create", promise.name, create, **said):
             self._know(promise)
 
     async def _update_any(self) -> None:
@@ -174,7 +172,7 @@ class Operator:
             await self._app.schedules.put(_spec(promise))
             return {}
 
-        if await self._ask("update", name, update, schedule=promise):
+        if await self._asker.ask("update", name, update, schedule=promise):
             self.known[name] = promise
             self._spoilt.discard(name)
             if before.paused:  # it said so itself, and doesn't any more: it goes on
@@ -190,7 +188,7 @@ class Operator:
             await self._app.schedules.pause(name)
             return {}
 
-        if await self._ask("pause", name, pause):
+        if await self._asker.ask("pause", name, pause):
             self._paused.add(name)
 
     async def _resume_any(self) -> None:
@@ -202,7 +200,7 @@ class Operator:
             await self._app.schedules.resume(name)
             return {}
 
-        if await self._ask("resume", name, resume):
+        if await self._asker.ask("resume", name, resume):
             self._paused.discard(name)
 
     async def _trigger_any(self) -> None:
@@ -212,7 +210,7 @@ class Operator:
             async def trigger() -> dict[str, Any]:
                 return {"id": str(await self._app.schedules.trigger(name))}
 
-            await self._ask("trigger", name, trigger)
+            await self._asker.ask("trigger", name, trigger)
 
     async def _backfill_any(self) -> None:
         name = self._any()
@@ -230,7 +228,7 @@ class Operator:
             count = await self._app.schedules.backfill(name, since, until, max_parallel=parallel)
             return {"first": since.timestamp(), "end": until.timestamp(), "count": count}
 
-        await self._ask("backfill", name, backfill)
+        await self._asker.ask("backfill", name, backfill)
 
     async def _rename_any(self) -> None:
         """As people do who have their schedules in files: one is deleted as the other is made."""
@@ -243,7 +241,7 @@ class Operator:
             await self._app.schedules.put_all([_spec(promise)], delete=[name])
             return {"id": str((await self._app.schedules.get(promise.name)).id)}
 
-        if await self._ask("rename", name, rename, schedule=promise):
+        if await self._asker.ask("rename", name, rename, schedule=promise):
             self._forget(name)
             self._know(promise)
 
@@ -257,7 +255,7 @@ class Operator:
             await self._app.schedules.delete(name)
             return {}
 
-        if await self._ask("delete", name, delete, gone_is_done=True):
+        if await self._asker.ask("delete", name, delete):
             self._forget(name)
 
     def _forget(self, name: str) -> None:
@@ -275,7 +273,7 @@ class Operator:
                 await self._spoil(name, way)
                 return {}
 
-            if await self._ask("spoil", name, spoil, detail=way):
+            if await self._asker.ask("spoil", name, spoil, detail=way):
                 self._spoilt.add(name)
 
     async def _mend_any(self) -> None:
@@ -297,7 +295,7 @@ class Operator:
             async def cancel() -> dict[str, Any]:
                 return {"count": len(await self._app.jobs.cancel_many([job]))}
 
-            await self._ask("cancel", job, cancel)
+            await self._asker.ask("cancel", job, cancel)
 
     async def _retry_any(self) -> None:
         job = await self._dead()
@@ -307,7 +305,7 @@ class Operator:
                 await self._app.jobs.retry(job)
                 return {}
 
-            await self._ask("retry", job, retry)
+            await self._asker.ask("retry", job, retry)
 
     async def _discard_any(self) -> None:
         job = await self._dead()
@@ -316,7 +314,7 @@ class Operator:
             async def discard() -> dict[str, Any]:
                 return {"count": len(await self._app.jobs.discard_many([job]))}
 
-            await self._ask("discard", job, discard)
+            await self._asker.ask("discard", job, discard)
 
     async def _dead(self) -> str | None:
         try:
@@ -324,36 +322,6 @@ class Operator:
         except StoreUnavailable:
             return None
         return self._random.choice(sorted(map(str, dead))) if dead else None
-
-    # -- asking
-
-    async def _ask(
-        self, kind: Any, subject: str, action: Callable[[], Awaitable[dict[str, Any]]], *,
-        gone_is_done: bool = False, **told: Any,
-    ) -> bool:  # fmt: skip
-        """Whether it was done."""
-        began, times = self._now(), 0
-        answer: Any
-        while True:
-            times += 1
-            try:
-                answer, told = "done", told | await action()
-                break
-            except StoreUnavailable:
-                await asyncio.sleep(_AGAIN * (0.5 + self._random.random()))
-            except _REFUSED as error:
-                again = gone_is_done and times > 1 and isinstance(error, NotFound)
-                # A job may have moved on before it was asked of, or by an attempt that wasn't answered.
-                answer = "done" if again or (kind == "retry" and times > 1) else "refused"
-                told["detail"] = f"{told.get('detail', '')} {error}".strip()
-                break
-            except Exception as error:  # noqa: BLE001 - it is what we look for
-                answer, told["detail"] = "failed", f"{type(error).__name__}: {error}"[:500]
-                break
-        if kind == "trigger":
-            told["count"] = times
-        self._note(Operation(began, self._now(), kind, subject, answer, **told))
-        return bool(answer == "done")
 
     # -- what schedules say
 

@@ -6,6 +6,9 @@ from collections import Counter, defaultdict
 
 from proof.checker.facts import WAITING, Facts
 from proof.checker.report import Found, Tally, line
+from proof.history import Operation
+
+_ABOUT_JOBS = {"cancel", "retry", "discard"}
 
 
 def operations_work(facts: Facts, tally: Tally) -> Found:
@@ -14,11 +17,17 @@ def operations_work(facts: Facts, tally: Tally) -> Found:
         tally["operations"] += 1
         if operation.answer == "failed":
             sentence = f"ended with an error that nobody should see: {operation.detail}"
-            yield (
-                f"{operation.kind} of {operation.subject}",
-                sentence,
-                (line("operations", operation),),
-            )
+        elif operation.answer == "refused" and not _may_be_refused(operation):
+            sentence = f"was refused, and nothing speaks against it: {operation.detail}"
+        else:
+            continue
+        subject = f"{operation.kind} of {operation.subject}"
+        yield subject, sentence, (line("operations", operation),)
+
+
+def _may_be_refused(operation: Operation) -> bool:
+    """Jobs move on by themselves; schedules are steered by one operator alone, who says what can be."""
+    return operation.absurd or operation.kind in _ABOUT_JOBS
 
 
 def deleted_schedules_leave_nothing(facts: Facts, tally: Tally) -> Found:

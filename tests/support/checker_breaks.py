@@ -457,6 +457,8 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (8, "held its place until", too_many_at_a_time),
     (14, "nobody should see: OverflowError",
      lambda s: s.operate("create", "x", 1050, "failed", detail="OverflowError: no")),
+    (14, "nothing speaks against it: there is no schedule",
+     lambda s: s.operate("pause", "moved", 1050, "refused", detail="there is no schedule 'moved'")),
     (15, "in a schedule that is deleted", waits_for_the_deleted),
     (15, "keeps a place for job x",
      lambda s: s.tables["gate"].append({"schedule_id": "schedule-moved", "job_id": "x"})),

@@ -264,6 +264,7 @@ class Story:
         changed = SchedulePromise(name, "cron", 4, spread=0.5)
         id = f"schedule-{name}"
         self.operate("create", name, 1003, schedule=made, id=id)
+        self.operate("create", "never", 1004, "refused", schedule=made, absurd=True)
         self.operate("update", name, 1046, schedule=changed)
         self.operate("trigger", name, 1061.3, id=f"{name}-1061.31", count=1)
         self.operate("pause", name, 1063)

@@ -1,0 +1,97 @@
+"""The operators of the simulation and of the nemesis: what they are told, and what they make of it."""
+
+from __future__ import annotations
+
+from random import Random
+from typing import Any
+
+import pytest
+
+from proof import asking
+from proof.asking import Asker
+from proof.history import Operation
+from rota import errors
+from rota.errors import Conflict, NotFound, StoreUnavailable
+
+# What no operation says to its caller on purpose; each class that is new must be sorted in somewhere.
+NOT_ANSWERS = {
+    "NotAuthentic", "ResultUnavailable", "EventLoopRunning", "SchemaMismatch", "ServerUnavailable",
+    "EmbeddedPostgresError",
+}  # fmt: skip
+AGAIN = {"StoreUnavailable", "TooMuchToRead"}
+
+
+def derived(kind: type[Exception]) -> set[type[Exception]]:
+    return {kind}.union(*(derived(each) for each in kind.__subclasses__()))
+
+
+KINDS = {
+    kind.__name__: kind
+    for kind in derived(errors.RotaError) - {errors.RotaError}
+    if kind.__module__ == errors.__name__ and not issubclass(kind, errors.JobError)
+}
+
+
+def made(kind: type[Exception]) -> Exception:
+    error = kind.__new__(kind, "no")  # some take more than a message, which is not the point
+    assert str(error) == "no"
+    return error
+
+
+async def answer_to(kind: str, *said: Exception | None) -> Operation:
+    """What is written down when these are what it is told, one after the other; None: it is done."""
+    noted: list[Operation] = []
+    answers = iter(said)
+
+    async def action() -> dict[str, Any]:
+        error = next(answers)
+        if error is not None:
+            raise error
+        return {"count": 1}
+
+    asker = Asker(Random(1), lambda: 0.0, noted.append)
+    done = await asker.ask(kind, "it", action)
+    (operation,) = noted
+    assert done == (operation.answer == "done")
+    return operation
+
+
+@pytest.fixture(autouse=True)
+def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(asking, "_AGAIN", 0.0)
+
+
+@pytest.mark.parametrize("name", sorted(KINDS.keys() - AGAIN))
+async def test_whatever_refuses_a_request_is_an_answer_and_nothing_else_is(name: str) -> None:
+    operation = await answer_to("update", made(KINDS[name]))
+    assert operation.answer == ("failed" if name in NOT_ANSWERS else "refused")
+    assert "no" in operation.detail
+
+
+@pytest.mark.parametrize("error", [OverflowError("no"), KeyError("no"), errors.RotaError("no")])
+async def test_an_error_that_is_no_refusal_is_one_that_nobody_should_see(error: Exception) -> None:
+    assert (await answer_to("retry", error)).answer == "failed"
+
+
+@pytest.mark.parametrize("name", sorted(AGAIN))
+async def test_what_got_no_answer_is_asked_for_again(name: str) -> None:
+    operation = await answer_to("pause", made(KINDS[name]), made(KINDS[name]), None)
+    assert (operation.answer, operation.count) == ("done", 1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "error", "second"),
+    [
+        ("retry", Conflict("it is running"), "done"),
+        ("retry", NotFound("no such job"), "done"),
+        ("delete", NotFound("no such schedule"), "done"),
+        ("delete", Conflict("no"), "refused"),
+        ("pause", NotFound("no such schedule"), "refused"),
+    ],
+)
+async def test_what_was_done_before_it_was_refused_is_done(
+    kind: str, error: Exception, second: str
+) -> None:
+    """The first time it was asked for, it may have been done, and only its answer was lost."""
+    assert (await answer_to(kind, error)).answer == "refused"
+    assert (await answer_to(kind, StoreUnavailable("lost"), error)).answer == second
