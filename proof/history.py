@@ -70,9 +70,9 @@ class TaskPromise(msgspec.Struct, frozen=True):
     ends: Literal["succeeded", "failed", "any"] = "succeeded"
     # After so many seconds, or so many without a sign of life, an attempt is stopped.
     limit: float | None = None
-    hangs: bool = (
-        False  # some attempts do nothing until they are stopped; else all keep to the limit
-    )
+    # Some attempts do nothing until they are stopped; else all keep to the limit.
+    hangs: bool = False
+    plain: bool = False  # a plain function, which a child process begins
 
 
 class SchedulePromise(msgspec.Struct, frozen=True, omit_defaults=True):

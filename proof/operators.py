@@ -18,6 +18,7 @@ import msgspec
 
 from proof.asking import Asker
 from proof.history import Operation, SchedulePromise
+from proof.spoiling import WAYS
 from rota import All, App, Latest, NoCatchUp
 from rota.errors import StoreUnavailable
 from rota.operations.schedule_spec import make_spec
@@ -25,21 +26,8 @@ from rota.operations.schedule_spec import make_spec
 _KINDS = {"all": All, "latest": Latest}
 _OVERLAPS = ("allow", "skip", "queue", "kill")
 _MOST = 9  # schedules at a time
-# What a database may hold that no version of ours would have written.
-SPOILT = {
-    "zone": """'{"tz": "Mars/Olympus"}'""",
-    "rule": """'{"rule": {"type": "lunar", "phase": "full"}}'""",
-    "field": """'{"moon_phase": "full", "overlap": "sometimes"}'""",
-    "number": """'{"catch_up": {"kind": "all", "within": 1e11}}'""",
-}
-# Without waiting for whoever holds the row: then there is no answer, and it is to be tried again.
-_FREE = """where id = (select id from {schema}.schedule where name = $1 for update skip locked)
-returning id"""
-SPOIL = f"""
-update {{schema}}.schedule set version = version + 1, next_due = {{schema}}.now(),
-    spec = (spec::jsonb || {{change}}::jsonb)::json {_FREE}"""
-SPOIL_HEADERS = rf"""
-update {{schema}}.schedule set headers = '{{{{"tags": ["a\u0000b"]}}}}' {_FREE}"""
+_MOST_LINES = 2
+_SLOW = "slow_tick"  # takes two seconds or more
 
 Spoiler = Callable[[str, str], Awaitable[None]]  # of the schedule of a name, in one of those ways
 
@@ -89,7 +77,9 @@ class Operator:
         if "jobs" in self._moves:
             moves |= {self._cancel_any: 3, self._retry_any: 1.5, self._discard_any: 0.7}
         if self._spoil is not None:
-            moves |= {self._spoil_any: 1, self._mend_any: 1.5}
+            moves |= {self.spoil_any: 1, self._mend_any: 1.5}
+        if "lines" in self._moves:
+            moves |= {self._line_up: 1.5, self._delete_line: 1.5}
         while not self.stopping:
             await asyncio.sleep(self._random.expovariate(1 / self._pace))
             if not self.stopping:
@@ -263,9 +253,9 @@ class Operator:
         self._paused.discard(name)
         self._spoilt.discard(name)
 
-    async def _spoil_any(self) -> None:
-        """Somebody writes nonsense into its row; or a release that knows more than ours has."""
-        name, way = self._any(), self._random.choice([*SPOILT, "headers"])
+    async def spoil_any(self) -> None:
+        """Write nonsense into a row, as somebody might, or a release that knows more than ours."""
+        name, way = self._any(), self._random.choice(WAYS)
         if name is not None and name not in self._paused:
 
             async def spoil() -> dict[str, Any]:
@@ -280,6 +270,33 @@ class Operator:
         if self._spoilt:
             name = self._random.choice(sorted(self._spoilt))
             await (self._update(name) if self._random.random() < 0.8 else self._delete(name))
+
+    # -- schedules whose jobs wait for each other
+
+    def _lines(self) -> list[str]:
+        slow = (known for known in self.known.values() if _is_line(known))
+        return sorted(known.name for known in slow if known.name not in self._spoilt)
+
+    async def _line_up(self) -> None:
+        if len(self._lines()) < _MOST_LINES:
+            await self._create(self._make_line())
+
+    def _make_line(self) -> SchedulePromise:
+        promise = SchedulePromise(
+            name="", task=_SLOW, every=1, overlap="queue", max_queued=self._random.randint(1, 3)
+        )
+        return msgspec.structs.replace(promise, name=self._name(promise))
+
+    async def _delete_line(self) -> None:
+        if lines := self._lines():
+            await self._delete(self._random.choice(lines))
+
+    async def line_up_and_delete(self, seconds: float) -> None:
+        """Make one, and delete it after a while: then some of its jobs wait."""
+        line = self._make_line()
+        await self._create(line)
+        await asyncio.sleep(seconds)
+        await self._delete(line.name)
 
     # -- jobs
 
@@ -345,6 +362,10 @@ class Operator:
             paused=name is None and random.random() < 0.1,
         )  # fmt: skip
         return msgspec.structs.replace(promise, name=name or self._name(promise))
+
+
+def _is_line(promise: SchedulePromise) -> bool:
+    return (promise.task, promise.every, promise.overlap) == (_SLOW, 1, "queue")
 
 
 def _spec(promise: SchedulePromise, **more: Any) -> Any:

@@ -54,7 +54,7 @@ RULES = (
     Rule(13, "nothing begins without a lease", ("silences",), nothing_begins_without_a_lease),
     Rule(14, "operations work", ("operations",), operations_work),
     Rule(
-        15, "deleted schedules leave nothing", ("waiting jobs", "places"),
+        15, "deleted schedules leave nothing", ("jobs in line", "places"),
         deleted_schedules_leave_nothing,
     ),
     Rule(16, "effects of once happen once", ("effects of once",), effects_of_once_happen_once),

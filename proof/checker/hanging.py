@@ -52,8 +52,9 @@ def _unjust(facts: Facts, promise: TaskPromise, limit: float, attempt: Attempt) 
         return None
     if not promise.hangs:
         return "was stopped for its limit, which it keeps to"
-    # The transaction of an exactly_once handler is begun before the handler, and counts.
+    # What counts begins before the handler: the transaction if it is exactly_once, the way to its child
+    # process if it is a plain function.
     early = attempt.end is not None and ended - begun < limit - _SAME_MOMENT
-    if early and promise.guarantee != "exactly_once":
+    if early and promise.guarantee != "exactly_once" and not promise.plain:
         return f"was stopped after {ended - begun:.3f} s: its limit is {limit:g} s"
     return None

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 
-from proof.checker.facts import WAITING, Facts
+from proof.checker.facts import WAITING, Facts, OccurrenceRow
 from proof.checker.report import Found, Tally, line
+from proof.checker.verdicts import run_at
 from proof.history import Operation
 
 _ABOUT_JOBS = {"cancel", "retry", "discard"}
@@ -33,17 +34,25 @@ def _may_be_refused(operation: Operation) -> bool:
 def deleted_schedules_leave_nothing(facts: Facts, tally: Tally) -> Found:
     """No job that waits for a turn that never comes, no place that nobody can give back."""
     there = {row.id for row in facts.schedules}
+    tally["jobs in line"] += sum(_was_in_line(facts, row) for row in facts.occurrences)
     for row in facts.jobs.values():
-        if row.state == WAITING and row.schedule_id is not None:
-            tally["waiting jobs"] += 1
-            if row.schedule_id not in there:
-                sentence = "waits for its turn in a schedule that is deleted"
-                yield f"job {row.id}", sentence, (line("db-job", row),)
+        if row.state == WAITING and row.schedule_id is not None and row.schedule_id not in there:
+            tally["jobs in line"] += 1
+            sentence = "waits for its turn in a schedule that is deleted"
+            yield f"job {row.id}", sentence, (line("db-job", row),)
     for gate in facts.gates:
         tally["places"] += 1
         if gate.schedule_id not in there:
             sentence = f"keeps a place for job {gate.job_id}, and is deleted"
             yield f"schedule {gate.schedule_id}", sentence, (line("db-gate", gate),)
+
+
+def _was_in_line(facts: Facts, row: OccurrenceRow) -> bool:
+    """Its job was due, and had not begun when the schedule was deleted."""
+    life = facts.lives.get(row.schedule_id)
+    if row.reason != "deleted" or row.job_id not in facts.jobs or life is None:
+        return False
+    return life.deleted is not None and facts.at(run_at(row)) < life.deleted.at
 
 
 def effects_of_once_happen_once(facts: Facts, tally: Tally) -> Found:

@@ -61,6 +61,9 @@ class Report(msgspec.Struct, frozen=True):
         """Rules that looked at nothing of some kind: a run that wants to prove them can insist."""
         return [f"{f.rule.name}: {what}" for f in self.findings for what in f.unseen]
 
+    def unseen_of(self, rule: str) -> list[str]:
+        return next(finding.unseen for finding in self.findings if finding.rule.name == rule)
+
     @property
     def ok(self) -> bool:
         return not self.violations

@@ -40,12 +40,15 @@ _IN_FLIGHT = 40
 _BULK = 200  # from here on jobs go by COPY
 _BULK_EVERY = 5.0
 _CATCHING_UP = 1.5
-# Of a hundred. Plain functions are dear: each is a trip to a child process.
+# Of a hundred. Plain functions are dear: each is a trip to a child process. One that hangs has a child
+# for itself, of which a worker has two: with many of them, others would start late.
 _MIX = {
     "quick": 53.0, "quick_plain": 5.0, "shaky": 10.0, "shaky_plain": 1.0, "doomed": 2.0,
     "at_most": 9.0, "at_most_plain": 2.0, "exact": 9.0, "exact_plain": 2.0, "guarded": 6.0,
     "long": 0.8, "long_plain": 0.2, "odd_value": 0.8, "odd_value_plain": 0.2, "odd_error": 0.6,
-    "odd_error_plain": 0.2, "odd_delay": 0.6, "careful": 1.0,
+    "odd_error_plain": 0.2, "odd_delay": 0.6, "careful": 1.0, "silent": 0.1, "at_most_silent": 0.1,
+    "lively": 0.1, "overdue": 0.1, "exact_overdue": 0.1, "endless": 0.1, "silent_plain": 0.015,
+    "overdue_plain": 0.015,
 }  # fmt: skip
 
 
@@ -70,7 +73,8 @@ class Client:
         options, chosen = task.options_, number if number is not None else self._number
         delayed = key is None and self._chance.random() < 0.06
         return NewJob(
-            id=id, namespace=app.settings.namespace, task=name,
+            id=id, namespace=app.settings.namespace, task=name, queue=options.queue,
+            timeout=options.timeout,
             payload=msgspec.Raw(msgspec.json.encode({"number": chosen})),
             guarantee=int(options.guarantee), max_attempts=options.retry.max_attempts, key=key,
             delay=round(self._chance.uniform(0.5, 9.0), 3) if delayed else None,

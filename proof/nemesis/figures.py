@@ -14,7 +14,7 @@ from proof.checker import Report, check
 from proof.history import KILL, PAUSE, Beat, Fault, History, Operation
 from proof.nemesis.plan import RECIPES
 from proof.nemesis.run import Run
-from proof.nemesis.tasks import ODD
+from proof.nemesis.tasks import HUNG, ODD
 from proof.simulation.trouble import SQLSTATES, TABLES
 
 _REFUSED = re.compile(r"(\d+) outcomes were refused")
@@ -80,7 +80,9 @@ def _operations(operations: Sequence[Operation]) -> list[str]:
 def _odd(history: History) -> list[str]:
     starts = Counter(beat.task for beat in history.beats() if beat.event == "start")
     lines = ["starts of handlers that do what nobody thought of:"]
-    return lines + [f"  {task:20}{_often(starts[task])}" for task in ODD]
+    lines += [f"  {task:20}{_often(starts[task])}" for task in ODD]
+    lines.append("starts of handlers that hang, or only take long:")
+    return lines + [f"  {task:20}{_often(starts[task])}" for task in HUNG]
 
 
 def _often(count: int) -> str:

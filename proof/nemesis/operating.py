@@ -1,4 +1,5 @@
-"""The operator's process: it steers schedules and jobs until SIGTERM, and leaves all in order.
+"""The operator's process: it steers schedules and jobs until SIGTERM, and leaves all in order but for
+schedules that are spoilt.
 
 Protocol. What it asks for takes effect between its question and its last answer. So its line may lose
 answers, questions and connections, but holds nothing back to deliver it later: nobody could say then
@@ -19,13 +20,15 @@ import asyncpg
 
 from proof.history import Operation, Recorder
 from proof.nemesis.tasks import SCHEDULED, app
-from proof.operators import SPOIL, SPOIL_HEADERS, SPOILT, Operator
+from proof.operators import Operator
 from proof.owners import OWN_SETTINGS
+from proof.spoiling import spoiling
 from rota.errors import StoreUnavailable
 
-MOVES = ("schedules", "jobs", "spoil")
+MOVES = ("schedules", "jobs", "spoil", "lines")
 _PACE = 0.25
 _FIRST = 4  # schedules to begin with
+_IN_LINE = 5.0  # seconds until jobs wait in line behind one that takes two
 
 
 async def operate() -> None:
@@ -46,21 +49,22 @@ async def operate() -> None:
     await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
     operator.stopping = True
     await running
-    await operator.leave()
+    await operator.leave(mend=0.5)
+    # Not left to chance: jobs wait when their schedule is deleted, and one is spoilt in the calm.
+    await operator.line_up_and_delete(_IN_LINE)
+    if not operator.spoilt:
+        await operator.spoil_any()
     await app.close()
 
 
 async def _spoil(name: str, way: str) -> None:
     """By somebody who has a console of the database's own machine."""
-    change = SPOIL_HEADERS if way == "headers" else SPOIL
     try:
         connection = await asyncpg.connect(
             os.environ["NEMESIS_SERVER"], timeout=5, server_settings=OWN_SETTINGS
         )
         try:
-            done = await connection.fetch(
-                change.format(schema="rota", change=SPOILT.get(way, "")), name
-            )
+            done = await connection.fetch(spoiling("rota", way), name)
         finally:
             with contextlib.suppress(OSError, asyncpg.InterfaceError):
                 connection.terminate()

@@ -21,7 +21,7 @@ from proof.nemesis.database import Database, set_defaults
 from proof.nemesis.faults import Breaker, Record
 from proof.nemesis.plan import NETWORK_KINDS, RECIPES, plan_faults
 from proof.nemesis.readers import Readers
-from proof.nemesis.tasks import CATCH_UP, TABLES, app, promises, schedule_promises
+from proof.nemesis.tasks import CATCH_UP, LIMITS, TABLES, app, promises, schedule_promises
 from rota.config import Settings
 
 _WARM_UP = 2.0
@@ -33,7 +33,7 @@ _LEFT = """
         select schedule_id, due_at from rota.present union all
         select schedule_id, due_at from rota.future
     ) as job
-    where (schedule_id is null or due_at < rota.now() - interval '8 seconds')
+    where (schedule_id is null or due_at < rota.now() - interval '15 seconds')
       and due_at < rota.now() + interval '1 hour'  -- some ask for absurd delays
 """
 
@@ -176,6 +176,7 @@ async def _prepare(cluster: Cluster) -> None:
     settings = Settings(database_url=cluster.server.url, schema="rota")
     async with app.using(settings):
         await app.migrate()
+        await app.queues.set_max_run_time("other", LIMITS.run_time)
         connection = await cluster.server.connect()
         await connection.execute(TABLES)
         await connection.close()

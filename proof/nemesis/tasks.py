@@ -1,4 +1,5 @@
-"""What the cluster does while it is broken: tasks of each guarantee, odd ones, and twenty schedules.
+"""What the cluster does while it is broken: tasks of each guarantee, tasks that are odd or hang, and
+twenty schedules.
 
 Every handler writes down that it began and how it ended, to a file of its process: one system call a
 line, so that what a killed process wrote is whole. The application's own tables are in Rota's schema:
@@ -20,7 +21,7 @@ from typing import Any, Literal
 
 import asyncpg
 
-from proof import odd
+from proof import hung, odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -45,6 +46,8 @@ create table if not exists {SCHEMA}.app_effect (job uuid not null, token bigint 
 create table if not exists {SCHEMA}.app_guarded
     (job uuid primary key, token bigint not null, writes int not null default 1);
 """
+
+_EFFECT = f"insert into {SCHEMA}.app_effect (job, token) values ($1, $2)"
 
 _NODE = os.environ.get("NEMESIS_NODE", "here")
 _recorders: dict[int, Recorder] = {}
@@ -160,9 +163,7 @@ def at_most_plain(number: int, ctx: SyncContext) -> None:
 @app.task(guarantee="exactly_once", retry=_SOME)
 async def exact(number: int, ctx: Context) -> None:
     with _noted(ctx):
-        await ctx.connection.execute(
-            f"insert into {SCHEMA}.app_effect (job, token) values ($1, $2)", ctx.job.id, ctx.token
-        )
+        await ctx.connection.execute(_EFFECT, ctx.job.id, ctx.token)
         if number % 20 == 0:
             await asyncio.sleep(0.5)
 
@@ -237,9 +238,7 @@ def plain_tick(number: int, ctx: SyncContext) -> None:
 @app.task(guarantee="exactly_once", retry=_SOME)
 async def exact_tick(number: int, ctx: Context) -> None:
     with _noted(ctx):
-        await ctx.connection.execute(
-            f"insert into {SCHEMA}.app_effect (job, token) values ($1, $2)", ctx.job.id, ctx.token
-        )
+        await ctx.connection.execute(_EFFECT, ctx.job.id, ctx.token)
 
 
 SCHEDULED = ("tick", "slow_tick", "exact_tick", "plain_tick")
@@ -268,7 +267,40 @@ def odd_error_plain(number: int, ctx: SyncContext) -> None:
 
 
 ODD = ("odd_value", "odd_value_plain", "odd_error", "odd_error_plain", "odd_delay", "careful")
-_ENDS = {"doomed": "failed", "odd_error_plain": "any", **odd.ENDS}
+
+
+# -- what hangs
+
+# A busy machine may hold a handler up for a while between two signs of life.
+LIMITS = hung.Limits(silence=2.5, timeout=3.0, run_time=13.0)
+_LIMIT_OF = LIMITS.of_tasks() | {"silent_plain": LIMITS.silence, "overdue_plain": LIMITS.timeout}
+
+hung.add_tasks(app, _noted, _async_nap, _EFFECT, LIMITS)
+
+
+def _hang() -> None:
+    """Until it is stopped. Whoever doesn't listen is killed, and writes no end."""
+    while True:
+        _nap(0.1)
+
+
+@app.task(retry=_SOME, heartbeat_timeout=LIMITS.silence)
+def silent_plain(number: int, ctx: SyncContext) -> None:
+    with _noted(ctx):
+        if ctx.attempt <= number % 2:
+            _hang()
+
+
+@app.task(retry=_SOME, timeout=LIMITS.timeout)
+def overdue_plain(number: int, ctx: SyncContext) -> None:
+    with _noted(ctx):
+        if ctx.attempt <= number % 2:
+            _hang()
+
+
+HUNG = tuple(_LIMIT_OF)
+_HANGING = frozenset(HUNG) - {"lively"}
+_ENDS = {"doomed": "failed", "odd_error_plain": "any", **odd.ENDS, **hung.ENDS}
 
 
 def promises() -> dict[str, TaskPromise]:
@@ -277,6 +309,9 @@ def promises() -> dict[str, TaskPromise]:
             Guarantee(task.options_.guarantee).label,
             task.options_.retry.max_attempts,
             _ENDS.get(name, "succeeded"),  # type: ignore[arg-type]
+            _LIMIT_OF.get(name),
+            name in _HANGING,
+            name.endswith("_plain"),
         )
         for name, task in app.tasks.items()
     }

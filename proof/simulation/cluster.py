@@ -12,13 +12,14 @@ from typing import Any
 
 import asyncpg
 
+from proof import hung
 from proof.history import WITHDRAWAL, Fault, Operation, Submission
-from proof.operators import SPOIL, SPOIL_HEADERS, SPOILT, Operator
-from proof.simulation import hung
+from proof.operators import Operator
 from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
 from proof.simulation.gateway import Gateway
 from proof.simulation.loop import Process, SimLoop, context_of
 from proof.simulation.workload import Journal, make_app
+from proof.spoiling import spoiling
 from rota import App, NotFound, RotaError, Settings, StoreUnavailable
 from rota.node import Node, Role
 
@@ -198,11 +199,7 @@ class Cluster:
         """By somebody who has a console of the database's own machine."""
         schema, engine = self.settings.schema, self.gateway.engine
         engine.set_clock(self.loop.time())
-        if way == "headers":
-            done = engine.ask(SPOIL_HEADERS.format(schema=schema), name)
-        else:
-            done = engine.ask(SPOIL.format(schema=schema, change=SPOILT[way]), name)
-        if not done:
+        if not engine.ask(spoiling(schema, way), name):
             raise StoreUnavailable("somebody else holds its row")  # asked for again
 
     async def steer(self, action: Callable[[App], Awaitable[object]]) -> None:

@@ -18,7 +18,7 @@ import rota.store.database
 from proof.checker import Report, check
 from proof.history import Meta, Recorder, dump_database, write_meta
 from proof.operators import Operator, create_schedules
-from proof.simulation import fences, hung, surroundings
+from proof.simulation import fences, surroundings
 from proof.simulation.cluster import Cluster
 from proof.simulation.engine import DATABASE_MINUS_AT, Engine
 from proof.simulation.faults import Nemesis
@@ -29,7 +29,7 @@ from proof.simulation.mutant import Mutant
 from proof.simulation.network import Network
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA, SimServer
-from proof.simulation.workload import SCHEDULED, choose_schedules, task_promises
+from proof.simulation.workload import LIMITS, SCHEDULED, choose_schedules, task_promises
 from rota import App, Settings
 from rota.scheduler.firer import Firer
 from rota.scheduler.releaser import Releaser
@@ -117,7 +117,7 @@ class Simulation:
         self.settings = _choose_settings(url, random)
         self._limits_queue = Random(f"{seed} maximum").random() < 0.5
         if "hung" in moves and not self._limits_queue:
-            self.settings = self.settings.replace(max_run_time=hung.MAX_RUN_TIME)
+            self.settings = self.settings.replace(max_run_time=LIMITS.run_time)
         self.cluster = Cluster(self.loop, self.gateway, seed, self.settings, moves)
         self.schedules = choose_schedules(random)
         self.problems: list[str] = []
@@ -262,7 +262,7 @@ def _choose_settings(url: str, random: Random) -> Settings:
 
 
 async def _limit_queue(app: App) -> None:
-    await app.queues.set_max_run_time("other", hung.MAX_RUN_TIME)
+    await app.queues.set_max_run_time("other", LIMITS.run_time)
 
 
 def _slow_down(patches: Patches, interval: float) -> None:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
-from proof import odd
+from proof import hung, odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -23,11 +23,12 @@ from proof.history import (
     SchedulePromise,
     TaskPromise,
 )
-from proof.simulation import hung
 from proof.simulation.patches import current
 from proof.simulation.template import SCHEMA
 from rota import App, Context, Retry, Settings
 from rota.model import Guarantee
+
+LIMITS = hung.Limits()
 
 OVERLAPS = ("allow", "skip", "queue", "kill")
 
@@ -86,7 +87,7 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
     _add_scheduled_tasks(app, journal)
     odd.add_tasks(app, journal.attempt, lambda ctx: journal.note(ctx, "effect"), _nap, "other")
     if "hung" in moves:  # others register tasks and limits, which are statements of their own
-        hung.add_tasks(app, journal.attempt, _nap, _EFFECT)
+        hung.add_tasks(app, journal.attempt, _nap, _EFFECT, LIMITS)
     return app
 
 
@@ -179,7 +180,7 @@ def task_promises(app: App) -> dict[str, TaskPromise]:
             Guarantee(task.options_.guarantee).label,  # type: ignore[arg-type]
             task.options_.retry.max_attempts,
             _ENDS.get(name, "succeeded"),  # type: ignore[arg-type]
-            hung.LIMITS.get(name),
+            LIMITS.of_tasks().get(name),
             name in hung.HANGING,
         )
         for name, task in app.tasks.items()

@@ -74,6 +74,13 @@ def test_an_acknowledged_job_that_is_gone_is_missed_in_any_history(
     assert lost == [f"job {gone['id']}"]
 
 
+def test_the_limit_of_a_plain_function_counts_from_before_its_first_line(tmp_path: Path):
+    story = full_story()
+    story.hangs(seconds=1.5, task="hung_plain")
+    report = check(story.write(tmp_path))
+    assert report.ok, report.text()
+
+
 @pytest.mark.parametrize(("slots", "late"), [(1, False), (2, True), (0, True)])
 def test_a_late_start_is_excused_when_no_worker_had_a_free_slot(
     slots: int, late: bool, tmp_path: Path

@@ -21,6 +21,7 @@ import psutil
 import pytest
 
 from proof.checker import check
+from proof.checker.facts import Facts
 from proof.history import History
 from proof.nemesis.clocks import WallClock, find_library
 from proof.nemesis.database import Database, set_defaults
@@ -399,6 +400,10 @@ def test_a_short_run_breaks_things_and_every_promise_is_kept(folder: Path) -> No
     assert len({fault.kind for fault in history.faults()}) >= 3
     done = [operation for operation in history.operations() if operation.answer == "done"]
     assert len({operation.kind for operation in done}) >= 4, said
+    # Not left to chance, for any run: what can't be seen with so much time to be late is left out.
+    assert not report.unseen_of("deleted schedules leave nothing"), said
+    assert "stopped" not in report.unseen_of("hung work is stopped"), said
+    assert any(not life.last.readable for life in Facts(folder).lives.values()), said
     raised = re.findall(r"^  (?:[0-9X]{2}[0-9P]{3}) +(\d+)", said, re.MULTILINE)
     assert sum(map(int, raised)) > 0, said  # statements failed before their effect
     assert not _left_behind(run.pid, folder)

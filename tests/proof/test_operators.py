@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections import Counter
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +13,8 @@ import pytest
 from proof import asking
 from proof.asking import Asker
 from proof.history import Operation
+from proof.nemesis import operating as nemesis
+from proof.operators import Operator
 from rota import errors
 from rota.errors import Conflict, NotFound, StoreUnavailable
 
@@ -95,3 +100,56 @@ async def test_what_was_done_before_it_was_refused_is_done(
     """The first time it was asked for, it may have been done, and only its answer was lost."""
     assert (await answer_to(kind, error)).answer == "refused"
     assert (await answer_to(kind, StoreUnavailable("lost"), error)).answer == second
+
+
+# -- what it does
+
+
+class Schedules:
+    """In place of an app's: takes everything, and keeps what it says."""
+
+    def __init__(self) -> None:
+        self.there: dict[str, Any] = {}
+
+    async def put(self, spec: Any) -> None:
+        self.there[spec.name] = spec
+
+    async def get(self, name: str) -> SimpleNamespace:
+        return SimpleNamespace(id=f"id of {name}", spec=self.there[name])
+
+    async def delete(self, name: str) -> None:
+        del self.there[name]
+
+
+def operator_of(schedules: Schedules, noted: list[Operation], **more: Any) -> Operator:
+    app: Any = SimpleNamespace(schedules=schedules)
+    return Operator(
+        app, Random(1), lambda: 0.0, noted.append, pace=0.001, tasks=["tick"], **more
+    )  # fmt: skip
+
+
+async def test_a_line_is_made_and_deleted_while_jobs_wait_in_it() -> None:
+    schedules, noted = Schedules(), list[Operation]()
+    await operator_of(schedules, noted).line_up_and_delete(0.0)
+    made, deleted = noted
+    assert (made.kind, deleted.kind) == ("create", "delete")
+    assert made.subject == deleted.subject
+    assert made.schedule is not None
+    assert (made.schedule.overlap, made.schedule.every, made.schedule.task) == (
+        "queue", 1, "slow_tick",
+    )  # fmt: skip
+    assert not schedules.there
+
+
+async def test_lines_come_and_go_among_the_other_moves() -> None:
+    schedules, noted = Schedules(), list[Operation]()
+    operator = operator_of(schedules, noted, moves=("lines",))
+    running = asyncio.create_task(operator.run())
+    async with asyncio.timeout(60):
+        while Counter(operation.kind for operation in noted)["delete"] < 3:
+            await asyncio.sleep(0.01)
+    operator.stopping = True
+    await running
+    assert {operation.answer for operation in noted} == {"done"}
+    assert len(schedules.there) <= 2
+    assert "lines" in nemesis.MOVES

@@ -37,9 +37,10 @@ DATABASE_MINUS_AT = 1_699_999_000.0
 STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
 GUARANTEES = {
     "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
-    "lively": 1,
+    "hung_plain": 1, "lively": 1,
 }  # fmt: skip
-LIMIT = 2.0  # of the last two tasks
+LIMIT = 2.0  # of the last three tasks
+HANGING = ("hung", "hung_plain")
 
 Row = dict[str, Any]
 
@@ -259,7 +260,8 @@ class Story:
         return row
 
     def is_steered(self, name: str = "moved") -> None:
-        """Made at 1003, changed at 1046, triggered, paused for a while, backfilled, deleted at 1079."""
+        """Made at 1003, changed at 1046, triggered, paused for a while, backfilled, and
+        deleted at 1079 while a job of it waits."""
         made = SchedulePromise(name, "cron", 10)
         changed = SchedulePromise(name, "cron", 4, spread=0.5)
         id = f"schedule-{name}"
@@ -274,8 +276,9 @@ class Story:
         self.operate("delete", name, 1079)
         for due in (1010, 1020, 1030, 1040):
             self._happen(id, name, due, due)
-        for due in (1048, 1052, 1056, 1060, 1064, 1068, 1072, 1076):
+        for due in (1048, 1052, 1056, 1060, 1064, 1068, 1072):
             self._happen(id, name, due, due + 0.3, max(due, 1069.2 if 1063 < due < 1069 else 0))
+        self._give_up(id, name, 1076, 1079.05)
         self._happen(id, name, 1061.31, 1061.31, reason="triggered")
         self.tables["schedule"].append(
             {"id": "line", "name": f"{name}:backfill", "created_at": 1075 + DATABASE_MINUS_AT,
@@ -310,6 +313,13 @@ class Story:
         job["occurrence"] = f"{name} {due:g}"
         self._note(id, due, run, job, reason, decided or due)
         return self.run(job, max(run, decided) + 0.1)
+
+    def _give_up(self, id: str, name: str, due: float, at: float) -> None:
+        """It waited in line when its schedule was deleted."""
+        job = self.row(f"{name}-{due:g}", "cron", due + 0.3, schedule_id=id, token=None)
+        self._note(id, due, due + 0.3, job, decided=due)
+        self._skip(self.tables["occurrence"][-1], "deleted")
+        self.finish(job, at, 8)
 
     def _note(
         self, id: str, due: float, run: float, job: Row, reason: str | None = None,
@@ -386,7 +396,8 @@ class Story:
             "tasks": {
                 task: TaskPromise(
                     promises[number], 3, ends.get(task, "succeeded"),
-                    LIMIT if task in ("hung", "lively") else None, task == "hung",
+                    LIMIT if task in (*HANGING, "lively") else None, task in HANGING,
+                    task.endswith("_plain"),
                 )
                 for task, number in GUARANTEES.items()
             },

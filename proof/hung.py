@@ -7,18 +7,28 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from random import Random
 
+import msgspec
+
 from rota import App, Context, Retry
 
-SILENCE = 2.0  # the heartbeat_timeout
-TIMEOUT = 3.0
-MAX_RUN_TIME = 25.0  # longer than handlers take that end by themselves
 DEAF = 3.0  # so long some don't listen when they are told to stop
 
-LIMITS = {
-    "silent": SILENCE, "at_most_silent": SILENCE, "lively": SILENCE, "overdue": TIMEOUT,
-    "exact_overdue": TIMEOUT, "endless": MAX_RUN_TIME,
-}  # fmt: skip
-HANGING = frozenset(LIMITS) - {"lively"}
+
+class Limits(msgspec.Struct, frozen=True):
+    """In seconds. `run_time` has to be set for the queue "other", or for all of them."""
+
+    silence: float = 2.0  # the heartbeat_timeout: twice as long as the lively are ever silent
+    timeout: float = 3.0
+    run_time: float = 25.0  # longer than handlers take that end by themselves
+
+    def of_tasks(self) -> dict[str, float]:
+        return {
+            "silent": self.silence, "at_most_silent": self.silence, "lively": self.silence,
+            "overdue": self.timeout, "exact_overdue": self.timeout, "endless": self.run_time,
+        }  # fmt: skip
+
+
+HANGING = frozenset(Limits().of_tasks()) - {"lively"}
 ENDS = {"at_most_silent": "any"}
 
 _SOME = Retry(max_attempts=8, base=0.3)
@@ -56,23 +66,23 @@ async def _be_deaf() -> None:
 
 def add_tasks(
     app: App, attempt: Callable[[Context], AbstractContextManager[None]],
-    nap: Callable[[float], Awaitable[None]], effect: str,
+    nap: Callable[[float], Awaitable[None]], effect: str, limits: Limits,
 ) -> None:  # fmt: skip
     """`attempt` journals one attempt, `nap` takes at most so many seconds, and `effect` is the statement
     of an exactly_once job's effect. Which attempts hang is known from the job's number."""
 
-    @app.task(retry=_SOME, heartbeat_timeout=SILENCE)
+    @app.task(retry=_SOME, heartbeat_timeout=limits.silence)
     async def silent(number: int, ctx: Context) -> None:
         with attempt(ctx):
             await _hang(number, ctx.attempt <= number % 3)
             await nap(0.3)
 
-    @app.task(guarantee="at_most_once", heartbeat_timeout=SILENCE)
+    @app.task(guarantee="at_most_once", heartbeat_timeout=limits.silence)
     async def at_most_silent(number: int, ctx: Context) -> None:
         with attempt(ctx):
             await _hang(number, number % 3 > 0)
 
-    @app.task(retry=_SOME, heartbeat_timeout=SILENCE, queue="other")
+    @app.task(retry=_SOME, heartbeat_timeout=limits.silence, queue="other")
     async def lively(number: int, ctx: Context) -> None:
         """Longer than it may be silent, and never silent for so long."""
         with attempt(ctx):
@@ -80,13 +90,13 @@ def add_tasks(
                 await nap(1.0)
                 ctx.heartbeat()
 
-    @app.task(retry=_SOME, timeout=TIMEOUT)
+    @app.task(retry=_SOME, timeout=limits.timeout)
     async def overdue(number: int, ctx: Context) -> None:
         with attempt(ctx):
             await _hang(number, ctx.attempt <= number % 3)
             await nap(0.3)
 
-    @app.task(guarantee="exactly_once", retry=_SOME, timeout=TIMEOUT)
+    @app.task(guarantee="exactly_once", retry=_SOME, timeout=limits.timeout)
     async def exact_overdue(number: int, ctx: Context) -> None:
         """What a hung attempt has written is gone with it."""
         with attempt(ctx):
