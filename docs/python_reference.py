@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
+import typing
 from collections.abc import Iterator
 from typing import Any
 
@@ -197,8 +198,8 @@ def _function(name: str, function: Any) -> Iterator[str]:
 
 
 def _signature(name: str, thing: Any) -> str:
-    """Return its signature as written, wrapped when it is long."""
-    found = inspect.signature(thing)
+    """Return its signature as written, wrapped when it is long. The last overload has all options."""
+    found = inspect.signature((typing.get_overloads(thing) or [thing])[-1])
     parameters = list(_parameters(found))
     returns = "" if inspect.isclass(thing) else _annotation(found.return_annotation)
     before = "await " if inspect.iscoroutinefunction(thing) else ""

@@ -11,29 +11,28 @@ from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 
 from rota.config import Settings
 from rota.context import ErrorHook
-from rota.core.time.schedule import compile_schedule
+from rota.core.time.schedule import compile_schedule, make_spec
 from rota.errors import ConfigError, UnknownTask
 from rota.handle import JobHandle
-from rota.model import Guarantee, GuaranteeName, Retry, RunnerName
+from rota.model import GuaranteeName, Retry, RunnerName
 from rota.operations.connection import Connector
-from rota.operations.endpoint_definition import Endpoint
 from rota.operations.endpoint_push import EndpointTask
+from rota.operations.endpoints import Endpoint
 from rota.operations.rota import Rota
-from rota.operations.schedule_spec import make_spec
-from rota.operations.schedules import Change
+from rota.operations.schedule_changes import Change
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated
 from rota.task import P, R, Task, TaskOptions
 
 if TYPE_CHECKING:
-    from rota.decorators import AnyContext, DeclaredTask, ScheduleDecorator, TaskDecorator, Untyped
+    from rota.decorators import AnyContext, DeclaredTask, TaskDecorator, Untyped
 
 
 def _module_name(scope: Mapping[str, Any]) -> str:
     name = str(scope.get("__name__") or "app")
     if name != "__main__":
         return name
-    # As `rota start` would import it.
+    # The name by which `rota start` would import it.
     return PurePath(str(scope.get("__file__") or "app")).stem
 
 
@@ -50,7 +49,7 @@ class App:
         self.tasks: dict[str, Task[..., Any]] = {}
         self.error_hooks: list[ErrorHook] = []
         self.connector = Connector(settings or Settings.read(**given))
-        # The module of whoever makes it: two applications in one namespace have different ones.
+        # The caller's module: two applications in one namespace have different ones.
         module = _module_name(sys._getframe(1).f_globals)
         self.rota = Rota(self.connector, self.tasks, module)
         self.jobs = self.rota.jobs
@@ -64,7 +63,8 @@ class App:
 
     @property
     def name(self) -> str:
-        """By which its declared schedules are known: the setting `app_name`, else its module."""
+        """The name of the application that declares the schedules: the setting `app_name`, or its
+        module."""
         return self.rota.app_name
 
     # -- tasks
@@ -113,16 +113,7 @@ class App:
         /,
         *,
         name: str | None = None,
-        queue: str = "default",
-        needs: Sequence[str] = (),
-        priority: int = 0,
-        guarantee: GuaranteeName = "at_least_once",
-        retry: Retry | None = None,
-        timeout: float | None = None,
-        runner: RunnerName | None = None,
-        expected: float | None = None,
-        deadline: float | None = None,
-        heartbeat_timeout: float | None = None,
+        **options: Any,
     ) -> Any:
         """Register a function or coroutine function as a task.
 
@@ -141,21 +132,10 @@ class App:
             heartbeat_timeout: seconds that the handler may go without a sign of life (`ctx.heartbeat()`,
                 `ctx.progress()`, `ctx.once()`) before it is stopped.
         """
-        options = TaskOptions(
-            queue=queue,
-            needs=(needs,) if isinstance(needs, str) else tuple(needs),
-            priority=priority,
-            guarantee=Guarantee.parse(guarantee),
-            retry=retry or Retry(),
-            timeout=timeout,
-            runner=runner,
-            expected=expected,
-            deadline=deadline,
-            heartbeat_timeout=heartbeat_timeout,
-        )
+        checked = TaskOptions.checked(**options)
         if function is not None:
-            return self._register(function, name, options)
-        return lambda function: self._register(function, name, options)
+            return self._register(function, name, checked)
+        return lambda function: self._register(function, name, checked)
 
     def _register(
         self, function: Callable[..., Any], name: str | None, options: TaskOptions
@@ -191,8 +171,8 @@ class App:
 
         Args:
             name: how the task is called.
-            url: of http or https. Whether its address may be gone to is judged at each push.
-            secret: what pushes are signed with, 16 to 200 characters.
+            url: an http or https URL. Its address is checked at every push.
+            secret: signs the pushes; 16 to 200 characters.
             queue: where its jobs wait.
             needs: capabilities that a worker must have to push it.
             priority: higher goes first; each point is worth a minute of waiting.
@@ -203,9 +183,8 @@ class App:
             expected: seconds that a run should take; a longer one is an event. Learned if not given.
             deadline: seconds after its due time by which a job should have ended; else an event.
         """
-        options = TaskOptions(
-            queue=queue, needs=(needs,) if isinstance(needs, str) else tuple(needs),
-            priority=priority, guarantee=Guarantee.parse(guarantee), retry=retry or Retry(),
+        options = TaskOptions.checked(
+            queue=queue, needs=needs, priority=priority, guarantee=guarantee, retry=retry,
             runner="loop", expected=expected, deadline=deadline,
         )  # fmt: skip
         endpoint = Endpoint(
@@ -230,9 +209,7 @@ class App:
 
     # -- schedules
 
-    def cron(
-        self, expression: str, *, name: str | None = None, **settings: Any
-    ) -> ScheduleDecorator:
+    def cron(self, expression: str, *, name: str | None = None, **settings: Any) -> TaskDecorator:
         """Run a function or a task by a cron expression. A scheduler stores it when it starts.
 
         Args:
@@ -243,11 +220,9 @@ class App:
         """
 
         def declare(function: Any) -> Any:
-            task = (
-                function
-                if isinstance(function, Task)
-                else self._register(function, None, TaskOptions())
-            )
+            task = function
+            if not isinstance(task, Task):
+                task = self._register(function, None, TaskOptions())
             spec = make_spec(name or task.name, task.name, cron=expression, **settings)
             if spec.name in self.schedules.declared:
                 raise ConfigError(f"two schedules are named {spec.name!r}")
@@ -259,7 +234,7 @@ class App:
         return declare
 
     async def schedule(self, name: str, task: Task[..., Any] | str, **settings: Any) -> Change:
-        """Create a schedule, or change it from now on: 'created', 'updated' or 'unchanged'.
+        """Create a schedule, or change it from now on. Returns 'created', 'updated' or 'unchanged'.
 
         Args:
             name: what it is called; unique in the namespace.
@@ -276,9 +251,9 @@ class App:
     async def submit(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
     ) -> JobHandle[Any]:
-        """Submit by name. The task may live elsewhere: then what its nodes registered applies.
+        """Submit by name. If the task's code is elsewhere, what its nodes registered applies.
 
-        A task that nobody has registered is accepted, because a deploy may be on its way: the handle's
+        A task that no node has registered is accepted, because a deploy may be on its way: the handle's
         `warnings` and the log say so.
         """
         return await self.rota.submit(task, payload, **options)
@@ -286,7 +261,7 @@ class App:
     def submit_sync(
         self, task: str, payload: Mapping[str, Any] | None = None, **options: Any
     ) -> JobHandle[Any]:
-        """The same from synchronous code."""
+        """Submit by name from synchronous code."""
         return self.rota.submissions.submit_named_sync(task, payload, options)
 
     def require_task(self, name: str) -> Task[..., Any]:
@@ -310,11 +285,11 @@ class App:
         return await self.rota.store()
 
     async def database_url(self) -> str:
-        """The database's URL; starts the embedded PostgreSQL when none is configured."""
+        """Return the database's URL. Starts the embedded PostgreSQL when none is configured."""
         return await self.connector.database_url()
 
     async def migrate(self, *, include_post: bool = False) -> Migrated:
-        """Bring the database's schema up to this code; the files that were applied."""
+        """Migrate the database's schema to this code, and return the files that were applied."""
         return await self.connector.migrate(include_post=include_post)
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""The types of what ``@app.task`` gives: for type checkers, who read more from it than runs.
+"""The types of what ``@app.task`` returns, for type checkers.
 
 A task that takes its context first is submitted without it, and called directly with it. Coroutine
-functions give their awaited type to `JobHandle.result`, and a coroutine to whoever calls them directly.
+functions give their awaited type to `JobHandle.result`, and return a coroutine when called directly.
 """
 
 from __future__ import annotations
@@ -33,38 +33,14 @@ Untyped = TypeVar("Untyped", _Nothing, _Nowhere)
 if TYPE_CHECKING:
 
     class DeclaredTask(Task[P, R], Generic[P, R, Q, C]):
-        """A `Task` whose function is called with `Q` and gives `C`."""
+        """A `Task` whose function takes `Q` and returns `C`."""
 
         def __call__(self, *args: Q.args, **kwargs: Q.kwargs) -> C: ...
 
 
 class TaskDecorator(Protocol):
-    """What ``@app.task(...)`` gives: from a function to its task."""
-
-    @overload
-    def __call__(self, function: Callable[Concatenate[Untyped, P], Any], /) -> Task[..., Any]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[AnyContext, P], Coroutine[Any, Any, R]], /
-    ) -> DeclaredTask[P, R, Concatenate[AnyContext, P], Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[Concatenate[AnyContext, P], R], /
-    ) -> DeclaredTask[P, R, Concatenate[AnyContext, P], R]: ...
-
-    @overload
-    def __call__(
-        self, function: Callable[P, Coroutine[Any, Any, R]], /
-    ) -> DeclaredTask[P, R, P, Coroutine[Any, Any, R]]: ...
-
-    @overload
-    def __call__(self, function: Callable[P, R], /) -> DeclaredTask[P, R, P, R]: ...
-
-
-class ScheduleDecorator(Protocol):
-    """What ``@app.cron(...)`` gives: from a function or a task to the task."""
+    """The decorator that ``@app.task(...)`` and ``@app.cron(...)`` return: from a function, or for the
+    latter a task, to a task."""
 
     @overload
     def __call__(self, function: T, /) -> T: ...  # type: ignore[overload-overlap] # a task is callable

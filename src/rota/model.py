@@ -1,4 +1,4 @@
-"""The nouns of Rota as frozen structs. No behaviour that needs a clock, a database or a network."""
+"""The nouns of the public API, as frozen structs without behaviour."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from datetime import datetime
 from enum import IntEnum
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -23,8 +23,25 @@ OutcomeName: TypeAlias = Literal[
 ]  # fmt: skip
 
 
-class State(IntEnum):
-    """Where a job is. The numbers are what the tables store; people see the names."""
+class Labelled(IntEnum):
+    """A choice that tables store as a number, and that users see as its name in lower case."""
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, label: str) -> Self:
+        try:
+            return cls[label.upper()]
+        except KeyError:
+            noun = cls.__name__.removesuffix("Kind").lower()
+            known = ", ".join(choice.label for choice in cls)
+            raise ConfigError(f"{noun} {label!r} is not one of: {known}", field=noun) from None
+
+
+class State(Labelled):
+    """The state of a job."""
 
     WAITING = 1
     SCHEDULED = 2
@@ -36,44 +53,20 @@ class State(IntEnum):
     SKIPPED = 8
 
     @property
-    def label(self) -> str:
-        return self.name.lower()
-
-    @property
     def is_final(self) -> bool:
         return self >= State.SUCCEEDED
 
-    @classmethod
-    def parse(cls, label: str) -> State:
-        try:
-            return cls[label.upper()]
-        except KeyError:
-            known = ", ".join(state.label for state in cls)
-            raise ConfigError(f"state {label!r} is not one of: {known}") from None
 
-
-class Guarantee(IntEnum):
+class Guarantee(Labelled):
     """How many times a job may run, and how many times its effects happen."""
 
     AT_LEAST_ONCE = 1
     AT_MOST_ONCE = 2
     EXACTLY_ONCE = 3
 
-    @property
-    def label(self) -> str:
-        return self.name.lower()
 
-    @classmethod
-    def parse(cls, label: str) -> Guarantee:
-        try:
-            return cls[label.upper()]
-        except KeyError:
-            known = ", ".join(guarantee.label for guarantee in cls)
-            raise ConfigError(f"guarantee {label!r} is not one of: {known}") from None
-
-
-class OutcomeKind(IntEnum):
-    """How one attempt ended."""
+class OutcomeKind(Labelled):
+    """The ways in which an attempt ends."""
 
     SUCCEEDED = 1
     RAISED = 2  # the handler raised
@@ -84,25 +77,13 @@ class OutcomeKind(IntEnum):
     RETURNED = 7  # given back unharmed: never started, or interrupted by a shutdown
     HEARTBEAT_TIMEOUT = 8  # gave no sign of life for longer than its task allows, and was stopped
 
-    @property
-    def label(self) -> str:
-        return self.name.lower()
-
-    @classmethod
-    def parse(cls, label: str) -> OutcomeKind:
-        try:
-            return cls[label.upper()]
-        except KeyError:
-            known = ", ".join(kind.label for kind in cls)
-            raise ConfigError(f"outcome {label!r} is not one of: {known}") from None
-
 
 # The type of the error of a job that succeeded, and whose result could not be kept.
 RESULT_DROPPED = "ResultDropped"
 
 
 class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What went wrong in one attempt, as text: safe to store, to show and to send."""
+    """The error of one attempt, as text: safe to store, to show and to send."""
 
     type: str
     message: str
@@ -113,7 +94,7 @@ class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Outcome(msgspec.Struct, frozen=True):
-    """How one attempt ended, as its runner saw it. What follows from it is decided in core."""
+    """The end of one attempt, as its runner saw it. `rota.core.lifecycle` decides what follows."""
 
     kind: OutcomeKind
     result: bytes | None = None  # JSON
@@ -128,7 +109,7 @@ class Outcome(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True, kw_only=True):
-    """When and how often a failed job is tried again.
+    """A policy: when and how often a failed job is tried again.
 
     The delay before attempt *n + 1* is ``base * factor ** (n - 1)``, at most `cap`, and then
     spread by `jitter` (0.2: up to 20 % earlier or later). `max_attempts` counts the first one.
@@ -155,7 +136,7 @@ class Retry(msgspec.Struct, frozen=True, kw_only=True):
 
     @staticmethod
     def after(seconds: float, reason: str = "") -> RetryAfter:
-        """An exception to raise from a handler: "try me again after this many seconds"."""
+        """Return an exception to raise from a handler: the job is tried again after the delay."""
         return RetryAfter(seconds, reason)
 
 
@@ -172,7 +153,7 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Job(msgspec.Struct, frozen=True, kw_only=True):
-    """One intended execution of a task, wherever it is in its life."""
+    """One intended execution of a task, in any state."""
 
     id: UUID
     namespace: str
@@ -249,7 +230,7 @@ class Takeover(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue holds now."""
+    """A queue, and the number of jobs that it holds now."""
 
     namespace: str
     name: str
@@ -258,9 +239,7 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     running: int
     scheduled: int
     lag: float | None  # seconds that the oldest ready job has been due
-    max_run_time: float | None = (
-        None  # seconds, of jobs without a timeout; None: the installation's
-    )
+    max_run_time: float | None = None  # of jobs without a timeout; None: the installation's
 
 
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -284,6 +263,19 @@ class Discarded(msgspec.Struct, frozen=True):
     """A job that was taken off the dead-letter list."""
 
     id: UUID
+
+
+class Triggered(msgspec.Struct, frozen=True):
+    """A schedule's job that was started outside of its rule."""
+
+    job_id: UUID
+
+
+class Backfilled(msgspec.Struct, frozen=True):
+    """The number of occurrences that a backfill runs, or would run."""
+
+    count: int
+    dry_run: bool
 
 
 class ManyChanged(msgspec.Struct, frozen=True, kw_only=True):

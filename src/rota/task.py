@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import inspect
 import warnings
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import inf
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
@@ -23,8 +23,8 @@ from rota.model import Guarantee, Retry, RunnerName
 P = ParamSpec("P")
 R = TypeVar("R")
 
-_HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # in the headers of a job that was submitted with one
-UNLIMITED = 900_000_000.0  # seconds, as a job's timeout: it may run for ever
+HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # in the headers of a job that was submitted with one
+UNLIMITED = 900_000_000.0  # seconds, as a job's timeout: no limit
 PRIORITIES = range(-1000, 1001)
 _CALLER = 5  # frames up from the check: where the decorator stands
 
@@ -43,13 +43,20 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     deadline: float | None = None
     heartbeat_timeout: float | None = None
 
+    @classmethod
+    def checked(cls, **given: Any) -> TaskOptions:
+        """Make the options from what an application declares."""
+        given["guarantee"] = Guarantee.parse(given.get("guarantee", "at_least_once"))
+        given["needs"] = names_of(given.get("needs", ()))
+        given["retry"] = given.get("retry") or Retry()
+        return cls(**given)
+
     def __post_init__(self) -> None:
         check_name("queue", self.queue)
         for need in self.needs:
             check_name("a capability in needs", need)
         _check_priority(self.priority)
-        _check_timeout(self.timeout)
-        _store_unlimited(self)
+        _check_timeout(self)
         for field in ("expected", "deadline", "heartbeat_timeout"):
             value = getattr(self, field)
             if value is not None and not value > 0:
@@ -57,7 +64,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """What one submit says differently. Left out: the task's defaults."""
+    """The options of one submit. The task's defaults hold for what is left out."""
 
     at: datetime | None = None
     delay: float | None = None
@@ -82,7 +89,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             given["delay"] = delay.total_seconds()
         for several in ("needs", "tags"):
             if (value := given.get(several)) is not None:
-                given[several] = (value,) if isinstance(value, str) else tuple(value)
+                given[several] = names_of(value)
         return cls(**given)
 
     def __post_init__(self) -> None:
@@ -100,12 +107,11 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             check_name("tag", tag)
         if self.max_attempts is not None and not _is_whole(self.max_attempts, range(1, 32_001)):
             raise InvalidArguments(f"max_attempts must be 1 to 32000, not {self.max_attempts!r}")
-        _check_timeout(self.timeout)
-        _store_unlimited(self)
+        _check_timeout(self)
         silence = self.heartbeat_timeout
         if silence is not None and not is_heartbeat_timeout(silence):
             raise InvalidArguments(f"heartbeat_timeout must be above 0 seconds, not {silence!r}")
-        if self.headers and _HEARTBEAT_TIMEOUT in self.headers:
+        if self.headers and HEARTBEAT_TIMEOUT in self.headers:
             raise InvalidArguments("heartbeat_timeout is an option of its own: not in headers")
 
     def _check_time(self) -> None:
@@ -122,21 +128,9 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArguments(f"delay must be 0 seconds to 100 years, not {self.delay!r}")
 
 
-class _WithHeaders(Protocol):
-    @property
-    def headers(self) -> dict[str, Any] | None: ...
-    @property
-    def tags(self) -> Sequence[str]: ...
-    @property
-    def heartbeat_timeout(self) -> float | None: ...
-
-
-def all_headers(options: _WithHeaders) -> dict[str, Any] | None:
-    """The headers that a job is stored with: those of the submitter, and those that Rota reads."""
-    own: dict[str, Any] = {"tags": list(options.tags)} if options.tags else {}
-    if options.heartbeat_timeout is not None:
-        own[_HEARTBEAT_TIMEOUT] = options.heartbeat_timeout
-    return {**(options.headers or {}), **own} if own else options.headers
+def names_of(given: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the given names as a tuple. A text is one name, not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
 
 
 def _check_priority(priority: object) -> None:
@@ -144,23 +138,19 @@ def _check_priority(priority: object) -> None:
         raise ConfigError(f"priority must be a whole number from -1000 to 1000, not {priority!r}")
 
 
-def _store_unlimited(options: TaskOptions | SubmitOptions) -> None:
-    """JSON and other languages know no infinity: no limit is stored as one that nobody lives to see."""
-    if options.timeout == inf:
-        msgspec.structs.force_setattr(options, "timeout", UNLIMITED)
-
-
-def _check_timeout(timeout: float | None) -> None:
+def _check_timeout(options: TaskOptions | SubmitOptions) -> None:
+    """Check the timeout. No limit is stored as a very long one: JSON has no infinity."""
+    timeout = options.timeout
     if timeout == inf:
-        return
-    if timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
+        msgspec.structs.force_setattr(options, "timeout", UNLIMITED)
+    elif timeout is not None and (not isinstance(timeout, int | float) or not 0 < timeout < 1e9):
         raise ConfigError(
             f"timeout must be above 0 and below 1e9 seconds (math.inf: no limit), not {timeout!r}"
         )
 
 
 def _check_text(field: str, value: object) -> None:
-    """Short, and something that PostgreSQL can store."""
+    """Refuse a text that is too long, or that PostgreSQL can't store."""
     if value is None:
         return
     if not isinstance(value, str) or not 1 <= len(value) <= 255:
@@ -173,17 +163,8 @@ def _is_whole(value: object, allowed: range) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and value in allowed
 
 
-def _need_psycopg(task: str) -> None:
-    """Said where the task is declared, not when its first job runs."""
-    if importlib.util.find_spec("psycopg") is None:
-        raise ConfigError(
-            f"task {task!r}: a plain function that is exactly_once has its transaction through psycopg, "
-            "which is not installed: pip install 'rota[psycopg]', or make it a coroutine"
-        )
-
-
 class Submissions(Protocol):
-    """What stores a task's jobs: `rota.operations.submissions.Submissions`."""
+    """Stores a task's jobs: `rota.operations.submissions.Submissions`."""
 
     async def submit_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
@@ -198,7 +179,31 @@ class Submissions(Protocol):
     ) -> list[JobHandle[Any]]: ...
 
 
-class Task(Generic[P, R]):
+class BoundTask(Generic[P, R]):
+    """A task with options for its submits. Made by ``task.options(...)``."""
+
+    def __init__(self, submissions: Submissions, task: Task[P, R], options: SubmitOptions) -> None:
+        self._submissions = submissions
+        self._task = task
+        self._options = options
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Store a job that will call this function with these arguments."""
+        return await self._submissions.submit_call(self._task, self._options, args, kwargs)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
+        """Submit from synchronous code."""
+        return self._submissions.submit_call_sync(self._task, self._options, args, kwargs)
+
+    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
+        """Store many jobs at once, all or none.
+
+        Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
+        """
+        return await self._submissions.submit_calls(self._task, self._options, calls)
+
+
+class Task(BoundTask[P, R]):
     """Made by ``@app.task``. Calling it calls the function; submitting it makes a job."""
 
     def __init__(
@@ -208,7 +213,7 @@ class Task(Generic[P, R]):
         name: str,
         options: TaskOptions,
     ) -> None:
-        self._submissions = submissions
+        super().__init__(submissions, self, SubmitOptions())
         self.function = function
         self.name = check_name("task", name)
         self.options_ = options
@@ -235,7 +240,7 @@ class Task(Generic[P, R]):
             )
 
     def _check_kind(self) -> None:
-        """Calling a generator function runs nothing of it: its jobs would do nothing, and succeed."""
+        """Refuse a generator function: calling it runs nothing, and its jobs would succeed."""
         if inspect.isgeneratorfunction(self.function) or inspect.isasyncgenfunction(self.function):
             raise ConfigError(
                 f"task {self.name!r} is a generator: nothing would ever run it. Make it a plain "
@@ -247,13 +252,18 @@ class Task(Generic[P, R]):
             fitting = '"loop"' if self.is_async else '"process" or "thread"'
             kind = "a coroutine" if self.is_async else "a plain function"
             raise ConfigError(f"task {self.name!r} is {kind}: its runner must be {fitting}")
-        if self.runner == "thread" and self.options_.guarantee is Guarantee.EXACTLY_ONCE:
+        if self.is_async or self.options_.guarantee is not Guarantee.EXACTLY_ONCE:
+            return
+        if self.runner == "thread":
             raise ConfigError(
                 f"task {self.name!r}: exactly_once needs a coroutine, or a plain function in a "
                 'child process (runner="process")'
             )
-        if self.runner == "process" and self.options_.guarantee is Guarantee.EXACTLY_ONCE:
-            _need_psycopg(self.name)
+        if importlib.util.find_spec("psycopg") is None:
+            raise ConfigError(
+                f"task {self.name!r}: a plain function that is exactly_once has its transaction through "
+                "psycopg, which is not installed: pip install 'rota[psycopg]', or make it a coroutine"
+            )
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.takes_context:
@@ -261,7 +271,7 @@ class Task(Generic[P, R]):
         return self.function(*args, **kwargs)
 
     def _check_direct_call(self, args: Any, kwargs: Any) -> None:
-        """A direct call makes no job, and so has no context to give."""
+        """Explain a direct call without a context: only a job has one to pass."""
         try:
             inspect.signature(self.function).bind(*args, **kwargs)
         except TypeError as error:
@@ -289,7 +299,7 @@ class Task(Generic[P, R]):
         headers: dict[str, Any] | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
-        """The same task, with other options for what is submitted through it.
+        """Return the task with other options for its submits.
 
         Args:
             at: the moment to run it (with a time zone); by default, now.
@@ -311,22 +321,7 @@ class Task(Generic[P, R]):
             "heartbeat_timeout": heartbeat_timeout, "tags": tags, "headers": headers,
             "connection": connection,
         }  # fmt: skip
-        return BoundTask(self, SubmitOptions.checked(**given))
-
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job that will call this function with these arguments."""
-        return await self._submissions.submit_call(self, SubmitOptions(), args, kwargs)
-
-    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """The same from synchronous code."""
-        return self._submissions.submit_call_sync(self, SubmitOptions(), args, kwargs)
-
-    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
-        """Store many jobs at once, all or none.
-
-        Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
-        """
-        return await self._submissions.submit_calls(self, SubmitOptions(), calls)
+        return BoundTask(self._submissions, self, SubmitOptions.checked(**given))
 
     def call(self, payload: bytes, context: Any) -> Any:
         """Decode the arguments and call the function. For runners.
@@ -350,46 +345,23 @@ class Task(Generic[P, R]):
         return None if value is None else msgspec.json.encode(value, enc_hook=encode_hook)
 
 
-class BoundTask(Generic[P, R]):
-    """A task with options for a submit. Made by ``task.options(...)``."""
-
-    def __init__(self, task: Task[P, R], options: SubmitOptions) -> None:
-        self._task = task
-        self._options = options
-
-    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """Store a job that will call the task's function with these arguments."""
-        return await self._task._submissions.submit_call(self._task, self._options, args, kwargs)
-
-    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> JobHandle[R]:
-        """The same from synchronous code."""
-        return self._task._submissions.submit_call_sync(self._task, self._options, args, kwargs)
-
-    async def submit_many(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
-        """Store many jobs at once, all or none."""
-        return await self._task._submissions.submit_calls(self._task, self._options, calls)
-
-
 def is_heartbeat_timeout(value: object) -> bool:
-    """Whether it can be one: a number of seconds that is above 0, and that a clock can measure."""
+    """Return whether the value is a number of seconds above 0 that a clock can measure."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0.001 <= value < 1e9
 
 
 def own_heartbeat_timeout(headers: str | None) -> float | None:
-    """What a job was submitted with, which comes before its task's."""
-    if headers is None or _HEARTBEAT_TIMEOUT not in headers:
+    """Return the heartbeat timeout that a job was submitted with. It overrides that of its task."""
+    if headers is None or HEARTBEAT_TIMEOUT not in headers:
         return None
     try:
-        value = msgspec.json.decode(headers).get(_HEARTBEAT_TIMEOUT)
+        value = msgspec.json.decode(headers).get(HEARTBEAT_TIMEOUT)
     except msgspec.MsgspecError:
         return None
     return float(value) if is_heartbeat_timeout(value) else None
 
 
 def heartbeat_timeouts(tasks: Mapping[str, Task[..., Any]]) -> dict[str, float]:
-    """The tasks whose handlers must give signs of life, and how often, in seconds."""
+    """Return the heartbeat timeouts, in seconds, of the tasks that have one."""
     timeouts = {name: task.options_.heartbeat_timeout for name, task in tasks.items()}
     return {name: timeout for name, timeout in timeouts.items() if timeout is not None}
-
-
-Handler = Callable[..., Awaitable[Any] | Any]

@@ -6,13 +6,13 @@ import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from difflib import get_close_matches
-from enum import IntEnum
 from uuid import UUID
 
 import msgspec
 
 from rota.config import check_name
 from rota.errors import AccessDenied, ConfigError
+from rota.model import Labelled
 
 ANYWHERE = "*"  # the namespace of a role that holds in all of them
 
@@ -29,25 +29,13 @@ _MAX_SCOPES = 50
 _MAX_TASKS = 100
 
 
-class Role(IntEnum):
+class Role(Labelled):
     """A viewer reads, an operator controls jobs, an admin manages access, a worker runs jobs."""
 
     VIEWER = 1
     OPERATOR = 2
     ADMIN = 3
     WORKER = 4
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
-
-    @classmethod
-    def parse(cls, text: str) -> Role:
-        try:
-            return cls[text.upper()]
-        except KeyError:
-            known = ", ".join(role.label for role in cls)
-            raise ConfigError(f"role {text!r} is not one of: {known}", field="role") from None
 
     @classmethod
     def of_user(cls, text: str) -> Role:

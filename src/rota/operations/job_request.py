@@ -16,7 +16,7 @@ from rota.core.arguments import Limits, check_payload, encode_payload
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName
 from rota.store.rows import NewJob
-from rota.task import SubmitOptions, Task, all_headers
+from rota.task import HEARTBEAT_TIMEOUT, SubmitOptions, Task
 
 NAME_PATTERN = "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
 Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
@@ -105,7 +105,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
             raise InvalidArguments("key: holds a NUL character, which can't be stored")
         for name in (*(self.needs or ()), *self.tags):
             known_name(name)
-        if "heartbeat_timeout" in (self.headers or {}):
+        if HEARTBEAT_TIMEOUT in (self.headers or {}):
             raise InvalidArguments("headers: heartbeat_timeout is a field of its own")
 
 
@@ -135,7 +135,10 @@ def build_job(
             job.max_attempts = own.retry.max_attempts
         if job.timeout is None:
             job.timeout = own.timeout
-    if headers := all_headers(options):
+    added: dict[str, Any] = {"tags": list(options.tags)} if options.tags else {}
+    if options.heartbeat_timeout is not None:
+        added[HEARTBEAT_TIMEOUT] = options.heartbeat_timeout
+    if headers := {**(options.headers or {}), **added}:
         job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, name, "headers field"))
     return job
 
