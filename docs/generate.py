@@ -10,7 +10,6 @@ from __future__ import annotations
 import inspect
 import re
 import sys
-import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -146,13 +145,27 @@ def settings_table() -> str:
 
 
 def errors_tree() -> str:
-    tree = textwrap.dedent((rota.errors.__doc__ or "").partition("::\n\n")[2])
-    described = [
-        f"\n### {name}\n\n{inspect.cleandoc(error.__doc__)}"
-        for name, error in vars(rota.errors).items()
-        if inspect.isclass(error) and error.__module__ == "rota.errors" and error.__doc__
+    errors = [
+        error
+        for error in vars(rota.errors).values()
+        if inspect.isclass(error) and error.__module__ == "rota.errors"
     ]
-    return "\n".join([f"```text\n{tree}```", *described])
+    tree = [
+        line
+        for root in errors
+        if root.__bases__[0] not in errors
+        for line in (root.__name__, *_below(root, errors))
+    ]
+    described = [f"\n### {e.__name__}\n\n{inspect.cleandoc(e.__doc__ or '')}" for e in errors]
+    return "\n".join(["```text", *tree, "```", *described])
+
+
+def _below(root: type, errors: list[type], indent: str = "") -> Iterator[str]:
+    below = [error for error in errors if error.__bases__[0] is root]
+    for error in below:
+        last = error is below[-1]
+        yield f"{indent}{'└── ' if last else '├── '}{error.__name__}"
+        yield from _below(error, errors, indent + ("    " if last else "│   "))
 
 
 def cli_reference() -> str:

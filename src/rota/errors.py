@@ -1,42 +1,7 @@
-"""Everything Rota raises on purpose. Each message says what happened, to what, and what to do next.
+"""The errors that Rota raises on purpose. Each message says what happened, to what, and what to do next.
 
-::
-
-    RotaError
-    ├── ConfigError            a setting, a name or a task definition is not usable
-    │   └── KeyMissing         something is encrypted with a key that this process doesn't have
-    ├── NotAuthentic           something encrypted was changed, or moved from where it belongs
-    ├── SubmitError            a job was refused; nothing was stored
-    │   ├── InvalidArguments   the arguments don't fit the task's signature
-    │   ├── PayloadTooLarge    over the size or depth limit
-    │   ├── KeyConflict        the idempotency key names a job with other content
-    │   └── UnknownTask        no task of that name is registered here
-    ├── ResultUnavailable      the job succeeded, but its result can't be given
-    ├── NotFound               no such job, queue or node
-    ├── EventLoopRunning       a synchronous verb was called where it would block an event loop
-    ├── SchemaMismatch         the database schema is missing, older or newer than this code
-    ├── StoreUnavailable       the database could not be reached in time
-    │   └── TooMuchToRead      a search would have to read more jobs than it may
-    ├── ServerUnavailable      a client got no answer from its server in time
-    ├── RequestRefused         a request was refused
-    │   ├── AccessDenied       the token is missing or invalid, or doesn't permit this
-    │   ├── Conflict           the state of the thing doesn't permit this, or it exists already
-    │   │   └── PreconditionFailed  it has changed since it was read
-    │   └── TooManyRequests    a quota or a limit is reached
-    └── EmbeddedPostgresError  the embedded PostgreSQL could not be started
-
-    JobError                   raised by or into handlers
-    ├── Fatal                  raise it: never retry this job
-    ├── UnfitArguments         a stored job's arguments don't fit its task; it isn't retried
-    ├── RetryAfter             raise it (``Retry.after(seconds)``): try again later
-    ├── LeaseLost              the job is no longer ours; whatever we write is refused
-    ├── OnceUnknown            an earlier attempt began a ``once`` effect and died inside it
-    ├── OnceNotKept            a ``once`` effect happened, and its value isn't JSON
-    ├── TimedOut               an attempt ran longer than it may, and was stopped
-    │   └── HeartbeatTimeout   an attempt gave no sign of life for too long, and was stopped
-    └── ProcessDied            an attempt's child process died under it
-
-    JobStopped (BaseException) raised inside plain functions that are timed out or cancelled
+Errors of the API are `RotaError`. `JobError` is raised by handlers, or into them. `JobStopped` is raised
+inside plain functions that are timed out or cancelled.
 """
 
 from __future__ import annotations
@@ -72,31 +37,31 @@ class RotaError(Exception):
 
 
 class ConfigError(RotaError):
-    """A setting, a name or a task definition is not usable."""
+    """Raised when a setting, a name or a task definition is not usable."""
 
 
 class KeyMissing(ConfigError):
-    """Something is, or has to be, encrypted with a key that this process doesn't have."""
+    """Raised when something is, or has to be, encrypted with a key that this process doesn't have."""
 
 
 class NotAuthentic(RotaError):
-    """Something encrypted was changed, or moved from where it belongs."""
+    """Raised when something encrypted was changed, or moved from where it belongs."""
 
 
 class SubmitError(RotaError):
-    """A job was refused at submission; nothing was stored."""
+    """Raised when a job is refused at submission; nothing was stored."""
 
 
 class InvalidArguments(SubmitError):
-    """The arguments don't fit the task's signature."""
+    """Raised when the arguments don't fit the task's signature."""
 
 
 class PayloadTooLarge(SubmitError):
-    """The payload is over the size or depth limit."""
+    """Raised when the payload is over the size or depth limit."""
 
 
 class KeyConflict(SubmitError):
-    """The idempotency key already names a job with other content."""
+    """Raised when the idempotency key already names a job with other content."""
 
     def __init__(self, key: str, job_id: str) -> None:
         self.key = key
@@ -109,11 +74,11 @@ class KeyConflict(SubmitError):
 
 
 class UnknownTask(SubmitError):
-    """No task of that name is registered."""
+    """Raised when no task of that name is registered."""
 
 
 class ResultUnavailable(RotaError):
-    """The job succeeded, but its result can't be given.
+    """Raised when a job succeeded, but its result can't be returned.
 
     It could not be kept (it has no JSON form, or is too large), or what is stored doesn't fit the type
     that the task's function returns.
@@ -121,34 +86,34 @@ class ResultUnavailable(RotaError):
 
 
 class EventLoopRunning(RotaError, RuntimeError):
-    """A synchronous verb was called in a thread that runs an event loop, which it would block."""
+    """Raised when a synchronous verb is called in the thread of an event loop, which it would block."""
 
 
 class NotFound(RotaError):
-    """No such job, queue or node."""
+    """Raised when there is no such job, queue, schedule or node."""
 
 
 class SchemaMismatch(RotaError):
-    """The database schema is missing, or older or newer than this code understands."""
+    """Raised when the database schema is missing, or older or newer than this code understands."""
 
 
 class StoreUnavailable(RotaError):
-    """The database could not be reached in time, or can't do what it was asked at the moment."""
+    """Raised when the database can't be reached in time, or can't execute a statement at the moment."""
 
-    # The server's process that had the statement; whether it executed it, nobody knows.
+    # The server's process that had the statement; whether it executed it is not known.
     backend: int | None = None
-    # The server was there, and refused this statement: out of room, out of time, a conflict.
+    # The server answered, and refused this statement: out of room, out of time, a conflict.
     answered: bool = False
 
 
 class TooMuchToRead(StoreUnavailable):
-    """A search over jobs took longer than searches may: narrow it."""
+    """Raised when a search over jobs takes longer than searches may: narrow it."""
 
 
 class ServerUnavailable(RotaError):
-    """A client got no answer from its server in time.
+    """Raised when a client gets no answer from its server in time.
 
-    `in_doubt`: the request may have been done all the same.
+    `in_doubt`: the request may have been executed nevertheless.
     """
 
     def __init__(self, message: str, *, in_doubt: bool = False) -> None:
@@ -157,28 +122,28 @@ class ServerUnavailable(RotaError):
 
 
 class RequestRefused(RotaError):
-    """A request was refused. `retry_after`: seconds to wait before the next one."""
+    """Raised when a request is refused. `retry_after`: seconds to wait before the next one."""
 
     retry_after: float | None = None
 
 
 class AccessDenied(RequestRefused):
-    """The token is missing or invalid, or it doesn't permit this."""
+    """Raised when the token is missing or invalid, or doesn't permit the request."""
 
 
 class Conflict(RequestRefused):
-    """The state of the thing doesn't permit this, or it exists already."""
+    """Raised when the state of the thing doesn't permit the request, or when it exists already."""
 
 
 class PreconditionFailed(Conflict):
-    """The thing has changed since it was read, or doesn't exist. `tag`: its current entity tag."""
+    """Raised when the thing has changed since it was read, or doesn't exist. `tag`: its entity tag."""
 
     code = "precondition-failed"
     tag: str | None = None
 
 
 class TooManyRequests(RequestRefused):
-    """A quota or a limit is reached."""
+    """Raised when a quota or a limit is reached."""
 
     def __init__(
         self, message: str = "", *, code: str | None = None, field: str | None = None,
@@ -189,11 +154,11 @@ class TooManyRequests(RequestRefused):
 
 
 class EmbeddedPostgresError(RotaError):
-    """The embedded PostgreSQL could not be started, found or stopped."""
+    """Raised when the embedded PostgreSQL can't be started, found or stopped."""
 
 
 class JobError(Exception):
-    """The base of errors that handlers raise, or meet."""
+    """The base of the errors that handlers raise, or that are raised into them."""
 
 
 class Fatal(JobError):
@@ -201,7 +166,7 @@ class Fatal(JobError):
 
 
 class UnfitArguments(InvalidArguments, Fatal):
-    """The arguments of a stored job don't fit its task's function. The job isn't retried."""
+    """Raised when the arguments of a stored job don't fit its task's function. The job isn't retried."""
 
 
 class RetryAfter(JobError):
@@ -215,22 +180,22 @@ class RetryAfter(JobError):
 
 
 class LeaseLost(JobError):
-    """The job's lease moved on (this node was declared dead, or the job was cancelled).
+    """Raised when the job's lease is lost: this node was declared dead, or the job was cancelled.
 
     Whatever this attempt still writes through Rota is refused.
     """
 
 
 class OnceUnknown(Fatal):
-    """An earlier attempt began this ``once`` effect and never reported how it ended.
+    """Raised when an earlier attempt began this ``once`` effect and never reported how it ended.
 
-    Running it again could double it, so it isn't. Find out whether it happened, then call
+    Running it again could double it, so it isn't run. Find out whether it happened, then call
     ``once(key, fn, on_unknown="run")``, or retry the job after settling it by hand.
     """
 
 
 class OnceNotKept(Fatal):
-    """A ``once`` effect has happened, but its value could not be kept, as it isn't JSON.
+    """Raised when a ``once`` effect has happened, but its value can't be kept, as it isn't JSON.
 
     The effect isn't repeated, by this job or any other that uses its key. Let the function that you
     give to ``once`` return JSON, or None.
@@ -246,15 +211,15 @@ class OnceNotKept(Fatal):
 
 
 class TimedOut(JobError):
-    """An attempt ran longer than its timeout, or than the maximum run time, and was stopped."""
+    """Raised when an attempt ran longer than its timeout or the maximum run time, and was stopped."""
 
 
 class HeartbeatTimeout(TimedOut):
-    """An attempt gave no sign of life for longer than its task's `heartbeat_timeout`."""
+    """Raised when an attempt gave no sign of life for longer than its task's `heartbeat_timeout`."""
 
 
 class ProcessDied(JobError):
-    """The child process of an attempt died while its handler ran."""
+    """Raised when the child process of an attempt died while its handler ran."""
 
 
 class JobStopped(BaseException):
