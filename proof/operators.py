@@ -20,8 +20,8 @@ from proof.asking import Asker
 from proof.history import Operation, SchedulePromise
 from proof.spoiling import WAYS
 from rota import All, App, Latest, NoCatchUp
+from rota.core.time.schedule import make_spec
 from rota.errors import StoreUnavailable
-from rota.operations.schedule_spec import make_spec
 
 _KINDS = {"all": All, "latest": Latest}
 _OVERLAPS = ("allow", "skip", "queue", "kill")
@@ -198,7 +198,7 @@ class Operator:
         if name is not None:
 
             async def trigger() -> dict[str, Any]:
-                return {"id": str(await self._app.schedules.trigger(name))}
+                return {"id": str((await self._app.schedules.trigger(name)).job_id)}
 
             await self._asker.ask("trigger", name, trigger)
 
@@ -215,8 +215,8 @@ class Operator:
             nonlocal until
             until = until or await (await self._app.store()).now() - timedelta(seconds=back)
             since = until - timedelta(seconds=length)
-            count = await self._app.schedules.backfill(name, since, until, max_parallel=parallel)
-            return {"first": since.timestamp(), "end": until.timestamp(), "count": count}
+            filled = await self._app.schedules.backfill(name, since, until, max_parallel=parallel)
+            return {"first": since.timestamp(), "end": until.timestamp(), "count": filled.count}
 
         await self._asker.ask("backfill", name, backfill)
 

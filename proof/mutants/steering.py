@@ -11,7 +11,7 @@ from typing import Any
 import asyncpg
 import msgspec
 
-import rota.operations.schedules
+import rota.operations.schedule_changes
 import rota.store.database
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
@@ -24,9 +24,7 @@ from rota.worker.effects import Effects
 # -- schedules
 
 
-async def _settle_nothing(
-    _store: Any, _connection: Any, row: Any, _stretches: Any, _budget: Any, _compute: Any
-) -> Settled:
+async def _settle_nothing(_transaction: Any, row: Any, _stretches: Any) -> Settled:
     """The new version begins now, whatever the old one has not decided."""
     return Settled(max(row["now"], row["cursor"]), None, None)
 
@@ -52,7 +50,7 @@ def _leave_waiters(queries: dict[str, str]) -> None:
 
 pending_passed_over = Mutant(
     name="an update moves the cursor past what is pending",
-    patch=lambda patches: patches.set(rota.operations.schedules, "settle", _settle_nothing),
+    patch=lambda patches: patches.set(rota.operations.schedule_changes, "settle", _settle_nothing),
 )
 schedules_not_isolated = Mutant(
     name="one bad schedule stops the others",

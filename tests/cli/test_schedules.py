@@ -20,8 +20,7 @@ from rota import App, Context
 from rota.cli import cli
 from rota.cli.jumps import previewed
 from rota.cli.moments import parse_when
-from rota.core.time.schedule import compile_schedule
-from rota.operations.schedule_spec import make_spec
+from rota.core.time.schedule import compile_schedule, make_spec
 from rota.operations.schedules import Schedules
 from tests.support.broken_schedules import add_broken
 from tests.support.fake_node import register_tasks

@@ -201,7 +201,7 @@ async def test_a_schedule_s_jobs_run_with_what_only_workers_can_read(tasks: App)
     # The scheduler has no key, and needs none.
     keyless = App(tasks.settings.replace(encryption_keys=None, namespace="schedulers"))
     async with Node(keyless, ["scheduler"]).running(), Node(tasks, ["worker"]).running():
-        found = await tasks.schedules.trigger("pay")
+        found = (await tasks.schedules.trigger("pay")).job_id
         for id in (found, await fired(tasks, "pay", now)):
             assert (await ended(tasks, id)).result == CANARY
         await tasks.schedules.delete("pay")
@@ -226,7 +226,7 @@ async def ended(app: App, id: UUID) -> Job:
 async def test_a_backfill_s_jobs_run_too(tasks: App):
     await tasks.schedule("pay", "echo", cron="@daily", payload={"secret": CANARY})
     end = datetime(2026, 1, 3, tzinfo=UTC)
-    assert await tasks.schedules.backfill("pay", end - timedelta(days=1), end) == 1
+    assert (await tasks.schedules.backfill("pay", end - timedelta(days=1), end)).count == 1
     row = (await tasks.schedules.occurrences("pay", end - timedelta(days=1), end))[0]
     async with Node(tasks).running():
         assert (await ended(tasks, row.job_id)).result == CANARY
@@ -406,7 +406,7 @@ async def test_everything_is_rewritten_with_the_new_key_and_then_the_old_one_can
             await job.wait(60)
     jobs.append(await tasks.submit("echo", {"secret": CANARY}, delay=3600, key="k"))
     jobs.append(await tasks.submit("echo", {"secret": CANARY}))
-    triggered = await tasks.schedules.trigger("pay")
+    triggered = (await tasks.schedules.trigger("pay")).job_id
     both = make_app(encryption_keys=f"{NEW},{OLD}")
     done = await Reencryption((await both.store()).database).run()
     assert (done.encrypted > 8, done.left) == (True, 0)

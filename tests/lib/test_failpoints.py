@@ -234,7 +234,7 @@ async def test_a_repeated_pause_keeps_the_moment_of_the_first(
 async def test_a_schedule_that_is_put_or_deleted_again_stays_as_it_is(app_at_rest: App) -> None:
     async def put() -> Any:
         return await app_at_rest.schedules.put(
-            rota.operations.schedule_spec.make_spec("s", "works", every=60)
+            rota.core.time.schedule.make_spec("s", "works", every=60)
         )
 
     assert (await twice("put_schedules:after_commit", put)).change == "unchanged"
@@ -250,10 +250,10 @@ async def test_a_trigger_whose_answer_was_lost_is_repeated_as_the_same_job(
 ) -> None:
     await app_at_rest.schedule("s", "works", every=3600)
     with failpoints.armed_with("schedule_by_hand:after_commit=error@1"):
-        job = await app_at_rest.schedules.trigger("s")
+        job = (await app_at_rest.schedules.trigger("s")).job_id
     assert [each.id for each in await app_at_rest.jobs.list()] == [job]
     with failpoints.armed_with("schedule_by_hand:before_commit=error@1"):
-        other = await app_at_rest.schedules.trigger("s")
+        other = (await app_at_rest.schedules.trigger("s")).job_id
     assert {each.id for each in await app_at_rest.jobs.list()} == {job, other}
 
 
@@ -265,7 +265,7 @@ async def test_a_repeated_backfill_finds_its_occurrences_in_the_ledger(
     first = now - timedelta(minutes=10)
 
     async def backfill() -> int:
-        return await app_at_rest.schedules.backfill("s", first, now)
+        return (await app_at_rest.schedules.backfill("s", first, now)).count
 
     assert await twice("schedule_by_hand:after_commit", backfill) == 0
     assert 9 <= len(await app_at_rest.jobs.list()) <= 10

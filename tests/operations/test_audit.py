@@ -23,8 +23,8 @@ import typer
 from rota import App, NotFound
 from rota.cli import cli
 from rota.core.time.calendars import NamedCalendar
+from rota.core.time.schedule import make_spec
 from rota.errors import RotaError
-from rota.operations.schedule_spec import make_spec
 from rota.server.application import make_server
 from rota.server.policy import route_table
 from rota.store.audit import AuditStore

@@ -131,7 +131,7 @@ async def test_two_services_whose_modules_have_one_name_do_not_delete_each_other
     other = release({"digest": "3 * * * *"}, app_name=None)
     assert await other.schedules.declare() == "other_application"
     assert await crons(other) == {"payroll": "1 * * * *", "dunning": "2 * * * *"}
-    assert "(digest) were not brought" in caplog.text
+    assert "(digest) were not stored" in caplog.text
     assert "Set app_name (ROTA_APP_NAME)" in caplog.text
     # A release that keeps one of the tasks is the same application, whatever its schedules are called.
     renamed = release({"payroll": "1 * * * *"}, app_name=None)

@@ -270,7 +270,7 @@ async def test_a_name_that_changes_its_mind_between_look_and_push_is_asked_once(
 @pytest.mark.parametrize(
     ("given", "complaint"),
     [
-        ({"guarantee": "exactly_once"}, "can't be exactly_once: what it does is done by another"),
+        ({"guarantee": "exactly_once"}, "can't be exactly_once: its effects are in another"),
         ({"url": "ftp://x/"}, "begins with http"),
         ({"url": "http://user:word@x/"}, "a name or a password"),
         ({"secret": "short"}, "16 to 200"),

@@ -15,10 +15,10 @@ import rota.operations.settling
 import rota.testing
 from proof.waiting import eventually
 from rota import All, App, Context, Latest
+from rota.core.time.schedule import make_spec
 from rota.errors import NotFound, StoreUnavailable
 from rota.lib import failpoints
 from rota.operations.deleting import finish_deletions
-from rota.operations.schedule_spec import make_spec
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.ownership import AllShards
@@ -250,7 +250,7 @@ async def test_jobs_of_a_deleted_schedule_are_skipped_in_steps_and_none_starts_m
     await sandbox.advance(minutes=1)
     await fire(hot)
     assert await claim_and_begin(hot) == ["start"]
-    assert await app.schedules.backfill("s", START - timedelta(minutes=25), START) == 25
+    assert (await app.schedules.backfill("s", START - timedelta(minutes=25), START)).count == 25
     await app.schedules.delete("s")
     await app.schedule("s", "tell", every="1m")
     await app.schedules.delete("s")  # another of that name: it leaves the first one's lines alone
@@ -392,14 +392,14 @@ async def test_a_backfill_from_before_the_ledger_is_refused(
 ) -> None:
     await app.schedule("s", "tell", cron="0 0 * * *", overlap="allow")
     long_ago, end = START - timedelta(days=12), START - timedelta(days=9)
-    assert await app.schedules.backfill("s", long_ago, end) == 3
+    assert (await app.schedules.backfill("s", long_ago, end)).count == 3
     assert len(await sandbox.run_due()) == 3
     settings = app.settings.replace(ledger_days=10)
     await Janitor(UpkeepStore(hot), settings, AllShards(1)).clean()
     for dry_run in (True, False):
         with pytest.raises(rota.InvalidArguments, match=r"before 2026-02-20"):
             await app.schedules.backfill("s", long_ago, end, dry_run=dry_run)
-    assert await app.schedules.backfill("s", datetime(2026, 2, 20, tzinfo=UTC), end) == 0
+    assert (await app.schedules.backfill("s", datetime(2026, 2, 20, tzinfo=UTC), end)).count == 0
     assert await sandbox.run_due() == []
 
 

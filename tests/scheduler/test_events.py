@@ -85,7 +85,7 @@ async def test_a_deadline_that_passes_before_the_start_is_noticed_by_the_schedul
 
 async def test_an_occurrence_that_starts_late_is_noticed(app: App) -> None:
     await app.schedule("s", "plain", every="1d")
-    job_id = await app.schedules.trigger("s")
+    job_id = (await app.schedules.trigger("s")).job_id
     await asyncio.sleep(0.3)  # the lateness itself
     async with Node(app).running():
         events = await eventually(app.events.list)

@@ -325,7 +325,7 @@ async def test_many_workers_racing_never_overlap_a_schedule_that_skips(
 async def test_trigger_runs_now_beside_the_rule(app: App, sandbox: rota.testing.Sandbox) -> None:
     await app.schedule("s", "tell", every="1h")
     await sandbox.advance(minutes=7)
-    job_id = await app.schedules.trigger("s")
+    job_id = (await app.schedules.trigger("s")).job_id
     assert [job.id for job in await sandbox.run_due()] == [job_id]
     assert await ledger(app, "s") == [("fired", "triggered")]
     assert await is_clean(app, "s")
@@ -337,7 +337,7 @@ async def test_a_single_need_or_tag_is_a_name_and_not_its_letters(
     await app.schedule(
         "s", "tell", every="1h", tags="mail", options={"needs": "gpu", "tags": "vip"}
     )
-    job = await app.jobs.get(await app.schedules.trigger("s"))
+    job = await app.jobs.get((await app.schedules.trigger("s")).job_id)
     assert job.needs == ("gpu",)
     assert set((job.headers or {})["tags"]) == {"mail", "vip"}
 
@@ -348,10 +348,10 @@ async def test_backfill_runs_what_has_no_row_yet_and_never_twice(
     await app.schedule("s", "tell", every="1h", overlap="allow")
     await run_through(sandbox, 2, hours=1)
     first, end = START - timedelta(hours=5), START + timedelta(hours=3)
-    assert await app.schedules.backfill("s", first, end, dry_run=True) == 6
+    assert (await app.schedules.backfill("s", first, end, dry_run=True)).count == 6
     assert await sandbox.run_due() == []
-    assert await app.schedules.backfill("s", first, end) == 6
-    assert await app.schedules.backfill("s", first, end) == 0
+    assert (await app.schedules.backfill("s", first, end)).count == 6
+    assert (await app.schedules.backfill("s", first, end)).count == 0
     assert len(await sandbox.run_due()) == 6
 
 
@@ -404,9 +404,8 @@ async def test_a_backfill_runs_so_many_at_a_time_and_none_is_skipped(
     app: App, sandbox: rota.testing.Sandbox, hot: Any
 ) -> None:
     await app.schedule("s", "tell", every="1h", overlap="skip")
-    assert (
-        await app.schedules.backfill("s", START - timedelta(hours=10), START, max_parallel=3) == 10
-    )
+    first = START - timedelta(hours=10)
+    assert (await app.schedules.backfill("s", first, START, max_parallel=3)).count == 10
     await fire(hot)
     verdicts = (await hold_next(hot))[1]
     assert sorted(verdicts.values()) == ["start"] * 3
@@ -450,7 +449,7 @@ async def test_a_trigger_never_takes_the_place_of_an_occurrence_or_of_another_tr
 ) -> None:
     await app.schedule("s", "tell", every="1m", overlap="allow")
     await sandbox.advance(minutes=1)  # exactly on the rule's moment
-    triggered = {await app.schedules.trigger("s") for _ in range(3)}
+    triggered = {(await app.schedules.trigger("s")).job_id for _ in range(3)}
     ended = await sandbox.run_due()
     assert len(ended) == 4
     assert triggered < {job.id for job in ended}

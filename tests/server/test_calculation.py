@@ -11,7 +11,7 @@ from urllib.parse import urlencode
 import pytest
 
 from rota.core.time.recurrence import Recurrence
-from rota.operations.schedule_spec import make_spec
+from rota.core.time.schedule import make_spec
 from rota.server import calculation
 from tests.support.api import query
 from tests.support.server_fixtures import LiveServer

@@ -17,8 +17,8 @@ import common
 
 import rota
 from rota import App
+from rota.core.time.schedule import make_spec
 from rota.node import Node
-from rota.operations.schedule_spec import make_spec
 
 app = App(database_url=common.DATABASE_URL)
 

@@ -126,7 +126,7 @@ def backfill(
     given: dict[str, Any] = {} if max_parallel is None else {"max_parallel": max_parallel}
     run = session.app.schedules.backfill
     try:
-        count = session.run(run(name, *span, dry_run=True, **given))
+        count = session.run(run(name, *span, dry_run=True, **given)).count
     except InvalidArguments as error:
         if "first" in error.fields:
             raise typer.BadParameter(str(error), param_hint="--from") from None
@@ -134,7 +134,7 @@ def backfill(
     if count and not dry_run:
         jobs = "1 occurrence" if count == 1 else f"{count:,} occurrences"
         session.confirm(f"Run {jobs} of {name}, from {span[0]} to {span[1]}?", yes)
-        count = session.run(run(name, *span, **given))
+        count = session.run(run(name, *span, **given)).count
     _tell_backfill(session, name, count, dry_run)
 
 

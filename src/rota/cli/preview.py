@@ -23,9 +23,8 @@ from rota.cli.schedule_options import (
 )
 from rota.cli.session import Session, command
 from rota.core.time.recurrence import Recurrence
-from rota.core.time.schedule import Cron, ScheduleSpec, compile_schedule
+from rota.core.time.schedule import Cron, ScheduleSpec, compile_schedule, make_spec
 from rota.core.time.words import describe
-from rota.operations.schedule_spec import make_spec
 
 _NAMELESS = "preview"
 

@@ -21,8 +21,7 @@ from rota.cli.schedule_options import (
 from rota.cli.session import Session, command
 from rota.cli.submit import read_payload
 from rota.cli.times import parse_duration, relative
-from rota.core.time.schedule import CatchUp
-from rota.operations.schedule_spec import make_spec
+from rota.core.time.schedule import CatchUp, make_spec
 
 _LIMITS = "Limits"
 _JOBS = "Jobs"

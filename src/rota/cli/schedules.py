@@ -123,7 +123,7 @@ def resume(session: Session, name: Name) -> None:
 @command(schedules_app, "trigger")
 def trigger(session: Session, name: Name) -> None:
     """Trigger a schedule: run it once now, and print the job's id."""
-    job_id = session.run(session.app.schedules.trigger(name))
+    job_id = session.run(session.app.schedules.trigger(name)).job_id
     _tell(session, f"triggered {name}: {job_id}", {"schedule": name, "job_id": job_id})
 
 

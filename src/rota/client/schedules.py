@@ -13,6 +13,7 @@ from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.problems import error_from
 from rota.client.transport import Request
 from rota.errors import NotFound
+from rota.model import Backfilled, Triggered
 from rota.operations.ledger import OccurrenceStatus, Preview, ScheduleStatus
 
 _PATH = "/v1/schedules"
@@ -88,21 +89,21 @@ class Schedules(Resource[C]):
         return (yield from send("POST", path, ScheduleStatus, repeatable=True))
 
     @Call
-    def trigger(self, name: str) -> Exchange[wire.Triggered]:
+    def trigger(self, name: str) -> Exchange[Triggered]:
         """Run a schedule once, now, beside its rule. The request is not repeated when a response is
         lost: it would run twice."""
-        return (yield from send("POST", (yield from _path(name, "/trigger")), wire.Triggered))
+        return (yield from send("POST", (yield from _path(name, "/trigger")), Triggered))
 
     @Call
     def backfill(
         self, name: str, first: datetime, end: datetime, *, max_parallel: int | None = None,
         dry_run: bool = False,
-    ) -> Exchange[wire.Backfilled]:  # fmt: skip
+    ) -> Exchange[Backfilled]:  # fmt: skip
         """Run the occurrences of a past period that the ledger doesn't have. The request is repeated
         when a response is lost: an occurrence in the ledger is neither run nor counted again."""
         body = {"first": first, "end": end, "max_parallel": max_parallel, "dry_run": dry_run}
         path = yield from _path(name, "/backfill")
-        return (yield from send("POST", path, wire.Backfilled, body, repeatable=True))
+        return (yield from send("POST", path, Backfilled, body, repeatable=True))
 
     @Iteration
     def occurrences(

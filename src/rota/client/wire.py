@@ -146,15 +146,6 @@ class ScheduleSettings(RuleSettings, total=False):
     paused: bool
 
 
-class Triggered(msgspec.Struct, frozen=True):
-    job_id: UUID
-
-
-class Backfilled(msgspec.Struct, frozen=True):
-    count: int
-    dry_run: bool
-
-
 class AuditReport(msgspec.Struct, frozen=True):
     clean: bool
     audit: Audit

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from rota.core.durations import format_duration
-from rota.core.time.reasons import REASONS
+from rota.core.time.plan import REASONS
 from rota.model import Guarantee, State
 
 _COMMANDS = "rota.command"

@@ -20,10 +20,9 @@ from typing import Any
 import msgspec
 
 from rota.commands import COMMAND_TASK
-from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.schedule import ScheduleSpec, compile_schedule, make_spec
 from rota.core.time.zones import zone
 from rota.errors import ConfigError
-from rota.operations.schedule_spec import make_spec
 
 MAX_BYTES = 1_000_000
 _VARIABLE = re.compile(

@@ -26,10 +26,9 @@ import msgspec
 from rota.core.arguments import Limits, encode_payload
 from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, calendar_from_ics
 from rota.core.time.interval import seconds_of
-from rota.core.time.schedule import OPTIONS, CatchUp, ScheduleSpec, compile_schedule
+from rota.core.time.schedule import OPTIONS, CatchUp, ScheduleSpec, compile_schedule, make_spec
 from rota.errors import ConfigError, SubmitError
 from rota.files.yaml_nodes import MAX_BYTES, Place, Problems, Value, read_document
-from rota.operations.schedule_spec import make_spec
 from rota.task import SubmitOptions
 
 T = TypeVar("T")

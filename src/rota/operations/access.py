@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any, TypeAlias
+from typing import TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -23,8 +22,8 @@ from rota.core.access import (
 )
 from rota.errors import ConfigError, NotFound
 from rota.lib.ids import hash_secret, new_id, new_prefix, new_secret
-from rota.operations.connection import Connections
-from rota.store.changes import Change, changing, local_user
+from rota.operations.base import InstallationOperations
+from rota.store.changes import local_user
 from rota.store.identity import IdentityStore, NewToken, OpenSession, TokenInfo, User
 
 Place: TypeAlias = tuple[datetime, UUID]  # where a page of a list ends
@@ -32,24 +31,11 @@ Ids: TypeAlias = list[UUID]
 TokenInfos: TypeAlias = list[TokenInfo]  # inside Tokens, `list` is its method
 
 
-class _Access:
+class _Access(InstallationOperations):
     """Access is kept in tables of the installation, apart from the jobs of namespaces."""
 
-    def __init__(self, connections: Connections, on_change: Callable[[], None]) -> None:
-        self._connections = connections
-        self._on_change = on_change
-
     async def _store(self) -> IdentityStore:
-        return IdentityStore((await self._connections.opened()).database)
-
-    @asynccontextmanager
-    async def _changing(
-        self, action: str, subject: str, namespace: str | None = None, after: Any = None
-    ) -> AsyncIterator[tuple[IdentityStore, Change]]:
-        database = (await self._connections.opened()).database
-        async with changing(database, action, subject, namespace=namespace, after=after) as change:
-            yield IdentityStore(database), change
-        self._on_change()
+        return IdentityStore(await self._database())
 
 
 class CreatedToken(msgspec.Struct, frozen=True):
@@ -60,7 +46,7 @@ class CreatedToken(msgspec.Struct, frozen=True):
 
 
 class Tokens(_Access):
-    """API tokens: `rota_<prefix>_<secret>`.
+    """The API tokens: `rota_<prefix>_<secret>`.
 
     The secret is 256 random bits. Its SHA-256 is stored: against guessing 256 bits a slow hash adds
     nothing, and this one is looked up by index with each request.
@@ -96,7 +82,8 @@ class Tokens(_Access):
             by.check_may_create_token(check_scopes(scopes), everywhere=everywhere)
             expires_at = by.limit_expiry(expires_at)
         if expires_in is not None:
-            expires_at = await self._now() + timedelta(seconds=expires_in)
+            now = await (await self._connections.opened()).store.now()
+            expires_at = now + timedelta(seconds=expires_in)
         prefix = new_prefix()
         token = f"rota_{prefix}_{new_secret()}"
         new = NewToken(
@@ -105,7 +92,8 @@ class Tokens(_Access):
             created_by=by.name if by else local_user(), expires_at=expires_at, scopes=allowed,
             tasks=only, made_with=by.identity.id if by and by.identity.prefix else None,
         )  # fmt: skip
-        async with self._changing("create", f"token {prefix}", namespace) as (store, change):
+        store = await self._store()
+        async with self._changing("create", f"token {prefix}", namespace=namespace) as change:
             change.after = info = await store.create_token(new)
         return CreatedToken(token, info)
 
@@ -120,10 +108,8 @@ class Tokens(_Access):
         if by is not None:
             reach = [by.namespace, *([ANYWHERE] if by.everywhere else [])]
         revoked: list[TokenInfo] = []
-        async with self._changing("revoke", f"token {prefix}", by.namespace if by else None) as (
-            store,
-            change,
-        ):
+        store, where = await self._store(), by.namespace if by else None
+        async with self._changing("revoke", f"token {prefix}", namespace=where) as change:
             for namespace in reach:
                 change.before = await store.get_token(prefix, namespace)
                 if revoked := await store.revoke_token(prefix, namespace, made=made):
@@ -137,9 +123,6 @@ class Tokens(_Access):
             if by is None:
                 change.namespace = revoked[0].namespace
         return revoked
-
-    async def _now(self) -> datetime:
-        return await (await self._connections.opened()).store.now()
 
 
 class AddedUser(msgspec.Struct, frozen=True):
@@ -171,13 +154,15 @@ class Users(_Access):
         # Slow on purpose: not on the loop that answers everybody else.
         hashed = await asyncio.to_thread(hash_password, password) if password is not None else None
         added = AddedUser(name, role, where, hashed is not None)
-        async with self._changing("add", f"user {name}", where, added) as (store, _):
+        store = await self._store()
+        async with self._changing("add", f"user {name}", namespace=where, after=added):
             await store.put_membership(await store.put_user(new_id(), name, hashed), where, role)
         return added
 
     async def remove(self, name: str) -> None:
         """Remove a user, and end their sessions."""
-        async with self._changing("remove", f"user {name}") as (store, _):
+        store = await self._store()
+        async with self._changing("remove", f"user {name}"):
             if not await store.remove_user(name):
                 raise NotFound(f"there is no user {name!r}; `rota users list` lists them")
 
@@ -209,7 +194,8 @@ class Sessions(_Access):
         all namespaces. Nothing is ended if one of them can't be.
         """
         subject = f"session {ids[0]}" if len(ids) == 1 else "sessions"
-        async with self._changing("end", subject, by.namespace if by else None) as (store, change):
+        store, where = await self._store(), by.namespace if by else None
+        async with self._changing("end", subject, namespace=where) as change:
             ended = await store.end_sessions([*ids], by.reach if by else None)
             if missing := set(ids) - set(ended):
                 raise NotFound(
@@ -232,7 +218,8 @@ class Sessions(_Access):
         label = Role.of_user(role).label
         link = LoginLink(new_secret(), self._connections.settings.link_minutes * 60)
         subject = f"user {user}" if user else f"{role} of {namespace}"
-        async with self._changing("link", subject, namespace) as (store, _):
+        store = await self._store()
+        async with self._changing("link", subject, namespace=namespace):
             found = await store.find_user(user) if user is not None else None
             if user is not None and found is None:
                 raise NotFound(f"there is no user {user!r}; `rota users add` adds one")

@@ -7,7 +7,7 @@ import contextlib
 import threading
 import weakref
 from collections.abc import AsyncIterator
-from typing import Protocol
+from typing import Protocol, TypeAlias, TypeVar
 
 from rota.config import Settings
 from rota.lib.sync_bridge import sync_bridge
@@ -19,9 +19,12 @@ from rota.store.migrate import Migrated, check_schema, migrate, pending_names
 from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
 
+T = TypeVar("T")
+PerLoop: TypeAlias = weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, T]
+
 
 class Opened:
-    """What is kept per event loop: connections can't be shared between loops."""
+    """The connections of an event loop: they can't be shared between loops."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -31,7 +34,7 @@ class Opened:
 
 
 class Connections(Protocol):
-    """Where operations get connections: a `Connector`, or the server's, behind row security."""
+    """The source of connections for operations: a `Connector`, or the server's, behind row security."""
 
     settings: Settings
     encryption: Encryption  # for submits through callers' own connections
@@ -44,18 +47,14 @@ class Connector:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
-        self._opened: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, Opened] = (
-            weakref.WeakKeyDictionary()
-        )
-        self._opening: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = (
-            weakref.WeakKeyDictionary()
-        )
+        self._opened: PerLoop[Opened] = weakref.WeakKeyDictionary()
+        self._opening: PerLoop[asyncio.Lock] = weakref.WeakKeyDictionary()
         self.encryption = Encryption(settings)  # for submits through callers' own connections
         self._embedded: EmbeddedPostgres | None = None
         self._embedded_lock = threading.Lock()
 
     async def database_url(self) -> str:
-        """Where the database is; starts the embedded one when none is configured."""
+        """Return the database's URL. Starts the embedded PostgreSQL when none is configured."""
         if self.settings.database_url:
             return self.settings.database_url
         return (await asyncio.to_thread(self._start_embedded)).url
@@ -67,7 +66,7 @@ class Connector:
             return self._embedded
 
     async def open_database(self, *, hot: bool = False) -> Database:
-        """A database of the caller's own, with its schema checked. The embedded one is migrated."""
+        """Open a database for the caller alone, and check its schema. The embedded one is migrated."""
         database = Database(await self.database_url(), self.settings, hot=hot)
         await database.open()
         try:
@@ -81,7 +80,7 @@ class Connector:
         return database
 
     async def opened(self) -> Opened:
-        """What this event loop uses; opens it the first time."""
+        """Return the connections of this event loop, which are opened the first time."""
         loop = asyncio.get_running_loop()
         opened = self._opened.get(loop)
         if opened is None:
@@ -91,36 +90,37 @@ class Connector:
                     opened = self._opened[loop] = Opened(await self.open_database())
         return opened
 
-    async def migrate(self, *, include_post: bool = False) -> Migrated:
-        """Bring the database's schema up to this code; the files that were applied."""
+    @contextlib.asynccontextmanager
+    async def _unchecked(self) -> AsyncIterator[Connection]:
+        """Connect to a database whose schema may be missing or old."""
         database = Database(await self.database_url(), self.settings)
         await database.open()
         try:
             async with database.connection() as connection:
-                done = await self._migrate_on(connection, include_post=include_post)
-                # Plain SQL is held to the same limit as Python.
-                await connection.execute(
-                    f"update {self.settings.schema}.setting set value = $1"  # noqa: S608
-                    " where name = 'max_payload_bytes'",
-                    self.settings.max_payload_bytes,
-                )
-                return done
+                yield connection
         finally:
             await database.close()
 
+    async def migrate(self, *, include_post: bool = False) -> Migrated:
+        """Migrate the database's schema to this code, and return the files that were applied."""
+        async with self._unchecked() as connection:
+            done = await self._migrate_on(connection, include_post=include_post)
+            # Plain SQL is held to the same limit as Python.
+            await connection.execute(
+                f"update {self.settings.schema}.setting set value = $1"  # noqa: S608
+                " where name = 'max_payload_bytes'",
+                self.settings.max_payload_bytes,
+            )
+            return done
+
     async def pending_migrations(self, *, include_post: bool = False) -> list[str]:
         """Return the migrations that `migrate` would apply; without any, check the schema."""
-        database = Database(await self.database_url(), self.settings)
-        await database.open()
-        try:
-            async with database.connection() as connection:
-                schema = self.settings.schema
-                pending = await pending_names(connection, schema, include_post=include_post)
-                if not pending:
-                    await check_schema(connection, schema)
-                return pending
-        finally:
-            await database.close()
+        async with self._unchecked() as connection:
+            schema = self.settings.schema
+            pending = await pending_names(connection, schema, include_post=include_post)
+            if not pending:
+                await check_schema(connection, schema)
+            return pending
 
     async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> Migrated:
         settings = self.settings

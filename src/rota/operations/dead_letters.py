@@ -2,32 +2,23 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from rota.errors import NotFound
 from rota.model import ManyChanged
+from rota.operations.base import Operations
 from rota.operations.jobs import MANY, Action
 from rota.store.search import DeadGroup, JobSearch
 
-if TYPE_CHECKING:
-    from rota.operations.rota import Rota
 
-
-class DeadLetters:
+class DeadLetters(Operations):
     """`app.dead`"""
-
-    def __init__(self, rota: Rota) -> None:
-        self._rota = rota
-
-    async def _search(self) -> JobSearch:
-        return JobSearch((await self._rota.store()).database)
 
     async def groups(
         self, *, task: str | None = None, queue: str | None = None, limit: int = 100
     ) -> list[DeadGroup]:
         """List the groups, the largest first. Messages that differ in numbers and ids only are one
         group."""
-        return await (await self._search()).dead_groups(self._rota.namespace, task, queue, limit)
+        search = JobSearch(await self._database())
+        return await search.dead_groups(self._namespace, task, queue, limit)
 
     async def retry_group(
         self, fingerprint: str, *, limit: int = MANY, dry_run: bool = False
@@ -45,8 +36,8 @@ class DeadLetters:
         self, action: Action, fingerprint: str, *, limit: int = MANY, dry_run: bool = False
     ) -> ManyChanged:
         """Retry or discard a group; see `retry_group` and `discard_group`."""
-        search = await self._search()
-        ids = await search.find_dead_group(self._rota.namespace, fingerprint, limit)
+        search = JobSearch(await self._database())
+        ids = await search.find_dead_group(self._namespace, fingerprint, limit)
         if not ids:
             raise NotFound(
                 f"there are no dead letters {fingerprint!r}: perhaps they were retried or discarded",

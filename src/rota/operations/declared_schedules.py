@@ -1,4 +1,4 @@
-"""Brings the schedules that code declares into the database: `@app.cron`.
+"""Stores the schedules that code declares: `@app.cron`.
 
 Protocol. Under a lock per (namespace, application): read which sets were declared before, decide
 (`rota.core.declarations`), and if this set is the one to be, make what is new or differs, delete what
@@ -9,7 +9,7 @@ same again. Whoever loses its connection has lost its lock, and can't write any 
 Schedules belong to the application that declared them (`app`). One application never touches another's,
 unless both declare the same name: the last one has it. Two services whose modules have the same name
 (`main`) would be one application: so a set under such a name that shares neither a schedule nor a task
-with the one in force isn't brought, and an error is logged that asks for `app_name`.
+with the one in force isn't stored, and an error is logged that asks for `app_name`.
 
 An application that declares none at all is more likely to have forgotten an import than to mean it: its
 schedules stay, as orphans.
@@ -39,7 +39,7 @@ _HOW = "`rota schedules declare MODULE:APP` puts it into force"
 async def declare(
     schedules: Schedules, store: ScheduleStore, app: str, release: str, *, named: bool, force: bool
 ) -> Verdict:
-    """Bring what is declared, unless a newer set is in force; see the module.
+    """Store the declared schedules, unless a newer set is in force; see the module.
 
     `named`: the application's name was given, and isn't just that of its module.
     """
@@ -53,13 +53,13 @@ async def declare(
             return "apply"
         verdict: Verdict = "apply" if force else decide(digest, release, history)
         if verdict != "apply":
-            _tell_left_alone(verdict, app, release, history[0])
+            _log_left_alone(verdict, app, release, history[0])
             return verdict
         owned = await store.declared_by(namespace, app)
         declared = [(spec.name, spec.task) for spec in specs]
         if not (named or force or are_related(declared, owned.items())):
             log.error(
-                "the schedules that this code declares (%s) were not brought: %s is also the name of an "
+                "the schedules that this code declares (%s) were not stored: %s is also the name of an "
                 "application with other schedules (%s). Set app_name (ROTA_APP_NAME) of one of them; "
                 "or, if these are to replace those, %s", ", ".join(sorted(schedules.declared)), app,
                 ", ".join(owned), _HOW,
@@ -74,35 +74,29 @@ async def declare(
                     "it, or import the module that declares it", name, app,
                 )  # fmt: skip
         else:
-            await _bring(schedules, store, connection, specs, gone, app, release)
+            made = await schedules.put_all(specs, delete=gone, source="code", within=connection)
+            before = await store.adopt(connection, namespace, app, list(schedules.declared))
+            _log_applied(specs, made, gone, before, app, release)
         await store.note_declaration(connection, namespace, app, digest, release)
     return verdict
 
 
-async def _bring(
-    schedules: Schedules,
-    store: ScheduleStore,
-    connection: Any,
-    specs: Sequence[ScheduleSpec],
-    gone: Sequence[str],
-    app: str,
-    release: str,
-) -> None:
-    made = await schedules.put_all(specs, delete=gone, source="code", within=connection)
+def _log_applied(
+    specs: Sequence[ScheduleSpec], made: Sequence[str], gone: Sequence[str],
+    before: Sequence[tuple[str, str | None]], app: str, release: str,
+) -> None:  # fmt: skip
     by = f"application {app}" + (f", release {release}" if release else "")
     for spec, change in zip(specs, made, strict=True):
         if change != "unchanged":
             log.info("schedule %s was %s, as the code of %s declares it", spec.name, change, by)
     for name in gone:
         log.warning("schedule %s was deleted: the code of %s no longer declares it", name, by)
-    names = [spec.name for spec in specs]
-    namespace = store.database.settings.namespace
-    for name, before in await store.adopt(connection, namespace, app, names):
-        if before is not None:
-            log.warning("schedule %s of application %s is declared by %s now", name, before, by)
+    for name, other in before:
+        if other is not None:
+            log.warning("schedule %s of application %s is declared by %s now", name, other, by)
 
 
-def _tell_left_alone(verdict: Verdict, app: str, release: str, current: Declaration) -> None:
+def _log_left_alone(verdict: Verdict, app: str, release: str, current: Declaration) -> None:
     since = f"{current.declared_at:%Y-%m-%d %H:%M:%S} UTC"
     if verdict == "older_release":
         log.warning(
@@ -119,10 +113,10 @@ def _tell_left_alone(verdict: Verdict, app: str, release: str, current: Declarat
 
 async def _digest(store: ScheduleStore, specs: Sequence[ScheduleSpec]) -> str:
     encryption = await store.database.known_encryption()
-    told: list[Any] = []
+    shown: list[Any] = []
     for spec in sorted(specs, key=lambda spec: spec.name):
         # What is encrypted must not be guessed from a digest.
         hidden = encryption.required and bool(spec.payload)
         payload = encryption.fingerprint(spec) if hidden else spec.payload
-        told.append(msgspec.structs.replace(spec, payload=payload))
-    return hashlib.sha256(msgspec.json.encode(told)).hexdigest()
+        shown.append(msgspec.structs.replace(spec, payload=payload))
+    return hashlib.sha256(msgspec.json.encode(shown)).hexdigest()

@@ -18,96 +18,83 @@ from typing import Any
 from uuid import UUID
 
 from rota.core.time.calendars import NamedCalendar
-from rota.core.time.schedule import compile_schedule
-from rota.lib.computing import Compute, Spend, compute_here
-from rota.operations.firing import Compiled
-from rota.operations.settling import BATCH, Budget, stretches_of
+from rota.core.time.recurrence import Recurrence
+from rota.lib.computing import Spend
+from rota.operations.firing import to_entry
+from rota.operations.settling import BATCH, ScheduleTransaction
 from rota.store.database import blames_the_data
-from rota.store.schedules import SKIPPED, Advance, Entry, ScheduleStore
+from rota.store.schedules import Advance, Entry, ScheduleStore
 
 _AT_ONCE = 20  # schedules and lines that one transaction takes up
 
 
-async def delete_locked(
-    store: ScheduleStore, connection: Any, row: Any, budget: Budget, compute: Compute = compute_here
-) -> None:
+async def delete_locked(transaction: ScheduleTransaction, row: Any) -> None:
     """Delete a schedule whose row is locked, or begin to."""
     ends = max(row["now"], row["cursor"])
+    store, connection = transaction.store, transaction.connection
     ids = await store.mark_deleted(connection, row["namespace"], row["name"], ends)
-    await _go_on(store, connection, budget, compute, ids)
+    await _go_on(transaction, ids)
 
 
 async def finish_deletions(store: ScheduleStore) -> bool:
-    """One step; whether there is more to do."""
-    budget = Budget()
+    """Take one step. Returns whether there is more to do."""
     async with store.database.shared_transaction("finish_deletions") as connection:
-        taken = await _go_on(store, connection, budget, compute_here)
-    return taken == _AT_ONCE or budget.left == 0
+        transaction = ScheduleTransaction(store, connection)
+        taken = await _go_on(transaction)
+    return taken == _AT_ONCE or transaction.left == 0
 
 
-async def _go_on(
-    store: ScheduleStore, connection: Any, budget: Budget, compute: Compute,
-    ids: Sequence[UUID] | None = None,
-) -> int:  # fmt: skip
-    """How many were taken up, of all or of these."""
+async def _go_on(transaction: ScheduleTransaction, ids: Sequence[UUID] | None = None) -> int:
+    """Go on with these deletions, or with any. Returns how many were taken up."""
+    store, connection = transaction.store, transaction.connection
     rows = await store.take_deleted(connection, _AT_ONCE, ids)
     calendars = await store.calendars() if rows else {}
     for row in rows:
-        budget.spend(await store.skip_unstarted(connection, row["id"], budget.left))
+        transaction.spend(await store.skip_unstarted(connection, row["id"], transaction.left))
         if row["source"] != "backfill":
-            own = calendars.get(row["namespace"], {})
-            await _note_undecided(store, connection, row, own, budget, compute)
-        if budget.left == 0:
+            await _note_undecided(transaction, row, calendars.get(row["namespace"], {}))
+        if transaction.left == 0:
             break
         await store.delete_on(connection, row["id"])
     return len(rows)
 
 
 async def _note_undecided(
-    store: ScheduleStore, connection: Any, row: Any, calendars: Mapping[str, NamedCalendar],
-    budget: Budget, compute: Compute,
-) -> None:  # fmt: skip
-    """Note that what was due when it was deleted doesn't run."""
-    stretches = await stretches_of(
-        store, connection, row, lambda spec: compile_schedule(spec, calendars), row["deleted_at"],
-        compute,
-    )  # fmt: skip
+    transaction: ScheduleTransaction, row: Any, calendars: Mapping[str, NamedCalendar]
+) -> None:
+    """Record that what was due at the deletion doesn't run."""
     cursor: datetime = row["cursor"]
-    for stretch in stretches:
+    for stretch in await transaction.stretches(row, calendars, row["deleted_at"]):
         assert stretch.ends is not None
-        while stretch.compiled is not None and budget.left:
-            limit, ends = min(budget.left, BATCH), stretch.ends
-            planning = partial(_entries, row["id"], stretch.compiled, ends, cursor, limit)
-            entries = await compute(planning)
+        while stretch.compiled is not None and transaction.left:
+            recurrence, limit = stretch.compiled.recurrence, min(transaction.left, BATCH)
+            planning = partial(_entries, row, recurrence.up_to(stretch.ends), cursor, limit)
+            entries = await transaction.compute(planning)
             if not entries:
                 break
             try:
-                async with connection.transaction():  # a savepoint
-                    await store.fire(connection, entries, [])
+                await transaction.fire(entries, [])
             except Exception as error:
                 if not blames_the_data(error):
                     raise
                 break  # as of one that can't be read: others must not wait for it
-            budget.spend(len(entries))
             cursor = entries[-1].due_at
-        if budget.left == 0:
+        if transaction.left == 0:
             break
         # Nothing is known of a version that can't be read; the next one begins where it ended.
         cursor = max(cursor, stretch.ends)
-    await store.fire(connection, [], [Advance(row["id"], cursor, None, 0, row["behind"])])
+    advance = Advance(row["id"], cursor, None, 0, row["behind"])
+    await transaction.store.fire(transaction.connection, [], [advance])
 
 
 def _entries(
-    id: UUID, compiled: Compiled, ends: datetime, cursor: datetime, limit: int, _spend: Spend
+    row: Any, recurrence: Recurrence, cursor: datetime, limit: int, _spend: Spend
 ) -> list[Entry]:
-    """The next ones; none when there are no more, or when the rule fails."""
+    """Return the next ones; none when there are no more, or when the rule fails."""
     try:
         return [
-            Entry(
-                id, found.nominal, found.due_at, SKIPPED,
-                "excluded" if found.excluded_by is not None else "deleted", False, None, None,
-            )
-            for found in compiled.recurrence.up_to(ends).after(cursor, limit)
-        ]  # fmt: skip
+            to_entry(row, found, None, "deleted" if found.excluded_by is None else "excluded")
+            for found in recurrence.after(cursor, limit)
+        ]
     except Exception:  # noqa: BLE001
         return []  # a rule that fails has nothing to say

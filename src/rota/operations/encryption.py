@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING
 
 import msgspec
 
 from rota.config import check_name
 from rota.lib.ids import new_nonce
-from rota.store.changes import changing
+from rota.operations.base import Operations
 from rota.store.reencryption import Reencryption, Rewritten
-
-if TYPE_CHECKING:
-    from rota.operations.rota import Rota
 
 _KEY_BYTES = 32
 
@@ -25,23 +21,19 @@ class ValuesUnderKey(msgspec.Struct, frozen=True):
     values: int
 
 
-class StoredEncryption:
+class StoredEncryption(Operations):
     """`rota.encryption`"""
 
-    def __init__(self, rota: Rota) -> None:
-        self._rota = rota
-
     async def count(self) -> list[ValuesUnderKey]:
-        database = (await self._rota.store()).database
-        rows = await database.fetch("encrypted_values", self._rota.namespace)
+        """Count the stored values of this namespace by the key that encrypts them."""
+        rows = await (await self._database()).fetch("encrypted_values", self._namespace)
         return [ValuesUnderKey(row["key"], row["count"]) for row in rows]
 
     async def rotate(self) -> Rewritten:
         """Re-encrypt everything that isn't under the current key."""
-        database = (await self._rota.store()).database
-        reencryption = Reencryption(database)
+        reencryption = Reencryption(await self._database())
         # It is many transactions: the audit log records that they were begun.
-        async with changing(database, "rotate", f"namespace {self._rota.namespace}"):
+        async with self._changing("rotate", f"namespace {self._namespace}"):
             pass
         return await reencryption.run()
 

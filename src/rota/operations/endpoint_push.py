@@ -30,7 +30,7 @@ from rota.lib.net.guard import ForbiddenAddress, Target, UnknownHost, check_url
 from rota.lib.net.post import Answer, RequestFailed, post
 from rota.model import Failure, Outcome, OutcomeKind, Retry
 from rota.operations.endpoint_callbacks import KEY_HEADER, URL_HEADER, callback_path, make_key
-from rota.operations.endpoint_definition import Endpoint
+from rota.operations.endpoints import Endpoint
 from rota.signing import SIGNATURE_HEADER, Push, sign
 from rota.store.endpoints import EndpointStore, PushTerms, Reported
 from rota.task import Task

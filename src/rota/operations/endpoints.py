@@ -1,4 +1,4 @@
-"""Operations on the endpoints that a namespace stores for all its workers."""
+"""Endpoints: tasks whose jobs are pushed over HTTP, and operations on those that a namespace stores."""
 
 from __future__ import annotations
 
@@ -9,20 +9,72 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from rota.config import OWN_PREFIX, check_name
 from rota.errors import ConfigError, Conflict, NotFound
+from rota.lib.net.guard import ForbiddenAddress, parse_url
 from rota.model import Guarantee, GuaranteeName
+from rota.operations.base import Operations
 from rota.operations.endpoint_callbacks import Callbacks
-from rota.operations.endpoint_definition import Endpoint
-from rota.store.changes import changing
 from rota.store.endpoints import EndpointStore, RetryNumbers, StoredEndpoint
+from rota.task import TaskOptions, names_of
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
 
+_LONGEST = 30 * 86_400.0
 _CHANGEABLE = frozenset(
     ("url", "secret", "queue", "needs", "priority", "guarantee", "retry", "timeout",
      "callback_timeout")
 )  # fmt: skip
+
+
+class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that is an HTTP endpoint.
+
+    `timeout`: seconds for an answer; `callback_timeout`: for the callback, after a 202.
+    """
+
+    name: str
+    url: str
+    secret: str
+    options: TaskOptions
+    timeout: float = 30.0
+    callback_timeout: float = 3600.0
+
+    def __post_init__(self) -> None:
+        check_name("endpoint", self.name)
+        if self.name.startswith(OWN_PREFIX):
+            raise ConfigError(f"endpoint {self.name!r}: names with {OWN_PREFIX!r} are Rota's own")
+        try:
+            parse_url(self.url)
+        except ForbiddenAddress as error:
+            raise ConfigError(f"endpoint {self.name!r}: {error}") from None
+        if not 16 <= len(self.secret) <= 200:
+            raise ConfigError(f"endpoint {self.name!r}: a secret has 16 to 200 characters")
+        for field in ("timeout", "callback_timeout"):
+            seconds = getattr(self, field)
+            if not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST:
+                raise ConfigError(
+                    f"endpoint {self.name!r}: {field} must be above 0 seconds and at most 30 days, "
+                    f"not {seconds!r}"
+                )
+        if self.options.guarantee is Guarantee.EXACTLY_ONCE:
+            raise ConfigError(
+                f"endpoint {self.name!r} can't be exactly_once: its effects are in another system, out "
+                "of reach of the transaction that finishes its job. Choose at_least_once, and let the "
+                "receiver recognise a job that it has done; or at_most_once"
+            )
+
+    @classmethod
+    def of(cls, row: StoredEndpoint) -> Endpoint:
+        options = TaskOptions(
+            queue=row.queue, needs=row.needs, priority=row.priority, guarantee=row.guarantee,
+            retry=row.retry.policy(), runner="loop",
+        )  # fmt: skip
+        return cls(
+            name=row.name, url=row.url, secret=row.secret, options=options,
+            timeout=row.timeout, callback_timeout=row.callback_timeout,
+        )  # fmt: skip
 
 
 class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,19 +104,15 @@ class NewEndpoint(msgspec.Struct, frozen=True):
         return self.endpoint.name
 
 
-class Endpoints:
+class Endpoints(Operations):
     """`app.endpoints`"""
 
     def __init__(self, rota: Rota) -> None:
-        self._rota = rota
+        super().__init__(rota)
         self.callbacks = Callbacks(rota)
 
-    @property
-    def _namespace(self) -> str:
-        return self._rota.namespace
-
     async def _store(self) -> EndpointStore:
-        return EndpointStore((await self._rota.store()).database)
+        return EndpointStore(await self._database())
 
     async def add(
         self,
@@ -96,13 +144,13 @@ class Endpoints:
         """
         row = StoredEndpoint(
             name=name, url=url, secret=secret or secrets.token_urlsafe(32), queue=queue,
-            needs=(needs,) if isinstance(needs, str) else tuple(needs), priority=priority,
+            needs=names_of(needs), priority=priority,
             guarantee=Guarantee.parse(guarantee), retry=retry or RetryNumbers(), timeout=timeout,
             callback_timeout=callback_timeout,
         )  # fmt: skip
         Endpoint.of(row)  # checks it
         store = await self._store()
-        async with changing(store.database, "create", f"endpoint {name}", after=_shown(row)):
+        async with self._changing("create", f"endpoint {name}", after=_shown(row)):
             if not await store.add(self._namespace, row):
                 raise Conflict(
                     f"there is an endpoint {name!r} already: change it, or remove it",
@@ -128,9 +176,9 @@ class Endpoints:
         if isinstance(given := changes.get("guarantee"), str):
             changes["guarantee"] = Guarantee.parse(given)
         if "needs" in changes:
-            changes["needs"] = tuple(changes["needs"])
+            changes["needs"] = names_of(changes["needs"])
         store = await self._store()
-        async with changing(store.database, "change", f"endpoint {name}") as change:
+        async with self._changing("change", f"endpoint {name}") as change:
             before = await self._row(name)
             row = msgspec.structs.replace(before, **changes)
             Endpoint.of(row)
@@ -143,7 +191,7 @@ class Endpoints:
     async def remove(self, name: str) -> EndpointStatus:
         """Remove an endpoint, and return it as it was. Its jobs stay in their queue."""
         store = await self._store()
-        async with changing(store.database, "remove", f"endpoint {name}") as change:
+        async with self._changing("remove", f"endpoint {name}") as change:
             change.before = before = await self.get(name)
             await store.remove(self._namespace, name)
         return before

@@ -3,20 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from rota.operations.base import Operations
 from rota.store.event_stream import EventStream
 from rota.store.events import Event, EventStore
 
-if TYPE_CHECKING:
-    from rota.operations.rota import Rota
 
-
-class Events:
+class Events(Operations):
     """`app.events`: failures, delays and other things that someone should look at."""
-
-    def __init__(self, rota: Rota) -> None:
-        self._rota = rota
 
     async def list(
         self, *, kind: str | None = None, since: datetime | None = None, limit: int = 100
@@ -26,9 +20,8 @@ class Events:
         Kinds: ``failed``, ``dead_lettered``, ``timed_out``, ``slow``, ``slower``, ``late``,
         ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``set_aside``, ``node_dead``.
         """
-        store = EventStore((await self._rota.store()).database)
-        return await store.list(self._rota.namespace, kind, since, limit)
+        return await EventStore(await self._database()).list(self._namespace, kind, since, limit)
 
     async def stream(self) -> EventStream:
         """Return a reader that pages through events, or follows them as they happen."""
-        return EventStream((await self._rota.store()).database)
+        return EventStream(await self._database())

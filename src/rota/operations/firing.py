@@ -1,14 +1,15 @@
-"""From a schedule's row to what firing writes: shared by the firer and by what people do by hand."""
+"""From a schedule's row to what firing writes: shared by the firer and by operations on schedules."""
 
 from __future__ import annotations
 
 from datetime import datetime
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
-from rota.core.time.plan import LedgerEntry, Plan, plan
-from rota.core.time.recurrence import Recurrence
+from rota.core.time.plan import Outlook, Plan, plan
+from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import ScheduleSpec
 from rota.lib.ids import new_ids
 from rota.store.schedules import FIRED, SKIPPED, Advance, Entry
@@ -30,49 +31,47 @@ def plan_row(
     until: float | None = None,
     superseded: bool = False,
 ) -> Plan:
-    return plan(
-        compiled.recurrence,
-        cursor=row["cursor"],
-        now=row["now"],
-        horizon=row["horizon_ms"] / 1000 if until is None else until,
-        catch_up=compiled.spec.catch_up,
-        paused_since=row["paused_at"],
-        limit=limit,
-        superseded=superseded,
-    )
+    """Decide about the next occurrences of a schedule, up to `until` seconds from now (by default the
+    horizon)."""
+    outlook = Outlook(
+        now=row["now"], horizon=row["horizon_ms"] / 1000 if until is None else until,
+        catch_up=compiled.spec.catch_up, paused_since=row["paused_at"],
+    )  # fmt: skip
+    return plan(compiled.recurrence, outlook, row["cursor"], limit, superseded=superseded)
 
 
 def to_entries(row: Any, planned: Plan) -> list[Entry]:
-    ids = iter(new_ids(sum(entry.verdict == "fire" for entry in planned.entries)))
+    """Make the rows of the ledger for what was decided."""
+    ids = iter(new_ids(sum(each.fires for each in planned.decisions)))
     previous: datetime | None = row["previous"]
     entries: list[Entry] = []
-    for entry in planned.entries:
-        fires = entry.verdict == "fire"
+    for each in planned.decisions:
+        job_id = next(ids) if each.fires else None
         entries.append(
-            Entry(
-                row["id"], entry.nominal, entry.due_at, FIRED if fires else SKIPPED,
-                entry.reason, entry.caught_up, next(ids) if fires else None,
-                occurrence_headers(row["name"], entry, previous) if fires else None,
-            )
-        )  # fmt: skip
-        previous = entry.nominal
+            to_entry(row, each.found, job_id, each.reason, previous, caught_up=each.caught_up)
+        )
+        previous = each.found.nominal
     return entries
 
 
+def to_entry(
+    row: Any, found: Occurrence, job_id: UUID | None, reason: str | None,
+    previous: datetime | None = None, *, run_at: datetime | None = None, caught_up: bool = False,
+) -> Entry:  # fmt: skip
+    """Make the row of the ledger for an occurrence: fired if there is a job, else skipped."""
+    headers = None
+    if job_id is not None:  # what the handler will find as ctx.occurrence
+        occurrence = {"schedule": row["name"], "due_at": found.nominal, "local": found.local,
+                      "previous": previous, "caught_up": caught_up}  # fmt: skip
+        headers = msgspec.json.encode({"occurrence": occurrence}).decode()
+    return Entry(
+        row["id"], found.nominal, run_at or found.due_at, SKIPPED if job_id is None else FIRED,
+        reason, caught_up, job_id, headers,
+    )  # fmt: skip
+
+
 def to_advance(row: Any, planned: Plan, entries: list[Entry]) -> Advance:
+    """Make the schedule's new cursor. What didn't fit is due at once."""
     fired = sum(entry.state == FIRED for entry in entries)
-    # What didn't fit is due at once.
     next_due = row["now"] if planned.more else planned.next_due
     return Advance(row["id"], planned.cursor, next_due, fired)
-
-
-def occurrence_headers(name: str, entry: LedgerEntry, previous: datetime | None) -> str:
-    """What the handler will find as ctx.occurrence."""
-    occurrence = {
-        "schedule": name,
-        "due_at": entry.nominal,
-        "local": entry.local,
-        "previous": previous,
-        "caught_up": entry.caught_up,
-    }
-    return msgspec.json.encode({"occurrence": occurrence}).decode()

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractAsyncContextManager
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -12,13 +12,9 @@ import msgspec
 from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, Conflict, NotFound
 from rota.model import Accepted, Cancelled, Discarded, Job, ManyChanged, OutcomeKind, State
-from rota.operations.job_logs import read_logs
-from rota.store.changes import Change, changing
+from rota.operations.base import Operations
 from rota.store.logs import LogLine, LogStore
 from rota.store.search import Count, JobFilter, JobSearch, JobSummary
-
-if TYPE_CHECKING:
-    from rota.operations.rota import Rota
 
 MANY = 10_000  # jobs that one call changes or lists at most
 _NAMED = 100  # ids of a bulk action, in the audit log
@@ -34,6 +30,17 @@ _APPLICABLE: dict[Action, tuple[State, ...]] = {
 }  # fmt: skip
 # The states that are meant when a filter names none.
 _MEANT: dict[Action, tuple[State, ...]] = {**_APPLICABLE, "retry": (State.FAILED,)}
+# The code and the reason of a refusal, by action.
+_REFUSALS: dict[Action, tuple[str, str]] = {
+    "cancel": ("ended", "can't be cancelled: it has already {state}"),
+    "retry": ("not-failed", "can't be retried: it is {state}, neither failed nor waiting for a retry"),
+    "discard": ("not-failed", "can't be discarded: it is {state}, not failed"),
+}  # fmt: skip
+# Following a log is reading it again: quickly while lines come, more slowly when none do.
+_LOG_PAGE = 1_000
+_FIRST_PAUSE = 0.1
+_LONGEST_PAUSE = 2.0
+_LAST_WAIT = 0.3  # for the lines of an exactly_once handler: its own transaction ended its job
 
 
 def _as_id(id: UUID | str) -> UUID:
@@ -43,29 +50,11 @@ def _as_id(id: UUID | str) -> UUID:
         raise ConfigError(f"{id!r} is not a job id: give the UUID that a submit printed") from None
 
 
-def _subject(ids: Sequence[UUID]) -> str:
-    """What the audit log calls these jobs."""
-    return f"job {ids[0]}" if len(ids) == 1 else f"{len(ids)} jobs"
-
-
-def _outcome(state: str | None, done: Sequence[UUID]) -> dict[str, object]:
-    """What the audit log tells of them: the state of one job, or how many were changed, and which."""
-    if state is not None:
-        return {"state": state}
-    return {"count": len(done), "ids": done[:_NAMED]}
-
-
-class Jobs:
+class Jobs(Operations):
     """`app.jobs`"""
 
-    def __init__(self, rota: Rota) -> None:
-        self._rota = rota
-
-    @property
-    def _namespace(self) -> str:
-        return self._rota.namespace
-
     async def find(self, id: UUID | str) -> Job | None:
+        """Return the job as it is now; None when there is none (any more)."""
         jobs = await (await self._rota.store()).get_jobs(self._namespace, [_as_id(id)])
         return jobs[0] if jobs else None
 
@@ -117,113 +106,99 @@ class Jobs:
         patience_ms: int | None = None,
     ) -> Summaries:  # fmt: skip
         """Find jobs, the newest first, older than `before`. `TooMuchToRead` when that takes too long."""
-        search = JobSearch((await self._rota.store()).database)
+        search = JobSearch(await self._database())
         return await search.page(self._namespace, wanted, before, limit, patience_ms=patience_ms)
 
     async def count_matching(self, wanted: JobFilter, *, quick: bool = False) -> Count:
         """Count the jobs that match: exactly if that takes little time, otherwise an estimate."""
-        search = JobSearch((await self._rota.store()).database)
+        search = JobSearch(await self._database())
         count = search.quick_count if quick else search.count
         return await count(self._namespace, wanted)
 
-    async def _changing(
-        self, action: str, subject: str, before: object = None
-    ) -> AbstractAsyncContextManager[Change]:
-        return changing((await self._rota.store()).database, action, subject, before=before)
-
     async def cancel(self, id: UUID | str) -> Cancelled:
         """Cancel a job, or ask it to stop if it runs. Raises `Conflict` if it has ended."""
-        job_id = _as_id(id)
-        async with await self._changing("cancel", f"job {job_id}") as change:
-            change.before = {"state": (await self.get(job_id)).state}
-            outcome = (await self.cancel_many([job_id])).get(job_id)
-            if outcome is None:
-                state = (await self.get(job_id)).state
-                raise Conflict(
-                    f"job {job_id} can't be cancelled: it has already {state}",
-                    code="ended", subject=job_id,
-                )  # fmt: skip
-            change.after = {"state": outcome}
-        return Cancelled(job_id, outcome)
+        job, outcome = await self._change_one("cancel", id)
+        return Cancelled(job.id, outcome)  # type: ignore[arg-type]
 
     async def cancel_many(
         self, ids: Sequence[UUID | str]
     ) -> dict[UUID, Literal["cancelled", "stopping"]]:
         """Cancel jobs; for each that could be cancelled: 'cancelled' or 'stopping'."""
-        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
-        async with await self._changing("cancel", _subject(chosen)) as change:
-            done = await store.cancel_jobs(self._namespace, chosen)
-            change.after = _outcome(done.get(chosen[0]) if len(chosen) == 1 else None, [*done])
-            change.happened = bool(done)
-        return done  # type: ignore[return-value]
+        return await self._change("cancel", ids)  # type: ignore[return-value]
 
     async def retry(self, id: UUID | str) -> Accepted:
         """Run a failed job, or one that waits for its next retry, now, counting its attempts afresh.
 
         Raises `Conflict` for a job in another state.
         """
-        job_id = _as_id(id)
-        async with await self._changing("retry", f"job {job_id}") as change:
-            job = await self.get(job_id)
-            if not await self.retry_many([job_id]):
-                raise Conflict(
-                    f"job {job_id} can't be retried: it is {job.state}. Only failed jobs, and jobs "
-                    "that wait for their next retry, can", code="not-failed", subject=job_id,
-                )  # fmt: skip
-            change.before, change.after = {"state": job.state}, {"state": "ready"}
-        return Accepted(job_id, job.task)
+        job, _ = await self._change_one("retry", id)
+        return Accepted(job.id, job.task)
 
     async def retry_many(self, ids: Sequence[UUID | str]) -> Ids:
         """Run failed jobs, and jobs that wait for their next retry, again; the ids of those."""
-        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
-        async with await self._changing("retry", _subject(chosen)) as change:
-            done = await store.retry_jobs(self._namespace, chosen)
-            change.after = _outcome("ready" if len(chosen) == 1 else None, done)
-            change.happened = bool(done)
-        return done
+        return await self.change_many("retry", ids)
 
     async def discard(self, id: UUID | str) -> Discarded:
         """Take a failed job off the dead-letter list for good. Raises `Conflict` for any other."""
-        job_id = _as_id(id)
-        if not await self.discard_many([job_id]):
-            job = await self.get(job_id)
-            raise Conflict(
-                f"job {job_id} can't be discarded: it is {job.state}, not failed",
-                code="not-failed", subject=job_id,
-            )  # fmt: skip
-        return Discarded(job_id)
+        job, _ = await self._change_one("discard", id)
+        return Discarded(job.id)
 
     async def discard_many(self, ids: Sequence[UUID | str]) -> Ids:
         """Take failed jobs off the dead-letter list for good; the ids that were on it."""
-        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
-        async with await self._changing("discard", _subject(chosen)) as change:
-            done = await store.discard_jobs(self._namespace, chosen)
-            change.after = _outcome(None, done)
-            change.happened = bool(done)
-        return done
+        return await self.change_many("discard", ids)
 
     async def change_many(self, action: Action, ids: Sequence[UUID | str]) -> Ids:
         """Cancel, retry or discard jobs; the ids of those that were changed."""
-        if action == "cancel":
-            return [*await self.cancel_many(ids)]
-        return await (self.retry_many(ids) if action == "retry" else self.discard_many(ids))
+        return [*await self._change(action, ids)]
+
+    async def _change_one(self, action: Action, id: UUID | str) -> tuple[Job, str]:
+        """Act on one job. Returns the job as it was, and its new state."""
+        job_id = _as_id(id)
+        async with self._changing(action, f"job {job_id}") as change:
+            job = await self.get(job_id)
+            state = (await self._change(action, [job_id])).get(job_id)
+            if state is None:
+                code, reason = _REFUSALS[action]
+                now = (await self.get(job_id)).state
+                raise Conflict(
+                    f"job {job_id} {reason.format(state=now)}", code=code, subject=job_id
+                )
+            change.before, change.after = {"state": job.state}, {"state": state}
+        return job, state
+
+    async def _change(self, action: Action, ids: Sequence[UUID | str]) -> dict[UUID, str]:
+        """Act on jobs. Returns the new states of those that were changed."""
+        store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
+        subject = f"job {chosen[0]}" if len(chosen) == 1 else f"{len(chosen)} jobs"
+        async with self._changing(action, subject) as change:
+            if action == "cancel":
+                done = await store.cancel_jobs(self._namespace, chosen)
+            elif action == "retry":
+                done = dict.fromkeys(await store.retry_jobs(self._namespace, chosen), "ready")
+            else:
+                done = dict.fromkeys(await store.discard_jobs(self._namespace, chosen), "cancelled")
+            change.after = {"count": len(done), "ids": [*done][:_NAMED]}
+            if len(chosen) == 1:
+                change.after = {"state": done.get(chosen[0])}
+            change.happened = bool(done)
+        return done
 
     # -- many, by a filter
 
     async def applicable(self, action: Action, ids: Sequence[UUID | str]) -> Ids:
-        """Those of these jobs that are in a state in which the action applies."""
+        """Return the ids of those jobs to which the action applies in their state."""
         store, chosen = await self._rota.store(), [_as_id(id) for id in ids]
         jobs = await store.get_jobs(self._namespace, chosen)
         return [job.id for job in jobs if State.parse(job.state) in _MEANT[action]]
 
     async def matching(self, action: Action, wanted: JobFilter, limit: int = MANY) -> Ids:
-        """The ids, oldest first, of the jobs that match and to which the action applies."""
+        """Return the ids, oldest first, of the jobs that match and to which the action applies."""
         states = _MEANT[action]
         if wanted.states:
             states = tuple(state for state in wanted.states if state in _APPLICABLE[action])
         if not states:
             return []
-        search = JobSearch((await self._rota.store()).database)
+        search = JobSearch(await self._database())
         wanted = msgspec.structs.replace(wanted, states=states)
         return await search.ids(self._namespace, wanted, limit)
 
@@ -249,7 +224,7 @@ class Jobs:
         """Act on jobs that were selected by a description, under the name of that description."""
         changed = 0
         if not dry_run:
-            async with await self._changing(action, subject, before) as change:
+            async with self._changing(action, subject, before=before) as change:
                 changed = len(await self.change_many(action, ids))
                 change.after = {"matched": len(ids), "changed": changed}
         more = len(ids) == limit
@@ -275,17 +250,18 @@ class Jobs:
         )
 
     async def has_ended(self, id: UUID | str) -> bool:
-        """Whether the job is in a final state."""
+        """Return whether the job is in a final state."""
         return State.parse((await self.get(id)).state).is_final
 
     async def log_lines(
         self, id: UUID | str, *, attempt: int | None = None, read: dict[int, int], limit: int
     ) -> LogLines:
-        """The next lines of a job's log. `read`: the last line that was read, by an attempt's token."""
-        logs = LogStore((await self._rota.store()).database)
+        """Return the next lines of a job's log. `read`: the last line that was read, by an attempt's
+        token."""
+        logs = LogStore(await self._database())
         return await logs.read(self._namespace, _as_id(id), attempt, read, limit)
 
-    def logs(
+    async def logs(
         self, id: UUID | str, *, attempt: int | None = None, follow: bool = False
     ) -> AsyncIterator[LogLine]:
         """Iterate over what the job printed and logged, line by line.
@@ -295,7 +271,24 @@ class Jobs:
             attempt: only of this try, from 1.
             follow: go on until the job has ended, giving out lines as they come.
         """
-        return read_logs(self._rota.store, self._namespace, _as_id(id), attempt, follow)
+        job_id = (await self.get(id)).id
+        # By token, since the last lines of an attempt may come after the first of the next.
+        read: dict[int, int] = {}
+        pause, ended = _FIRST_PAUSE, False
+        while True:
+            lines = await self.log_lines(job_id, attempt=attempt, read=read, limit=_LOG_PAGE)
+            for line in lines:
+                read[line.token] = line.seq
+                yield line
+            if len(lines) == _LOG_PAGE:
+                continue
+            if not follow or ended:
+                return
+            # A job's lines are written before its end is.
+            job = await self.find(job_id)
+            ended = job is None or State.parse(job.state).is_final
+            pause = _FIRST_PAUSE if lines else min(pause * 1.5, _LONGEST_PAUSE)
+            await asyncio.sleep(_LAST_WAIT if ended else pause)
 
     async def explain(self, id: UUID | str) -> Explanation:
         """Explain why the job isn't running now, or what it does."""

@@ -1,8 +1,8 @@
-"""A schedule and its ledger as people see them."""
+"""Schedules and their ledger as users see them, and the comparison of a ledger with its rule."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal
 from uuid import UUID
@@ -10,7 +10,6 @@ from uuid import UUID
 import msgspec
 
 from rota.core.time.calendars import NamedCalendar
-from rota.core.time.lint import Warned, Watched
 from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
@@ -52,12 +51,12 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def is_orphan(self) -> bool:
-        """Whether it was declared in code, and no application is known to declare it any more."""
+        """True if it was declared in code, and no application is known to declare it any more."""
         return self.source == "code" and self.app is None
 
     @property
     def readable(self) -> ScheduleSpec:
-        """What it says; a `ConfigError` if that can't be read."""
+        """Its definition; raises `ConfigError` if that can't be read."""
         if self.spec is None:
             raise ConfigError(
                 f"schedule {self.name!r} can't be read: {self.problem}. Create it anew under its name, "
@@ -67,7 +66,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the ledger, with how its job is doing."""
+    """A row of the ledger, with the state of its job."""
 
     due_at: datetime
     run_at: datetime
@@ -81,7 +80,7 @@ class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UnsettledStretch(msgspec.Struct, frozen=True):
-    """A stretch of time of which nobody can say what was due: a version could not be read."""
+    """A stretch of time of which it isn't known what was due: a version could not be read."""
 
     begin: datetime
     end: datetime
@@ -111,15 +110,11 @@ class Preview(msgspec.Struct, frozen=True):
     occurrences: Sequence[Occurrence]
 
 
-def _as_stored(id: UUID, spec: ScheduleSpec) -> ScheduleSpec:
-    return spec
-
-
-def to_status(
-    row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec] = _as_stored
-) -> ScheduleStatus:
-    """`opened` reads a payload that may be encrypted."""
-    spec, problem = None, _set_aside(row)
+def to_status(row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec]) -> ScheduleStatus:
+    """Make a status from a row. `opened` decrypts the payload of a schedule."""
+    spec = problem = None
+    if row["trouble"] is not None:
+        problem = f"set aside on {row['trouble_node']}: {row['trouble']}"
     try:
         spec = opened(row["id"], decode_spec(row["spec"]))
         in_words = describe(spec)
@@ -132,33 +127,6 @@ def to_status(
         spec=spec, in_words=in_words, problem=problem, problem_since=row["trouble_since"],
         **{field: row[field] for field in fields},
     )  # fmt: skip
-
-
-def _set_aside(row: Any) -> str | None:
-    if row["trouble"] is None:
-        return None
-    return f"set aside on {row['trouble_node']}: {row['trouble']}"
-
-
-def watch_all(
-    found: Iterable[ScheduleStatus],
-    calendars: Mapping[str, NamedCalendar],
-    usual: Callable[[str], float | None],
-) -> tuple[list[tuple[ScheduleStatus, Watched]], list[Warned]]:
-    """The schedules ready for `lint` and forecasts, and a warning for each that can't be.
-
-    `usual` says how many seconds a task usually takes.
-    """
-    watched: list[tuple[ScheduleStatus, Watched]] = []
-    broken: list[Warned] = []
-    for status in found:
-        try:
-            spec = status.readable
-            recurrence = compile_schedule(spec, calendars)
-            watched.append((status, Watched(spec, recurrence, usual(spec.task))))
-        except (ConfigError, OverflowError) as error:
-            broken.append(Warned("broken", status.name, f"{status.name} doesn't fire: {error}"))
-    return watched, broken
 
 
 def to_occurrence(row: Any) -> OccurrenceStatus:
@@ -176,64 +144,62 @@ def to_occurrence(row: Any) -> OccurrenceStatus:
     )
 
 
-class Version(msgspec.Struct, frozen=True):
-    """What was said from a moment on. Without a recurrence it can't be read: `problem` says why.
+class Span(msgspec.Struct, frozen=True):
+    """A stretch of time in which one version of a schedule was in force.
 
-    `unsettled_from`: since when, up to its beginning, the version before it could not be asked.
+    Without a recurrence it is not known what was due: `problem` says why.
     """
 
-    valid_from: datetime
+    begin: datetime
+    end: datetime
     recurrence: Recurrence | None
-    problem: str | None = None
-    unsettled_from: datetime | None = None
-    unsettled: str | None = None
+    problem: str = ""
+
+    def moments(self, first: datetime, end: datetime, spend: Spend) -> Iterator[datetime]:
+        """Iterate over the occurrences: after its beginning, up to and with its end."""
+        if self.recurrence is not None:
+            begin, close = max(self.begin + _TICK, first), min(self.end + _TICK, end)
+            for found in spend(self.recurrence.between(begin, close)):
+                yield found.nominal
 
 
-def expected_moments(
-    versions: Sequence[Version], cursor: datetime, first: datetime, end: datetime,
+def to_spans(
+    versions: Sequence[Any], calendars: Mapping[str, NamedCalendar], cursor: datetime, end: datetime,
     spend: Spend = unlimited,
-) -> set[datetime]:  # fmt: skip
-    """What must be in the ledger between two moments, by the versions in force."""
-    expected: set[datetime] = set()
-    for index, version in enumerate(versions):
-        if version.recurrence is None:
-            continue
-        until = cursor
-        if index + 1 < len(versions):
-            until = versions[index + 1].unsettled_from or versions[index + 1].valid_from
-        # A version decides about what comes after its beginning, up to and with its end.
-        begin, close = max(version.valid_from + _TICK, first), min(until + _TICK, end)
-        expected.update(found.nominal for found in spend(version.recurrence.between(begin, close)))
-    return expected
+) -> Iterator[Span]:  # fmt: skip
+    """Make spans from the rows of a schedule's versions, oldest first. The last ends at the cursor."""
+    for row, following in spend(zip(versions, [*versions[1:], None], strict=True)):
+        begin, until = row["valid_from"], cursor
+        if row["unsettled_from"] is not None:
+            yield Span(row["unsettled_from"], begin, None, row["unsettled"] or "unknown")
+        if following is not None:
+            until = following["unsettled_from"] or following["valid_from"]
+        try:
+            yield Span(begin, until, compile_schedule(decode_spec(row["spec"]), calendars))
+        except (ConfigError, msgspec.MsgspecError, OverflowError) as error:
+            yield Span(begin, following["valid_from"] if following else end, None, str(error))
 
 
-def unsettled_stretches(
-    versions: Sequence[Version], first: datetime, end: datetime
-) -> list[UnsettledStretch]:
-    """Where nothing can be compared, within two moments."""
-    found: list[UnsettledStretch] = []
-    for index, version in enumerate(versions):
-        if version.unsettled_from is not None:
-            found.append(
-                UnsettledStretch(
-                    version.unsettled_from, version.valid_from, version.unsettled or "unknown"
-                )
-            )
-        if version.recurrence is None:
-            close = versions[index + 1].valid_from if index + 1 < len(versions) else end
-            found.append(
-                UnsettledStretch(version.valid_from, close, version.problem or "it can't be read")
-            )
-    return [one for one in found if one.begin < end and one.end >= first]
+def compare_ledger(
+    name: str, spans: Iterable[Span], rows: Sequence[Any], first: datetime, end: datetime,
+    spend: Spend = unlimited,
+) -> Audit:  # fmt: skip
+    """Compare the rows of the ledger between two moments with what the versions in force say."""
+    known = list(spans)
+    unsettled = [
+        UnsettledStretch(span.begin, span.end, span.problem or "it can't be read")
+        for span in known
+        if span.recurrence is None and span.begin < end and span.end >= first
+    ]
 
+    def is_settled(moment: datetime) -> bool:
+        return not any(one.begin < moment <= one.end for one in unsettled)
 
-def outside(moments: set[datetime], stretches: Sequence[UnsettledStretch]) -> set[datetime]:
-    return {
-        moment for moment in moments
-        if not any(one.begin < moment <= one.end for one in stretches)
-    }  # fmt: skip
-
-
-def recorded_moments(rows: Sequence[Any]) -> set[datetime]:
-    """What the ledger says that the rule is answerable for."""
-    return {row["due_at"] for row in rows if row["reason"] not in _BY_HAND}
+    due = (moment for span in known for moment in span.moments(first, end, spend))
+    expected = set(filter(is_settled, due))
+    rule_made = (row["due_at"] for row in rows if row["reason"] not in _BY_HAND)
+    found = set(filter(is_settled, rule_made))
+    return Audit(
+        name=name, first=first, end=end, expected=len(expected), unsettled=unsettled,
+        missing=sorted(expected - found), extra=sorted(found - expected),
+    )  # fmt: skip

@@ -1,35 +1,28 @@
-"""Operations on nodes: list them, the shards they own, and who took shards from whom."""
+"""Operations on nodes: list them, their shards, and the takeovers of shards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 from uuid import UUID
 
 from rota.errors import NotFound
 from rota.model import NodeStatus, ShardStatus, Takeover
-
-if TYPE_CHECKING:
-    from rota.operations.rota import Rota
+from rota.operations.base import Operations
 
 
-class Nodes:
+class Nodes(Operations):
     """`app.nodes`"""
-
-    def __init__(self, rota: Rota) -> None:
-        self._rota = rota
 
     async def list(self, *, ended: bool = False) -> list[NodeStatus]:
         """List the live nodes; with `ended`, also those that stopped or died within the last day."""
-        store = await self._rota.store()
-        return await store.list_nodes(self._rota.namespace, ended=ended)
+        return await (await self._rota.store()).list_nodes(self._namespace, ended=ended)
 
     async def get(self, id: UUID) -> NodeStatus:
         """Return one node: live, or ended within the last day."""
         for node in await self.list(ended=True):
             if node.id == id:
                 return node
-        raise NotFound(f"there is no node {id} in namespace {self._rota.namespace!r}", subject=id)
+        raise NotFound(f"there is no node {id} in namespace {self._namespace!r}", subject=id)
 
     async def shards(self) -> Sequence[ShardStatus]:
         """List the shards, each with the scheduler that owns it."""

@@ -5,27 +5,20 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
-from typing import TYPE_CHECKING
 
 from rota.config import check_name
 from rota.errors import ConfigError, NotFound
 from rota.model import QueueStatus
-from rota.store.changes import Change, changing
-from rota.store.jobs import JobStore
-
-if TYPE_CHECKING:
-    from rota.operations.rota import Rota
+from rota.operations.base import Operations
+from rota.store.changes import Change
 
 
-class Queues:
+class Queues(Operations):
     """`app.queues`"""
-
-    def __init__(self, rota: Rota) -> None:
-        self._rota = rota
 
     async def list(self) -> list[QueueStatus]:
         """List all queues, with how full and how late they are."""
-        return await (await self._rota.store()).list_queues(self._rota.namespace)
+        return await (await self._rota.store()).list_queues(self._namespace)
 
     async def get(self, name: str) -> QueueStatus:
         """Return one queue; `NotFound` when no job has been in it and no task declares it."""
@@ -34,45 +27,46 @@ class Queues:
                 return queue
         await self._check_known(name)
         return QueueStatus(
-            namespace=self._rota.namespace, name=name, paused_at=None, ready=0, running=0,
+            namespace=self._namespace, name=name, paused_at=None, ready=0, running=0,
             scheduled=0, lag=None,
         )  # fmt: skip
 
     async def _check_known(self, name: str) -> None:
-        known = await (await self._rota.store()).known_queues(self._rota.namespace)
+        known = await (await self._rota.store()).known_queues(self._namespace)
         if name not in known:
             near = get_close_matches(name, known, 1)
             meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
             raise NotFound(f"there is no queue {name!r}{meant}", subject=name)
 
     @asynccontextmanager
-    async def _changing(
+    async def _changing_field(
         self, action: str, name: str, field: str, must_exist: bool
-    ) -> AsyncIterator[tuple[JobStore, Change]]:
-        """Record `field` as it was before and is after the change."""
+    ) -> AsyncIterator[Change]:
+        """Open the transaction of a change, and record the value of `field` before it."""
         check_name("queue", name)
-        store = await self._rota.store()
-        async with changing(store.database, action, f"queue {name}") as change:
+        async with self._changing(action, f"queue {name}") as change:
             try:
                 change.before = {field: getattr(await self.get(name), field)}
             except NotFound:
                 if must_exist:
                     raise
-            yield store, change
+            yield change
 
     async def pause(self, name: str, *, must_exist: bool = False) -> QueueStatus:
         """Start no job of this queue until it is resumed. Running jobs are not affected.
 
         With `must_exist`, a queue that has had no job and that no task declares is refused.
         """
-        async with self._changing("pause", name, "paused_at", must_exist) as (store, change):
-            change.after = {"paused_at": await store.pause_queue(self._rota.namespace, name)}
+        store = await self._rota.store()
+        async with self._changing_field("pause", name, "paused_at", must_exist) as change:
+            change.after = {"paused_at": await store.pause_queue(self._namespace, name)}
         return await self.get(name)
 
     async def resume(self, name: str) -> QueueStatus:
         """Start the jobs of a paused queue again."""
-        async with self._changing("resume", name, "paused_at", True) as (store, _):
-            if not await store.resume_queue(self._rota.namespace, name):
+        store = await self._rota.store()
+        async with self._changing_field("resume", name, "paused_at", True):
+            if not await store.resume_queue(self._namespace, name):
                 raise NotFound(
                     f"there is no queue {name!r}; `rota queues` lists them", subject=name
                 )
@@ -91,7 +85,8 @@ class Queues:
                 f"max_run_time must be 1 second or more, or None, not {seconds!r}",
                 field="max_run_time",
             )
-        async with self._changing("set", name, "max_run_time", must_exist) as (store, change):
-            await store.set_max_run_time(self._rota.namespace, name, seconds)
+        store = await self._rota.store()
+        async with self._changing_field("set", name, "max_run_time", must_exist) as change:
+            await store.set_max_run_time(self._namespace, name, seconds)
             change.after = {"max_run_time": seconds}
         return await self.get(name)

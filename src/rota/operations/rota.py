@@ -7,18 +7,19 @@ from typing import Any
 
 from rota.config import Settings
 from rota.core.arguments import Limits
+from rota.core.time.schedule import make_spec
 from rota.handle import JobHandle
-from rota.operations.audit import AuditLog
 from rota.operations.connection import Connections
 from rota.operations.dead_letters import DeadLetters
 from rota.operations.encryption import StoredEncryption
 from rota.operations.endpoints import Endpoints
 from rota.operations.events import Events
+from rota.operations.installation import AuditLog
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
-from rota.operations.schedule_spec import make_spec
-from rota.operations.schedules import Change, Schedules
+from rota.operations.schedule_changes import Change
+from rota.operations.schedules import Schedules
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
 from rota.store.jobs import JobStore

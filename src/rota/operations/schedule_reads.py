@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -15,22 +15,19 @@ from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
 from rota.errors import ConfigError, NotFound
 from rota.lib.computing import Compute, Spend, compute_here
+from rota.operations.base import Operations
 from rota.operations.ledger import (
     Audit,
     OccurrenceStatus,
     Preview,
     ScheduleStatus,
-    Version,
-    expected_moments,
-    outside,
-    recorded_moments,
+    compare_ledger,
     to_occurrence,
+    to_spans,
     to_status,
-    unsettled_stretches,
-    watch_all,
 )
 from rota.operations.schedule_checks import lint_tasks
-from rota.store.schedules import ScheduleStore, TaskDuration, decode_spec
+from rota.store.schedules import ScheduleStore, TaskDuration
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
@@ -58,23 +55,19 @@ class Measured(msgspec.Struct, frozen=True):
     broken: list[Warned]
 
 
-class ScheduleReads:
+class ScheduleReads(Operations):
     """The part of `Schedules` that changes nothing."""
 
     def __init__(self, rota: Rota) -> None:
-        self._rota = rota
+        super().__init__(rota)
         # Compute rules, for changes and for reads; a server has a thread for each.
         self.compute: Compute = compute_here
         self.compute_read: Compute = compute_here
         # Occurrences that a backfill or an audit may compute at most; None: any number.
         self.most_occurrences: int | None = None
 
-    @property
-    def _namespace(self) -> str:
-        return self._rota.namespace
-
     async def _store(self) -> ScheduleStore:
-        return ScheduleStore((await self._rota.store()).database)
+        return ScheduleStore(await self._database())
 
     def _unknown(self, name: str) -> NotFound:
         return NotFound(
@@ -105,7 +98,7 @@ class ScheduleReads:
         text: str | None = None, after: str | None = None, limit: int = 50,
     ) -> Sequence[ScheduleStatus]:  # fmt: skip
         """List the schedules that match, by name, beginning after the name `after`."""
-        database = (await self._rota.store()).database
+        database = await self._database()
         rows = await database.fetch(
             "schedules_page", self._namespace, task or None, tag or None, paused, text or None,
             after, limit,
@@ -114,7 +107,7 @@ class ScheduleReads:
 
     async def resolve(self, name_or_id: str) -> str:
         """Return the name of a schedule that is given by its name or its id."""
-        database = (await self._rota.store()).database
+        database = await self._database()
         found: str | None = await database.fetchval("schedule_name", self._namespace, name_or_id)
         if found is None:
             raise self._unknown(name_or_id)
@@ -177,14 +170,8 @@ class ScheduleReads:
         ledger = await store.ledger(status.id, first, stop)
 
         def compare(spend: Spend) -> Audit:
-            versions = [_version(row, calendars) for row in spend(rows)]
-            unsettled = unsettled_stretches(versions, first, stop)
-            expected = outside(expected_moments(versions, cursor, first, stop, spend), unsettled)
-            found = outside(recorded_moments(ledger), unsettled)
-            return Audit(
-                name=name, first=first, end=stop, expected=len(expected), unsettled=unsettled,
-                missing=sorted(expected - found), extra=sorted(found - expected),
-            )  # fmt: skip
+            spans = to_spans(rows, calendars, cursor, stop, spend)
+            return compare_ledger(name, spans, ledger, first, stop, spend)
 
         return await self.compute_read(compare)
 
@@ -206,13 +193,21 @@ class ScheduleReads:
         calendars, durations = await self._calendars(), await store.task_durations(self._namespace)
         stored = await self.list()
 
-        def usual(task: str) -> float | None:
-            return durations[task].p50 if task in durations else None
+        def compute(spend: Spend) -> Measured:
+            watched: list[tuple[ScheduleStatus, Watched]] = []
+            broken: list[Warned] = []
+            for status in spend(stored):
+                try:
+                    spec, usual = status.readable, durations.get(status.task)
+                    recurrence = compile_schedule(spec, calendars)
+                    one = Watched(spec, recurrence, usual.p50 if usual else None)
+                    watched.append((status, one))
+                except (ConfigError, OverflowError) as error:
+                    text = f"{status.name} doesn't fire: {error}"
+                    broken.append(Warned("broken", status.name, text))
+            return Measured(watched, durations, broken)
 
-        watched, broken = await self.compute_read(
-            lambda spend: watch_all(spend(stored), calendars, usual)
-        )
-        return Measured(watched, durations, broken)
+        return await self.compute_read(compute)
 
     async def lint(self, herd: int = 100) -> Sequence[Warned]:
         """Warn of what will go wrong: DST, too many at once (`herd`), too often for its duration, an end
@@ -222,11 +217,3 @@ class ScheduleReads:
         watched = [one for _, one in measured.watched]
         found = await self.compute_read(lambda _: lint(watched, now, herd))
         return measured.broken + found + await lint_tasks(self._rota, [one.spec for one in watched])
-
-
-def _version(row: Any, calendars: Mapping[str, NamedCalendar]) -> Version:
-    begin, gap = row["valid_from"], (row["unsettled_from"], row["unsettled"])
-    try:
-        return Version(begin, compile_schedule(decode_spec(row["spec"]), calendars), None, *gap)
-    except (ConfigError, msgspec.MsgspecError, OverflowError) as error:
-        return Version(begin, None, str(error), *gap)

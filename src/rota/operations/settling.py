@@ -1,4 +1,4 @@
-"""Occurrences that an update finds undecided. (`rota.operations.deleting`: those of a deletion.)
+"""Settles occurrences that an update finds undecided. (`rota.operations.deleting`: those of a deletion.)
 
 An occurrence belongs to the version of its schedule that was in force at its moment: that version's
 rule says that it exists, and that version's catch-up policy whether it runs. An update therefore
@@ -15,22 +15,20 @@ version's record says from when on nothing is known, and why.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 
 import msgspec
 
+from rota.core.time.calendars import NamedCalendar
 from rota.core.time.plan import Outlook, Plan
-from rota.core.time.recurrence import Recurrence
-from rota.core.time.schedule import ScheduleSpec
+from rota.core.time.schedule import compile_schedule
 from rota.lib.computing import Compute, Spend, compute_here
 from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
 from rota.store.database import blames_the_data
 from rota.store.schedules import Advance, Entry, ScheduleStore, Unsettled, decode_spec
-
-Compile = Callable[[ScheduleSpec], Recurrence]
 
 _MANY = 100_000  # occurrences that one transaction decides, and jobs that it skips
 BATCH = 10_000
@@ -47,44 +45,59 @@ class Stretch(msgspec.Struct):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """How far the old versions are accounted for; `behind` is the first that isn't entirely."""
+    """The cursor after settling. `behind` is the first version with undecided occurrences."""
 
     cursor: datetime
     behind: int | None
     unsettled: Unsettled | None
 
 
-class Budget:
-    """How much a transaction may still write: however many schedules it changes, it has to end."""
+class ScheduleTransaction:
+    """A transaction that changes schedules.
 
-    def __init__(self) -> None:
+    It decides about `_MANY` occurrences at most, however many schedules it changes: it has to end.
+    """
+
+    def __init__(
+        self, store: ScheduleStore, connection: Any, compute: Compute = compute_here
+    ) -> None:
+        self.store = store
+        self.connection = connection
+        self.compute = compute
         self.left = _MANY
+
+    async def fire(self, entries: Sequence[Entry], advances: Sequence[Advance]) -> None:
+        """Write rows of the ledger and cursors, behind a savepoint."""
+        async with self.connection.transaction():
+            await self.store.fire(self.connection, entries, advances)
+        self.spend(len(entries))
 
     def spend(self, count: int) -> None:
         self.left = max(0, self.left - count)
 
+    async def stretches(
+        self, row: Any, calendars: Mapping[str, NamedCalendar], ends: datetime | None
+    ) -> list[Stretch]:
+        """Return the versions that may have undecided occurrences, oldest first. The newest ends at
+        `ends`."""
+        if row["behind"] is None:
+            versions = [(row["version"], row["spec"], ends)]
+        else:
+            found = await self.store.versions(self.connection, row["id"], row["behind"])
+            closes = [*(each["valid_from"] for each in found[1:]), ends]
+            versions = [
+                (each["version"], each["spec"], close)
+                for each, close in zip(found, closes, strict=True)
+            ]
+        return await self.compute(lambda _: [_stretch(*each, calendars) for each in versions])
 
-async def stretches_of(
-    store: ScheduleStore, connection: Any, row: Any, compiled: Compile, ends: datetime | None,
-    compute: Compute = compute_here,
-) -> list[Stretch]:  # fmt: skip
-    """The versions that may have undecided occurrences, the oldest first. The newest ends at `ends`."""
-    if row["behind"] is None:
-        versions = [(row["version"], row["spec"], ends)]
-    else:
-        found = await store.versions(connection, row["id"], row["behind"])
-        closes = [*(each["valid_from"] for each in found[1:]), ends]
-        versions = [
-            (each["version"], each["spec"], close)
-            for each, close in zip(found, closes, strict=True)
-        ]
-    return await compute(lambda _: [_stretch(*version, compiled) for version in versions])
 
-
-def _stretch(version: int, text: str, ends: datetime | None, compiled: Compile) -> Stretch:
+def _stretch(
+    version: int, text: str, ends: datetime | None, calendars: Mapping[str, NamedCalendar]
+) -> Stretch:
     try:
         spec = decode_spec(text)
-        return Stretch(version, ends, Compiled(version, spec, compiled(spec)))
+        return Stretch(version, ends, Compiled(version, spec, compile_schedule(spec, calendars)))
     except Exception as error:  # noqa: BLE001 (whatever it is, others go on)
         return Stretch(version, ends, None, str(error) or type(error).__name__)
 
@@ -92,7 +105,7 @@ def _stretch(version: int, text: str, ends: datetime | None, compiled: Compile) 
 def plan_stretch(
     row: Any, stretch: Stretch, later: Sequence[Stretch], *, limit: int, until: float | None = None
 ) -> Plan:
-    """The verdicts on the next occurrences of a version that isn't the newest any more."""
+    """Decide about the next occurrences of a version that isn't the newest any more."""
     compiled = stretch.compiled
     assert compiled is not None
     assert stretch.ends is not None
@@ -105,7 +118,7 @@ def plan_stretch(
 
 
 def is_decided(stretch: Stretch, cursor: datetime) -> bool:
-    """Whether no occurrence of the version is left after the cursor."""
+    """Return whether no occurrence of the version is left after the cursor."""
     assert stretch.compiled is not None
     assert stretch.ends is not None
     recurrence = stretch.compiled.recurrence.up_to(stretch.ends)
@@ -113,7 +126,7 @@ def is_decided(stretch: Stretch, cursor: datetime) -> bool:
 
 
 def _has_latest(row: Any, begin: datetime | None, stretch: Stretch) -> bool:
-    """Whether a later version has a missed occurrence that may run."""
+    """Return whether a later version has a missed occurrence that may run."""
     compiled, now = stretch.compiled, row["now"]
     if compiled is None or begin is None or compiled.spec.catch_up.kind == "none":
         return False
@@ -131,33 +144,31 @@ def _has_latest(row: Any, begin: datetime | None, stretch: Stretch) -> bool:
 
 
 async def settle(
-    store: ScheduleStore, connection: Any, row: Any, stretches: Sequence[Stretch], budget: Budget,
-    compute: Compute = compute_here,
-) -> Settled:  # fmt: skip
+    transaction: ScheduleTransaction, row: Any, stretches: Sequence[Stretch]
+) -> Settled:
     """Decide by the old versions what they can decide by now. Every stretch has an end."""
     at = dict(row)
     unsettled = None
     for place, stretch in enumerate(stretches):
         assert stretch.ends is not None
         while stretch.compiled is not None:
+            later, most = stretches[place + 1 :], min(transaction.left, BATCH)
             try:
-                # Without a budget: an update that settles much has to succeed, too.
-                later, most = stretches[place + 1 :], min(budget.left, BATCH)
-                step = await compute(partial(_plan_step, at, stretch, later, most))
-                async with connection.transaction():
-                    await store.fire(connection, step.entries, [step.advance])
+                # Without the limit of a computation: an update that settles much has to succeed, too.
+                step = await transaction.compute(partial(_plan_step, at, stretch, later, most))
+                await transaction.fire(step.entries, [step.advance])
             except Exception as error:
-                if not _is_to_blame(error):
+                # Is the schedule to blame? Else the database is away, and nothing may be given up.
+                if not isinstance(error, _Unplanned) and not blames_the_data(error):
                     raise
                 stretch.compiled = None
                 stretch.problem = str(error) or type(error).__name__
                 break
-            budget.spend(len(step.entries))
             at["cursor"] = step.advance.cursor
             at["previous"] = step.entries[-1].due_at if step.entries else at["previous"]
             if step.decided:
                 break
-            if not step.more or budget.left == 0:
+            if not step.more or transaction.left == 0:
                 return Settled(at["cursor"], stretch.version, unsettled)
         if stretch.compiled is None and unsettled is None:
             unsettled = Unsettled(at["cursor"], stretch.problem or "it can't be read")
@@ -166,7 +177,7 @@ async def settle(
 
 
 class _Unplanned(Exception):
-    """A rule that fails when it is asked."""
+    """A rule fails when it is computed."""
 
 
 class _Step(msgspec.Struct, frozen=True):
@@ -191,13 +202,8 @@ def _plan_step(
         raise _Unplanned(str(error) or type(error).__name__) from error
 
 
-def _is_to_blame(error: Exception) -> bool:
-    """Whether the schedule is: else the database is away, and nothing may be given up."""
-    return isinstance(error, _Unplanned) or blames_the_data(error)
-
-
 def next_stretch(row: Any, stretches: Sequence[Stretch], planned: Plan, fired: int) -> Advance:
-    """Where the firer goes on after a plan of the first stretch."""
+    """Return where the firer goes on after a plan of the first stretch."""
     first = stretches[0]
     assert first.ends is not None
     if planned.more or not is_decided(first, planned.cursor):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -36,8 +36,8 @@ log = logging.getLogger("rota.submit")
 
 _COPY_FROM = 200  # so many jobs at once are worth a COPY
 
-
 Admit: TypeAlias = Callable[[str, int, int], Awaitable[None]]
+Submit: TypeAlias = Callable[[NewJob, SubmitOptions], Coroutine[Any, Any, JobHandle[Any]]]
 
 
 class Submissions:
@@ -61,10 +61,9 @@ class Submissions:
     def submit_named_sync(
         self, task: str, payload: Mapping[str, Any] | None, options: dict[str, Any]
     ) -> JobHandle[Any]:
+        """Submit by name from synchronous code."""
         job, chosen = self._named_job(check_open_task(task), payload or {}, options)
-        if chosen.connection is not None:
-            return self._submit_one_sync(job, chosen)
-        return sync_bridge.call(lambda: self._submit_checked(job, chosen), "submit")
+        return self._submit_sync(job, chosen, self._submit_checked)
 
     async def _submit_checked(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         """Store a job that was submitted by name. In a caller's own transaction it isn't checked by what
@@ -113,7 +112,7 @@ class Submissions:
         await (await self._rota.signatures()).note_unknown(self._rota.namespace, task, job_id)
 
     async def declared_guarantees(self, tasks: Collection[str]) -> dict[str, int]:
-        """The guarantees of those tasks that are declared, in this process or by a node."""
+        """Return the guarantees of those tasks that are declared, in this process or by a node."""
         known = self._rota.tasks
         found = {name: int(known[name].options_.guarantee) for name in tasks if name in known}
         if elsewhere := [name for name in tasks if name not in found]:
@@ -144,45 +143,50 @@ class Submissions:
             raise InvalidArguments(
                 f"task {name!r}: the payload must be a dict of argument names and values"
             )
-        if known := self._rota.tasks.get(name):
-            encoded = known.arguments.encode((), dict(payload), self._rota.limits)
-            return self._build(name, encoded, chosen, known), chosen
+        if (known := self._rota.tasks.get(name)) is not None:
+            return self._call_job(known, chosen, (), dict(payload)), chosen
         encoded = encode_payload(payload, self._rota.limits, name)
         return self._build(name, encoded, chosen, None), chosen
 
     async def submit_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
-        payload = task.arguments.encode(args, kwargs, self._rota.limits)
-        return await self._submit_one(self._build(task.name, payload, options, task), options)
+        """Submit a call of a task whose code is in this process."""
+        return await self._submit_one(self._call_job(task, options, args, kwargs), options)
 
     def submit_call_sync(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
+        """Submit a call of a task from synchronous code."""
+        job = self._call_job(task, options, args, kwargs)
+        return self._submit_sync(job, options, self._submit_one)
+
+    def _call_job(
+        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
+    ) -> NewJob:
         payload = task.arguments.encode(args, kwargs, self._rota.limits)
-        return self._submit_one_sync(self._build(task.name, payload, options, task), options)
+        return self._build(task.name, payload, options, task)
 
     async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         with tracing.submitting(job):
-            return await self._store_one(job, options)
+            if options.connection is not None:
+                answers = await self._submit_through(options.connection, [job])
+            else:
+                answers = await (await self._rota.submitter()).submit([job])
+            return self._handles([job], answers)[0]
 
-    async def _store_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
-        if options.connection is not None:
-            answers = await self._submit_through(options.connection, [job])
-        else:
-            answers = await (await self._rota.submitter()).submit([job])
-        return self._handles([job], answers)[0]
-
-    def _submit_one_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
+    def _submit_sync(self, job: NewJob, options: SubmitOptions, submit: Submit) -> JobHandle[Any]:
+        """Store a job through the caller's own synchronous connection, or else by `submit`."""
+        if options.connection is None:
+            return sync_bridge.call(lambda: submit(job, options), "submit")
         with tracing.submitting(job):
-            if options.connection is None:
-                return sync_bridge.call(lambda: self._store_one(job, options), "submit")
             answers = self._submit_through_sync(options.connection, [job])
             return self._handles([job], answers)[0]
 
     async def submit_calls(
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
     ) -> list[JobHandle[Any]]:
+        """Submit many calls of a task, all or none."""
         if options.key is not None:
             raise InvalidArguments("submit_many can't give one key to many jobs")
         encode, limits = task.arguments.encode, self._rota.limits
@@ -190,24 +194,22 @@ class Submissions:
         template = self._build(task.name, b"{}", options, task)
         if not payloads:
             return []
+        bulk = Bulk(template, new_ids(len(payloads)), payloads)
         with tracing.submitting(template, len(payloads)):
-            return await self._store_many(Bulk(template, new_ids(len(payloads)), payloads), options)
-
-    async def _store_many(self, bulk: Bulk, options: SubmitOptions) -> list[JobHandle[Any]]:
-        if options.connection is not None:
+            if options.connection is not None:
+                jobs = bulk.jobs()
+                return self._handles(jobs, await self._submit_through(options.connection, jobs))
+            store = await self._rota.store()
+            if len(bulk.ids) >= _COPY_FROM:
+                await store.copy_jobs(bulk)
+                return [
+                    JobHandle(self._rota.jobs, id, reader=task.result_reader) for id in bulk.ids
+                ]
             jobs = bulk.jobs()
-            answers = await self._submit_through(options.connection, jobs)
-            return self._handles(jobs, answers)
-        store = await self._rota.store()
-        if len(bulk.ids) >= _COPY_FROM:
-            await store.copy_jobs(bulk)
-            reader = self._reader_of(bulk.template.task)
-            return [JobHandle(self._rota.jobs, id, reader=reader) for id in bulk.ids]
-        jobs = bulk.jobs()
-        return self._handles(jobs, await store.submit_atomically(jobs))
+            return self._handles(jobs, await store.submit_atomically(jobs))
 
     async def _submit_through(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
-        """In the caller's transaction, asking nothing of any other connection."""
+        """Store jobs in the caller's transaction, without using any other connection."""
         schema, encryption = self._rota.settings.schema, self._rota.connector.encryption
         if encryption.stale:
             encryption.learn(await ask_encrypted(connection, encryption.namespace, schema))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 from collections.abc import Sequence
 from ipaddress import ip_network
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
 import msgspec
@@ -14,11 +14,8 @@ from rota.errors import ConfigError, Conflict, NotFound
 from rota.handle import JobHandle
 from rota.lib.ids import new_id
 from rota.lib.net.guard import ForbiddenAddress, parse_url
-from rota.store.changes import changing
+from rota.operations.base import Operations
 from rota.store.webhooks import Webhook, WebhookStore
-
-if TYPE_CHECKING:
-    from rota.operations.rota import Rota
 
 Kind: TypeAlias = Literal[
     "failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed",
@@ -43,18 +40,11 @@ class NewWebhook(msgspec.Struct, frozen=True):
         return self.webhook.id
 
 
-class Webhooks:
+class Webhooks(Operations):
     """`app.webhooks`"""
 
-    def __init__(self, rota: Rota) -> None:
-        self._rota = rota
-
-    @property
-    def _namespace(self) -> str:
-        return self._rota.namespace
-
     async def _store(self) -> WebhookStore:
-        return WebhookStore((await self._rota.store()).database)
+        return WebhookStore(await self._database())
 
     async def add(
         self,
@@ -86,7 +76,7 @@ class Webhooks:
         id, secret = new_id(), secret or secrets.token_urlsafe(32)
         store = await self._store()
         after = {"url": url, "kinds": list(kinds), "format": form}
-        async with changing(store.database, "create", f"webhook {id}", after=after):
+        async with self._changing("create", f"webhook {id}", after=after):
             if not await store.add(id, self._namespace, url, secret, kinds, form):
                 raise Conflict(
                     f"there is a webhook to {url} already: `rota webhooks list`",
@@ -106,7 +96,7 @@ class Webhooks:
     async def remove(self, id: UUID) -> Webhook:
         """Remove a webhook, and return it as it was."""
         store = await self._store()
-        async with changing(store.database, "remove", f"webhook {id}") as change:
+        async with self._changing("remove", f"webhook {id}") as change:
             change.before = before = await self.get(id)
             await store.remove(self._namespace, id)
         return before
@@ -116,12 +106,13 @@ class Webhooks:
         return await self._set_paused(id, "pause", True)
 
     async def resume(self, id: UUID) -> Webhook:
+        """Send events to a paused webhook again."""
         return await self._set_paused(id, "resume", False)
 
     async def _set_paused(self, id: UUID, action: str, paused: bool) -> Webhook:
         store = await self._store()
         after = {"paused": paused}
-        async with changing(store.database, action, f"webhook {id}", after=after):
+        async with self._changing(action, f"webhook {id}", after=after):
             await store.pause(self._namespace, id, paused)
             return await self.get(id)
 
@@ -129,8 +120,7 @@ class Webhooks:
         """Send a test event, as a job like all deliveries."""
         await self.get(id)
         event = {"kind": "test", "namespace": self._namespace, "task": "", "detail": {}}
-        store = await self._store()
-        async with changing(store.database, "test", f"webhook {id}") as change:
+        async with self._changing("test", f"webhook {id}") as change:
             handle = await self._rota.submissions.submit_own(
                 WEBHOOK_TASK, {"webhook": id, "event": event}, queue=WEBHOOK_QUEUE, max_attempts=1,
                 connection=change.connection,
@@ -152,13 +142,13 @@ class Webhooks:
                 f"{entry!r} is neither a host nor an address nor a network", field="host"
             )
         store = await self._store()
-        async with changing(store.database, "allow", f"host {entry.lower()}"):
+        async with self._changing("allow", f"host {entry.lower()}"):
             await store.allow(self._namespace, entry.lower())
 
     async def disallow(self, entry: str) -> None:
         """Withdraw what `allow` allowed."""
         store = await self._store()
-        async with changing(store.database, "disallow", f"host {entry.lower()}"):
+        async with self._changing("disallow", f"host {entry.lower()}"):
             if not await store.disallow(self._namespace, entry.lower()):
                 raise NotFound(f"{entry!r} is not allowed in namespace {self._namespace!r}")
 

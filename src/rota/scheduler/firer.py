@@ -36,7 +36,7 @@ import msgspec
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.errors import RotaError
 from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
-from rota.operations.settling import Stretch, next_stretch, plan_stretch, stretches_of
+from rota.operations.settling import ScheduleTransaction, Stretch, next_stretch, plan_stretch
 from rota.scheduler.ownership import Ownership, ShardSelection
 from rota.store.database import blames_the_data
 from rota.store.schedules import Advance, Aside, Entry, ScheduleStore, Trouble, decode_spec
@@ -172,7 +172,10 @@ class Firer:
             behind = row["behind"] is not None
             named = behind or bool(spec.exclude or spec.include)
             calendars = (await self._named_calendars()).get(row["namespace"], {}) if named else {}
-            stretches = await self._stretches(connection, row, calendars) if behind else []
+            stretches: list[Stretch] = []
+            if behind:
+                transaction = ScheduleTransaction(self._store, connection)
+                stretches = await transaction.stretches(row, calendars, None)
             try:
                 if stretches:
                     planned.append(_plan_behind(row, stretches))
@@ -199,13 +202,6 @@ class Firer:
             if len(self._compiled) > _REMEMBERED:
                 self._compiled.popitem(last=False)
         return known
-
-    async def _stretches(
-        self, connection: Any, row: Any, calendars: Mapping[str, Any]
-    ) -> list[Stretch]:
-        return await stretches_of(
-            self._store, connection, row, lambda spec: compile_schedule(spec, calendars), None
-        )
 
     async def _named_calendars(self) -> Mapping[str, Any]:
         if monotonic() >= self._calendars_until:

@@ -21,8 +21,8 @@ from uuid import UUID
 from rota.app import App
 from rota.errors import RotaError
 from rota.lib.ids import unit
-from rota.operations.endpoint_definition import Endpoint
 from rota.operations.endpoint_push import EndpointTask
+from rota.operations.endpoints import Endpoint
 from rota.store.endpoints import EndpointStore, StoredEndpoint
 from rota.task import Task
 

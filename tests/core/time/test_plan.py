@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rota.core.time.calendars import NamedCalendar
-from rota.core.time.plan import LedgerEntry, Plan, plan
+from rota.core.time.plan import Decision, Outlook, Plan, plan
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import (
     All,
@@ -32,12 +32,13 @@ def schedule(rule: Any, **given: Any) -> Recurrence:
 
 
 def planned(recurrence: Recurrence, catch_up: CatchUp, **given: Any) -> Plan:
-    defaults = {"cursor": NOW - DAY, "now": NOW, "horizon": 1.0, "limit": 10**6}
-    return plan(recurrence, catch_up=catch_up, **{**defaults, **given})
+    cursor, limit = given.pop("cursor", NOW - DAY), given.pop("limit", 10**6)
+    outlook = Outlook(**{"now": NOW, "horizon": 1.0, "catch_up": catch_up, **given})
+    return plan(recurrence, outlook, cursor, limit)
 
 
-def fired(entries: list[LedgerEntry]) -> list[str]:
-    return [f"{one.nominal:%H:%M:%S}" for one in entries if one.verdict == "fire"]
+def fired(decisions: list[Decision]) -> list[str]:
+    return [f"{one.found.nominal:%H:%M:%S}" for one in decisions if one.fires]
 
 
 def test_an_occurrence_on_time_fires_within_the_horizon_and_no_earlier():
@@ -45,24 +46,26 @@ def test_an_occurrence_on_time_fires_within_the_horizon_and_no_earlier():
     early = planned(minutely, NoCatchUp, cursor=NOW, now=NOW + 28 * SECOND)
     assert early == Plan([], NOW, NOW + 30 * SECOND, False)
     ready = planned(minutely, NoCatchUp, cursor=NOW, now=NOW + 29 * SECOND)
-    assert fired(ready.entries) == ["12:01:00"]
+    assert fired(ready.decisions) == ["12:01:00"]
     assert ready.cursor == NOW + 30 * SECOND
     assert ready.next_due == NOW + 90 * SECOND
-    assert (ready.entries[0].lag, ready.entries[0].caught_up) == (0, False)
+    assert not ready.decisions[0].caught_up
 
 
 def test_a_day_of_outage_of_a_rule_of_every_second():
     every_second = schedule(Every(1))
     none = planned(every_second, NoCatchUp)
-    assert len(none.entries) == 86401  # one of them within the horizon
-    assert len(fired(none.entries)) == 12  # 12:00:20 to 12:00:31: not overdue by more than 10 s
+    assert len(none.decisions) == 86401  # one of them within the horizon
+    assert len(fired(none.decisions)) == 12  # 12:00:20 to 12:00:31: not overdue by more than 10 s
     latest = planned(every_second, Latest(within="1h"))
-    assert len(fired(latest.entries)) == 13
-    assert [f"{one.nominal:%H:%M:%S}" for one in latest.entries if one.caught_up] == ["12:00:19"]
+    assert len(fired(latest.decisions)) == 13
+    assert [f"{one.found.nominal:%H:%M:%S}" for one in latest.decisions if one.caught_up] == [
+        "12:00:19"
+    ]
     within = planned(every_second, All(within="1h"))
-    assert len(fired(within.entries)) == 3602
-    assert len(fired(planned(every_second, All()).entries)) == 86401
-    skipped = {one.reason for one in within.entries if one.verdict == "skip"}
+    assert len(fired(within.decisions)) == 3602
+    assert len(fired(planned(every_second, All()).decisions)) == 86401
+    skipped = {one.reason for one in within.decisions if not one.fires}
     assert skipped == {"catch_up"}
 
 
@@ -78,39 +81,41 @@ def test_a_day_of_outage_of_a_rule_of_every_second():
 )
 def test_catch_up_of_an_hourly_rule(catch_up, expected):
     given = planned(schedule(Cron("0 * * * *")), catch_up)
-    assert len(given.entries) == 24
-    assert fired(given.entries) == expected
-    assert all(one.caught_up for one in given.entries if one.verdict == "fire")
+    assert len(given.decisions) == 24
+    assert fired(given.decisions) == expected
+    assert all(one.caught_up for one in given.decisions if one.fires)
 
 
 def test_an_excluded_occurrence_is_recorded_and_is_never_the_latest():
     daily = schedule(Cron("0 6 * * *"), exclude=("weekend",))
     sunday = datetime(2026, 1, 4, 20, tzinfo=UTC)
     given = planned(daily, Latest(), now=sunday, cursor=sunday - 4 * DAY)
-    assert [(one.nominal.day, one.verdict, one.reason, one.detail) for one in given.entries] == [
-        (1, "skip", "catch_up", None),
-        (2, "fire", None, None),
-        (3, "skip", "excluded", "weekend"),
-        (4, "skip", "excluded", "weekend"),
+    assert [
+        (one.found.nominal.day, one.reason, one.found.excluded_by) for one in given.decisions
+    ] == [
+        (1, "catch_up", None),
+        (2, None, None),
+        (3, "excluded", "weekend"),
+        (4, "excluded", "weekend"),
     ]
 
 
 def test_a_pause_is_recorded_without_catch_up_and_waits_for_the_resume_with_it():
     hourly, since = schedule(Cron("0 * * * *")), NOW - timedelta(hours=3)
     none = planned(hourly, NoCatchUp, paused_since=since, cursor=NOW - timedelta(hours=5))
-    assert [one.reason for one in none.entries] == ["catch_up"] * 2 + ["paused"] * 3
+    assert [one.reason for one in none.decisions] == ["catch_up"] * 2 + ["paused"] * 3
     held = planned(hourly, Latest(), paused_since=since, cursor=NOW - timedelta(hours=5))
-    assert fired(held.entries) == ["09:00:00"]  # missed before the pause
+    assert fired(held.decisions) == ["09:00:00"]  # missed before the pause
     assert (held.next_due, held.more) == (None, False)
     resumed = planned(hourly, Latest(), cursor=held.cursor)
-    assert fired(resumed.entries) == ["12:00:00"]
-    assert len(resumed.entries) == 3
+    assert fired(resumed.decisions) == ["12:00:00"]
+    assert len(resumed.decisions) == 3
 
 
 def test_jitter_does_not_hold_back_a_later_occurrence():
     jittered = schedule(Cron("* * * * *"), jitter=300)
     given = planned(jittered, NoCatchUp, cursor=NOW - 30 * SECOND, now=NOW + 90 * SECOND)
-    assert [one.nominal for one in given.entries] == [NOW + 30 * SECOND, NOW + 90 * SECOND]
+    assert [one.found.nominal for one in given.decisions] == [NOW + 30 * SECOND, NOW + 90 * SECOND]
 
 
 def test_a_schedule_that_has_ended_has_no_next():
@@ -149,15 +154,15 @@ def test_batches_give_what_one_unbounded_call_gives(
     since = None if paused is None else now - timedelta(hours=paused)
     given = {"catch_up": catch_up, "now": now, "paused_since": since}
     whole = planned(recurrence, cursor=cursor, **given)
-    entries: list[LedgerEntry] = []
+    decisions: list[Decision] = []
     while True:
         batch = planned(recurrence, cursor=cursor, limit=limit, **given)
-        assert len(batch.entries) <= limit
-        entries += batch.entries
+        assert len(batch.decisions) <= limit
+        decisions += batch.decisions
         cursor = batch.cursor
         if not batch.more:
             break
-    assert entries == whole.entries
+    assert decisions == whole.decisions
     assert (cursor, batch.next_due) == (whole.cursor, whole.next_due)
     if catch_up.kind == "latest":
-        assert sum(one.caught_up for one in entries) <= 1
+        assert sum(one.caught_up for one in decisions) <= 1

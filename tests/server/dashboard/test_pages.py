@@ -17,8 +17,7 @@ import typer
 from typer.core import TyperGroup
 
 from rota.cli import cli
-from rota.core.time.schedule import compile_schedule
-from rota.operations.schedule_spec import make_spec
+from rota.core.time.schedule import compile_schedule, make_spec
 from rota.scheduler.firer import Firer
 from rota.scheduler.ownership import AllShards
 from rota.server.api.login import safe_target

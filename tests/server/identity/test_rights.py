@@ -15,9 +15,9 @@ import pytest
 from rota import App, ConfigError
 from rota.config import is_internal_task
 from rota.core.access import SCOPE_NOUNS, check_scopes
+from rota.core.time.schedule import make_spec
 from rota.lib.ids import new_id
 from rota.lib.passwords import hash_password
-from rota.operations.schedule_spec import make_spec
 from rota.server.policy import route_table, scope_of
 from tests.support.server_fixtures import LiveServer, serving
 

@@ -1,10 +1,10 @@
-"""What to do about the occurrences of a schedule that are due by now.
+"""Decides about the occurrences of a schedule that are due by now.
 
-`plan` looks at the occurrences after the cursor whose moment (nominal plus spread) is within
-`horizon` from now, and gives a verdict on each: nothing is passed over in silence.
+`plan` takes the occurrences after the cursor whose moment (nominal plus spread) is within `horizon`
+from now, and decides about each: none is left out.
 
-An occurrence is *missed* when, as it is first looked at, it is overdue by more than `grace`
-(10 seconds unless told): there was an outage, or a pause. Otherwise it fires. A missed one is
+An occurrence is *missed* when, as it is first looked at, it is overdue by more than 10 seconds: there
+was an outage, or a pause. Otherwise it fires. A missed one is
 
 - with catch-up ``none``: skipped;
 - with ``all``: fired if it was due within the window (`within` seconds before now; no window:
@@ -33,51 +33,59 @@ import msgspec
 
 from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import CatchUp
-from rota.core.time.zones import Mark
 
-GRACE = 10.0
+_GRACE = timedelta(seconds=10)
 
 Reason = Literal["catch_up", "excluded", "paused"]
 
+# All reasons that the ledger may hold, in words: why an occurrence was skipped, or ran beside its rule.
+REASONS = {
+    "catch_up": "it was missed, and the catch-up policy does not make up for it",
+    "paused": "the schedule was paused",
+    "excluded": "its day is excluded",
+    "overlap": "the run before it had not ended",
+    "overlap_queue_full": "as many as allowed were already waiting for the run before them to end",
+    "deleted": "the schedule was deleted before it could start",
+    "triggered": "started by hand",
+    "backfilled": "filled in by hand",
+}
 
-class LedgerEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """The verdict on one occurrence. `lag` is how many seconds overdue it was."""
 
-    nominal: datetime
-    due_at: datetime
-    local: datetime
-    mark: Mark | None = None
-    verdict: Literal["fire", "skip"]
+class Decision(msgspec.Struct, frozen=True):
+    """The decision about an occurrence: it fires, unless there is a reason to skip it."""
+
+    found: Occurrence
     reason: Reason | None = None
-    detail: str | None = None  # the calendar that excludes it
     caught_up: bool = False
-    lag: float = 0.0
+
+    @property
+    def fires(self) -> bool:
+        return self.reason is None
 
 
 class Plan(msgspec.Struct, frozen=True):
-    """Verdicts, and where to go on.
+    """The decisions, and where to go on.
 
     `next_due` is when the next occurrence has to be planned (less the horizon); None if there is
     none, or if it waits for a resume.
     """
 
-    entries: list[LedgerEntry]
+    decisions: list[Decision]
     cursor: datetime
     next_due: datetime | None
     more: bool
 
 
 class Outlook(msgspec.Struct, frozen=True, kw_only=True):
-    """The moment and the policy by which occurrences are judged."""
+    """The moment and the policy by which occurrences are judged. `horizon` is in seconds."""
 
     now: datetime
     horizon: float
     catch_up: CatchUp
     paused_since: datetime | None = None
-    grace: float = GRACE
 
     def missed(self, found: Occurrence) -> bool:
-        return found.due_at < self.now - timedelta(seconds=self.grace)
+        return found.due_at < self.now - _GRACE
 
     def paused(self, found: Occurrence) -> bool:
         return self.paused_since is not None and found.nominal >= self.paused_since
@@ -99,31 +107,20 @@ class Outlook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(
-    recurrence: Recurrence,
-    *,
-    cursor: datetime,
-    now: datetime,
-    horizon: float,
-    catch_up: CatchUp,
-    paused_since: datetime | None = None,
-    limit: int = 1000,
-    grace: float = GRACE,
+    recurrence: Recurrence, outlook: Outlook, cursor: datetime, limit: int = 1000, *,
     superseded: bool = False,
-) -> Plan:
-    """The verdicts on at most `limit` occurrences after the cursor; see the module.
+) -> Plan:  # fmt: skip
+    """Decide about at most `limit` occurrences after the cursor; see the module.
 
-    `superseded` says that a later version of the schedule has missed ones of its own that may run:
-    then none of these is the latest.
+    `superseded`: a later version of the schedule has missed ones of its own that may run, so that
+    none of these is the latest.
     """
-    outlook = Outlook(
-        now=now, horizon=horizon, catch_up=catch_up, paused_since=paused_since, grace=grace
-    )
     batch, next_due, more = _batch(recurrence, cursor, outlook, limit)
     latest = None
-    if catch_up.kind == "latest" and not superseded:
+    if outlook.catch_up.kind == "latest" and not superseded:
         latest = _latest(recurrence, batch, outlook, more)
-    entries = [_entry(found, outlook, latest) for found in batch]
-    return Plan(entries, batch[-1].nominal if batch else cursor, next_due, more)
+    decisions = [_decide(found, outlook, latest) for found in batch]
+    return Plan(decisions, batch[-1].nominal if batch else cursor, next_due, more)
 
 
 def _batch(
@@ -147,14 +144,14 @@ def _batch(
 def _latest(
     recurrence: Recurrence, batch: list[Occurrence], outlook: Outlook, more: bool
 ) -> datetime | None:
-    """The nominal moment of the newest missed occurrence that may fire, if it is in the batch."""
+    """Return the nominal moment of the newest missed occurrence that may fire, if it is in the batch."""
     found = next((o for o in reversed(batch) if outlook.may_be_latest(o)), None)
     if found is None:
         return None
     if not more:
         return found.nominal
     # Missed ones have due_at, and so nominal plus spread, before this: the search ends here.
-    end = outlook.now - timedelta(seconds=outlook.grace) - recurrence.spread_offset
+    end = outlook.now - _GRACE - recurrence.spread_offset
     for later in recurrence.kept_after(batch[-1].nominal):
         if later.nominal >= end:
             break
@@ -163,26 +160,16 @@ def _latest(
     return found.nominal
 
 
-def _entry(found: Occurrence, outlook: Outlook, latest: datetime | None) -> LedgerEntry:
+def _decide(found: Occurrence, outlook: Outlook, latest: datetime | None) -> Decision:
     missed = outlook.missed(found)
     reason = _reason(found, outlook, latest, missed)
-    return LedgerEntry(
-        nominal=found.nominal,
-        due_at=found.due_at,
-        local=found.local,
-        mark=found.mark,
-        verdict="fire" if reason is None else "skip",
-        reason=reason,
-        detail=found.excluded_by,
-        caught_up=missed and reason is None,
-        lag=max(0.0, (outlook.now - found.due_at).total_seconds()),
-    )
+    return Decision(found, reason, caught_up=missed and reason is None)
 
 
 def _reason(
     found: Occurrence, outlook: Outlook, latest: datetime | None, missed: bool
 ) -> Reason | None:
-    """Why it doesn't fire, or None."""
+    """Return why it doesn't fire, or None."""
     if found.excluded_by is not None:
         return "excluded"
     if outlook.paused(found):

@@ -116,6 +116,61 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
         _check_window(self)
 
 
+def make_spec(
+    name: str,
+    task: str,
+    *,
+    cron: str | None = None,
+    every: float | str | timedelta | None = None,
+    calendar: str | None = None,
+    rrule: str | None = None,
+    anchor: datetime | None = None,
+    jitter: float | str = 0.0,
+    spread: float | str = 0.0,
+    **rest: Any,
+) -> ScheduleSpec:
+    """Make a schedule from the words of an application, a request or a command line.
+
+    Exactly one of cron, every, calendar and rrule must be given.
+    """
+    rules = (
+        cron and Cron(cron),
+        every and Every(seconds_of(every, "every"), anchor),
+        calendar and Calendar(calendar),
+        rrule and RRule(rrule),
+    )
+    given: list[Any] = [rule for rule in rules if rule]
+    if len(given) != 1:
+        raise ConfigError(
+            f"schedule {name!r} needs exactly one rule: cron, every, calendar or rrule"
+        )
+    if anchor is not None and not every:
+        raise ConfigError(f"schedule {name!r}: anchor goes with every")
+    unknown = sorted(set(rest) - set(ScheduleSpec.__struct_fields__))
+    if unknown:
+        raise ConfigError(f"schedule {name!r}: unknown setting {unknown[0]!r}")
+    for several in ("tags", "exclude", "include"):
+        if several in rest:
+            rest[several] = _names(rest[several])
+    if isinstance(options := rest.get("options"), dict):
+        # Lists, as the database returns them.
+        listed = {key: [*_names(options[key])] for key in ("needs", "tags") if options.get(key)}
+        rest["options"] = {**options, **listed}
+    return ScheduleSpec(
+        name=name,
+        task=task,
+        rule=given[0],
+        jitter=seconds_of(jitter, "jitter") if jitter else 0.0,
+        spread=seconds_of(spread, "spread") if spread else 0.0,
+        **rest,
+    )
+
+
+def _names(given: Any) -> tuple[Any, ...]:
+    """Return the names as a tuple. A text is one name, not its letters."""
+    return (given,) if isinstance(given, str) else tuple(given)
+
+
 def compile_schedule(
     spec: ScheduleSpec, calendars: Mapping[str, NamedCalendar] | None = None
 ) -> Recurrence:

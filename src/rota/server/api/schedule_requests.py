@@ -16,12 +16,12 @@ from rota.core.time.schedule import (
     RRule,
     ScheduleSpec,
     check_length,
+    make_spec,
 )
 from rota.core.time.zones import Fold, Gap
 from rota.errors import ConfigError
 from rota.operations.job_request import Moment, Name
 from rota.operations.schedule_reads import check_years
-from rota.operations.schedule_spec import make_spec
 
 Duration = Annotated[str, Meta(max_length=50, description="Such as 15m, 1h30m.")] | float
 

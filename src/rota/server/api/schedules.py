@@ -14,8 +14,9 @@ import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.params import FromQuery, HeaderParameter, JSONBody, PathParameter, QueryParameter
 
-from rota.client.wire import AuditReport, Backfilled, Lint, Triggered
+from rota.client.wire import AuditReport, Lint
 from rota.errors import NotFound
+from rota.model import Backfilled, Triggered
 from rota.operations.job_request import Moment
 from rota.operations.ledger import OccurrenceStatus, Preview, ScheduleStatus
 from rota.operations.preconditions import Precondition
@@ -145,9 +146,9 @@ async def resume_schedule(tenant: TenantDep, name: ScheduleName) -> Response[Sch
 async def trigger_schedule(tenant: TenantDep, name: ScheduleName) -> Response[Triggered]:
     """The run is independent of its rule."""
     name = await tenant.schedules.resolve(name)
-    job_id = await tenant.schedules.trigger(name)
-    headers = {"Location": f"/v1/jobs/{job_id}"}
-    return Response(Triggered(job_id), status_code=201, headers=headers)
+    triggered = await tenant.schedules.trigger(name)
+    headers = {"Location": f"/v1/jobs/{triggered.job_id}"}
+    return Response(triggered, status_code=201, headers=headers)
 
 
 @post(
@@ -161,10 +162,9 @@ async def backfill_schedule(
 ) -> Backfilled:
     """Run the occurrences of a past stretch of time that have no row in the ledger."""
     name = await tenant.schedules.resolve(name)
-    count = await tenant.schedules.backfill(
+    return await tenant.schedules.backfill(
         name, data.first, data.end, max_parallel=data.max_parallel, dry_run=data.dry_run
     )
-    return Backfilled(count, data.dry_run)
 
 
 @get(

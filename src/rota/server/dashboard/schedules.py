@@ -157,8 +157,8 @@ async def resume(request: RotaRequest, tenant: TenantDep, name: ScheduleName) ->
 
 @action("/schedules/{name:str}/trigger", policy=OPERATOR)
 async def trigger(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> Back:
-    job_id = await tenant.schedules.trigger(await tenant.schedules.resolve(name))
-    return back(request, f"/jobs/{job_id}", "Triggered: this is its job.")
+    triggered = await tenant.schedules.trigger(await tenant.schedules.resolve(name))
+    return back(request, f"/jobs/{triggered.job_id}", "Triggered: this is its job.")
 
 
 @action("/schedules/{name:str}/backfill", policy=OPERATOR)
@@ -177,12 +177,13 @@ async def backfill(request: RotaRequest, tenant: TenantDep, name: ScheduleName) 
                  "dry_run": not sure},
                 BackfillRequest,
             )  # fmt: skip
-            count = await tenant.schedules.backfill(
+            backfilled = await tenant.schedules.backfill(
                 status.name, asked.first, asked.end, max_parallel=asked.max_parallel,
                 dry_run=asked.dry_run,
             )  # fmt: skip
     except Wrong as wrong:
         return back(request, path_of(status), str(wrong), kind="problem")
+    count = backfilled.count
     if sure:
         told = f"{plural(count, 'occurrence')} will be run, the oldest first."
         return back(request, path_of(status), told)

@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.core.time.reasons import REASONS
+from rota.core.time.plan import REASONS
 from rota.model import State
 from rota.operations.ledger import OccurrenceStatus, to_occurrence
 from rota.server.dashboard.words import NOTHING
