@@ -140,9 +140,9 @@ class App:
     def _register(
         self, function: Callable[..., Any], name: str | None, options: TaskOptions
     ) -> Task[..., Any]:
-        return self._keep(Task(self.rota.submissions, function, name or function.__name__, options))
+        return self._add(Task(self.rota.submissions, function, name or function.__name__, options))
 
-    def _keep(self, task: Task[..., Any]) -> Task[..., Any]:
+    def _add(self, task: Task[..., Any]) -> Task[..., Any]:
         if task.name in self.tasks:
             raise ConfigError(
                 f"two tasks are named {task.name!r}: give one of them another name, "
@@ -191,7 +191,7 @@ class App:
             name=name, url=url, secret=secret, options=options, timeout=timeout,
             callback_timeout=callback_timeout,
         )  # fmt: skip
-        return self._keep(EndpointTask(self.rota, endpoint))
+        return self._add(EndpointTask(self.rota, endpoint))
 
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Register a function to call with each attempt that fails: ``hook(job, error)``.

@@ -1,4 +1,4 @@
-"""Settings: read once, checked once, then handed around frozen."""
+"""Settings: read and checked once, then passed around frozen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,24 @@ _SECRET_FIELDS = frozenset({"database_url", "encryption_keys", "oidc_client_secr
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
+# The numbers that settings may be.
+_BOUNDS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
+    (("heartbeat shard_lease poll connect_timeout statement_timeout request_timeout session_hours "
+     "link_minutes log_lines_per_second"), lambda value: value > 0, "above 0"),
+    ("grace kill_grace log_bytes max_run_time lag_after", lambda value: value >= 0, "0 or more"),
+    (("concurrency processes threads max_crashes max_payload_bytes max_payload_depth "
+     "max_result_bytes retention_days log_days ledger_days dead_letter_days max_body_bytes "
+     "max_connections max_connections_per_address audit_days"), lambda value: value >= 1, "at least 1"),
+    ("missed_heartbeats", lambda value: value >= 2,
+     "at least 2 (with 1, a heartbeat that is a moment late makes a healthy node dead)"),
+    ("pool_size", lambda value: value >= 2, "at least 2 (one to claim, one to finish)"),
+    ("shards", lambda value: 1 <= value <= 1024, "from 1 to 1024"),
+    ("port metrics_port", lambda value: 0 <= value <= 65_535, "from 0 (any that is free) to 65535"),
+)  # fmt: skip
+
+
 def check_name(field: str, value: object) -> str:
-    """A name of a queue, task, capability or namespace: short, printable, safe in a lane."""
+    """Check the name of a queue, task, capability or namespace: short, printable, safe in a lane."""
     if not isinstance(value, str) or not NAME.fullmatch(value):
         raise ConfigError(
             f"{field} {value!r} is not a usable name: use 1 to 100 letters, digits, "
@@ -30,16 +46,16 @@ def check_name(field: str, value: object) -> str:
 
 
 OWN_PREFIX = "rota."  # of tasks that come with Rota
-_FOR_EVERYBODY = frozenset({"rota.command"})
+_OPEN_TASKS = frozenset({"rota.command"})
 
 
 def is_internal_task(name: str) -> bool:
-    """Whether Rota alone submits its jobs. The same as rota.is_internal_task() in SQL."""
-    return name.startswith(OWN_PREFIX) and name not in _FOR_EVERYBODY
+    """Return whether only Rota submits its jobs. The same as rota.is_internal_task() in SQL."""
+    return name.startswith(OWN_PREFIX) and name not in _OPEN_TASKS
 
 
 def check_open_task(name: str) -> str:
-    """Refuse a task that Rota alone submits: what its jobs say, others take for the truth."""
+    """Refuse a task that only Rota submits: the payloads of its jobs are trusted."""
     if isinstance(name, str) and is_internal_task(name):
         raise ConfigError(
             f"task {name!r} is internal: Rota submits its jobs itself. Choose a task of your own"
@@ -58,20 +74,20 @@ def _defaults() -> Settings:
 
 
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
-    """How this process uses Rota. Each field can be given as ``ROTA_<FIELD>`` in the environment."""
+    """The settings of this process. Each field can be given as ``ROTA_<FIELD>`` in the environment."""
 
     database_url: str | None = None  # None: the embedded PostgreSQL under data_dir
     data_dir: Path = msgspec.field(default_factory=default_data_dir)
     schema: str = "rota"
     namespace: str = "default"
 
-    # A node is dead when it has not been heard of for `heartbeat * missed_heartbeats` seconds.
+    # A node is dead when its last heartbeat is `heartbeat * missed_heartbeats` seconds old.
     heartbeat: float = 5.0
     missed_heartbeats: int = 3
     # For how long a scheduler holds its share of the shards without renewing it.
     shard_lease: float = 3.0
     shards: int = 128  # fixed when the schema is made; 1: a single leader
-    # How long an idle worker waits before it looks without having been told to.
+    # The seconds after which an idle worker polls without a hint.
     poll: float = 5.0
 
     concurrency: int = 100  # coroutines at a time
@@ -110,7 +126,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     ledger_days: int = 90  # how long the occurrences of schedules are remembered
     dead_letter_days: int = 90
 
-    # The server. Off the loopback only with TLS, or with the word that something else sees to it.
+    # The server. It listens beyond the loopback only with TLS, or with insecure_public.
     host: str = "127.0.0.1"
     port: int = 8400
     tls_cert: Path | None = None
@@ -140,7 +156,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     node_name: str = msgspec.field(default_factory=socket.gethostname)
 
     def __repr__(self) -> str:
-        """What differs from the defaults. Secrets are named and not shown."""
+        """Show what differs from the defaults. Secrets are named and not shown."""
         shown = [
             f"{name}={'***' if name in _SECRET_FIELDS else repr(value)}"
             for name in self.__struct_fields__
@@ -155,42 +171,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                 f"schema {self.schema!r} is not usable: lower-case letters, digits and '_', "
                 "at most 40 characters"
             )
-        self._check_numbers()
-        if not 1 <= self.shards <= 1024:
-            raise ConfigError(f"shards must be from 1 to 1024, not {self.shards!r}")
-        self._check_server()
-        if self.pool_size < 2:
-            raise ConfigError("pool_size must be at least 2: one to claim, one to finish")
-
-    def _check_numbers(self) -> None:
-        for field in ("heartbeat", "shard_lease", "poll", "connect_timeout", "statement_timeout",
-                      "request_timeout", "session_hours", "link_minutes",
-                      "log_lines_per_second"):  # fmt: skip
-            if not getattr(self, field) > 0:
-                raise ConfigError(f"{field} must be above 0, not {getattr(self, field)!r}")
-        for field in ("grace", "kill_grace", "log_bytes", "max_run_time", "lag_after"):
-            if getattr(self, field) < 0:
-                raise ConfigError(f"{field} must be 0 or more")
-        if self.missed_heartbeats < 2:
-            raise ConfigError(
-                f"missed_heartbeats must be at least 2, not {self.missed_heartbeats!r}: with 1, a "
-                "heartbeat that is a moment late makes a healthy node dead"
-            )
-        for field in ("concurrency", "processes", "threads", "max_crashes",
-                      "max_payload_bytes", "max_payload_depth", "max_result_bytes",
-                      "retention_days", "log_days", "ledger_days", "dead_letter_days",
-                      "max_body_bytes", "max_connections", "max_connections_per_address",
-                      "audit_days"):  # fmt: skip
-            if getattr(self, field) < 1:
-                raise ConfigError(f"{field} must be at least 1, not {getattr(self, field)!r}")
-
-    def _check_server(self) -> None:
-        for field in ("port", "metrics_port"):
-            value = getattr(self, field)
-            if value is not None and not 0 <= value <= 65_535:
-                raise ConfigError(
-                    f"{field} must be from 0 (any that is free) to 65535, not {value!r}"
-                )
+        for fields, fits, bounds in _BOUNDS:
+            for field in fields.split():
+                if (value := getattr(self, field)) is not None and not fits(value):
+                    raise ConfigError(f"{field} must be {bounds}, not {value!r}")
         if not self.metrics_host.strip():
             raise ConfigError("metrics_host must be an address, such as 127.0.0.1 or 0.0.0.0")
         if (self.tls_cert is None) != (self.tls_key is None):
@@ -198,7 +182,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def lease_seconds(self) -> float:
-        """How long a node lives without a heartbeat."""
+        """The seconds that a node lives without a heartbeat."""
         return self.heartbeat * self.missed_heartbeats
 
     def replace(self, **changes: Any) -> Settings:
@@ -206,7 +190,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     @classmethod
     def read(cls, environ: Mapping[str, str] | None = None, **given: Any) -> Settings:
-        """From the environment, with what is given in code taking precedence."""
+        """Read the settings from the environment; what is given in code takes precedence."""
         environ = os.environ if environ is None else environ
         known = {field.name for field in msgspec.structs.fields(cls)}
         unknown = sorted(set(given) - known)

@@ -315,13 +315,12 @@ class Task(BoundTask[P, R]):
             headers: a JSON object that travels along (trace context and the like).
             connection: your own open transaction; the job exists if and only if it commits.
         """
-        given = {
-            "at": at, "delay": delay, "key": key, "priority": priority, "queue": queue,
-            "needs": needs, "max_attempts": max_attempts, "timeout": timeout,
-            "heartbeat_timeout": heartbeat_timeout, "tags": tags, "headers": headers,
-            "connection": connection,
-        }  # fmt: skip
-        return BoundTask(self._submissions, self, SubmitOptions.checked(**given))
+        options = SubmitOptions.checked(
+            at=at, delay=delay, key=key, priority=priority, queue=queue, needs=needs,
+            max_attempts=max_attempts, timeout=timeout, heartbeat_timeout=heartbeat_timeout,
+            tags=tags, headers=headers, connection=connection,
+        )  # fmt: skip
+        return BoundTask(self._submissions, self, options)
 
     def call(self, payload: bytes, context: Any) -> Any:
         """Decode the arguments and call the function. For runners.

@@ -22,10 +22,11 @@ from rota.core.lifecycle import (
     TryAgain,
     judge,
     judge_lost,
+    may_retry,
     needs_mark,
+    retry_delay,
     runs_alone,
 )
-from rota.core.retry import may_retry, retry_delay
 from rota.core.wheel import Wheel
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
 from rota.runtime.work import Work

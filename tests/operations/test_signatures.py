@@ -20,7 +20,7 @@ from rota.core.arguments import Arguments
 from rota.core.signature import Signature, problem_with
 from rota.core.time.schedule import Cron
 from rota.node import Node
-from rota.operations.schedule_checks import lint_tasks
+from rota.operations.schedule_reads import lint_tasks
 from tests.support.server_fixtures import LiveServer, serving
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from proof.waiting import eventually
 from rota import All, App, Context, OnceUnknown, Retry, StoreUnavailable
-from rota.core.retry import LONGEST_DELAY, retry_delay
+from rota.core.lifecycle import LONGEST_DELAY, retry_delay
 from rota.errors import ConfigError
 from rota.node import Node
 from rota.store.database import is_bad_value, is_transient

@@ -21,7 +21,7 @@ from rota.files import changes as changing
 from rota.files.changes import Action, Change, FieldChange, Present, difference
 from rota.files.crontab import MAX_BYTES, Crontab, read_crontab
 from rota.files.yaml_schedules import Source, Wanted, read_schedules
-from rota.operations.schedule_checks import lint_tasks
+from rota.operations.schedule_reads import lint_tasks
 
 # The mark, its style, and the words for so many of them before and after.
 _MARKS: dict[Action, tuple[str, str, str, str]] = {

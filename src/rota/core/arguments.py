@@ -51,7 +51,7 @@ class Limits(msgspec.Struct, frozen=True):
 
 
 class Arguments:
-    """How to encode, check and decode the arguments of one function."""
+    """Encodes, checks and decodes the arguments of one function."""
 
     def __init__(
         self, function: Callable[..., Any], context_types: Sequence[type], task: str | None = None
@@ -59,7 +59,10 @@ class Arguments:
         self._name: str = task or str(getattr(function, "__name__", function))
         self._signature = inspect.signature(function)
         self._hints = hints = self._resolve_hints(function)
-        self.context_parameter = self._find_context(hints, tuple(context_types))
+        self.context_parameter = next(
+            (n for n in self._signature.parameters if n == "ctx" or hints.get(n) in context_types),
+            None,
+        )
         self._parameters = {
             name: parameter
             for name, parameter in self._signature.parameters.items()
@@ -85,11 +88,11 @@ class Arguments:
 
     @property
     def returns(self) -> Any:
-        """The annotation of what the function returns (of a coroutine function: what it gives)."""
+        """The annotation of what the function, or the awaited coroutine function, returns."""
         return self._hints.get("return", Any)
 
     def describe(self) -> Signature:
-        """The signature as far as JSON can say it, for those who don't have the code."""
+        """Return the signature in terms of JSON, for processes that don't have the code."""
         arguments = {
             name: self._describe(name, parameter)
             for name, parameter in self._parameters.items()
@@ -111,7 +114,7 @@ class Arguments:
         )
 
     def _find_adapters(self, hints: Mapping[str, Any]) -> dict[str, Adapter]:
-        """For the arguments that Pydantic reads. Refuses those that nobody can."""
+        """Make adapters for the arguments that Pydantic reads. Refuses those that can't be read."""
         adapters: dict[str, Adapter] = {}
         for name, parameter in self._parameters.items():
             kind = hints.get(name, Any)
@@ -140,12 +143,6 @@ class Arguments:
                 "time, not only for type checking"
             ) from None
 
-    def _find_context(self, hints: Mapping[str, Any], kinds: tuple[type, ...]) -> str | None:
-        for name in self._signature.parameters:
-            if name == "ctx" or hints.get(name) in kinds:
-                return name
-        return None
-
     def _make_decoder(self, hints: Mapping[str, Any]) -> Callable[[bytes], Any]:
         fields: list[tuple[str, Any] | tuple[str, Any, Any]] = []
         for name, parameter in self._parameters.items():
@@ -170,7 +167,7 @@ class Arguments:
             ) from None
 
     def encode(self, args: tuple[Any, ...], kwargs: dict[str, Any], limits: Limits) -> bytes:
-        """The payload for a call, checked as the worker will check it."""
+        """Return the payload for a call, checked as the worker will check it."""
         try:
             bound = self._bind(args, kwargs)
         except TypeError as error:
@@ -182,7 +179,7 @@ class Arguments:
         return payload
 
     def _written(self, bound: dict[str, Any]) -> dict[str, Any]:
-        """With plain JSON values in place of what Pydantic defines."""
+        """Replace what Pydantic defines by plain JSON values."""
         written = dict(bound)
         for name, adapter in self._adapters.items():
             if name in bound:
@@ -206,7 +203,7 @@ class Arguments:
         return bound
 
     def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
-        """Positional and keyword arguments for the call."""
+        """Return positional and keyword arguments for the call."""
         if not self._names and payload == b"{}":
             return [], {}
         try:
@@ -231,7 +228,7 @@ class Arguments:
         return self._spread(payload, kwargs)
 
     def _explained(self, problem: str) -> InvalidArguments:
-        """With the argument's name where msgspec tells a path."""
+        """Return an error that names the argument where msgspec gives a path."""
         if found := _AT_ARGUMENT.fullmatch(problem):
             deeper = f" (at {found['rest'].lstrip('.')})" if found["rest"] else ""
             return self._wrong(found["name"], f"{found['problem']}{deeper}")
@@ -257,13 +254,13 @@ class Arguments:
 def encode_payload(
     values: Mapping[str, Any], limits: Limits, task: str, what: str = "payload"
 ) -> bytes:
-    """As JSON; refuses what can't travel, naming the task."""
+    """Encode values as JSON, or refuse them with an error that names the task."""
     try:
         payload = _encode(values)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidArguments(f"task {task!r}: {error}") from None
     check_payload(payload, limits, task, what)
-    # They are written as null: what isn't a number must not become nothing without a word.
+    # They are written as null: what isn't a number must not become nothing silently.
     if b"null" in payload and _has_non_number(msgspec.to_builtins(values, enc_hook=encode_hook)):
         raise InvalidArguments(
             f"task {task!r}: NaN and infinity have no JSON form: pass None, or a string"
@@ -284,7 +281,7 @@ def _or_unset(kind: Any) -> Any:
 
 
 def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payload") -> None:
-    """Refuses what is too large, too deep, or can't be stored."""
+    """Refuse what is too large, too deep, or can't be stored."""
     if len(payload) > limits.payload_bytes:
         raise PayloadTooLarge(
             f"task {task!r}: its {what} has {len(payload):,} bytes, the limit is "
@@ -310,11 +307,11 @@ def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payloa
 
 
 def json_depth(payload: bytes) -> int:
-    """How deeply arrays and objects are nested, without building them; linear, whatever it is."""
+    """Return how deeply arrays and objects are nested, in linear time and without building them."""
     brackets = _STRINGS.sub(b"", payload).translate(None, _NOT_BRACKETS)
     return max(accumulate(map(_STEPS.__getitem__, brackets), initial=0))
 
 
 def has_nul(payload: bytes) -> bool:
-    """Whether a string in this JSON holds a NUL character."""
+    """Return whether a string in this JSON holds a NUL character."""
     return b"\\u0000" in payload and _NUL.search(payload) is not None

@@ -1,4 +1,4 @@
-"""What a type annotation says of the JSON that stands for its values.
+"""Type annotations, and the JSON that stands for their values.
 
 msgspec reads and writes most types by itself: numbers, texts, dates, UUIDs, decimals, enums,
 dataclasses, attrs classes, TypedDicts, NamedTuples and its own structs. What Pydantic defines is left to
@@ -26,12 +26,12 @@ _PYDANTIC_WRAPPERS = ("model", "dataclass", "definitions", "function-after")
 _PYDANTIC_OBJECTS = ("model-fields", "dataclass-args", "typed-dict", "dict")
 _MOST_VALUES = 100
 
-# What a value may be in JSON; None: anything.
+# The JSON types of a value; None: any.
 JsonTypes = frozenset[str] | None
 
 
 def unreadable(annotation: Any) -> type | None:
-    """The first class within an annotation that no JSON can stand for."""
+    """Return the first class within an annotation that no JSON can stand for."""
     return next((kind for kind in _custom(annotation) if not _is_readable(kind)), None)
 
 
@@ -41,7 +41,7 @@ def _has_pydantic() -> bool:
 
 
 def is_pydantic(annotation: Any) -> bool:
-    """Whether Pydantic has to read it: it names a model, a type or a constraint of Pydantic's."""
+    """Return whether an annotation names a model, a type or a constraint of Pydantic's."""
     return _names_pydantic(annotation) and _has_pydantic()
 
 
@@ -68,7 +68,7 @@ class Adapter:
         self._adapter: Any = TypeAdapter(annotation)
 
     def read(self, body: bytes) -> Any:
-        """Raises ValueError, with all that is wrong in one line."""
+        """Read a JSON value. Raises ValueError with all problems in one line."""
         try:
             return self._adapter.validate_json(body)
         except ValueError as error:
@@ -79,7 +79,7 @@ class Adapter:
 
     @property
     def json_types(self) -> JsonTypes:
-        """Only `object`, and only where none of the model's own code comes before Pydantic's check."""
+        """`object` where none of the model's own code comes before Pydantic's check; otherwise any."""
         schema: Any = self._adapter.core_schema
         while schema["type"] in _PYDANTIC_WRAPPERS:
             schema = schema["schema"]
@@ -87,19 +87,14 @@ class Adapter:
 
 
 def _pydantic_problems(error: ValueError) -> str:
-    """`items.0.price: Input should be greater than 0; ...`"""
+    """Return all problems in one line: `items.0.price: Input should be greater than 0; ...`."""
     listed = error.errors(include_url=False) if hasattr(error, "errors") else []
-    told = [
-        ": ".join(
-            part for part in (".".join(str(step) for step in each["loc"]), each["msg"]) if part
-        )
-        for each in listed
-    ]
-    return "; ".join(told) or str(error)
+    problems = [f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in listed]
+    return "; ".join(problem.removeprefix(": ") for problem in problems) or str(error)
 
 
 def encode_hook(value: Any) -> Any:
-    """For msgspec: what it can't write by itself, if Pydantic can."""
+    """Encode for msgspec what it can't write by itself, if Pydantic can."""
     kind = type(value)
     if hasattr(kind, "__get_pydantic_core_schema__"):
         from pydantic_core import to_jsonable_python
@@ -109,37 +104,35 @@ def encode_hook(value: Any) -> Any:
 
 
 def decode_hook(kind: type, value: Any) -> Any:
-    """For msgspec: what it can't read by itself, deep within what it can."""
+    """Decode for msgspec what it can't read by itself, deep within what it can."""
     return Adapter(kind).read(msgspec.json.encode(value)) if is_pydantic(kind) else value
 
 
 class ResultReader:
-    """From a stored result to what the function's annotation says that it returned."""
+    """Converts a stored result to the type that the function's annotation says it returned."""
 
     def __init__(self, annotation: Any) -> None:
         self._annotation = annotation
         self._read: Callable[[Any], Any] | None = None
 
     def read(self, value: Any) -> Any:
-        """Raises ValueError or `msgspec.ValidationError` when it doesn't fit."""
+        """Convert a result. Raises ValueError or `msgspec.ValidationError` when it doesn't fit."""
         if self._read is None:
             self._read = self._reader()
         return self._read(value)
 
     def _reader(self) -> Callable[[Any], Any]:
         annotation = self._annotation
-        if annotation in (Any, None, type(None)):
-            return lambda value: value
         if is_pydantic(annotation):
             adapter = Adapter(annotation)
             return lambda value: adapter.read(msgspec.json.encode(value))
-        if unreadable(annotation) is not None:
+        if annotation in (Any, None, type(None)) or unreadable(annotation) is not None:
             return lambda value: value
         return lambda value: msgspec.convert(value, annotation, dec_hook=decode_hook)
 
 
 def json_types(annotation: Any) -> tuple[JsonTypes, list[Any] | None]:
-    """Which JSON types it may be given as, and the values, if it is a choice among few."""
+    """Return the JSON types that an annotation accepts, and the values if it is a choice among few."""
     try:
         found = types.type_info(annotation)
     except (TypeError, NameError):
@@ -188,20 +181,18 @@ def _values(found: types.Type) -> list[Any] | None:
 def _is_readable(kind: type) -> bool:
     if is_pydantic(kind):
         return True
-    try:
-        return any(
-            issubclass(plain, kind) for plain in _PLAIN_JSON
-        )  # object, Iterable and the like
+    try:  # object, Iterable and the like
+        return any(issubclass(plain, kind) for plain in _PLAIN_JSON)
     except TypeError:
         return False
 
 
 def _custom(annotation: Any) -> Iterator[type]:
-    """The classes within an annotation that msgspec doesn't know."""
+    """Iterate over the classes within an annotation that msgspec doesn't know."""
     try:
         pending: list[Any] = [types.type_info(annotation)]
     except (TypeError, NameError):
-        return  # what makes the decoder will say why
+        return  # making the decoder raises the reason
     seen: set[int] = set()
     while pending:
         found = pending.pop()

@@ -1,4 +1,4 @@
-"""Why isn't it running? Facts in, one exact sentence out."""
+"""Explains why a job isn't running, in one exact sentence."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A stable code for programs, a sentence for people."""
+    """A stable code for programs, and a sentence for users."""
 
     code: str
     sentence: str
@@ -29,25 +29,16 @@ class Explanation(msgspec.Struct, frozen=True):
 
 
 def explain(facts: Mapping[str, Any], max_run_time: float = 0) -> Explanation:
-    """`facts` is what the query explain_job reads, all in one snapshot.
+    """Explain a job by the facts that the query explain_job reads in one snapshot.
 
     `max_run_time`: the installation's, in seconds; 0: none.
     """
     explanation = _explain(facts, max_run_time)
-    if _is_known(facts) or State(facts["state"]) not in _BEFORE:
+    known = facts.get("registered", True) or facts["attempt"] > 0
+    if known or State(facts["state"]) not in _BEFORE or _knowing(_servers(facts)):
         return explanation
-    return Explanation(
-        explanation.code,
-        f"{explanation.sentence} No node has registered a task named {facts['task']!r} so far: is the "
-        "name right?",
-    )
-
-
-def _is_known(facts: Mapping[str, Any]) -> bool:
-    """Whether anybody has registered its task, or has run the job already."""
-    if facts.get("registered", True) or facts["attempt"] > 0:
-        return True
-    return any(server["knows_task"] for server in _servers(facts))
+    advice = f"No node has registered a task named {facts['task']!r} so far: is the name right?"
+    return Explanation(explanation.code, f"{explanation.sentence} {advice}")
 
 
 def _explain(facts: Mapping[str, Any], max_run_time: float) -> Explanation:
@@ -94,16 +85,11 @@ def _ready(facts: Mapping[str, Any]) -> Explanation:
             f"Queue {_queue(facts)!r} has been paused since {_moment(facts['paused_at'])}; "
             f"`rota queues resume {_queue(facts)}` goes on.",
         )
-    blocked = _no_server(facts)
-    if blocked is not None:
+    if (blocked := _no_server(facts)) is not None:
         return blocked
     if due > now:
         return Explanation("about_to_start", f"It is due in {_span(due - now)}, and released.")
-    servers = [server for server in _servers(facts) if server["knows_task"]]
-    return _queued(facts, servers)
-
-
-def _queued(facts: Mapping[str, Any], servers: list[dict[str, Any]]) -> Explanation:
+    servers = _knowing(_servers(facts))
     slots = sum(server["slots"] for server in servers)
     running = sum(server["running"] for server in servers)
     ahead = _jobs(facts["ahead"])
@@ -135,7 +121,7 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
             f"No live worker serves lane `{lane}`: {_others(facts['workers'])} "
             "a capability it needs.",
         )
-    if not any(server["knows_task"] for server in servers):
+    if not _knowing(servers):
         where, task = f"of lane `{lane}`", f"task {facts['task']!r}"
         if facts["task"] == _COMMANDS:
             return Explanation(
@@ -160,9 +146,7 @@ def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
 
 def _no_key(facts: Mapping[str, Any], servers: list[dict[str, Any]]) -> Explanation | None:
     key = facts["encrypted_with"]
-    if key is None or any(
-        s["remote"] or key in (s["keys"] or ()) for s in servers if s["knows_task"]
-    ):
+    if key is None or any(s["remote"] or key in (s["keys"] or ()) for s in _knowing(servers)):
         return None
     return Explanation(
         "key_missing",
@@ -189,23 +173,23 @@ def _running(facts: Mapping[str, Any], max_run_time: float) -> Explanation:
 
 
 def _limits(facts: Mapping[str, Any], holder: Mapping[str, Any], max_run_time: float) -> str:
-    """Until when it may run, and how often it must give a sign of life."""
-    told = []
+    """Say how long it may run, and how often it must give a sign of life."""
+    limits = []
     most, whose = facts["timeout"], "its timeout"
     if most is None:
         most, whose = facts["max_run_time"], f"the maximum run time of queue {_queue(facts)!r}"
     if most is None:
         most, whose = max_run_time, "the maximum run time of the installation"
     if most and most < _FOR_EVER:
-        told.append(f"after {format_duration(most)} ({whose})")
+        limits.append(f"after {format_duration(most)} ({whose})")
     if silent := holder.get("heartbeat_timeout"):
-        told.append(f"when it gives no sign of life for {format_duration(silent)}")
-    if not told:
+        limits.append(f"when it gives no sign of life for {format_duration(silent)}")
+    if not limits:
         return ""
     last = ""
     if facts["alive_at"] is not None:
         last = f" Its last sign of life was {_until(facts['alive_at'], facts['now'])}."
-    return f" It is stopped {', or '.join(told)}.{last}"
+    return f" It is stopped {', or '.join(limits)}.{last}"
 
 
 def _waiting(facts: Mapping[str, Any]) -> Explanation:
@@ -236,6 +220,10 @@ def _ended(state: State, facts: Mapping[str, Any]) -> Explanation:
 def _servers(facts: Mapping[str, Any]) -> list[dict[str, Any]]:
     servers: list[dict[str, Any]] = _decoded(facts["servers"])
     return servers
+
+
+def _knowing(servers: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [server for server in servers if server["knows_task"]]
 
 
 def _decoded(value: Any) -> Any:

@@ -6,11 +6,11 @@ from typing import Protocol
 
 import msgspec
 
-from rota.core.retry import bounded_delay, may_retry, retry_delay
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, Retry, State
 
 # A job with so many crashes is a prime suspect: see `runs_alone`.
 PRIME_SUSPECT_CRASHES = 2
+LONGEST_DELAY = 366 * 86_400.0
 
 
 class Tried(Protocol):
@@ -62,20 +62,15 @@ def judge(tried: Tried, outcome: Outcome, retry: Retry, max_crashes: int, noise:
             return Succeed()
         case OutcomeKind.CANCELLED:
             return End(State.CANCELLED, tried.crashes, outcome.failure)
+        case OutcomeKind.RETURNED if tried.guarantee is Guarantee.AT_MOST_ONCE:
+            # It had begun: running it again would break the promise.
+            failure = Failure("Interrupted", "stopped by a shutdown; at_most_once is not run again")
+            return End(State.FAILED, tried.crashes, failure)
         case OutcomeKind.RETURNED:
-            return _judge_returned(tried)
-        case OutcomeKind.CRASHED:
-            return _judge_failure(tried, outcome, retry, tried.crashes + 1, max_crashes, noise)
-        case _:
-            return _judge_failure(tried, outcome, retry, tried.crashes, max_crashes, noise)
-
-
-def _judge_returned(tried: Tried) -> Verdict:
-    # It had begun: running it again would break the promise.
-    if tried.guarantee is Guarantee.AT_MOST_ONCE:
-        failure = Failure("Interrupted", "stopped by a shutdown; at_most_once is not run again")
-        return End(State.FAILED, tried.crashes, failure)
-    return GiveBack()
+            return GiveBack()
+        case kind:
+            crashes = tried.crashes + (kind is OutcomeKind.CRASHED)
+            return _judge_failure(tried, outcome, retry, crashes, max_crashes, noise)
 
 
 def _judge_failure(
@@ -138,3 +133,35 @@ def _quarantined(crashes: int, failure: Failure | None) -> Failure:
     cause = f" (the last time: {failure.message})" if failure else ""
     message = f"went down with its process {crashes} times{cause}; quarantined"
     return Failure("Quarantined", message, failure.traceback if failure else "")
+
+
+def retry_delay(retry: Retry, attempt: int, noise: float) -> float:
+    """Return the seconds before the attempt after this one. `noise` is a random number in [0, 1)."""
+    # The exponent is bounded before it is used: factor ** 30000 is not a float.
+    steps = min(max(attempt - 1, 0), 64)
+    try:
+        growth = retry.factor**steps
+    except OverflowError:
+        growth = 1e300
+    delay = min(retry.base * growth, retry.cap)
+    return bounded_delay(delay * (1 + retry.jitter * (2 * noise - 1)))
+
+
+def bounded_delay(seconds: float) -> float:
+    """Return a delay that the database can add to its time, whatever a handler asked for."""
+    return min(seconds, LONGEST_DELAY) if seconds > 0 else 0.0  # also without NaN
+
+
+def may_retry(retry: Retry, failure: Failure | None) -> bool:
+    """Return whether the policy's per-exception rules allow another try."""
+    lineage = set(failure.lineage) if failure else set()
+    if any(_matches(rule, lineage) for rule in retry.never_on):
+        return False
+    return not retry.only_on or any(_matches(rule, lineage) for rule in retry.only_on)
+
+
+def _matches(rule: type[BaseException] | str, lineage: set[str]) -> bool:
+    """`lineage` has the dotted names of an exception's class and its bases."""
+    if isinstance(rule, str):
+        return rule in lineage or f"builtins.{rule}" in lineage
+    return f"{rule.__module__}.{rule.__qualname__}" in lineage

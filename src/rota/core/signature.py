@@ -1,8 +1,8 @@
-"""A task's signature as JSON can say it, and payloads checked against it by those who lack the code.
+"""Signatures of tasks in terms of JSON, by which payloads are checked where the code is missing.
 
-It says less than the function does: names, what is required, the JSON types, and the values of an enum
-or a Literal. What passes may still be refused by the function; what is refused, the function would
-refuse as well.
+A signature says less than the function does: names, what is required, the JSON types, and the values of
+an enum or a Literal. What passes may still be refused by the function; what is refused, the function
+would refuse as well.
 The same check in SQL is rota.argument_problem(); a test holds the two together.
 """
 
@@ -13,6 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
+
+_JSON_TYPES = {
+    type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string",
+    dict: "object",
+}  # fmt: skip
 
 
 class Argument(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -30,7 +35,7 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
     open: bool = False
 
     def problem(self, task: str, payload: Mapping[str, Any]) -> str | None:
-        """What is wrong with the arguments, with the task's and the argument's name; None: nothing."""
+        """Return what is wrong with the arguments, or None. Names the task and the argument."""
         for name, value in payload.items():
             argument = self.arguments.get(name)
             if argument is None:
@@ -45,14 +50,14 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def release_of(signatures: Mapping[str, str]) -> str:
-    """A name for these signatures (JSON, by task): workers of one release have the same."""
+    """Return a name for these signatures (JSON, by task): workers of one release have the same."""
     return hashlib.sha256(msgspec.json.encode(signatures, order="sorted")).hexdigest()[:32]
 
 
 def problem_with(
     signatures: Sequence[Signature], task: str, payload: Mapping[str, Any]
 ) -> str | None:
-    """What the first one objects to, if none of them accepts the arguments."""
+    """Return the objection of the first signature, if none of them accepts the arguments."""
     problems = [signature.problem(task, payload) for signature in signatures]
     return problems[0] if problems and None not in problems else None
 
@@ -66,31 +71,10 @@ def unknown(task: str, name: str, known: Iterable[str]) -> str:
 
 
 def _wrong_value(argument: Argument, value: Any) -> str | None:
-    kind = _json_type(value)
-    if argument.types is not None and not _fits(kind, argument.types):
-        return f"expected {' or '.join(argument.types)}, got {kind}"
+    kind = _JSON_TYPES.get(type(value), "array")
+    allowed = argument.types
+    if allowed is not None and not {kind, "number" if kind == "integer" else kind} & {*allowed}:
+        return f"expected {' or '.join(allowed)}, got {kind}"
     if argument.values is not None and value not in argument.values:
         return f"expected one of {', '.join(str(each) for each in argument.values)}"
     return None
-
-
-def _fits(kind: str, allowed: Sequence[str]) -> bool:
-    return kind in allowed or (kind == "integer" and "number" in allowed)
-
-
-def _json_type(value: Any) -> str:
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "boolean"
-        case int():
-            return "integer"
-        case float():
-            return "number"
-        case str():
-            return "string"
-        case dict():
-            return "object"
-        case _:
-            return "array"

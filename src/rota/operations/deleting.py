@@ -68,7 +68,7 @@ async def _note_undecided(
         assert stretch.ends is not None
         while stretch.compiled is not None and transaction.left:
             recurrence, limit = stretch.compiled.recurrence, min(transaction.left, BATCH)
-            planning = partial(_entries, row, recurrence.up_to(stretch.ends), cursor, limit)
+            planning = partial(_entries, row, recurrence, stretch.ends, cursor, limit)
             entries = await transaction.compute(planning)
             if not entries:
                 break
@@ -88,13 +88,13 @@ async def _note_undecided(
 
 
 def _entries(
-    row: Any, recurrence: Recurrence, cursor: datetime, limit: int, _spend: Spend
+    row: Any, recurrence: Recurrence, ends: datetime, cursor: datetime, limit: int, _spend: Spend
 ) -> list[Entry]:
     """Return the next ones; none when there are no more, or when the rule fails."""
     try:
         return [
             to_entry(row, found, None, "deleted" if found.excluded_by is None else "excluded")
-            for found in recurrence.after(cursor, limit)
+            for found in recurrence.up_to(ends).after(cursor, limit)
         ]
     except Exception:  # noqa: BLE001
         return []  # a rule that fails has nothing to say

@@ -1,8 +1,8 @@
 """Pushes jobs to endpoints: one attempt is one signed POST.
 
 Protocol. Of the database an attempt asks where it may go, the time, and the secret of callback keys.
-The address is judged anew each time, and gone to as it was judged. The request carries the payload as
-it was submitted, and whose push it is; all of that is signed. Then the answer decides:
+The address is checked anew each time, and the request goes to the address that was checked. It carries
+the payload as it was submitted, and whose push it is; all of that is signed. Then the answer decides:
 
 - 2xx: done; a JSON body is the result. Once the status was read it is done, even if the body is lost.
 - 202: done later. The attempt goes on, here, until it is reported or `callback_timeout` is over.
@@ -10,8 +10,8 @@ it was submitted, and whose push it is; all of that is signed. Then the answer d
   429 and 503 is respected.
 - 3xx: never followed, and final; so is every other status: the same request would get the same answer.
 
-Whoever receives may see a job twice (an answer may be lost), each time under a higher token. Dying
-anywhere leaves a lease, which runs out.
+A receiver may get a job twice (an answer may be lost), each time under a higher token. Dying anywhere
+leaves a lease, which runs out.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class EndpointTask(Task[..., Any]):
         with callbacks.expecting(info.id, info.token) as report:
             answer = await self._send(target, payload, context, terms)
             if answer.status != _LATER:
-                if _succeeded_meanwhile(report):
+                if report.done() and report.result().succeeded:  # it was quicker than the answer
                     return _SETTLED
                 return self._judge(answer, terms)
             context.progress(0, None, "answered with 202: waits to be reported")
@@ -87,7 +87,7 @@ class EndpointTask(Task[..., Any]):
                 ) from None
 
     async def _terms(self) -> PushTerms:
-        """Nothing was sent yet: a database that is away for a moment is no failed attempt."""
+        """Ask the database. Nothing was sent yet: that it is away for a moment is no failed attempt."""
         loop = asyncio.get_running_loop()
         end = loop.time() + self.endpoint.timeout
         while True:
@@ -150,7 +150,8 @@ class EndpointTask(Task[..., Any]):
         problem = f"answered with {status}"
         if 300 <= status < 400:
             raise Fatal(f"{problem}: redirects are not followed; give the URL that it leads to")
-        problem += _excerpt(answer)
+        if text := " ".join(answer.body[: 4 * _EXCERPT].decode("utf-8", "replace").split()):
+            problem += f": {text[:_EXCERPT]}"
         if status not in _TRY_AGAIN and status < 500:
             raise Fatal(problem)
         asked = answer.asked_to_wait(terms.now)
@@ -160,7 +161,7 @@ class EndpointTask(Task[..., Any]):
 
 
 def _function(name: str) -> Callable[..., Any]:
-    """What stands where other tasks have their code: it says what may be submitted."""
+    """Make the function of the task, whose signature says what may be submitted."""
 
     async def push(ctx: Context = CONTEXT, **payload: Any) -> Any:
         raise ConfigError(f"{name!r} is an HTTP endpoint: it can be submitted, and not called")
@@ -170,12 +171,8 @@ def _function(name: str) -> Callable[..., Any]:
     return push
 
 
-def _succeeded_meanwhile(report: asyncio.Future[Reported]) -> bool:
-    return report.done() and report.result().succeeded
-
-
 def _result(answer: Answer) -> Any:
-    """What was done stays done: a body that can't be a result is left out, and said so."""
+    """Return the result. A body that can't be one is dropped: the job has succeeded nevertheless."""
     kind = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json" and not kind.endswith("+json"):
         return None
@@ -191,8 +188,3 @@ def _result(answer: Answer) -> Any:
 
 def _dropped(reason: str) -> Outcome:
     return Outcome(OutcomeKind.SUCCEEDED, failure=Failure("ResultDropped", reason))
-
-
-def _excerpt(answer: Answer) -> str:
-    text = " ".join(answer.body[: 4 * _EXCERPT].decode("utf-8", "replace").split())
-    return f": {text[:_EXCERPT]}" if text else ""

@@ -25,18 +25,15 @@ class Queues(Operations):
         for queue in await self.list():
             if queue.name == name:
                 return queue
-        await self._check_known(name)
-        return QueueStatus(
-            namespace=self._namespace, name=name, paused_at=None, ready=0, running=0,
-            scheduled=0, lag=None,
-        )  # fmt: skip
-
-    async def _check_known(self, name: str) -> None:
         known = await (await self._rota.store()).known_queues(self._namespace)
         if name not in known:
             near = get_close_matches(name, known, 1)
             meant = f"; do you mean {near[0]!r}?" if near else "; `rota queues` lists them"
             raise NotFound(f"there is no queue {name!r}{meant}", subject=name)
+        return QueueStatus(
+            namespace=self._namespace, name=name, paused_at=None, ready=0, running=0,
+            scheduled=0, lag=None,
+        )  # fmt: skip
 
     @asynccontextmanager
     async def _changing_field(

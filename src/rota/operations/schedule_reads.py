@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import msgspec
 
+from rota.core.arguments import encode_payload
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned, Watched, lint
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
-from rota.errors import ConfigError, NotFound
+from rota.errors import ConfigError, InvalidArguments, NotFound
 from rota.lib.computing import Compute, Spend, compute_here
 from rota.operations.base import Operations
 from rota.operations.ledger import (
@@ -26,7 +27,6 @@ from rota.operations.ledger import (
     to_spans,
     to_status,
 )
-from rota.operations.schedule_checks import lint_tasks
 from rota.store.schedules import ScheduleStore, TaskDuration
 
 if TYPE_CHECKING:
@@ -217,3 +217,33 @@ class ScheduleReads(Operations):
         watched = [one for _, one in measured.watched]
         found = await self.compute_read(lambda _: lint(watched, now, herd))
         return measured.broken + found + await lint_tasks(self._rota, [one.spec for one in watched])
+
+
+async def task_warnings(rota: Rota, spec: ScheduleSpec) -> tuple[str, ...]:
+    """Return warnings about a schedule's task. Raises `InvalidArguments` for a wrong payload."""
+    payload = dict(spec.payload or {})
+    try:
+        if (task := rota.tasks.get(spec.task)) is not None:
+            task.arguments.encode((), payload, rota.limits)
+            return ()
+        signatures = await rota.signatures()
+        encoded = encode_payload(payload, rota.limits, spec.task)
+        return await signatures.check(rota.namespace, spec.task, encoded)
+    except InvalidArguments as error:
+        raise InvalidArguments(f"schedule {spec.name!r}: {error}") from None
+
+
+async def lint_tasks(rota: Rota, specs: Iterable[ScheduleSpec]) -> list[Warned]:
+    """Warn of schedules whose task no node has registered, or doesn't take their payload."""
+    found: list[Warned] = []
+    unknown: dict[str, tuple[str, ...]] = {}
+    for spec in specs:
+        try:
+            warnings = unknown.get(spec.task) or await task_warnings(rota, spec)
+            if warnings:
+                unknown[spec.task] = warnings
+                message = f"schedule {spec.name!r}: {'; '.join(warnings)}"
+                found.append(Warned("unknown_task", spec.name, message))
+        except InvalidArguments as error:
+            found.append(Warned("wrong_arguments", spec.name, str(error)))
+    return found

@@ -27,8 +27,7 @@ from rota.operations.firing import to_entry
 from rota.operations.ledger import ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.schedule_changes import Change, Prepared, ScheduleChanges
-from rota.operations.schedule_checks import task_warnings
-from rota.operations.schedule_reads import ScheduleReads, check_years
+from rota.operations.schedule_reads import ScheduleReads, check_years, task_warnings
 from rota.store.schedules import Entry, JobOptions, ScheduleStore, decode_spec
 from rota.task import SubmitOptions
 

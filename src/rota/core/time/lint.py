@@ -1,4 +1,4 @@
-"""What will go badly with schedules in the coming time, before it does."""
+"""Warns of what will go wrong with schedules in the coming time."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Warned(msgspec.Struct, frozen=True):
 
 
 class Watched(msgspec.Struct, frozen=True):
-    """A schedule with what is known of it. `usual_duration` is in seconds."""
+    """A compiled schedule. `usual_duration` of its runs is in seconds."""
 
     spec: ScheduleSpec
     recurrence: Recurrence
@@ -44,16 +44,11 @@ class Watched(msgspec.Struct, frozen=True):
 
 
 def lint(schedules: Sequence[Watched], now: datetime, herd: int = 100) -> list[Warned]:
-    """All warnings: each schedule's own, then minutes at which `herd` or more of them are due."""
-    found = [warning for watched in schedules for warning in lint_one(watched, now)]
-    return found + list(_herds(schedules, now, herd))
-
-
-def lint_one(watched: Watched, now: datetime) -> Iterator[Warned]:
+    """Return each schedule's own warnings, then the minutes at which `herd` or more of them are due."""
     now = now.astimezone(UTC)
-    yield from _ending(watched, now)
-    yield from _jumps(watched, now)
-    yield from _too_often(watched, now)
+    checks = (_ending, _jumps, _too_often)
+    found = [each for one in schedules for check in checks for each in check(one, now)]
+    return found + list(_herds(schedules, now, herd))
 
 
 def _ending(watched: Watched, now: datetime) -> Iterator[Warned]:
@@ -69,7 +64,7 @@ def _ending(watched: Watched, now: datetime) -> Iterator[Warned]:
 
 
 def _jumps(watched: Watched, now: datetime) -> Iterator[Warned]:
-    """The first gap and the first fold that the rule meets."""
+    """Warn of the first gap and the first fold that the rule meets."""
     recurrence, rule = watched.recurrence, watched.recurrence.rule
     if isinstance(rule, Ticks) or rule.hourly:
         return
@@ -85,7 +80,7 @@ def _jumps(watched: Watched, now: datetime) -> Iterator[Warned]:
 
 
 def _jump(watched: Watched, rule: LocalRule, piece: Piece) -> Warned | None:
-    """About the start of a piece, if the rule has a wall time in its gap or fold."""
+    """Warn of the start of a piece, if the rule has a wall time in its gap or fold."""
     start = piece.start.replace(tzinfo=None)
     low, high = sorted((start + piece.before, start + piece.offset))
     wall = rule.next_after(low - _TICK)
@@ -100,12 +95,8 @@ def _jump(watched: Watched, rule: LocalRule, piece: Piece) -> Warned | None:
         }[spec.gap]
         text = f"{spec.name} is due at {at}, which doesn't exist: {says} (gap={spec.gap!r})"
         return Warned("gap", spec.name, text, piece.start)
-    says = {
-        "first": "it runs the first time",
-        "second": "it runs the second time",
-        "both": "it runs both times",
-    }[spec.fold]
-    text = f"{spec.name} is due at {at}, which exists twice: {says} (fold={spec.fold!r})"
+    says = "both times" if spec.fold == "both" else f"the {spec.fold} time"
+    text = f"{spec.name} is due at {at}, which exists twice: it runs {says} (fold={spec.fold!r})"
     return Warned("fold", spec.name, text, piece.start)
 
 
@@ -117,22 +108,21 @@ def _too_often(watched: Watched, now: datetime) -> Iterator[Warned]:
         return
     shortest = min(gaps)
     if usual is not None and shortest < usual:
-        yield Warned(
-            "too_often",
-            spec.name,
+        text = (
             f"{spec.name} is due {duration_text(shortest)} after the last time, but usually takes "
-            f"{duration_text(usual)} (overlap={spec.overlap!r})",
         )
+        text += f"{duration_text(usual)} (overlap={spec.overlap!r})"
+        yield Warned("too_often", spec.name, text)
     if spec.jitter > shortest:
         text = f"{spec.name}: jitter is longer than the {duration_text(shortest)} between two"
         yield Warned("jitter", spec.name, f"{text}, which may change places")
 
 
 def _herds(schedules: Sequence[Watched], now: datetime, herd: int) -> Iterator[Warned]:
-    """The three worst minutes of the coming day."""
+    """Warn of the three worst minutes of the coming day."""
     counts: Counter[datetime] = Counter()
     for watched in schedules:
-        counts.update(_minutes(watched.recurrence, now.astimezone(UTC)))
+        counts.update(_minutes(watched.recurrence, now))
     for minute, count in sorted(counts.items(), key=lambda item: (-item[1], item[0]))[:3]:
         if count >= herd:
             text = f"{count} schedules are due in the minute of {_when(minute)}; spread them (H, spread)"
@@ -140,7 +130,7 @@ def _herds(schedules: Sequence[Watched], now: datetime, herd: int) -> Iterator[W
 
 
 def _minutes(recurrence: Recurrence, now: datetime) -> set[datetime]:
-    """The minutes of the coming day in which it is due, at a step per minute at most."""
+    """Return the minutes of the coming day in which it is due, at a step per minute at most."""
     found: set[datetime] = set()
     moment = now - _TICK
     while (occurrence := next(recurrence.after(moment), None)) is not None:

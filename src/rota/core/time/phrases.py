@@ -20,20 +20,29 @@ A day that a period doesn't have (day 31 in June, a fifth Friday) doesn't run in
 from __future__ import annotations
 
 import re
-from datetime import date, datetime, time
+from collections.abc import Iterator, Mapping
+from datetime import date, datetime, time, timedelta
+from typing import Literal
 
 import msgspec
 
 from rota.core.time.calendars import NamedCalendar
-from rota.core.time.days import LONG_AGO, CalendarRule, DayRule, Move
 from rota.errors import ConfigError
 
-_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-_MONTHS = (
+_LONG_AGO = date(1970, 1, 5)  # a Monday
+_DAY = timedelta(days=1)
+_SEARCH_MONTHS = 12 * 41  # no accepted rule waits longer: a leap day that is a given weekday
+
+Kind = Literal["every", "nth", "number", "weeks"]
+Move = Literal["next", "previous", "nearest"]
+
+WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
+MONTHS = (
     "january", "february", "march", "april", "may", "june", "july", "august", "september",
     "october", "november", "december",
 )  # fmt: skip
 _ORDINALS = {"first": 1, "second": 2, "other": 2, "third": 3, "fourth": 4, "fifth": 5}
+_DIRECTIONS: dict[Move, tuple[int, ...]] = {"next": (1,), "previous": (-1,), "nearest": (-1, 1)}
 _PERIOD_MONTHS = {"month": 1, "quarter": 3, "year": 12}
 _FORMS = (
     "write for example 'last business day of the month at 18:00', 'first monday of the month at "
@@ -41,25 +50,146 @@ _FORMS = (
 )
 
 
+class DayRule(msgspec.Struct, frozen=True, kw_only=True):
+    """Which days: all of `weekdays`, the nth of them, days by number, or every nth week."""
+
+    kind: Kind
+    weekdays: frozenset[int] = frozenset(range(7))
+    business: bool = False  # only business days count
+    nth: tuple[int, ...] = ()  # for "nth": from the period's start, or (negative) from its end
+    numbers: tuple[int, ...] = ()
+    period: int = 1  # months
+    months: frozenset[int] = frozenset(range(1, 13))
+    move: Move | None = None
+    every: int = 1  # weeks
+    anchor: date = _LONG_AGO
+
+
+class CalendarRule:
+    """A parsed phrase: `next_after` gives its wall times."""
+
+    hourly = False
+
+    def __init__(
+        self, days: DayRule, times: tuple[time, ...], holidays: NamedCalendar | None = None
+    ) -> None:
+        self.days = days
+        self.times = times
+        self.holidays = holidays
+        self._cache: dict[tuple[int, int], list[date]] = {}
+
+    def next_after(self, wall: datetime) -> datetime | None:
+        for day in self._days_from(wall.date()):
+            for at in self.times:
+                found = datetime.combine(day, at)
+                if found > wall:
+                    return found
+        return None
+
+    def _days_from(self, day: date) -> Iterator[date]:
+        index = day.year * 12 + day.month - 1
+        for months in range(_SEARCH_MONTHS):
+            year, month = divmod(index + months, 12)
+            if year >= 9998:
+                return
+            for found in self._month(year, month + 1):
+                if found >= day:
+                    yield found
+
+    def _month(self, year: int, month: int) -> list[date]:
+        """Return the days within a month, also those moved into it from its neighbours."""
+        key = (year, month)
+        if key not in self._cache:
+            if len(self._cache) > 600:
+                self._cache.clear()
+            self._cache[key] = sorted(set(self._find(year, month)))
+        return self._cache[key]
+
+    def _find(self, year: int, month: int) -> Iterator[date]:
+        if self.days.move is None:
+            yield from self._unmoved(year, month)
+            return
+        index = year * 12 + month - 1
+        for near in (index - 1, index, index + 1):
+            for day in self._unmoved(near // 12, near % 12 + 1):
+                moved = self._moved(day)
+                if (moved.year, moved.month) == (year, month):
+                    yield moved
+
+    def _unmoved(self, year: int, month: int) -> Iterator[date]:
+        rule = self.days
+        if month not in rule.months:
+            return
+        if rule.kind == "number":
+            last = _month_end(year, month).day
+            yield from (date(year, month, n) for n in rule.numbers if n <= last)
+        elif rule.kind == "nth":
+            found = self._nth(year, month)
+            yield from (day for day in found if day.month == month)
+        else:
+            for day in _span(date(year, month, 1), _month_end(year, month)):
+                if self._counts(day) and self._in_step(day):
+                    yield day
+
+    def _nth(self, year: int, month: int) -> Iterator[date]:
+        first = (month - 1) // self.days.period * self.days.period + 1
+        end = _month_end(year, first + self.days.period - 1)
+        days = [day for day in _span(date(year, first, 1), end) if self._counts(day)]
+        for n in self.days.nth:
+            if abs(n) <= len(days):
+                yield days[n - 1 if n > 0 else n]
+
+    def _counts(self, day: date) -> bool:
+        return day.weekday() in self.days.weekdays and (
+            not self.days.business or self.is_business_day(day)
+        )
+
+    def _in_step(self, day: date) -> bool:
+        if self.days.kind != "weeks":
+            return True
+        anchor = self.days.anchor - _DAY * self.days.anchor.weekday()
+        return (day - anchor).days // 7 % self.days.every == 0
+
+    def is_business_day(self, day: date) -> bool:
+        return day.weekday() < 5 and (self.holidays is None or not self.holidays.covers(day))
+
+    def _moved(self, day: date) -> date:
+        for distance in range(15):
+            for sign in _DIRECTIONS[self.days.move or "next"]:
+                near = day + _DAY * distance * sign
+                if self.is_business_day(near):
+                    return near
+        return day  # two weeks without a business day: there is nothing to move to
+
+
+def _month_end(year: int, month: int) -> date:
+    return date(year + month // 12, month % 12 + 1, 1) - _DAY
+
+
+def _span(first: date, last: date) -> Iterator[date]:
+    for number in range((last - first).days + 1):
+        yield first + _DAY * number
+
+
 def parse_phrase(
-    phrase: str, calendars: dict[str, NamedCalendar] | None = None, anchor: date | None = None
+    phrase: str, calendars: Mapping[str, NamedCalendar] | None = None, anchor: date | None = None
 ) -> CalendarRule:
-    """The rule of a phrase; a `ConfigError` says which words are not understood."""
+    """Parse a phrase. Raises `ConfigError`, which names the words that are not understood."""
     try:
         text, holidays = _using(phrase, calendars or {})
         text = " ".join(text.lower().replace(",", " and ").split())
         text, start = _starting(text)
         days_text, times = _times(text)
-        days = _days(days_text, start or anchor or LONG_AGO)
+        days = _days(days_text, start or anchor or _LONG_AGO)
     except ConfigError as error:
         raise ConfigError(f"calendar rule {phrase!r}: {error}") from None
     rule = CalendarRule(days, times, holidays)
-    if rule.next_after(datetime.combine(start or anchor or LONG_AGO, time())) is None:
+    if rule.next_after(datetime.combine(start or anchor or _LONG_AGO, time())) is None:
         raise ConfigError(f"calendar rule {phrase!r} never fires: no month has such a day")
     return rule
 
 
-def _using(text: str, calendars: dict[str, NamedCalendar]) -> tuple[str, NamedCalendar | None]:
+def _using(text: str, calendars: Mapping[str, NamedCalendar]) -> tuple[str, NamedCalendar | None]:
     match = re.search(r"\s+using\s+(\S+)", text, re.IGNORECASE)
     if match is None:
         return text, None
@@ -80,7 +210,7 @@ def _starting(text: str) -> tuple[str, date | None]:
 
 
 def _times(text: str) -> tuple[str, tuple[time, ...]]:
-    """The words before the times, and the times."""
+    """Split a phrase into the words before the times, and the times."""
     words = text.split()
     found: list[time] = []
     while words:
@@ -134,7 +264,7 @@ def _period(text: str) -> tuple[str, frozenset[int], int]:
     if match[1] in _PERIOD_MONTHS:
         return rest, frozenset(range(1, 13)), _PERIOD_MONTHS[match[1]]
     names = match[1].split(" and ")
-    found = [_index(_MONTHS, name) for name in names]
+    found = [_index(MONTHS, name) for name in names]
     if None in found:
         wrong = names[found.index(None)]
         raise ConfigError(f"{wrong!r} is not a month's name, nor month, quarter or year")
@@ -145,14 +275,10 @@ def _move(text: str) -> tuple[str, Move | None]:
     match = re.search(r" or (?:the )?(.+)$", text)
     if match is None:
         return text, None
-    moves: dict[str, Move] = {
-        "next business day": "next",
-        "previous business day": "previous",
-        "nearest business day": "nearest",
-    }
-    if match[1] not in moves:
-        raise ConfigError(f"'or {match[1]}' is not understood; write 'or next business day'")
-    return text[: match.start()], moves[match[1]]
+    for move in _DIRECTIONS:
+        if match[1] == f"{move} business day":
+            return text[: match.start()], move
+    raise ConfigError(f"'or {match[1]}' is not understood; write 'or next business day'")
 
 
 def _numbered(text: str) -> DayRule | None:
@@ -165,7 +291,7 @@ def _numbered(text: str) -> DayRule | None:
 
 
 def _every(text: str, anchor: date) -> DayRule | None:
-    """``every …``: all such days, or those of every nth week."""
+    """Read ``every …``: all such days, or those of every nth week."""
     match = re.fullmatch(r"(?:every|each) (.+)", text)
     if match is None:
         return None
@@ -208,14 +334,14 @@ def _weekdays(words: str) -> frozenset[int]:
     if words == "day":
         return frozenset(range(7))
     names = words.split(" and ")
-    found = [_index(_WEEKDAYS, name) for name in names]
+    found = [_index(WEEKDAYS, name) for name in names]
     if None in found:
         raise ConfigError(f"{names[found.index(None)]!r} is not a weekday's name; {_FORMS}")
     return frozenset(n for n in found if n is not None)
 
 
 def _index(names: tuple[str, ...], text: str) -> int | None:
-    """By the name, its plural, or its first three letters."""
+    """Find a name by itself, its plural, or its first three letters."""
     for index, name in enumerate(names):
         if text in (name, name + "s", name[:3]):
             return index

@@ -42,7 +42,7 @@ class Ticks(msgspec.Struct, frozen=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What bounds and moves the occurrences of a rule. `starts` is included, `ends` is not."""
+    """The bounds and shifts of a rule's occurrences. `starts` is included, `ends` is not."""
 
     starts: datetime | None = None
     ends: datetime | None = None
@@ -71,18 +71,18 @@ class Recurrence:
         self.spread_offset = fraction(name, "spread") * limits.spread // 0.001 * _MILLISECOND
 
     def after(self, moment: datetime, limit: int | None = None) -> Iterator[Occurrence]:
-        """Those with a nominal moment strictly after `moment`, in order, at most `limit`."""
+        """Iterate over those with a nominal moment strictly after `moment`, at most `limit`."""
         return islice(self._walk(moment.astimezone(UTC)), limit)
 
     def between(self, first: datetime, end: datetime) -> Iterator[Occurrence]:
-        """Those with ``first <= nominal < end``, in order."""
+        """Iterate over those with ``first <= nominal < end``."""
         for found in self.after(first - _TICK):
             if found.nominal >= end:
                 return
             yield found
 
     def up_to(self, last: datetime) -> Recurrence:
-        """The same without the occurrences after `last`."""
+        """Return the same without the occurrences after `last`."""
         end = last.astimezone(UTC) + _TICK
         if self.limits.ends is not None:
             end = min(end, self.limits.ends)
@@ -90,7 +90,7 @@ class Recurrence:
         return Recurrence(self.name, self.rule, self.tz, (self.gap, self.fold), limits)
 
     def kept_after(self, moment: datetime) -> Iterator[Occurrence]:
-        """As `after`, without the excluded, at the cost of a step per excluded day.
+        """Iterate as `after` does, without the excluded, at the cost of a step per excluded day.
 
         It gives up after some ten years in a row of them: there may be no end.
         """
@@ -118,15 +118,14 @@ class Recurrence:
         limits = self.limits
         if limits.starts is not None:
             moment = max(moment, limits.starts - _TICK)
-        for found in self._moments(moment):
+        if isinstance(self.rule, Ticks):
+            upcoming = self._ticks(self.rule, moment)
+        else:
+            upcoming = moments(self.rule, self.tz, moment, self.gap, self.fold)
+        for found in upcoming:
             if limits.ends is not None and found.utc >= limits.ends:
                 return
             yield self.occurrence(found)
-
-    def _moments(self, after: datetime) -> Iterator[Moment]:
-        if isinstance(self.rule, Ticks):
-            return self._ticks(self.rule, after)
-        return moments(self.rule, self.tz, after, self.gap, self.fold)
 
     def _ticks(self, rule: Ticks, after: datetime) -> Iterator[Moment]:
         while after.year < 9990:
@@ -134,7 +133,7 @@ class Recurrence:
             yield Moment(after, wall_time(after, self.tz), None)
 
     def _excluded_by(self, moment: datetime) -> str | None:
-        """Judged by the day on which it would run, in the schedule's zone."""
+        """Return the calendar that excludes a moment, by its day in the schedule's zone."""
         if not self.limits.exclude and not self.limits.include:
             return None
         day = moment.astimezone(self.tz).date()
@@ -146,7 +145,7 @@ class Recurrence:
         return None
 
     def _next_day(self, moment: datetime) -> datetime:
-        """The first moment with a later date on the wall, or an earlier moment of that date."""
+        """Return the first moment with a later date on the wall, or an earlier moment of that date."""
         day = moment.astimezone(self.tz).date() + timedelta(days=1)
         # fold=0: the first of two midnights; of a missing one, the moment of the jump.
         midnight = datetime.combine(day, time(), tzinfo=self.tz).astimezone(UTC)
@@ -154,6 +153,6 @@ class Recurrence:
 
 
 def fraction(*parts: str) -> float:
-    """A number in [0, 1) that depends on nothing but the parts."""
+    """Return a number in [0, 1) that depends on nothing but the parts."""
     digest = hashlib.blake2b("\0".join(parts).encode(), digest_size=6).digest()
     return int.from_bytes(digest, "big") / 2**48

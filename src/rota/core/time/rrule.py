@@ -24,7 +24,7 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from rota.core.time.interval import next_tick
-from rota.core.time.rrule_parts import FREQUENCIES, WEEKDAYS, DayFilter, Parts, read_parts
+from rota.core.time.rrule_parts import DayFilter, Parts, read_parts
 from rota.core.time.zones import wall_time
 from rota.errors import ConfigError
 
@@ -182,6 +182,3 @@ def _wall(value: str, key: str, tz: ZoneInfo, of_day: time) -> datetime:
 
 def _month(index: int) -> date:
     return date(index // 12, index % 12 + 1, 1)
-
-
-__all__ = ["FREQUENCIES", "WEEKDAYS", "RRuleRule", "parse_rrule"]

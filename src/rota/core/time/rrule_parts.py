@@ -48,20 +48,20 @@ class Parts(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DayFilter:
-    """The matching days of a period. `looked` is how many days the last answer took."""
+    """Finds the matching days of a period. `looked` is how many days the last search took."""
 
     def __init__(self, parts: Parts) -> None:
         self.parts = parts
         self.looked = 0
 
     def days(self, first: date, last: date, since: date) -> Iterator[date]:
-        """Those of a period from `since` on."""
+        """Iterate over those of a period from `since` on."""
         candidates = [day for day in self._candidates(first, last) if day >= since]
         self.looked = len(candidates)
         return (day for day in candidates if self._matches(day))
 
     def _candidates(self, first: date, last: date) -> list[date]:
-        """Few where the parts name them: rare rules are looked for through many years."""
+        """Return the days to check: few where the parts name them, as rare rules take many years."""
         parts = self.parts
         if parts.year_days:
             size = (last - first).days + 1
@@ -92,19 +92,11 @@ class DayFilter:
         parts = self.parts
         return (
             (not parts.months or day.month in parts.months)
-            and (not parts.month_days or self._in_month(day))
-            and (not parts.year_days or self._in_year(day))
+            and (not parts.month_days or _is_among(parts.month_days, *_number_in_month(day)))
+            and (not parts.year_days or _is_among(parts.year_days, *_number_in_year(day)))
             and (not (parts.weekdays or parts.nth_weekdays) or self._in_week(day))
-            and (not parts.weeks or self._in_weeks(day))
+            and (not parts.weeks or _is_among(parts.weeks, *_number_of_week(day)))
         )
-
-    def _in_month(self, day: date) -> bool:
-        length = calendar.monthrange(day.year, day.month)[1]
-        return day.day in self.parts.month_days or day.day - length - 1 in self.parts.month_days
-
-    def _in_year(self, day: date) -> bool:
-        number, length = _number_in_year(day)
-        return number in self.parts.year_days or number - length - 1 in self.parts.year_days
 
     def _in_week(self, day: date) -> bool:
         weekday = day.weekday()
@@ -112,28 +104,37 @@ class DayFilter:
             return True
         if not self.parts.nth_weekdays:
             return False
-        if self.parts.freq == "MONTHLY" or self.parts.months:
-            number, length = day.day, calendar.monthrange(day.year, day.month)[1]
-        else:
-            number, length = _number_in_year(day)
-        ahead, behind = (number + 6) // 7, -((length - number) // 7 + 1)
+        within_month = self.parts.freq == "MONTHLY" or self.parts.months
+        number, length = _number_in_month(day) if within_month else _number_in_year(day)
+        from_start, from_end = (number + 6) // 7, -((length - number) // 7 + 1)
         asked = self.parts.nth_weekdays
-        return (weekday, ahead) in asked or (weekday, behind) in asked
+        return (weekday, from_start) in asked or (weekday, from_end) in asked
 
-    def _in_weeks(self, day: date) -> bool:
-        year, week, _ = day.isocalendar()
-        weeks = date(year, 12, 28).isocalendar().week  # always in the last week of its year
-        return week in self.parts.weeks or week - weeks - 1 in self.parts.weeks
+
+def _is_among(wanted: frozenset[int], number: int, length: int) -> bool:
+    """Return whether a number is wanted, counted from the start or (negative) from the end."""
+    return number in wanted or number - length - 1 in wanted
+
+
+def _number_in_month(day: date) -> tuple[int, int]:
+    """Return the day's number, and the month's length."""
+    return day.day, calendar.monthrange(day.year, day.month)[1]
+
+
+def _number_of_week(day: date) -> tuple[int, int]:
+    """Return the number of the day's week, and how many weeks its year has."""
+    year, week, _ = day.isocalendar()
+    return week, date(year, 12, 28).isocalendar().week  # always in the last week of its year
 
 
 def _number_in_year(day: date) -> tuple[int, int]:
-    """The day's number, and the year's length."""
+    """Return the day's number, and the year's length."""
     before = date(day.year, 1, 1).toordinal() - 1
     return day.toordinal() - before, 366 if calendar.isleap(day.year) else 365
 
 
 def read_parts(rule: str, start: datetime) -> tuple[Parts, int | None, str | None]:
-    """The parts, COUNT, and the text of UNTIL."""
+    """Read the parts, COUNT, and the text of UNTIL."""
     given = _split(rule)
     _refuse(given)
     numbers = {key: _numbers(key, given[key]) for key in _RANGES if key in given}
@@ -179,7 +180,7 @@ def _split(rule: str) -> dict[str, str]:
 
 
 def _refuse(given: dict[str, str]) -> None:
-    """What can't be searched in bounded time, or has no meaning."""
+    """Refuse what can't be searched in bounded time, or has no meaning."""
     freq, interval = given["FREQ"], int(given.get("INTERVAL", "1"))
     filters = [key for key in given if key.startswith("BY")]
     if freq in _SUB_DAILY and filters:
@@ -234,7 +235,7 @@ def _weekdays(given: dict[str, str]) -> tuple[frozenset[int], frozenset[tuple[in
 
 
 def _fill(given: dict[str, str], numbers: dict[str, frozenset[int]], start: datetime) -> None:
-    """What the rule leaves open is taken from DTSTART."""
+    """Take from DTSTART what the rule leaves open."""
     freq, dated = given["FREQ"], any(key in given for key in _DATES)
     sparse = "BYMONTH" in given or "BYMONTHDAY" in given
     if freq == "DAILY" and given.get("INTERVAL", "1") == "1" and sparse:

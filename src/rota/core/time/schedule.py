@@ -1,4 +1,4 @@
-"""What a schedule is: a rule, and everything that is said about its occurrences."""
+"""The definition of a schedule: a rule, and the settings of its occurrences."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from itertools import islice
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -21,13 +21,15 @@ from rota.core.time.zones import Fold, Gap, LocalRule, wall_time, zone
 from rota.errors import ConfigError
 
 Overlap = Literal["skip", "queue", "allow", "kill"]
+Drop = Literal["oldest", "newest"]
+CatchUpKind = Literal["none", "latest", "all"]
 _TICK = timedelta(microseconds=1)
 _MAX_COUNTED = 10_000
 _MOST_CHARACTERS = 500
 _MOST_RRULE_CHARACTERS = 2_000
 _MAX_AT_ONCE = 1_000_000
 _CENTURY = 100 * 366 * 86400.0
-# What a schedule may say of its jobs.
+# The options that a schedule may set for its jobs.
 OPTIONS = (
     "queue", "priority", "needs", "timeout", "heartbeat_timeout", "max_attempts", "tags",
 )  # fmt: skip
@@ -63,9 +65,9 @@ Rule = Cron | Every | Calendar | RRule
 
 
 class CatchUp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What becomes of missed occurrences, see `rota.core.time.plan`. `within` is in seconds."""
+    """The policy for missed occurrences, see `rota.core.time.plan`. `within` is in seconds."""
 
-    kind: Literal["none", "latest", "all"] = "none"
+    kind: CatchUpKind = "none"
     within: float | None = None
 
 
@@ -95,7 +97,7 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[str, Any] = {}
     overlap: Overlap = "skip"
     max_queued: int = 1
-    drop: Literal["oldest", "newest"] = "newest"
+    drop: Drop = "newest"
     max_running: int | None = None
     catch_up: CatchUp = NoCatchUp
     starts: datetime | None = None
@@ -174,8 +176,8 @@ def _names(given: Any) -> tuple[Any, ...]:
 def compile_schedule(
     spec: ScheduleSpec, calendars: Mapping[str, NamedCalendar] | None = None
 ) -> Recurrence:
-    """The occurrences of a schedule; a `ConfigError` names what is wrong with its rule."""
-    known = dict(calendars or {})
+    """Compile a schedule. Raises `ConfigError`, which names what is wrong with its rule."""
+    known = calendars or {}
     tz = zone(spec.tz)
     limits = Limits(
         starts=_utc(spec.starts),
@@ -196,48 +198,41 @@ def compile_schedule(
 
 def check_length(rule: Rule) -> None:
     """Refuse a text that nobody wrote by hand: reading it would take longer than running its jobs."""
-    for field, text, most in _texts_of(rule):
-        if len(text) > most:
-            raise ConfigError(f"{field}: has {len(text):,} characters, the limit is {most:,}")
-
-
-def _texts_of(rule: Rule) -> list[tuple[str, str, int]]:
     match rule:
-        case Cron(expression):
-            return [("cron", expression, _MOST_CHARACTERS)]
-        case Calendar(phrase):
-            return [("calendar", phrase, _MOST_CHARACTERS)]
+        case Cron(text) | Calendar(text):
+            most = _MOST_CHARACTERS
         case RRule(text):
-            return [("rrule", text, _MOST_RRULE_CHARACTERS)]
+            most = _MOST_RRULE_CHARACTERS
         case _:
-            return []
+            return
+    if len(text) > most:
+        field = type(rule).__struct_config__.tag
+        raise ConfigError(f"{field}: has {len(text):,} characters, the limit is {most:,}")
 
 
-def _rule(spec: ScheduleSpec, tz: ZoneInfo, known: dict[str, NamedCalendar]) -> LocalRule | Ticks:
+def _rule(
+    spec: ScheduleSpec, tz: ZoneInfo, known: Mapping[str, NamedCalendar]
+) -> LocalRule | Ticks:
     check_length(spec.rule)
     try:
-        return _parsed(spec, tz, known)
+        start = wall_time(spec.starts, tz) if spec.starts is not None else None
+        match spec.rule:
+            case Cron(expression):
+                return parse_cron(expression, spec.name)
+            case Every(seconds, anchor):
+                return Ticks(seconds, _utc(anchor or spec.starts) or EPOCH)
+            case Calendar(phrase):
+                return parse_phrase(phrase, known, start.date() if start else None)
+            case RRule(text):
+                return parse_rrule(text, tz, start.replace(microsecond=0) if start else None)
     except (ValueError, OverflowError) as error:
         raise ConfigError(
             f"schedule {spec.name!r}: a number in its rule is too large: {error}"
         ) from None
 
 
-def _parsed(spec: ScheduleSpec, tz: ZoneInfo, known: dict[str, NamedCalendar]) -> LocalRule | Ticks:
-    start = wall_time(spec.starts, tz) if spec.starts is not None else None
-    match spec.rule:
-        case Cron(expression):
-            return parse_cron(expression, spec.name)
-        case Every(seconds, anchor):
-            return Ticks(seconds, _utc(anchor or spec.starts) or EPOCH)
-        case Calendar(phrase):
-            return parse_phrase(phrase, known, start.date() if start else None)
-        case RRule(text):
-            return parse_rrule(text, tz, start.replace(microsecond=0) if start else None)
-
-
 def _end_of_count(recurrence: Recurrence, count: int) -> datetime | None:
-    """Just after the last of the counted ones. Excluded occurrences don't count."""
+    """Return the moment after the last of the counted ones. Excluded occurrences don't count."""
     starts = recurrence.limits.starts
     assert starts is not None
     counted = islice(recurrence.kept_after(starts - _TICK), count)
@@ -250,7 +245,7 @@ def _end_of_count(recurrence: Recurrence, count: int) -> datetime | None:
 
 
 def _chosen(
-    field: str, names: tuple[str, ...], known: dict[str, NamedCalendar]
+    field: str, names: tuple[str, ...], known: Mapping[str, NamedCalendar]
 ) -> tuple[NamedCalendar, ...]:
     for name in names:
         if name not in known:
@@ -295,17 +290,13 @@ def _check_text(field: str, value: Any) -> None:
 
 
 def _check_choices(spec: ScheduleSpec) -> None:
-    choices = {
-        "gap": ("next", "skip", "shift"),
-        "fold": ("first", "second", "both"),
-        "overlap": ("skip", "queue", "allow", "kill"),
-        "drop": ("oldest", "newest"),
-    }
-    for field, allowed in choices.items():
-        if (value := getattr(spec, field)) not in allowed:
-            raise ConfigError(f"{field}: {value!r} is none of {', '.join(allowed)}")
-    if spec.catch_up.kind not in ("none", "latest", "all"):
-        raise ConfigError(f"catch_up: {spec.catch_up.kind!r} is none of none, latest, all")
+    choices = (
+        ("gap", spec.gap, Gap), ("fold", spec.fold, Fold), ("overlap", spec.overlap, Overlap),
+        ("drop", spec.drop, Drop), ("catch_up", spec.catch_up.kind, CatchUpKind),
+    )  # fmt: skip
+    for field, value, allowed in choices:
+        if value not in get_args(allowed):
+            raise ConfigError(f"{field}: {value!r} is none of {', '.join(get_args(allowed))}")
 
 
 def _check_numbers(spec: ScheduleSpec) -> None:

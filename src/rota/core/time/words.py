@@ -1,4 +1,4 @@
-"""A schedule's rule in words, where words are exact; otherwise the rule itself."""
+"""Describes a schedule's rule in words where words are exact, otherwise by the rule itself."""
 
 from __future__ import annotations
 
@@ -6,19 +6,17 @@ from collections.abc import Sequence
 
 from rota.core.time.cron import CronRule, parse_cron
 from rota.core.time.interval import duration_text
+from rota.core.time.phrases import MONTHS, WEEKDAYS
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec
 
-_WEEKDAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_MONTHS = (
-    "January", "February", "March", "April", "May", "June", "July", "August", "September",
-    "October", "November", "December",
-)  # fmt: skip
+_WEEKDAYS = tuple(name.title() for name in WEEKDAYS)
+_MONTHS = tuple(name.title() for name in MONTHS)
 _NTH = ("", "first", "second", "third", "fourth", "fifth")
 _MAX_TIMES = 4
 
 
 def describe(spec: ScheduleSpec) -> str:
-    """``every weekday at 09:00 in Europe/Berlin``."""
+    """Return a description: ``every weekday at 09:00 in Europe/Berlin``."""
     match spec.rule:
         case Every(seconds):
             return f"every {duration_text(seconds)}"
@@ -32,23 +30,17 @@ def describe(spec: ScheduleSpec) -> str:
 
 
 def _cron(rule: CronRule) -> str | None:
-    """The rule in words, or None where they would be long or misleading."""
-    if len(rule.hours) == 24:
-        rhythm = _rhythm(rule)
-        if rhythm is None:
-            return None
-        days = _days(rule)
-        if days is None:
-            return None
-        return rhythm if days == "every day" else f"{rhythm}, {days}"
-    days, times = _days(rule), _times(rule)
+    """Return the rule in words, or None where they would be long or misleading."""
+    days, times = _days(rule), _rhythm(rule) if rule.hourly else _times(rule)
     if days is None or times is None:
         return None
+    if rule.hourly:
+        return times if days == "every day" else f"{times}, {days}"
     return f"{days} {times}"
 
 
 def _rhythm(rule: CronRule) -> str | None:
-    """Words for a rule of every hour."""
+    """Return words for a rule of every hour."""
     if rule.seconds != (0,):
         step = _step(rule.seconds)
         return _every(step, "second") if step and len(rule.minutes) == 60 else None
@@ -112,7 +104,7 @@ def _in_month(rule: CronRule) -> str | None:
 
 
 def _step(numbers: Sequence[int]) -> int | None:
-    """The step, if the numbers go evenly through a whole minute or hour from 0."""
+    """Return the step, if the numbers go evenly through a whole minute or hour from 0."""
     step = 60 // len(numbers)
     return step if tuple(numbers) == tuple(range(0, 60, step)) and 60 % step == 0 else None
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import TracebackType
 
 from rota.core.durations import format_duration
-from rota.core.retry import bounded_delay
+from rota.core.lifecycle import bounded_delay
 from rota.errors import Fatal, RetryAfter
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runtime.work import StopReason, Work
