@@ -72,7 +72,6 @@ class TaskPromise(msgspec.Struct, frozen=True):
     limit: float | None = None
     # Some attempts do nothing until they are stopped; else all keep to the limit.
     hangs: bool = False
-    plain: bool = False  # a plain function, which a child process begins
 
 
 class SchedulePromise(msgspec.Struct, frozen=True, omit_defaults=True):

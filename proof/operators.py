@@ -291,11 +291,11 @@ class Operator:
         if lines := self._lines():
             await self._delete(self._random.choice(lines))
 
-    async def line_up_and_delete(self, seconds: float) -> None:
-        """Make one, and delete it after a while: then some of its jobs wait."""
+    async def line_up_and_delete(self, jobs_wait: Callable[[str], Awaitable[None]]) -> None:
+        """Make one, and delete it as soon as jobs of the schedule of this name wait for their turn."""
         line = self._make_line()
         await self._create(line)
-        await asyncio.sleep(seconds)
+        await jobs_wait(line.name)
         await self._delete(line.name)
 
     # -- jobs

@@ -147,7 +147,9 @@ class Database:
     async def rows_locked(self) -> AsyncIterator[str]:
         """By somebody who began a transaction at a console, and went away."""
         table = self._chance.choice(_LOCKED)
-        async with self._connection() as connection, connection.transaction():
+        async with self._connection() as connection:
+            # Never ended: its connection is closed in the end, if the server hasn't done so before.
+            await connection.transaction().start()
             await connection.execute("set local lock_timeout = 1000")
             rows = await connection.fetch(
                 f"select 1 from rota.{table} order by random() limit 20 for update"

@@ -28,7 +28,10 @@ from rota.errors import StoreUnavailable
 MOVES = ("schedules", "jobs", "spoil", "lines")
 _PACE = 0.25
 _FIRST = 4  # schedules to begin with
-_IN_LINE = 5.0  # seconds until jobs wait in line behind one that takes two
+_PATIENCE = 40.0  # seconds until jobs wait in a line: workers may have much else to do
+_WAITING = """
+select exists (select from rota.future as job join rota.schedule on schedule.id = job.schedule_id
+               where schedule.name = $1 and job.state = 1)"""
 
 
 async def operate() -> None:
@@ -51,24 +54,42 @@ async def operate() -> None:
     await running
     await operator.leave(mend=0.5)
     # Not left to chance: jobs wait when their schedule is deleted, and one is spoilt in the calm.
-    await operator.line_up_and_delete(_IN_LINE)
+    await operator.line_up_and_delete(_jobs_wait)
     if not operator.spoilt:
         await operator.spoil_any()
     await app.close()
 
 
 async def _spoil(name: str, way: str) -> None:
-    """By somebody who has a console of the database's own machine."""
+    if not await _at_console(spoiling("rota", way), name):
+        raise StoreUnavailable("somebody else holds its row")  # asked for again
+
+
+async def _jobs_wait(name: str) -> None:
+    """Return when a job of this schedule waits for its turn, or after a long time without one."""
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_PATIENCE):
+            while not await _does_wait(name):
+                await asyncio.sleep(0.2)
+
+
+async def _does_wait(name: str) -> bool:
+    try:
+        return bool((await _at_console(_WAITING, name))[0][0])
+    except StoreUnavailable:
+        return False
+
+
+async def _at_console(statement: str, *arguments: object) -> list[asyncpg.Record]:
+    """Execute a statement as somebody who has a console of the database's own machine."""
     try:
         connection = await asyncpg.connect(
             os.environ["NEMESIS_SERVER"], timeout=5, server_settings=OWN_SETTINGS
         )
         try:
-            done = await connection.fetch(spoiling("rota", way), name)
+            return await connection.fetch(statement, *arguments)
         finally:
             with contextlib.suppress(OSError, asyncpg.InterfaceError):
                 connection.terminate()
     except (OSError, asyncpg.PostgresError, asyncpg.InterfaceError, TimeoutError) as error:
         raise StoreUnavailable(str(error)) from error
-    if not done:
-        raise StoreUnavailable("somebody else holds its row")  # asked for again

@@ -311,7 +311,6 @@ def promises() -> dict[str, TaskPromise]:
             _ENDS.get(name, "succeeded"),  # type: ignore[arg-type]
             _LIMIT_OF.get(name),
             name in _HANGING,
-            name.endswith("_plain"),
         )
         for name, task in app.tasks.items()
     }

@@ -74,11 +74,15 @@ def test_an_acknowledged_job_that_is_gone_is_missed_in_any_history(
     assert lost == [f"job {gone['id']}"]
 
 
-def test_the_limit_of_a_plain_function_counts_from_before_its_first_line(tmp_path: Path):
+@pytest.mark.parametrize(("kind", "early"), [("nemesis", False), ("simulation", True)])
+def test_a_limit_counts_from_before_the_first_line_of_a_real_handler(
+    kind: str, early: bool, tmp_path: Path
+):
     story = full_story()
-    story.hangs(seconds=1.5, task="hung_plain")
-    report = check(story.write(tmp_path))
-    assert report.ok, report.text()
+    story.meta["kind"] = kind
+    story.hangs(seconds=1.5)
+    broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
+    assert broken == (["was stopped after 1.500 s: its limit is 2 s"] if early else [])
 
 
 @pytest.mark.parametrize(("slots", "late"), [(1, False), (2, True), (0, True)])

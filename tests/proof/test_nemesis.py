@@ -307,6 +307,17 @@ async def test_statements_fail_as_told_and_every_failure_is_counted(server: Serv
     await connection.close()
 
 
+async def test_rows_are_locked_until_their_holder_goes_or_loses_its_connection(
+    server: Server,
+) -> None:
+    database = Database(server, seed=1)
+    async with database.rows_locked() as said:
+        assert re.fullmatch(r"\d+ rows of \w+", said)
+        await server.restart()
+    async with database.rows_locked():
+        pass
+
+
 async def test_days_are_dropped_and_nobody_is_waited_for(server: Server) -> None:
     database = Database(server, seed=1)
     reader = await server.connect()

@@ -129,9 +129,15 @@ def operator_of(schedules: Schedules, noted: list[Operation], **more: Any) -> Op
 
 
 async def test_a_line_is_made_and_deleted_while_jobs_wait_in_it() -> None:
-    schedules, noted = Schedules(), list[Operation]()
-    await operator_of(schedules, noted).line_up_and_delete(0.0)
+    schedules, noted, waited_for = Schedules(), list[Operation](), list[str]()
+
+    async def jobs_wait(name: str) -> None:
+        assert name in schedules.there
+        waited_for.append(name)
+
+    await operator_of(schedules, noted).line_up_and_delete(jobs_wait)
     made, deleted = noted
+    assert waited_for == [made.subject]
     assert (made.kind, deleted.kind) == ("create", "delete")
     assert made.subject == deleted.subject
     assert made.schedule is not None

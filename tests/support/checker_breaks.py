@@ -524,6 +524,6 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (12, "was taken from w7, and it was w1", taken_from_another),
     (12, "has epoch 1 of w2", lambda s: with_row(s, "shard", {"epoch": 1}, shard=0)),
     (18, "went on for 8.0 s in one attempt: its limit is 2 s", lambda s: s.hangs(seconds=8)),
-    (18, "was stopped after 1.500 s: its limit is 2 s", lambda s: s.hangs(seconds=1.5)),
+    (18, "was stopped after 0.900 s: its limit is 2 s", lambda s: s.hangs(seconds=0.9)),
     (18, "was stopped for its limit, which it keeps to", lambda s: s.hangs(task="lively")),
 ]  # fmt: skip

@@ -37,10 +37,9 @@ DATABASE_MINUS_AT = 1_699_999_000.0
 STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
 GUARANTEES = {
     "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
-    "hung_plain": 1, "lively": 1,
+    "lively": 1,
 }  # fmt: skip
-LIMIT = 2.0  # of the last three tasks
-HANGING = ("hung", "hung_plain")
+LIMIT = 2.0  # of the last two tasks
 
 Row = dict[str, Any]
 
@@ -396,8 +395,7 @@ class Story:
             "tasks": {
                 task: TaskPromise(
                     promises[number], 3, ends.get(task, "succeeded"),
-                    LIMIT if task in (*HANGING, "lively") else None, task in HANGING,
-                    task.endswith("_plain"),
+                    LIMIT if task in ("hung", "lively") else None, task == "hung",
                 )
                 for task, number in GUARANTEES.items()
             },
