@@ -11,21 +11,22 @@ import statistics
 import sys
 import time
 import uuid
+from typing import Any
 
 from rota.config import Settings
 from rota.model import Outcome
 from rota.runtime.work import Work
-from rota.worker.runners.frames import AppReference
+from rota.worker.runners.base import NodeParts
 from rota.worker.runners.process import ProcessRunner
+from rota.worker.runners.reference import AppReference
 
 
 class Nothing:
     """A stand-in for a task: the runner's own cost is what is measured."""
 
-    def call(self, payload: bytes, ctx: object) -> object:
-        return None
+    takes_context = False
 
-    def encode_result(self, value: object) -> bytes | None:
+    def call(self, payload: bytes, ctx: object) -> object:
         return None
 
 
@@ -46,7 +47,8 @@ class Bench:
         self.left = 0
         self.finished = asyncio.Event()
         reference = AppReference(None, __file__, "app")
-        self.runner = ProcessRunner(reference, size, Settings(), self._done)
+        no_desk: Any = None
+        self.runner = ProcessRunner(reference, size, NodeParts(Settings(), self._done, no_desk))
 
     def _done(self, work: Work, outcome: Outcome) -> None:
         self.left -= 1

@@ -96,7 +96,7 @@ attempt_not_counted = Mutant(
 def _transact_outside(patches: Patches) -> None:
     async def transact(self: Effects, work: Any, handler: Any) -> Any:
         """The handler's writes are one transaction, the finish another."""
-        node = self._node()
+        node = self._lease.node_id
         async with self._database.transaction("transact") as connection:
             outcome = await handler(connection)
         if outcome.kind is OutcomeKind.SUCCEEDED:

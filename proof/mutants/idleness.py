@@ -30,9 +30,9 @@ def _rest_before_the_next(patches: Patches) -> None:
             self._begin(places.runner, following)
 
     def measure(self: Any, now: float, limit: int) -> None:
-        resting = self.runner.capacity() - self.size
+        resting = self.runner.size - self.size
         honest_measure(self, now, limit)
-        self.size = self.runner.capacity() - max(resting, 0)
+        self.size = self.runner.size - max(resting, 0)
 
     honest = Slots.release
     patches.set(Slots, "release", release)

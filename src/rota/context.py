@@ -1,4 +1,4 @@
-"""What a handler knows about the job it runs, and what it can ask of its node."""
+"""The context of a handler: a description of its job, and calls to the node that runs it."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from rota.errors import OnceNotKept, StoreUnavailable
 from rota.lib.capture.lines import storable
 
 T = TypeVar("T")
+OnUnknown: TypeAlias = Literal["refuse", "run"]
 
 
 class _NoContext:
-    """What a function that is called directly has in place of a context that it wasn't given."""
+    """Stands in for the context of a function that is called directly, without one."""
 
     def __bool__(self) -> bool:
         return False
@@ -51,8 +52,17 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None
     headers: Mapping[str, Any] = {}
 
+    @classmethod
+    def of(cls, work: Any) -> JobInfo:
+        """Return the description of a claimed job, from a `Work` or from the frame made of it."""
+        return cls(
+            id=work.id, task=work.task, attempt=work.attempt, max_attempts=work.max_attempts,
+            token=work.token, due_at=work.due_at, key=work.key,
+            headers=msgspec.json.decode(work.headers) if work.headers else {},
+        )  # fmt: skip
 
-# Called with the job and what its attempt failed with: see `App.on_error`.
+
+# Called with the job and the exception of its attempt: see `App.on_error`.
 ErrorHook: TypeAlias = Callable[[JobInfo, BaseException], None]
 
 
@@ -71,9 +81,9 @@ class OccurrenceInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Desk(Protocol):
-    """What a context asks of the node that runs it."""
+    """The part of a node that serves contexts."""
 
-    def report_progress(self, info: JobInfo, progress: bytes) -> None: ...
+    def report_progress(self, id: UUID, token: int, progress: bytes) -> None: ...
 
     async def run_once(
         self, info: JobInfo, key: str, effect: Callable[[], Any], rerun_unknown: bool
@@ -130,9 +140,10 @@ class Context:
         return self._stopping is not None and self._stopping()
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell people how far it is. Cheap; only the latest is kept. It is also a sign of life."""
+        """Report how far the job is. Cheap; only the latest is kept. It is also a sign of life."""
         self.heartbeat()
-        self._desk.report_progress(self.job, encode_progress(done, total, message))
+        progress = encode_progress(done, total, message)
+        self._desk.report_progress(self.job.id, self.job.token, progress)
 
     def heartbeat(self) -> None:
         """Give a sign of life, for a task with a `heartbeat_timeout`. Cheap; don't await it.
@@ -146,28 +157,16 @@ class Context:
 
     @overload
     async def once(
-        self,
-        key: str,
-        effect: Callable[[], Awaitable[T]],
-        *,
-        on_unknown: Literal["refuse", "run"] = "refuse",
+        self, key: str, effect: Callable[[], Awaitable[T]], *, on_unknown: OnUnknown = "refuse"
     ) -> T: ...
 
     @overload
     async def once(
-        self,
-        key: str,
-        effect: Callable[[], T],
-        *,
-        on_unknown: Literal["refuse", "run"] = "refuse",
+        self, key: str, effect: Callable[[], T], *, on_unknown: OnUnknown = "refuse"
     ) -> T: ...
 
     async def once(
-        self,
-        key: str,
-        effect: Callable[[], Any],
-        *,
-        on_unknown: Literal["refuse", "run"] = "refuse",
+        self, key: str, effect: Callable[[], Any], *, on_unknown: OnUnknown = "refuse"
     ) -> Any:
         """Do a side effect at most once for all attempts of all jobs that use this key.
 
@@ -186,25 +185,10 @@ class SyncContext:
 
     __slots__ = ("_channel", "_connection", "job")
 
-    def __init__(self, job: JobInfo, channel: Any, connection: Any = None) -> None:
+    def __init__(self, job: JobInfo, channel: Any) -> None:
         self.job = job
         self._channel = channel
-        self._connection = connection
-
-    @classmethod
-    def over(cls, channel: Any) -> SyncContext:
-        """For a handler in another process, which has only a channel to its node."""
-        info = JobInfo(
-            id=channel.job_id,
-            task=channel.task,
-            attempt=channel.attempt,
-            max_attempts=channel.max_attempts,
-            token=channel.token,
-            due_at=channel.due_at,
-            key=channel.key,
-            headers=msgspec.json.decode(channel.headers) if channel.headers else {},
-        )
-        return cls(info, channel, channel.connection)
+        self._connection: Any = None
 
     attempt = Context.attempt
     token = Context.token
@@ -217,27 +201,20 @@ class SyncContext:
         return bool(self._channel.cancelled)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Tell people how far it is. Cheap; only the latest is kept. It is also a sign of life."""
-        self._channel.tell("progress", encode_progress(done, total, message))
+        """Report how far the job is. Cheap; only the latest is kept. It is also a sign of life."""
+        self._channel.progress(encode_progress(done, total, message))
 
     def heartbeat(self) -> None:
         """Give a sign of life, for a task with a `heartbeat_timeout`. See `Context.heartbeat`."""
         self._channel.heartbeat()
 
-    def once(
-        self,
-        key: str,
-        effect: Callable[[], T],
-        *,
-        on_unknown: Literal["refuse", "run"] = "refuse",
-    ) -> T:
+    def once(self, key: str, effect: Callable[[], T], *, on_unknown: OnUnknown = "refuse") -> T:
         """Do a side effect at most once for all attempts of all jobs that use this key.
 
         See `Context.once`.
         """
-        begun = OnceAnswer.decode(
-            self._channel.call("once_begin", msgspec.json.encode([key, on_unknown == "run"]))
-        )
+        asked = msgspec.json.encode([key, on_unknown == "run"])
+        begun = msgspec.json.decode(self._channel.call("once_begin", asked), type=OnceAnswer)
         if begun.done:
             result: T = begun.value(key)
             return result
@@ -260,21 +237,17 @@ class SyncContext:
 
 
 class OnceAnswer(msgspec.Struct):
-    """How far a `once` key is: done with this result, or ours to run."""
+    """The state of a `once` key: done with this result, or begun by this attempt."""
 
     done: bool
     result: msgspec.Raw = msgspec.Raw(b"null")
     kept: bool = True  # whether there is a result: not if it wasn't JSON
 
     def value(self, key: str) -> Any:
-        """What the effect gave, when it happened."""
+        """Return the result of the effect. Raises OnceNotKept if there is none."""
         if not self.kept:
             raise OnceNotKept(key)
         return msgspec.json.decode(self.result)
-
-    @classmethod
-    def decode(cls, body: bytes) -> OnceAnswer:
-        return msgspec.json.decode(body, type=cls)
 
 
 def encode_progress(done: float, total: float | None, message: str) -> bytes:

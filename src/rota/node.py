@@ -22,7 +22,7 @@ from rota.lib.ids import unit
 from rota.observe import Metrics, MetricsPort, shared_metrics
 from rota.observe.health import Report, check
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
-from rota.runtime.served_queues import ServedQueues
+from rota.runtime.lanes import ServedQueues
 from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination
 from rota.scheduler.coordination.postgres import PostgresCoordination, PostgresFence
@@ -115,7 +115,7 @@ class Node:
             self._undo.push_async_callback(self.app.close)
             database = await self.app.connector.open_database(hot=True)
             self._undo.push_async_callback(database.close)
-            self._heartbeat = Heartbeat(database, self.settings, self)
+            self._heartbeat = Heartbeat(database, self.settings)
             self._undo.push_async_callback(self._heartbeat.stop)
             if "worker" in self.roles:
                 enable_webhooks(self.app)
@@ -203,21 +203,8 @@ class Node:
             release=role.release if role else None,
         )
 
-    # -- for the heartbeat
-
     def count_running(self) -> int:
-        return self.worker_role.worker.slots.count_running() if self.worker_role else 0
-
-    def is_draining(self) -> bool:
-        return self.worker_role is not None and self.worker_role.worker.draining
-
-    def declared_dead(self) -> None:
-        if self.worker_role is not None:
-            self.worker_role.declared_dead()
-
-    def take_signals(self, signals: list[tuple[UUID, int, str]]) -> None:
-        if self.worker_role is not None:
-            self.worker_role.take_signals(signals)
+        return self.worker_role.count_running() if self.worker_role else 0
 
     # -- for probes
 
@@ -241,7 +228,8 @@ class Node:
                 "registered", heartbeat is not None and heartbeat.registered, "not registered yet"
             ),
         ]
-        stopping = self._stop_requested.is_set() or self.is_draining()
+        draining = role is not None and role.is_draining()
+        stopping = self._stop_requested.is_set() or draining
         checks.append(check("draining", not stopping, "it is stopping, and starts no jobs"))
         if role is not None:
             checks.append(check("claiming", role.claims, "it can't claim jobs: see its log"))

@@ -15,7 +15,7 @@ import msgspec
 from rota.config import check_name
 from rota.context import Context, SyncContext
 from rota.core.arguments import Arguments
-from rota.core.codec import ResultReader, encode_hook, is_pydantic, unreadable
+from rota.core.codec import ResultReader, is_pydantic, unreadable
 from rota.errors import ConfigError, InvalidArguments, UnfitArguments
 from rota.handle import JobHandle
 from rota.model import Guarantee, Retry, RunnerName
@@ -323,10 +323,7 @@ class Task(BoundTask[P, R]):
         return BoundTask(self._submissions, self, options)
 
     def call(self, payload: bytes, context: Any) -> Any:
-        """Decode the arguments and call the function. For runners.
-
-        `context` is what the function gets, or in a child process the channel to make it from.
-        """
+        """Decode the arguments and call the function. For runners."""
         if payload == b"{}" and not self._takes_anything:
             return self.function()
         try:
@@ -334,14 +331,8 @@ class Task(BoundTask[P, R]):
         except InvalidArguments as error:
             raise UnfitArguments(str(error)) from None
         if self.arguments.context_parameter is not None:
-            if not isinstance(context, Context | SyncContext):
-                context = SyncContext.over(context)
             kwargs[self.arguments.context_parameter] = context
         return self.function(*args, **kwargs)
-
-    @staticmethod
-    def encode_result(value: Any) -> bytes | None:
-        return None if value is None else msgspec.json.encode(value, enc_hook=encode_hook)
 
 
 def is_heartbeat_timeout(value: object) -> bool:

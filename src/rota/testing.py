@@ -47,6 +47,7 @@ from rota.context import JobInfo
 from rota.errors import ConfigError, RotaError
 from rota.lib.ids import new_id
 from rota.model import Job, State
+from rota.runtime.heartbeat import Lease
 from rota.scheduler.firer import Firer
 from rota.scheduler.ownership import AllShards
 from rota.store.database import Database
@@ -227,16 +228,6 @@ async def _set_time(database: Database, moment: datetime) -> None:
         )
 
 
-class _Lease:
-    """The lease of a node that nobody else can declare dead."""
-
-    trusted_until = float("inf")
-    trusted = True
-
-    def __init__(self, node_id: UUID) -> None:
-        self.node_id = node_id
-
-
 class _Inline:
     """Claims one job at a time, and gives each to a worker's own execution."""
 
@@ -247,9 +238,10 @@ class _Inline:
         self._upkeep = UpkeepStore(database)
         self.ran: list[UUID] = []
         self.raised: list[Exception] = []
-        self._execution = Execution(
-            app, database, _Lease(node), app.tasks, error_hooks=(*app.error_hooks, self._keep_error)
-        )
+        lease = Lease()  # of a node that nobody else can declare dead
+        lease.node_id, lease.trusted_until = node, float("inf")
+        hooks = (*app.error_hooks, self._keep_error)
+        self._execution = Execution(app, database, lease, app.tasks, hooks)
         self._ready: list[str] = []  # lanes that may have something
 
     def _keep_error(self, job: JobInfo, error: BaseException) -> None:

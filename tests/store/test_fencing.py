@@ -347,7 +347,7 @@ async def test_another_nodes_jobs_between_a_dead_nodes_stay_with_it(
 async def test_an_outcome_that_cannot_be_written_takes_no_other_with_it(node, submit, sandbox):
     ids = [await submit() for _ in range(3)]
     rows = await node.claim()
-    finisher = Finisher(node.store, Verdicts(node.id, max_crashes=3), lambda: False)
+    finisher = Finisher(node.store, Verdicts(node.id, max_crashes=3), node.lease.clock, None)
     results = ['"fine"', "no JSON at all", '"fine"']
     finisher.verdicts.succeeded = [
         Succeeded(row["id"], row["token"], 0.0, 0.0, result)

@@ -13,6 +13,7 @@ from rota.context import JobInfo
 from rota.lib.ids import new_id
 from rota.model import State
 from rota.runtime.attempts import Verdicts
+from rota.runtime.heartbeat import Lease
 from rota.store.database import Database
 from rota.store.work import Ended, LaneClaim, Retried, Returned, Succeeded, WorkStore
 from rota.worker.effects import Effects
@@ -39,8 +40,11 @@ class FakeNode:
         self.database = database
         self.settings = settings
         self.store = WorkStore(database)
-        finisher = Finisher(self.store, Verdicts(self.id, settings.max_crashes), lambda: False)
-        self.effects = Effects(database, settings, finisher, lambda: self.id)
+        verdicts, lease = Verdicts(self.id, settings.max_crashes), Lease()
+        lease.node_id, lease.trusted_until = self.id, float("inf")
+        finisher = Finisher(self.store, verdicts, lease.clock, None)
+        self.lease = lease
+        self.effects = Effects(database, settings, finisher, lease)
 
     async def register(
         self,

@@ -14,34 +14,33 @@ import subprocess
 import sys
 import time
 import uuid
+from typing import Any
 
-from rota.context import SyncContext
+from pydantic import BaseModel, model_serializer
+
 from rota.errors import Fatal, JobStopped, RetryAfter
 
 
 class Task:
+    takes_context = True
+
     def __init__(self, function):
         self.function = function
 
     def call(self, payload, ctx):
         return self.function(ctx, **json.loads(payload))
 
-    def encode_result(self, value):
-        return json.dumps(value, default=self.encode_other).encode()
 
-    def encode_other(self, value):
-        if not isinstance(value, SlowToEncode):
-            raise TypeError("it can't be encoded")
-        value.ctx.progress(0)
-        while not value.ctx.cancelled:
+class SlowToEncode(BaseModel):
+    ctx: Any
+
+    @model_serializer
+    def encode_slowly(self):
+        self.ctx.progress(0)
+        while not self.ctx.cancelled:
             pass
         time.sleep(0.2)  # long enough for a signal
         return "encoded"
-
-
-class SlowToEncode:
-    def __init__(self, ctx):
-        self.ctx = ctx
 
 
 class App:
@@ -72,9 +71,9 @@ def echo(ctx, value=None):
 
 @app.task
 def describe(ctx):
-    job = SyncContext.over(ctx).job
+    job = ctx.job
     info = [str(job.id), job.task, job.attempt, job.max_attempts, job.token]
-    return [*info, str(job.due_at), job.key, job.headers, ctx.guarantee.label, ctx.cancelled]
+    return [*info, str(job.due_at), job.key, job.headers, ctx.cancelled]
 
 
 @app.task
@@ -126,7 +125,7 @@ def sleep(ctx):
 def wait_for_node(ctx, value=None):
     """Runs until the test answers."""
     ctx.progress(0)
-    ctx.call("wait", b"")
+    ctx._channel.call("wait", b"")
     return value
 
 
@@ -231,7 +230,7 @@ def exit_or_echo(ctx, value=None, exits=False):
 @app.task
 def wait_or_echo(ctx, value=None, waits=False):
     if waits:
-        ctx.call("wait", b"")
+        ctx._channel.call("wait", b"")
     return value
 
 
@@ -242,7 +241,7 @@ def return_bytes(ctx, count):
 
 @app.task
 def return_slow(ctx):
-    return SlowToEncode(ctx)
+    return SlowToEncode(ctx=ctx)
 
 
 @app.task
@@ -264,20 +263,20 @@ def shout(ctx):
 
 @app.task
 def ask(ctx, name):
-    return ctx.call(name, b"question").decode()
+    return ctx._channel.call(name, b"question").decode()
 
 
 @app.task
 def ask_in_vain(ctx, name):
     try:
-        ctx.call(name, b"")
+        ctx._channel.call(name, b"")
     except Exception as error:  # noqa: BLE001
         return [type(error).__name__, str(error)]
 
 
 @app.task
 def send_nonsense(ctx):
-    ctx._child._work.sendall(b"\xff" * 100)
+    ctx._channel._child._work.sendall(b"\xff" * 100)
     time.sleep(1000)
 
 
@@ -292,17 +291,18 @@ def work_a_moment(ctx, seconds):
 async def be_a_parent() -> None:
     from rota.config import Settings
     from rota.runtime.work import Work
-    from rota.worker.runners.frames import AppReference
+    from rota.worker.runners.base import NodeParts
     from rota.worker.runners.process import ProcessRunner
+    from rota.worker.runners.reference import AppReference
 
-    async def on_call(work, name, body):
-        told = json.loads(body)
-        print(told["done"], told["total"], flush=True)
-        return b""
+    class Desk:
+        def report_progress(self, id, token, progress):
+            told = json.loads(progress)
+            print(told["done"], told["total"], flush=True)
 
     reference = AppReference(None, __file__, "app")
-    runner = ProcessRunner(reference, 1, Settings(), lambda work, outcome: None)
-    runner.on_call = on_call
+    parts = NodeParts(Settings(), lambda work, outcome: None, Desk())
+    runner = ProcessRunner(reference, 1, parts)
     await runner.start()
     payload = json.dumps({"then": sys.argv[1]}).encode()
     runner.run(Work(uuid.uuid4(), "start_grandchild", payload, 1, 1, 1))

@@ -309,7 +309,7 @@ async def test_a_line_that_can_t_be_written_takes_no_other_with_it(stores: Any, 
     await app.submit("greet")
     node = await FakeNode(hot, app.settings).register()
     (job,) = await node.claim()
-    writer = LogWriter(logs, app.settings, None, lambda: node.id)
+    writer = LogWriter(logs, app.settings, node.lease)
     texts = ["a", "not stor\0able", "b"]
     await writer._write([said(job, text, seq) for seq, text in enumerate(texts, 1)])
     assert [line.text async for line in app.jobs.logs(job["id"])] == ["a", "b"]

@@ -10,11 +10,14 @@ from typing import Any
 import pytest
 
 from rota import App
+from rota.config import Settings
 from rota.lib.ids import new_id
 from rota.model import Outcome, OutcomeKind
 from rota.runtime.work import Work
+from rota.worker.runners.base import NodeParts
 from rota.worker.runners.loop import LoopRunner
 
+NO_DESK: Any = None  # these handlers ask nothing of their node
 customer: ContextVar[str] = ContextVar("customer", default="nobody")
 
 
@@ -28,7 +31,7 @@ class Stage:
         self.outcomes: dict[Work, Outcome] = {}
         self.then: list[str] = []
         self._ended = asyncio.Event()
-        self.runner = LoopRunner(app.tasks, 100, 1_000_000, self._done)
+        self.runner = LoopRunner(app.tasks, 100, NodeParts(Settings(), self._done, NO_DESK))
 
     def start(self, name: str, **limits: float) -> Work:
         work = Work(new_id(), name, b"{}", 7, 1, 5, **limits)

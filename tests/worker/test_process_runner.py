@@ -23,8 +23,9 @@ from rota.core.rank import rank_of
 from rota.errors import ConfigError, LeaseLost
 from rota.model import Guarantee, OutcomeKind
 from rota.runtime.work import Work
-from rota.worker.runners.frames import AppReference
+from rota.worker.runners.base import NodeParts
 from rota.worker.runners.process import ProcessRunner
+from rota.worker.runners.reference import AppReference
 from tests.support import process_tasks
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -39,10 +40,10 @@ class Pool:
         self._changed = asyncio.Event()
         self.forget()
         settings = Settings(**{"kill_grace": 5.0, **settings})
-        self.runner = ProcessRunner(reference, size, settings, self._done)
-        self.runner.on_call = self._on_call
+        self.runner = ProcessRunner(reference, size, NodeParts(settings, self._done, self))
 
     def forget(self):
+        self.works = []
         self.outcomes = defaultdict(list)
         self.heard = defaultdict(list)  # by job: (name, body)
         self.released = asyncio.Event()
@@ -61,7 +62,12 @@ class Pool:
         self.on_done(work, outcome)
         self._changed.set()
 
-    async def _on_call(self, work, name, body):
+    def report_progress(self, id, token, progress):
+        (work,) = (work for work in self.works if work.id == id)
+        self.heard[work].append(("progress", progress))
+        self._changed.set()
+
+    async def answer(self, work, name, body):
         self.heard[work].append((name, body))
         self._changed.set()
         if name in self.failing:
@@ -73,6 +79,7 @@ class Pool:
     def run(self, task, *, guarantee=Guarantee.AT_LEAST_ONCE, timeout=None, crashes=0, **arguments):
         work = Work(uuid.uuid4(), task, json.dumps(arguments).encode(), 7, 1, 5)
         work.guarantee, work.timeout, work.crashes = guarantee, timeout, crashes
+        self.works.append(work)
         self.runner.run(work)
         return work
 
@@ -144,7 +151,7 @@ async def test_a_function_returns_its_result_and_knows_its_job(single):
     single.runner.run(work)
     outcome = await single.outcome(work)
     assert outcome.kind is OutcomeKind.SUCCEEDED
-    expected = [str(work.id), "describe", 1, 5, 7, str(due), "k", {"a": 1}, "at_most_once", False]
+    expected = [str(work.id), "describe", 1, 5, 7, str(due), "k", {"a": 1}, False]
     assert json.loads(outcome.result) == expected
     assert work.started > 0
     assert await single.result("echo") is None
@@ -278,8 +285,8 @@ async def test_backlog_can_be_cancelled_or_withdrawn_but_running_work_cannot_be_
     cancelled, returned, withdrawn, kept = (single.run("echo", value=n) for n in range(4))
     single.runner.stop_work(cancelled, "cancel")
     single.runner.stop_work(returned, "shutdown")
-    assert single.runner.withdraw(withdrawn)
-    assert not single.runner.withdraw(running)
+    assert single.runner._backlog.withdraw(withdrawn)
+    assert not single.runner._backlog.withdraw(running)
     single.released.set()
     assert (await single.outcome(kept)).result == b"3"
     assert (await single.outcome(running)).result == b"1"
@@ -380,7 +387,7 @@ async def test_results_that_a_dead_child_had_sent_count(single):
     (child,) = single.runner._children
     while not child.has_exited():  # without letting the loop read anything
         time.sleep(0.001)  # noqa: ASYNC251
-    single.runner._scan()
+    single.runner._check_now()
     for work in works[:9]:
         assert (await single.outcome(work)).kind is OutcomeKind.SUCCEEDED
     assert (await single.outcome(works[9])).kind is OutcomeKind.CRASHED
@@ -458,7 +465,7 @@ async def test_an_over_long_frame_kills_the_child_with_a_clear_line(single, capl
 
 async def train(pool, task, **arguments):
     """Its task becomes known to be short, so that works are given ahead."""
-    pool.runner._pace._seconds.clear()
+    pool.runner._backlog.pace._seconds.clear()
     pool.released.set()
     for _ in range(20):
         await pool.result(task, **arguments)
@@ -576,7 +583,7 @@ async def test_stopping_leaves_nothing_behind():
 
     before = held()
     async with Pool(size=3) as pool:
-        assert pool.runner.capacity() == 3
+        assert pool.runner.size == 3
         await asyncio.gather(*(pool.result("echo", value=n) for n in range(100)))
         await pool.outcome(pool.run("exit_at_once", status=1))
         pids = pool.pids()

@@ -7,7 +7,6 @@ import signal
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -466,7 +465,7 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
     node = await FakeNode(hot, sandbox.app.settings).register()
     now = 1000.0
     monkeypatch.setattr("rota.worker.idle.monotonic", lambda: now)
-    idle = IdleAdvertisement(node.store, "default", SimpleNamespace(node_id=node.id))
+    idle = IdleAdvertisement(node.store, "default", node.lease)
     row = f"select wants, xmin::text from {hot.schema}.node where id = $1"
     seen: list[Any] = []
     async with hot.connection() as connection:

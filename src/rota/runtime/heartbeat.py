@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from time import monotonic
 from typing import Any, ClassVar, Protocol
 from uuid import UUID
@@ -28,7 +28,7 @@ from rota.config import Settings
 from rota.errors import StoreUnavailable
 from rota.lib.ids import new_id, unit
 from rota.runtime.clock import DatabaseClock
-from rota.runtime.heartbeat_host import HomeHost, Host, ThreadHost
+from rota.runtime.heartbeat_host import HomeHost, ThreadHost
 from rota.store.database import Connection, Database
 
 log = logging.getLogger("rota.heartbeat")
@@ -51,8 +51,8 @@ class NodeProfile(msgspec.Struct, frozen=True):
     release: str | None = None  # the hash of its tasks' signatures; None: it has no tasks
 
 
-class LeasedNode(Protocol):
-    """The node whose lease is renewed. Called on the node's loop."""
+class LeasedWorker(Protocol):
+    """The worker of the node whose lease is renewed. Called on the node's loop."""
 
     def count_running(self) -> int: ...
 
@@ -62,41 +62,45 @@ class LeasedNode(Protocol):
 
     def declared_dead(self) -> None: ...
 
+    def idle_withdrawn(self) -> None:
+        """Advertise again: hints went to other nodes because this node's loop was blocked."""
+        ...
 
-class Heartbeat:
-    # Whether heartbeats run on a thread of their own, unless the constructor is given another value.
-    threaded: ClassVar[bool] = True
+    def listener_lost(self) -> None:
+        """Connect again: the database doesn't see the listener's connection."""
+        ...
 
-    def __init__(
-        self,
-        database: Database,
-        settings: Settings,
-        leased: LeasedNode,
-        threaded: bool | None = None,
-    ) -> None:
-        self._database = database
-        self._settings = settings
-        self._leased = leased
+
+class Lease:
+    """A node's identity, and how long the node may trust that nobody has declared it dead."""
+
+    def __init__(self) -> None:
         self.node_id: UUID = new_id()
         self.clock = DatabaseClock()
         self.trusted_until = 0.0  # monotonic
-        self.tried_at = monotonic()  # when it last began a heartbeat
-        self.registered = False
         self.peers = 1  # live workers of this node's kind with itself, counted up to a few hundred
-        # Called on the node's loop: the database doesn't see the listener's connection; hints went to
-        # others because the loop was blocked.
-        self.on_listener_lost: Callable[[], None] = lambda: None
-        self.on_idle_withdrawn: Callable[[], None] = lambda: None
-        own_thread = self.threaded if threaded is None else threaded
-        self._host: Host = ThreadHost() if own_thread else HomeHost()
-        self._profile: NodeProfile | None = None
-        self._silent_since: float | None = None  # monotonic: since when no heartbeat got through
-        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def trusted(self) -> bool:
         """Whether this node may still start jobs."""
         return monotonic() < self.trusted_until
+
+
+class Heartbeat(Lease):
+    # Whether heartbeats run on a thread of their own; otherwise on the node's loop.
+    threaded: ClassVar[bool] = True
+
+    def __init__(self, database: Database, settings: Settings) -> None:
+        super().__init__()
+        self._database = database
+        self._settings = settings
+        self.worker: LeasedWorker | None = None
+        self.tried_at = monotonic()  # when it last began a heartbeat
+        self.registered = False
+        self._host: HomeHost = ThreadHost() if self.threaded else HomeHost()
+        self._profile: NodeProfile | None = None
+        self._silent_since: float | None = None  # monotonic: since when no heartbeat got through
+        self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def start(self, profile: NodeProfile) -> None:
         """Register the node. Raises when that failed."""
@@ -154,7 +158,8 @@ class Heartbeat:
             if connection is not None and not connection.is_closed():
                 with contextlib.suppress(Exception):  # the next heartbeat deals with it
                     await self._database.fetch_on(connection, "withdraw_idle", self.node_id)
-            self._host.call(self.on_idle_withdrawn)
+            if self.worker is not None:
+                self._host.call(self.worker.idle_withdrawn)
 
     async def _register(self, connection: Connection) -> None:
         profile = self._profile
@@ -180,11 +185,12 @@ class Heartbeat:
 
     async def _beat(self, connection: Connection) -> bool:
         """Send a heartbeat. Return whether the node still has its lease."""
+        worker = self.worker
+        load = (worker.count_running(), worker.is_draining()) if worker else (0, False)
         sent = monotonic()
         rows = await self._database.fetch_on(
-            connection, "heartbeat", self.node_id, self._settings.lease_seconds,
-            self._leased.count_running(), self._leased.is_draining(),
-        )  # fmt: skip
+            connection, "heartbeat", self.node_id, self._settings.lease_seconds, *load
+        )
         received = monotonic()
         if not rows:
             self._die()
@@ -206,7 +212,8 @@ class Heartbeat:
         )  # fmt: skip
         self.trusted_until = 0.0
         self.node_id = new_id()
-        self._host.call(self._leased.declared_dead)
+        if self.worker is not None:
+            self._host.call(self.worker.declared_dead)
 
     def _recover(self, connection: Connection | None, error: Exception) -> None:
         if self._silent_since is None:
@@ -235,11 +242,13 @@ class Heartbeat:
         """Take in the answer to a heartbeat: one row for each signal, or one without."""
         self.clock.observe(rows[0]["now"], sent, received)
         self.peers = max(rows[0]["peers"], 1)
+        if self.worker is None:
+            return
         if not rows[0]["listening"]:
-            self.on_listener_lost()
+            self.worker.listener_lost()
         signals = [(r["job_id"], r["token"], r["signal"]) for r in rows if r["job_id"] is not None]
         if signals:
-            self._leased.take_signals(signals)
+            self.worker.take_signals(signals)
 
     def _report_first(self, error: Exception | None) -> None:
         if not self._first.done():

@@ -12,7 +12,7 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from time import monotonic
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 from rota.runtime.watchdog import Watchdog
 
@@ -20,31 +20,6 @@ Heartbeats: TypeAlias = Callable[[], Coroutine[Any, Any, None]]
 
 _CHECK_EVERY = 0.1
 _BLOCKED_AFTER = 0.5
-
-
-class Host(Protocol):
-    stopping: bool
-
-    def begin(self, run: Heartbeats) -> None: ...
-
-    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
-        """Call this on the node's loop, soon."""
-        ...
-
-    def watch(self) -> None:
-        """Notice from now on when the node's loop goes silent. Before, the node is starting."""
-        ...
-
-    async def rest(self, seconds: float) -> bool:
-        """Sleep, unless asked to stop.
-
-        Return False, and early, when the node's loop was just blocked.
-        """
-        ...
-
-    async def stop(self) -> None:
-        """Ask the heartbeat to end, and wait until it has."""
-        ...
 
 
 class HomeHost:
@@ -56,15 +31,21 @@ class HomeHost:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self, run: Heartbeats) -> None:
+        """Start the heartbeat."""
         self._task = asyncio.create_task(run(), name="rota-heartbeat")
 
     def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call this on the node's loop, soon."""
         asyncio.get_running_loop().call_soon(callback, *arguments)
 
     def watch(self) -> None:
-        """Do nothing: the loop that would be silent is this one."""
+        """Notice from now on when the node's loop goes silent. Before, the node is starting.
+
+        Here it does nothing: the loop that would be silent is this one.
+        """
 
     async def rest(self, seconds: float) -> bool:
+        """Sleep, unless asked to stop. Return False, and early, if the node's loop was just blocked."""
         if seconds > 0:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(seconds):
@@ -72,17 +53,18 @@ class HomeHost:
         return True
 
     async def stop(self) -> None:
+        """Ask the heartbeat to end, and wait until it has."""
         self.stopping = True
         self._stop.set()
         if self._task is not None:
             await self._task
 
 
-class ThreadHost:
+class ThreadHost(HomeHost):
     """A thread with a loop of its own."""
 
     def __init__(self) -> None:
-        self.stopping = False
+        super().__init__()
         self._home = asyncio.get_running_loop()
         self._watchdog = Watchdog(self._home)
         self._silent = False

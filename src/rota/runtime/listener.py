@@ -19,6 +19,8 @@ from typing import Any
 from uuid import UUID
 
 from rota.lib.ids import unit
+from rota.runtime.heartbeat import Lease
+from rota.runtime.ticker import Service
 from rota.store.database import Connection, Database, translated_errors
 
 log = logging.getLogger("rota.listener")
@@ -34,29 +36,28 @@ def channel_of(schema: str, namespace: str, node: UUID | None = None) -> str:
     return f"rota_{hashlib.md5(whole.encode(), usedforsecurity=False).hexdigest()}"
 
 
-class Listener:
+class Listener(Service):
     name = "listener"
 
     def __init__(
-        self, database: Database, namespace: str, node: Callable[[], UUID],
+        self, database: Database, namespace: str, lease: Lease,
         receive: Callable[[str, bool], None], working: Callable[[bool], None],
     ) -> None:  # fmt: skip
         self._database = database
         self._namespace = namespace
-        self._node = node
+        self._lease = lease
         self._receive = receive  # the payload, and whether it was sent to this node alone
         self._working = working
         self._connection: Connection | None = None
         self._listening_as: UUID | None = None
         self._locked = False
         self._echoed = asyncio.Event()
-        self.wake: Callable[[], None] = lambda: None
 
     async def tick(self) -> float:
         if self._database.behind_pooler:
             self._working(False)
             return 3600.0
-        if self._connection is not None and self._listening_as != self._node():
+        if self._connection is not None and self._listening_as != self._lease.node_id:
             await self.close()  # declared dead: the node has another id now
         if self._connection is None or self._connection.is_closed():
             self._working(False)
@@ -80,7 +81,7 @@ class Listener:
 
     async def _connect(self) -> None:
         connection = await self._database.dedicated()
-        node = self._node()
+        node = self._lease.node_id
         mine = channel_of(self._database.schema, self._namespace, node)
         try:
             with translated_errors(self._database.url):

@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from typing import Protocol
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 
 from rota.errors import StoreUnavailable
 from rota.lib.ids import unit
@@ -22,12 +23,13 @@ _FIRST_PAUSE = 0.2
 _LONGEST_PAUSE = 2.5  # with its jitter well below 5 s, the time to recover after a failover
 
 
-class Service(Protocol):
+class Service(ABC):
     name: str
+    wake: Callable[[], None] = staticmethod(lambda: None)  # set by the ticker: tick soon
 
+    @abstractmethod
     async def tick(self) -> float:
         """Do what is to be done now. Return how many seconds it can then wait unless woken."""
-        ...
 
 
 class Ticker:
@@ -35,6 +37,7 @@ class Ticker:
 
     def __init__(self, service: Service) -> None:
         self.service = service
+        service.wake = self.wake
         self._wake = asyncio.Event()
         self._stopped = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

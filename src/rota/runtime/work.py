@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from time import monotonic
 from typing import Any, Literal, Protocol, TypeAlias
@@ -88,6 +88,3 @@ class Work(msgspec.Struct, eq=False):
             self.recorder.write(stream, text)
         elif self.book is not None:
             self.book.open(self).write(stream, text)
-
-    def decoded_headers(self) -> Mapping[str, Any]:
-        return msgspec.json.decode(self.headers) if self.headers else {}

@@ -37,6 +37,7 @@ from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.errors import RotaError
 from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
 from rota.operations.settling import ScheduleTransaction, Stretch, next_stretch, plan_stretch
+from rota.runtime.ticker import Service
 from rota.scheduler.ownership import Ownership, ShardSelection
 from rota.store.database import blames_the_data
 from rota.store.schedules import Advance, Aside, Entry, ScheduleStore, Trouble, decode_spec
@@ -75,7 +76,7 @@ class _Refused(RotaError):
     """The database refuses what one of the schedules would write."""
 
 
-class Firer:
+class Firer(Service):
     name = "firer"
 
     def __init__(

@@ -13,6 +13,7 @@ from time import monotonic
 
 from rota.config import Settings
 from rota.operations.deleting import finish_deletions
+from rota.runtime.ticker import Service
 from rota.scheduler.ownership import Ownership
 from rota.store.events import EventStore
 from rota.store.schedules import ScheduleStore
@@ -27,7 +28,7 @@ _DEADLINES_EVERY = 2.0
 _LAGS_EVERY = 5.0
 
 
-class Janitor:
+class Janitor(Service):
     name = "janitor"
 
     def __init__(

@@ -23,6 +23,7 @@ from rota.config import Settings
 from rota.core.durations import format_duration
 from rota.model import Retry
 from rota.runtime.attempts import Verdicts, retry_of, to_held
+from rota.runtime.ticker import Service
 from rota.runtime.work import StopReason
 from rota.store.events import EventStore, Noticed, timed_out
 from rota.store.remote import decode_retry
@@ -36,7 +37,7 @@ _INTERVAL = 2.0
 _BATCH = 200
 
 
-class Overruns:
+class Overruns(Service):
     name = "overruns"
 
     def __init__(

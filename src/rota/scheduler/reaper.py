@@ -27,6 +27,7 @@ import asyncpg
 from rota.config import Settings
 from rota.errors import StoreUnavailable
 from rota.runtime.attempts import Verdicts, to_held
+from rota.runtime.ticker import Service
 from rota.store.batches import Batch
 from rota.store.database import FAREWELLS
 from rota.store.work import UpkeepStore
@@ -37,7 +38,7 @@ _BATCHES = 20
 _LATER_SECONDS = 10.0  # before a batch that could not be written is tried again
 
 
-class Reaper:
+class Reaper(Service):
     name = "reaper"
 
     def __init__(self, store: UpkeepStore, settings: Settings) -> None:

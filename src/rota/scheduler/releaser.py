@@ -12,6 +12,7 @@ that another scheduler is moving are skipped: any number of releasers are only e
 
 from __future__ import annotations
 
+from rota.runtime.ticker import Service
 from rota.scheduler.ownership import Ownership, ShardSelection
 from rota.store.work import UpkeepStore
 
@@ -19,7 +20,7 @@ _BATCH = 5_000
 _INTERVAL = 0.25
 
 
-class Releaser:
+class Releaser(Service):
     name = "releaser"
 
     def __init__(

@@ -20,6 +20,7 @@ from uuid import UUID
 
 from rota.core.shards import moves_of
 from rota.lib.ids import unit
+from rota.runtime.ticker import Service
 from rota.scheduler.coordination import Coordination, Fence, Grant, View
 
 log = logging.getLogger("rota.shards")
@@ -29,7 +30,7 @@ _LOOKS_PER_LEASE = 6
 _RENEWALS_PER_LEASE = 3
 
 
-class Shards:
+class Shards(Service):
     name = "shards"
 
     def __init__(

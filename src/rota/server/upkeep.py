@@ -5,6 +5,7 @@ Every server does it, and they don't get into each other's way. Dying here loses
 
 from __future__ import annotations
 
+from rota.runtime.ticker import Service
 from rota.server.context import ServerContext
 from rota.store.endpoints import EndpointStore
 
@@ -12,7 +13,7 @@ _SAVE = 30.0
 _SWEEP_EVERY = 120  # ticks: once an hour
 
 
-class ServerUpkeep:
+class ServerUpkeep(Service):
     """A service: see `rota.runtime.ticker`."""
 
     name = "server upkeep"

@@ -17,9 +17,9 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from rota.config import Settings
@@ -27,8 +27,9 @@ from rota.core.demand import cap_demand, split_demand
 from rota.core.wheel import Wheel
 from rota.errors import StoreUnavailable
 from rota.lib.ids import unit
-from rota.runtime.clock import DatabaseClock
-from rota.runtime.served_queues import ServedQueues
+from rota.runtime.heartbeat import Lease
+from rota.runtime.lanes import ServedQueues
+from rota.runtime.ticker import Service
 from rota.runtime.work import StopReason, Work
 from rota.store.batches import Batch
 from rota.store.rows import split_lane
@@ -38,7 +39,7 @@ from rota.worker.cursors import Cursors
 from rota.worker.idle import NEVER, IdleAdvertisement
 from rota.worker.outcomes import Outcomes
 from rota.worker.slots import Slots
-from rota.worker.starter import Starter, Trust
+from rota.worker.starter import Starter
 
 log = logging.getLogger("rota.worker")
 
@@ -49,14 +50,7 @@ _POLL_WITHOUT_HINTS = 0.5  # of a worker that no hints reach
 _HOLD_SECONDS = 2.0  # how long a due job may wait here for a slot before others get a chance
 
 
-class Lease(Trust, Protocol):
-    """The part of a heartbeat that a worker needs."""
-
-    clock: DatabaseClock
-    peers: int  # live workers of the same kind
-
-
-class Worker:
+class Worker(Service):
     name = "worker"
 
     def __init__(
@@ -88,7 +82,6 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._reconcile = False
         self._unanswered: list[int] = []  # server processes whose answer to a claim is missing
-        self.wake: Callable[[], None] = lambda: None
         outcomes.ended = self._after_end
 
     def know_tasks(self, names: Sequence[str]) -> None:

@@ -34,12 +34,13 @@ from rota.context import JobInfo, OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
 from rota.model import Outcome, OutcomeKind
 from rota.runtime.attempts import succeeded
+from rota.runtime.heartbeat import Lease
 from rota.runtime.work import Work
 from rota.store.database import Database
 from rota.store.sync_effects import TransactionTerms, transaction_ended
 from rota.store.work import WorkStore
 from rota.worker.finisher import Finisher
-from rota.worker.runners.results import told_apart
+from rota.worker.runners.results import mark_unencrypted
 
 log = logging.getLogger("rota.effects")
 
@@ -47,18 +48,16 @@ _END_PAUSES = (0.2, 0.4, 0.8, 1.6, 3.2)  # seconds between tries to note that an
 
 
 class Effects:
-    """Answers the calls that handlers make through their contexts. Implements `rota.context.Desk`."""
+    """Serves the calls that handlers make through their contexts: see `runners.base.Desk`."""
 
     def __init__(
-        self, database: Database, settings: Settings, finisher: Finisher, node: Callable[[], UUID],
-        trusted: Callable[[], bool] = lambda: True,
-    ) -> None:  # fmt: skip
+        self, database: Database, settings: Settings, finisher: Finisher, lease: Lease
+    ) -> None:
         self._database = database
         self._store = WorkStore(database)
         self._namespace = settings.namespace
         self._finisher = finisher
-        self._node = node
-        self._trusted = trusted
+        self._lease = lease
         # By job and token, the keys that were begun and not ended: whether they are still running.
         self._begun: dict[tuple[UUID, int], dict[str, bool]] = {}
 
@@ -66,14 +65,14 @@ class Effects:
 
     async def transact(self, work: Work, handler: Callable[[Any], Awaitable[Outcome]]) -> Outcome:
         """Run the handler in a transaction that also finishes its job."""
-        node, begun = self._node(), False
+        node, begun = self._lease.node_id, False
         try:
             async with self._database.transaction("transact", lent=True) as connection:
                 # Early, to spare the handler's work; the finish below decides.
                 check = self._database.queries["check_lease"]
                 if not await connection.fetchval(check, node, work.id, work.token):
                     raise LeaseLost(f"job {work.id} is no longer this node's")
-                if not self._trusted():
+                if not self._lease.trusted:
                     # That answer may have been long on its way: the handler isn't begun any more.
                     return Outcome(OutcomeKind.RETURNED)
                 begun = True
@@ -97,12 +96,13 @@ class Effects:
 
     # -- once, and progress
 
-    def report_progress(self, info: JobInfo, progress: bytes) -> None:
-        self._note_progress(info.id, info.token, progress)
-
-    def _note_progress(self, id: UUID, token: int, progress: bytes) -> None:
+    def report_progress(self, id: UUID, token: int, progress: bytes) -> None:
         encryptor = self._finisher.encryptors.get(id)
-        text = encryptor.json("progress", progress) if encryptor else told_apart(progress).decode()
+        text = (
+            encryptor.json("progress", progress)
+            if encryptor
+            else mark_unencrypted(progress).decode()
+        )
         self._finisher.progress[id] = (token, text)
 
     async def run_once(
@@ -155,7 +155,7 @@ class Effects:
 
     async def _begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
         rows = await self._database.fetch(
-            "begin_effect", self._node(), id, token, self._namespace, key, rerun_unknown
+            "begin_effect", self._lease.node_id, id, token, self._namespace, key, rerun_unknown
         )
         held, ours, done_at, result = rows[0]
         if not held:
@@ -192,7 +192,7 @@ class Effects:
         self._begun.pop((work.id, work.token), None)
 
     async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
-        text = told_apart(result).decode()
+        text = mark_unencrypted(result).decode()
         if id in self._finisher.encryptors:
             text = self._database.encryption.encrypted_once(key, result)
         try:
@@ -213,7 +213,7 @@ class Effects:
                     await self._database.fetch("end_effect", self._namespace, key, id, token, text)
                     return
                 except StoreUnavailable as error:
-                    if not self._trusted():
+                    if not self._lease.trusted:
                         raise
                     log.warning("can't record yet that once(%r) has happened: %s", key, error)
                 await asyncio.sleep(pause)
@@ -229,12 +229,10 @@ class Effects:
             case "transaction":
                 database = self._database
                 terms = TransactionTerms(
-                    database.url, database.schema, self._node(), database.session,
+                    database.url, database.schema, self._lease.node_id, database.session,
                     database.behind_pooler, work.encryptor,
                 )  # fmt: skip
                 return msgspec.json.encode(terms)
-            case "progress":
-                self._note_progress(work.id, work.token, body)
             case "once_begin":
                 key, rerun = msgspec.json.decode(body, type=tuple[str, bool])
                 return msgspec.json.encode(await self.begin(work.id, work.token, key, rerun))
@@ -247,7 +245,7 @@ class Effects:
             case "once_drop":
                 await self.drop(work.id, work.token, msgspec.json.decode(body, type=str))
             case _:
-                raise InvalidArguments(f"a node knows no call {name!r}")
+                raise InvalidArguments(f"a node has no call {name!r}")
         return b"null"
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from rota.app import App
@@ -23,6 +23,8 @@ from rota.errors import RotaError
 from rota.lib.ids import unit
 from rota.operations.endpoint_push import EndpointTask
 from rota.operations.endpoints import Endpoint
+from rota.runtime.heartbeat import Heartbeat
+from rota.runtime.ticker import Service
 from rota.store.endpoints import EndpointStore, StoredEndpoint
 from rota.task import Task
 
@@ -31,19 +33,11 @@ log = logging.getLogger("rota.endpoints")
 _EVERY = 5.0
 
 
-class NamedTasks(Protocol):
-    """The part of a heartbeat that registers task names."""
-
-    node_id: UUID
-
-    def know_tasks(self, names: tuple[str, ...]) -> None: ...
-
-
-class EndpointWatch:
+class EndpointWatch(Service):
     name = "endpoints"
 
     def __init__(
-        self, app: App, store: EndpointStore, tasks: dict[str, Task[..., Any]], heartbeat: NamedTasks,
+        self, app: App, store: EndpointStore, tasks: dict[str, Task[..., Any]], heartbeat: Heartbeat,
         know: Callable[[list[str]], None],
     ) -> None:  # fmt: skip
         self._app = app
@@ -55,7 +49,6 @@ class EndpointWatch:
         self._digest = ""
         self._rows: dict[str, StoredEndpoint] = {}
         self._registered: tuple[UUID, list[str]] | None = None
-        self.wake: Callable[[], None] = lambda: None
 
     async def tick(self) -> float:
         await self.load()

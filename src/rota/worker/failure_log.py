@@ -15,13 +15,12 @@ from collections.abc import Sequence
 from time import monotonic
 
 from rota import errors
-from rota.context import ErrorHook
+from rota.context import ErrorHook, JobInfo
 from rota.core.durations import format_duration
 from rota.core.lifecycle import End, TryAgain, Verdict
 from rota.model import Failure, Outcome, OutcomeKind, State
 from rota.runtime.work import Work
-from rota.worker.runners.hooks import call_hooks
-from rota.worker.runners.loop import job_info
+from rota.worker.runners.failures import call_hooks
 
 log = logging.getLogger("rota.jobs")
 
@@ -44,7 +43,7 @@ class FailureLog:
         else:
             return
         if self._hooks and outcome.kind is not OutcomeKind.RAISED:
-            call_hooks(self._hooks, job_info(work), _as_exception(outcome))
+            call_hooks(self._hooks, JobInfo.of(work), _as_exception(outcome))
 
     def _log(self, level: int, work: Work, failure: Failure, follows: str) -> None:
         if not self._may_log():

@@ -25,6 +25,7 @@ from rota.errors import StoreUnavailable
 from rota.lib.encryption import Encryptor
 from rota.runtime.attempts import AnyWrite, Verdicts, Write, write_apart
 from rota.runtime.clock import DatabaseClock
+from rota.runtime.ticker import Service
 from rota.store.work import WorkStore
 from rota.worker.log_writer import LogWriter
 
@@ -38,17 +39,17 @@ _WORTH_A_FLUSH = 200
 _LAZY_SECONDS = 1.0
 
 
-class Finisher:
+class Finisher(Service):
     name = "finisher"
 
     def __init__(
-        self, store: WorkStore, verdicts: Verdicts, more_is_coming: Callable[[], bool]
+        self, store: WorkStore, verdicts: Verdicts, clock: DatabaseClock, logs: LogWriter | None
     ) -> None:
         self._store = store
         self.verdicts = verdicts
-        self._more_is_coming = more_is_coming
-        self.clock: DatabaseClock | None = None  # without it the database takes its own moment
-        self.logs: LogWriter | None = None
+        self._clock = clock
+        self._logs = logs
+        self.more_is_coming: Callable[[], bool] = lambda: False  # whether jobs run or wait
         self.progress: dict[UUID, tuple[int, str]] = {}
         self.encryptors: dict[UUID, Encryptor] = {}  # of encrypted jobs that run here
         self.refused = 0
@@ -79,7 +80,7 @@ class Finisher:
         if self.pending == 0:
             await self._flush_lazily(len(self._closed))
             return _LAZY_SECONDS
-        if self.pending < _WORTH_A_FLUSH and self._more_is_coming():
+        if self.pending < _WORTH_A_FLUSH and self.more_is_coming():
             await asyncio.sleep(_LINGER)
         await self.flush()
         return 0.0 if self.pending else _LAZY_SECONDS
@@ -87,7 +88,7 @@ class Finisher:
     async def flush(self) -> None:
         """Write everything that has gathered so far."""
         now = monotonic()
-        moment = self.clock.database(now) if self.clock else None
+        moment = self._clock.database(now)  # None: the database takes its own
         # Only batches that were complete before: the outcomes of a batch that completes meanwhile
         # are still in memory, and if we died now the reaper would have to know of it.
         closable = len(self._closed)
@@ -139,10 +140,10 @@ class Finisher:
         return count
 
     async def _write_lines(self) -> None:
-        if self.logs is None or not self.logs.pending:
+        if self._logs is None or not self._logs.pending:
             return
         try:
-            await self.logs.flush()
+            await self._logs.flush()
         except StoreUnavailable as error:
             # Lines that can't be written must not keep jobs running for ever.
             self._lines_failed += 1

@@ -13,10 +13,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from time import monotonic
-from typing import Protocol
-from uuid import UUID
 
-from rota.runtime.hints import PendingHints
+from rota.runtime.heartbeat import Lease
+from rota.runtime.lanes import PendingHints
 from rota.store.work import LaneClaim, WorkStore
 
 _ADVERTISE_EVERY = 1.0
@@ -27,15 +26,11 @@ _CLAIMS = (0.0, 0.05, 0.45)  # seconds before each of the next claims, after the
 NEVER = float("inf")
 
 
-class Identity(Protocol):
-    node_id: UUID
-
-
 class IdleAdvertisement:
-    def __init__(self, store: WorkStore, namespace: str, identity: Identity) -> None:
+    def __init__(self, store: WorkStore, namespace: str, lease: Lease) -> None:
         self._store = store
         self._namespace = namespace
-        self._identity = identity
+        self._lease = lease
         self._advertised: int | None = None  # the free slots that our row names
         self._advertise_after = 0.0
         self._busy_since: float | None = None
@@ -64,7 +59,7 @@ class IdleAdvertisement:
         if now < self._pass_after:  # not too often: the others may have no room either
             return self._pass_after - now
         self._pass_after = now + _PASS_EVERY
-        await self._pending.pass_on(self._store, self._identity.node_id, self._namespace)
+        await self._pending.pass_on(self._store, self._lease.node_id, self._namespace)
         return NEVER
 
     # -- our row
@@ -79,7 +74,7 @@ class IdleAdvertisement:
             return NEVER if self._advertised is not None else self._advertise_after - now
         first = self._advertised is None
         self._advertise_after = now + _ADVERTISE_EVERY
-        await self._store.advertise_idle(self._identity.node_id, free)
+        await self._store.advertise_idle(self._lease.node_id, free)
         self._advertised = free
         if first:
             self._claims = [*_CLAIMS]
@@ -96,7 +91,7 @@ class IdleAdvertisement:
     async def leave(self) -> None:
         """Withdraw now, and pass pending hints on."""
         if self._advertised is not None:
-            await self._store.withdraw_idle(self._identity.node_id)
+            await self._store.withdraw_idle(self._lease.node_id)
             self._advertised = None
         await self.pass_on()
 

@@ -14,15 +14,15 @@ import asyncio
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import islice
-from uuid import UUID
 
 from rota.config import Settings
 from rota.errors import StoreUnavailable
 from rota.lib.capture import Limits, Line, Recorder
 from rota.lib.capture.recorder import MARK
-from rota.runtime.clock import DatabaseClock
+from rota.runtime.heartbeat import Lease
+from rota.runtime.ticker import Service
 from rota.runtime.work import Work
 from rota.store.database import is_bad_value
 from rota.store.logs import LogStore, SaidLine, log_field
@@ -35,18 +35,14 @@ _IDLE = 60.0
 _MOST = 50_000  # lines kept while they can't be written
 
 
-class LogWriter:
+class LogWriter(Service):
     name = "log_writer"
 
-    def __init__(
-        self, store: LogStore, settings: Settings, clock: DatabaseClock | None,
-        node: Callable[[], UUID],
-    ) -> None:  # fmt: skip
+    def __init__(self, store: LogStore, settings: Settings, lease: Lease) -> None:
         self._store = store
         self._namespace = settings.namespace
         self._limits = Limits(settings.log_bytes, settings.log_lines_per_second)
-        self._clock = clock
-        self._node = node
+        self._lease = lease
         self._pending: deque[SaidLine] = deque()
         self._lost: Counter[Work] = Counter()
         self._most = _BATCH  # lines in one statement: fewer after one that could not be written
@@ -54,7 +50,6 @@ class LogWriter:
         self._writing = asyncio.Lock()
         self._loop = asyncio.get_running_loop()
         self._woken = False  # since the last line was written
-        self.wake: Callable[[], None] = lambda: None
         self.refused = 0
 
     # -- called by runners, from any thread
@@ -117,7 +112,7 @@ class LogWriter:
 
     async def _write(self, lines: list[SaidLine]) -> None:
         try:
-            refused = await self._store.add(self._node(), self._namespace, lines)
+            refused = await self._store.add(self._lease.node_id, self._namespace, lines)
         except StoreUnavailable:
             raise
         except Exception as error:
@@ -135,7 +130,7 @@ class LogWriter:
 
     def _to_stored(self, work: Work, line: Line) -> SaidLine:
         # Its moment is fixed here: written twice, it must be the same line.
-        at = self._clock.database(line.at) if self._clock else None
+        at = self._lease.clock.database(line.at)
         text = line.text
         if work.encryptor is not None:
             text = work.encryptor.text(log_field(work.token, line.seq), text)

@@ -34,7 +34,6 @@ class Outcomes:
         self._verdicts = finisher.verdicts
         self._batches: dict[int, int] = {}  # token -> jobs that are not accounted for
         self.ended: Callable[[Work], None] = lambda work: None
-        self.wake: Callable[[], None] = lambda: None
         self.observers: list[Observer] = []
         self.claims = 0
         self.claimed_jobs = 0
@@ -133,7 +132,7 @@ class Outcomes:
         """Return a whole batch, right after its claim."""
         self._verdicts.returned.extend(jobs)
         self._finisher.close_batch(jobs[0].token)
-        self.wake()
+        self._finisher.wake()
 
     def _account(self, token: int) -> None:
         left = self._batches[token] - 1
@@ -142,7 +141,7 @@ class Outcomes:
         else:
             del self._batches[token]
             self._finisher.close_batch(token)
-        self.wake()
+        self._finisher.wake()
 
     def forget(self) -> None:
         """Forget all outcomes: this node was declared dead, and they would be refused."""

@@ -20,9 +20,9 @@ from rota.core.signature import release_of
 from rota.errors import StoreUnavailable
 from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat import Heartbeat
+from rota.runtime.lanes import ServedQueues
 from rota.runtime.listener import Listener
-from rota.runtime.served_queues import ServedQueues
-from rota.runtime.ticker import Ticker
+from rota.runtime.ticker import Service, Ticker
 from rota.runtime.watchdog import watch_overdue
 from rota.store.database import Database
 from rota.store.endpoints import EndpointStore
@@ -49,9 +49,7 @@ class WorkerRole:
         self._settings = settings
         self._database = database
         self._heartbeat = heartbeat
-        self._execution = Execution(
-            app, database, heartbeat, tasks, clock=heartbeat.clock, more_is_coming=self._is_busy
-        )
+        self._execution = Execution(app, database, heartbeat, tasks, app.error_hooks)
         self._store = self._execution.store
         self._finisher = self._execution.finisher
         self._logs = self._execution.logs
@@ -59,8 +57,9 @@ class WorkerRole:
         self.worker = Worker(
             self._store, tasks, settings, heartbeat, served, self.outcomes, self._execution.starter
         )
+        self._finisher.more_is_coming = self.worker.slots.busy
         self._listener = Listener(
-            database, settings.namespace, self._node_id, self._receive, self._hints_work
+            database, settings.namespace, heartbeat, self._receive, self._hints_work
         )
         self._slow_jobs = SlowJobMonitor(
             EventStore(database), settings.namespace, tasks, self.worker.slots, heartbeat.clock,
@@ -78,6 +77,7 @@ class WorkerRole:
         self._tickers: list[Ticker] = []
         self._claiming: Ticker | None = None
         self._fetching: set[asyncio.Task[None]] = set()
+        heartbeat.worker = self
 
     # -- starting
 
@@ -125,23 +125,13 @@ class WorkerRole:
         return release_of(self._signatures())
 
     def start(self) -> None:
-        worker, finisher, listener = (
-            Ticker(service) for service in (self.worker, self._finisher, self._listener)
-        )
-        self._claiming = worker
-        self.worker.wake = worker.wake
-        self.outcomes.wake = finisher.wake
-        self._listener.wake = self._heartbeat.on_listener_lost = listener.wake
-        self._heartbeat.on_idle_withdrawn = self._idle_withdrawn
-        logs = Ticker(self._logs)
-        self._logs.wake = logs.wake
-        self._tickers = [finisher, logs, worker, listener]
-        self._tickers += [Ticker(self._slow_jobs), Ticker(self._run_limits)]
+        self._claiming = Ticker(self.worker)
+        services: list[Service] = [self._listener, self._slow_jobs, self._run_limits]
         if self._endpoints is not None:
             self._endpoints.registered()
-            endpoints = Ticker(self._endpoints)
-            self._endpoints.wake = endpoints.wake
-            self._tickers.append(endpoints)
+            services.append(self._endpoints)
+        self._tickers = [Ticker(self._finisher), Ticker(self._logs), self._claiming]
+        self._tickers += [Ticker(service) for service in services]
         for ticker in self._tickers:
             ticker.start()
 
@@ -180,10 +170,20 @@ class WorkerRole:
             self.worker.cursors.sweep_all()
             self.worker.wake()
 
-    def _idle_withdrawn(self) -> None:
-        """Advertise again: our loop was blocked, and hints went to others meanwhile."""
+    # -- for the heartbeat
+
+    def count_running(self) -> int:
+        return self.worker.slots.count_running()
+
+    def is_draining(self) -> bool:
+        return self.worker.draining
+
+    def idle_withdrawn(self) -> None:
         self.worker.idle.forget()
         self.worker.wake()
+
+    def listener_lost(self) -> None:
+        self._listener.wake()
 
     def declared_dead(self) -> None:
         """Drop everything that this node held: it belongs to others now."""
@@ -209,12 +209,6 @@ class WorkerRole:
         """Return how many writes were refused because others hold the leases."""
         return {"outcomes": self._finisher.refused, "logs": self._logs.refused}
 
-    def _node_id(self) -> UUID:
-        return self._heartbeat.node_id
-
-    def _is_busy(self) -> bool:
-        return self.worker.slots.busy()
-
     # -- stopping
 
     async def drain(self, at_once: asyncio.Event) -> None:
@@ -224,7 +218,7 @@ class WorkerRole:
         with contextlib.suppress(StoreUnavailable):  # a lost hint only costs time
             await worker.idle.leave()
         worker.give_back_unstarted()
-        self.outcomes.wake()
+        self._finisher.wake()
         if not await self._wait_idle(self._settings.grace, at_once):
             log.warning("returning %d jobs that are still running", worker.slots.count_running())
             worker.stop_running("shutdown")

@@ -14,6 +14,7 @@ from time import monotonic
 
 from rota.config import Settings
 from rota.core.durations import format_duration
+from rota.runtime.ticker import Service
 from rota.runtime.work import StopReason, Work
 from rota.store.rows import split_lane
 from rota.store.work import WorkStore
@@ -26,7 +27,7 @@ _READ_EVERY = 5.0
 _WORTH_READING = 1.0  # seconds: shorter runs can't be over any maximum
 
 
-class RunLimits:
+class RunLimits(Service):
     name = "run_limits"
 
     def __init__(

@@ -29,7 +29,7 @@ class _Places:
 
     def __init__(self, runner: Runner, ahead: int) -> None:
         self.runner = runner
-        self.size = runner.capacity()
+        self.size = runner.size
         self.waiting: deque[tuple[float, Work]] = deque()
         self.running: dict[Work, None] = {}  # in the order of their starts
         self.ended = 0
@@ -50,7 +50,7 @@ class _Places:
         self.few = max(_FEW, self.prefetch // 2)
         # A runner that pipelines is given so much more that it never runs dry, and nothing when
         # its jobs are long.
-        self.size = self.runner.capacity() + min(self._ahead, int(self.rate * 0.02))
+        self.size = self.runner.size + min(self._ahead, int(self.rate * 0.02))
 
     def startable(self, limit: int) -> int:
         """Return how many could start in a second.
@@ -162,4 +162,4 @@ class Slots:
         return sum(len(places.running) for places in self._places.values())
 
     def capacity(self) -> int:
-        return sum(places.runner.capacity() for places in self._places.values())
+        return sum(places.runner.size for places in self._places.values())

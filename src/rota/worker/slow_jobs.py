@@ -18,6 +18,7 @@ from rota.core.lifecycle import TryAgain
 from rota.model import Outcome, OutcomeKind
 from rota.runtime.attempts import failed_once
 from rota.runtime.clock import DatabaseClock
+from rota.runtime.ticker import Service
 from rota.runtime.work import Work
 from rota.store.events import EventStore, Noticed, timed_out
 from rota.task import Task
@@ -32,7 +33,7 @@ _CHECKS = 50  # ended attempts that are checked each second, and then every sixt
 _MOST_FAILURES = 100  # that become events in a second: a flood of them is one piece of news
 
 
-class SlowJobMonitor:
+class SlowJobMonitor(Service):
     name = "slow_jobs"
 
     def __init__(

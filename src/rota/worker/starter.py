@@ -12,13 +12,14 @@ import asyncio
 import logging
 from collections.abc import Callable, Mapping
 from time import monotonic
-from typing import Any, Protocol
+from typing import Any
 from uuid import UUID
 
 from rota.errors import KeyMissing, StoreUnavailable
 from rota.lib.encryption import ENVELOPE_BYTES
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runtime.attempts import decrypt, mark, must_mark, to_work
+from rota.runtime.heartbeat import Lease
 from rota.runtime.work import Work
 from rota.store.work import WorkStore
 from rota.task import Task, heartbeat_timeouts, own_heartbeat_timeout
@@ -30,19 +31,9 @@ log = logging.getLogger("rota.worker")
 _KEYLESS_SECONDS = 30.0
 
 
-class Trust(Protocol):
-    """The part of a heartbeat that a start depends on."""
-
-    node_id: UUID
-    trusted_until: float  # monotonic
-
-    @property
-    def trusted(self) -> bool: ...
-
-
 class Starter:
     def __init__(
-        self, store: WorkStore, tasks: Mapping[str, Task[..., Any]], lease: Trust,
+        self, store: WorkStore, tasks: Mapping[str, Task[..., Any]], lease: Lease,
         outcomes: Outcomes,
     ) -> None:  # fmt: skip
         self._store = store
@@ -50,9 +41,8 @@ class Starter:
         self._outcomes = outcomes
         self._heartbeat_timeouts = heartbeat_timeouts(tasks)
         self.may_start: Callable[[], bool] = lambda: True  # not while the worker drains
-        self.missing_key: KeyMissing | None = (
-            None  # why the last job that was refused is unreadable
-        )
+        # Why the last job that was returned for want of a key can't be read.
+        self.missing_key: KeyMissing | None = None
         self._keyless_until = 0.0  # monotonic
         self._loop = asyncio.get_running_loop()
         self._to_mark: list[tuple[Runner, Work]] = []

@@ -25,7 +25,7 @@ from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 from rota.store.endpoints import EndpointStore, Reported
-from rota.worker.runners.results import told_apart
+from rota.worker.runners.results import mark_unencrypted
 
 _NULL = msgspec.Raw(b"null")
 
@@ -97,7 +97,7 @@ async def take_callback(
         result = None if result is None else encryptor.json("result", result).encode()
         dropped = None if dropped is None else encryptor.text("error", dropped)
     elif result is not None:
-        result = told_apart(result)
+        result = mark_unencrypted(result)
     if not await store.take_callback(job_id, token, reported, result, dropped):
         await _check_the_same(store, job_id, token, reported)
     return CallbackAccepted(job_id, said.outcome)

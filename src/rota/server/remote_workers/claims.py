@@ -32,7 +32,7 @@ from rota.core.lifecycle import PRIME_SUSPECT_CRASHES, runs_alone
 from rota.errors import StoreUnavailable
 from rota.lib.ids import unit
 from rota.runtime.attempts import mark, must_mark, to_work
-from rota.runtime.served_queues import ServedQueues
+from rota.runtime.lanes import ServedQueues
 from rota.runtime.work import Work
 from rota.server.remote_workers.encryption import decrypted
 from rota.server.remote_workers.subscription import Subscription, Subscriptions

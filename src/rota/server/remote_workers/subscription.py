@@ -19,9 +19,8 @@ from typing import Any
 from uuid import UUID
 
 from rota.errors import StoreUnavailable
-from rota.runtime.hints import PendingHints
+from rota.runtime.lanes import PendingHints, ServedQueues
 from rota.runtime.listener import channel_of
-from rota.runtime.served_queues import ServedQueues
 from rota.store.database import Connection, Database, translated_errors
 
 log = logging.getLogger("rota.server")

@@ -1,42 +1,85 @@
-"""The interface of runners: the work they are given, and how they report its outcome."""
+"""The base of all runners, and the parts of a node that runners use."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeAlias
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Sequence
+from time import monotonic
+from typing import Any, ClassVar, Protocol, TypeAlias
 
+import msgspec
+
+from rota import context
+from rota.config import Settings
+from rota.context import ErrorHook
 from rota.model import Outcome
-from rota.runtime.work import StopReason, Work
+from rota.runtime.work import LogBook, StopReason, Work
 
-# What a handler asks of its node while it runs: a name and a JSON body, answered by a JSON body.
-NodeCall: TypeAlias = Callable[[Work, str, bytes], Coroutine[Any, Any, bytes]]
 Done: TypeAlias = Callable[[Work, Outcome], None]
 
 
-class Runner(Protocol):
-    """Runs work and reports each exactly once through the `done` it was made with.
+class Desk(context.Desk, Protocol):
+    """The part of a node that serves handlers while they run."""
+
+    async def transact(self, work: Work, handler: Callable[[Any], Awaitable[Outcome]]) -> Outcome:
+        """Run an exactly_once handler inside the transaction that also finishes its job."""
+        ...
+
+    async def answer(self, work: Work, name: str, body: bytes) -> bytes:
+        """Answer a call of a handler in a thread or child process. Both bodies are JSON."""
+        ...
+
+
+class NodeParts(msgspec.Struct, frozen=True):
+    """The parts of a node that its runners use."""
+
+    settings: Settings
+    done: Done  # called with each work that has ended, exactly once
+    desk: Desk
+    book: LogBook | None = None  # None: the output of handlers is not kept
+    error_hooks: Sequence[ErrorHook] = ()
+
+
+class Runner(ABC):
+    """Runs works. Reports the end of each exactly once, through `NodeParts.done`.
 
     Everything happens on the event loop's thread; no method but start and stop may block or await.
     """
 
-    async def start(self) -> None: ...
+    check_seconds: ClassVar[float] = 0.05  # between two checks of what runs
 
-    def capacity(self) -> int:
-        """How many works it runs at a time."""
-        ...
+    def __init__(self, size: int, node: NodeParts) -> None:
+        self.size = size  # how many works it runs at a time
+        self._node = node
+        self._done = node.done
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
 
+    async def start(self) -> None:  # noqa: B027 - most have nothing to start
+        """Start what the runner needs. Raises ConfigError if it can't."""
+
+    @abstractmethod
     def run(self, work: Work) -> None:
         """Start it, or keep it for the next free place. Sets `work.started` when it really starts."""
-        ...
 
+    @abstractmethod
     def stop_work(self, work: Work, reason: StopReason) -> None:
         """Ask it to stop, and see to it that it does. Its outcome still comes through `done`."""
-        ...
-
-    def withdraw(self, work: Work) -> bool:
-        """Take back work that has not started: True, and `done` will not be called for it."""
-        ...
 
     async def stop(self) -> None:
-        """End everything that this runner started. All works have been reported or withdrawn."""
-        ...
+        """End everything that this runner started. All works have been reported."""
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _check_later(self) -> None:
+        if self._timer is None:
+            self._timer = self._loop.call_later(self.check_seconds, self._check_now)
+
+    def _check_now(self) -> None:
+        self._timer = None
+        self._check(monotonic())
+
+    @abstractmethod
+    def _check(self, now: float) -> None:
+        """Stop works that are over their time. Calls `_check_later` while there is more to check."""

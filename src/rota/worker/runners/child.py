@@ -2,7 +2,7 @@
 
 The main thread reads works from the work socket, runs them one after another and sends how each
 ended before it begins the next; end of file there makes the child exit. A second thread obeys the
-control socket, so that a busy child still hears.
+control socket, so that a busy child can still be reached.
 
 How a stop reaches the right work, and no other:
 
@@ -40,43 +40,22 @@ from queue import SimpleQueue
 from types import FrameType
 from typing import Any
 
-import msgspec
-
 from rota import errors
-from rota.context import ErrorHook, SyncContext
+from rota.context import ErrorHook, JobInfo, SyncContext
 from rota.errors import JobStopped
 from rota.lib import capture, tracing
-from rota.model import Guarantee, Outcome
-from rota.store.sync_effects import SyncEffects, TransactionTerms
-from rota.worker.runners.child_context import ChildContext
+from rota.model import Guarantee, Outcome, OutcomeKind
+from rota.store.sync_effects import SyncEffects
+from rota.worker.runners import frames
 from rota.worker.runners.child_output import OutputStream
-from rota.worker.runners.failures import failure_outcome
-from rota.worker.runners.frames import (
-    FRAME_SLACK,
-    HEARTBEAT,
-    Answer,
-    Call,
-    ControlOrder,
-    Ended,
-    FrameReader,
-    ImportFailed,
-    Ready,
-    Recall,
-    Report,
-    Run,
-    Setup,
-    Stop,
-    Tell,
-    Unstarted,
-    WorkOrder,
-    pack,
-)
-from rota.worker.runners.hooks import call_hooks
+from rota.worker.runners.failures import call_hooks, failure_outcome
+from rota.worker.runners.frames import Answer, FrameReader, Report, Run, Setup, pack
 from rota.worker.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
-from rota.worker.runners.results import result_dropped, told_apart
+from rota.worker.runners.results import call_in_transaction, encode_result
 
 _READ_BYTES = 256 * 1024
 _REPEAT_STOP_SECONDS = 0.05
+_BEAT_SHARE = 0.1  # of heartbeat_timeout: signs of life are not passed on more often
 
 
 class Child:
@@ -112,7 +91,7 @@ class Child:
     # The main thread
 
     def serve(self) -> None:
-        reader: FrameReader[WorkOrder] = FrameReader(WorkOrder)
+        reader: FrameReader[frames.WorkOrder] = FrameReader(frames.WorkOrder)
         while data := self._work.recv(_READ_BYTES):
             for order in reader.feed(data):
                 if isinstance(order, Run):
@@ -131,23 +110,25 @@ class Child:
             self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
         except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
             failure = failure_outcome(error).failure
-            self.send(ImportFailed(failure.traceback if failure else ""))
+            self.send(frames.ImportFailed(failure.traceback if failure else ""))
             return False
-        self.send(Ready())
+        self.send(frames.Ready())
         return True
 
     def _execute(self, run: Run) -> None:
         if not self._begin(run.seq):
             return
         began = time.monotonic()
-        value, outcome = self._attempt(run)
-        result = None
-        if outcome is None:
-            result, outcome = self._encode(run.task, value)
-        stopped = outcome is not None and self._stop_asked == run.seq
-        self._end(run.seq)
+        outcome = self._attempt(run)
+        succeeded = outcome.kind is OutcomeKind.SUCCEEDED
+        stopped = not succeeded and self._stop_asked == run.seq
+        with self._gate:
+            self._ended = run.seq
         self._output.close()
-        self.send(Ended(run.seq, time.monotonic() - began, result, outcome, stopped))
+        ended = frames.Ended(run.seq, time.monotonic() - began, outcome.result)
+        if not succeeded or outcome.failure is not None:
+            ended.outcome, ended.stopped = outcome, stopped
+        self.send(ended)
 
     def _begin(self, seq: int) -> bool:
         with self._gate:
@@ -158,12 +139,8 @@ class Child:
             self._ended = seq
             return False
 
-    def _end(self, seq: int) -> None:
-        with self._gate:
-            self._ended = seq
-
-    def _attempt(self, run: Run) -> tuple[object, Outcome | None]:
-        """Return the handler's value, or how it failed.
+    def _attempt(self, run: Run) -> Outcome:
+        """Call the handler.
 
         A stop is raised at most once, at any instruction between the two settings of `_current`:
         the outer clause is for the one that comes while the inner clause is being entered.
@@ -175,60 +152,27 @@ class Child:
                 self._current = 0
             except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the child
                 self._current = 0
-                self._tell_hooks(run, error)
-                return None, failure_outcome(error)
+                if self._hooks and not isinstance(error, JobStopped):
+                    call_hooks(self._hooks, JobInfo.of(run), error)
+                return failure_outcome(error)
         except JobStopped as stop:
             self._current = 0
-            return None, failure_outcome(stop)
-        return value, None
-
-    def _tell_hooks(self, run: Run, error: BaseException) -> None:
-        if self._hooks and not isinstance(error, JobStopped):
-            job = SyncContext.over(ChildContext(self, run)).job
-            call_hooks(self._hooks, job, error)
+            return failure_outcome(stop)
+        return encode_result(value, self._max_result_bytes)
 
     def _call_task(self, run: Run) -> object:
         task = self._tasks.get(run.task)
         if task is None:
             raise errors.UnknownTask(f"task {run.task!r} is not registered in the child's app")
-        context = ChildContext(self, run)
+        transactional = run.guarantee is Guarantee.EXACTLY_ONCE
+        context = None
+        if task.takes_context or transactional:
+            context = SyncContext(JobInfo.of(run), _Channel(self, run))
         with tracing.inside(run.headers):
-            return self._call_traced(run, task, context)
-
-    def _call_traced(self, run: Run, task: Any, context: ChildContext) -> object:
-        if run.guarantee == Guarantee.EXACTLY_ONCE:
-            return self._call_in_transaction(run, task, context)
-        return task.call(run.payload, context)
-
-    def _call_in_transaction(self, run: Run, task: Any, context: ChildContext) -> object:
-        """Commit what the handler writes together with the end of its job."""
-        terms = msgspec.json.decode(context.call("transaction", b"null"), type=TransactionTerms)
-        began = time.monotonic()
-        with self._effects.transaction(terms, context.job_id, run.token) as connection:
-            context.connection = connection
-            value = task.call(run.payload, context)
-            result, _ = self._encode(run.task, value)
-            ran = time.monotonic() - began
-            self._effects.finish(terms, context.job_id, run.token, ran, result)
-        return value
-
-    def _encode(self, task: str, value: object) -> tuple[bytes | None, Outcome | None]:
-        """Encode the result. The work is done: a result that can't be kept must not cause a retry."""
-        if value is None:
-            return None, None
-        try:
-            result: bytes | None = self._tasks[task].encode_result(value)
-            result = told_apart(result) if result is not None else None
-        except BaseException as error:  # noqa: BLE001 - the value's own code may raise anything
-            failure = failure_outcome(error).failure
-            reason = f"{failure.type}: {failure.message}" if failure else "unknown"
-            return None, result_dropped(f"its result can't be encoded as JSON: {reason}")
-        if result is not None and len(result) > self._max_result_bytes:
-            return None, result_dropped(
-                f"its result has {len(result)} bytes, over max_result_bytes "
-                f"({self._max_result_bytes}): store it elsewhere and return a reference"
-            )
-        return result, None
+            if context is None or not transactional:
+                return task.call(run.payload, context)
+            limit = self._max_result_bytes
+            return call_in_transaction(self._effects, task, run.payload, context, limit)
 
     def on_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a process that a handler forked, an instant ago
@@ -250,22 +194,18 @@ class Child:
     def is_stop_asked(self, seq: int) -> bool:
         return self._stop_asked == seq
 
-    def tell(self, seq: int, name: str, body: bytes) -> None:
-        self._check_size(name, body)
-        self.send(Tell(seq, name, body))
-
     def beat(self, seq: int) -> None:
-        """Send a sign of life. A node that doesn't keep up reading has enough of them."""
+        """Send a sign of life, unless the node doesn't keep up reading: then it has enough of them."""
         with self.undisturbed():
-            self.send_if_there_is_room(Tell(seq, HEARTBEAT, b""))
+            self.send_if_there_is_room(frames.Alive(seq))
 
     def call(self, seq: int, name: str, body: bytes) -> bytes:
-        self._check_size(name, body)
+        self.check_size(name, body)
         number = next(self._calls)
         answers: SimpleQueue[Answer] = SimpleQueue()
         self._waiting[number] = answers
         try:
-            self.send(Call(seq, number, name, body))
+            self.send(frames.Call(seq, number, name, body))
             answer = answers.get()
         finally:
             self._waiting.pop(number, None)
@@ -273,8 +213,8 @@ class Child:
             raise _named_error(answer.error, answer.body.decode())
         return answer.body
 
-    def _check_size(self, name: str, body: bytes) -> None:
-        if len(body) > self._frame_limit - FRAME_SLACK:
+    def check_size(self, name: str, body: bytes) -> None:
+        if len(body) > self._frame_limit - frames.FRAME_SLACK:
             raise ValueError(f"{name}: {len(body)} bytes are too many to send to the node")
 
     def send_if_there_is_room(self, report: Report) -> bool:
@@ -310,15 +250,15 @@ class Child:
     # The control thread
 
     def obey(self) -> None:
-        reader: FrameReader[ControlOrder] = FrameReader(ControlOrder)
+        reader: FrameReader[frames.ControlOrder] = FrameReader(frames.ControlOrder)
         try:
-            while data := self._hear():
+            while data := self._receive():
                 for order in reader.feed(data):
-                    self._heed(order)
+                    self._obey(order)
         finally:
             kill_own_group()
 
-    def _hear(self) -> bytes:
+    def _receive(self) -> bytes:
         while True:
             self._control.settimeout(_REPEAT_STOP_SECONDS if self._is_stop_open() else None)
             try:
@@ -329,10 +269,10 @@ class Child:
     def _is_stop_open(self) -> bool:
         return self._ended < self._stop_asked != self._stop_raised
 
-    def _heed(self, order: ControlOrder) -> None:
-        if isinstance(order, Stop):
+    def _obey(self, order: frames.ControlOrder) -> None:
+        if isinstance(order, frames.Stop):
             self._ask_to_stop(order.seq)
-        elif isinstance(order, Recall):
+        elif isinstance(order, frames.Recall):
             with self._gate:
                 self._give_back([seq for seq in order.seqs if seq > self._begun])
         elif waiting := self._waiting.get(order.call):
@@ -349,7 +289,35 @@ class Child:
     def _give_back(self, seqs: list[int]) -> None:
         # Sent inside the gate: it reaches the parent before the report of any later work.
         self._recalled.update(seqs)
-        self.send(Unstarted(seqs))
+        self.send(frames.Unstarted(seqs))
+
+
+class _Channel:
+    """Passes the calls of one work's handler to the node, from any of its threads."""
+
+    def __init__(self, child: Child, run: Run) -> None:
+        self._child = child
+        self._seq = run.seq
+        self._heartbeat_timeout = run.heartbeat_timeout
+        self._beat_again_at = 0.0  # monotonic
+
+    @property
+    def cancelled(self) -> bool:
+        return self._child.is_stop_asked(self._seq)
+
+    def heartbeat(self) -> None:
+        allowed = self._heartbeat_timeout
+        if allowed is not None and (now := time.monotonic()) >= self._beat_again_at:
+            self._beat_again_at = now + allowed * _BEAT_SHARE
+            self._child.beat(self._seq)
+
+    def progress(self, body: bytes) -> None:
+        self._child.check_size("progress", body)
+        self._child.send(frames.Alive(self._seq, body))
+
+    def call(self, name: str, body: bytes) -> bytes:
+        """Return the node's answer. Raises LeaseLost, or the exception of the node."""
+        return self._child.call(self._seq, name, body)
 
 
 def _named_error(name: str, message: str) -> Exception:
@@ -361,10 +329,7 @@ def _named_error(name: str, message: str) -> Exception:
 
 
 def _has_room(stream: socket.socket) -> bool:
-    """Return whether it can be written.
-
-    Linux says so while less than a quarter of its buffer is used.
-    """
+    """Return whether it can be written: on Linux, while less than a quarter of its buffer is used."""
     return bool(select.select([], [stream], [], 0)[1])
 
 

@@ -9,30 +9,22 @@ from __future__ import annotations
 
 import os
 import threading
-from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from rota.lib.capture import Limits, Line, Recorder, only_source
-from rota.worker.runners.frames import Report, Said
+from rota.worker.runners.frames import Output
+
+if TYPE_CHECKING:
+    from rota.worker.runners.child import Child
 
 _FRAME_LINES = 200
 _FRAME_BYTES = 32 * 1024
 
 
-class Sender(Protocol):
-    """The part of the child process that sends."""
-
-    def send(self, report: Report) -> None: ...
-
-    def send_if_there_is_room(self, report: Report) -> bool: ...
-
-    def undisturbed(self) -> AbstractContextManager[None]: ...
-
-
 class OutputStream:
     """The output of the work that runs: this process runs one at a time, with all its threads."""
 
-    def __init__(self, child: Sender) -> None:
+    def __init__(self, child: Child) -> None:
         self._child = child
         self._pid = os.getpid()
         self._lock = threading.RLock()  # see Recorder
@@ -57,20 +49,21 @@ class OutputStream:
         self._sending = True
         try:
             while self._unsent:
-                count = self._portion()
-                if not self._child.send_if_there_is_room(Said(self.seq, self._unsent[:count])):
+                portion = self._portion()
+                if not self._child.send_if_there_is_room(portion):
                     return
-                del self._unsent[:count]
+                del self._unsent[: len(portion.lines)]
         finally:
             self._sending = False
 
-    def _portion(self) -> int:
-        size = 0
-        for count, line in enumerate(self._unsent[:_FRAME_LINES], 1):
+    def _portion(self) -> Output:
+        """Return a frame of the first lines."""
+        size, lines = 0, self._unsent[:_FRAME_LINES]
+        for count, line in enumerate(lines, 1):
             size += len(line.text)
             if size > _FRAME_BYTES:
-                return count
-        return min(len(self._unsent), _FRAME_LINES)
+                return Output(self.seq, lines[:count])
+        return Output(self.seq, lines)
 
     def close(self) -> None:
         """Send the rest, before the outcome of the handler that has returned."""
@@ -78,8 +71,8 @@ class OutputStream:
             self._recorder.close()
             with self._lock:
                 while self._unsent:
-                    count = self._portion()
-                    self._child.send(Said(self.seq, self._unsent[:count]))
-                    del self._unsent[:count]
+                    portion = self._portion()
+                    self._child.send(portion)
+                    del self._unsent[: len(portion.lines)]
                 self._recorder = None
         self.seq = 0

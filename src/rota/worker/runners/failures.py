@@ -1,18 +1,23 @@
-"""Makes outcomes of exceptions and stops."""
+"""Makes outcomes of exceptions and stops, and calls the app's `on_error` hooks."""
 
 from __future__ import annotations
 
 import importlib
+import logging
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 
+from rota.context import ErrorHook, JobInfo
 from rota.core.durations import format_duration
 from rota.core.lifecycle import bounded_delay
 from rota.errors import Fatal, RetryAfter
+from rota.lib.capture.lines import storable
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runtime.work import StopReason, Work
+
+log = logging.getLogger("rota.jobs")
 
 MESSAGE_LIMIT = 2_000
 TRACEBACK_LIMIT = 16_000
@@ -46,7 +51,7 @@ def failure_outcome(error: BaseException) -> Outcome:
     kind = type(error)
     failure = Failure(
         type=_dotted_name(kind).removeprefix("builtins."),
-        message=_cut(_message(error), MESSAGE_LIMIT),
+        message=_cut(message_of(error), MESSAGE_LIMIT),
         traceback=_cut_middle(_traceback(error)),
         lineage=tuple(_dotted_name(each) for each in kind.__mro__ if each is not object),
     )
@@ -56,6 +61,15 @@ def failure_outcome(error: BaseException) -> Outcome:
         fatal=isinstance(error, Fatal),
         retry_after=_asked_delay(error),
     )
+
+
+def call_hooks(hooks: Sequence[ErrorHook], job: JobInfo, error: BaseException) -> None:
+    """Call the app's `on_error` hooks. An exception of a hook is logged, and changes nothing."""
+    for hook in hooks:
+        try:
+            hook(job, error)
+        except BaseException:  # a hook must never break the worker
+            log.exception("an on_error hook failed for job %s (%s)", job.id, job.task)
 
 
 def _asked_delay(error: BaseException) -> float | None:
@@ -87,12 +101,13 @@ def stop_message(work: Work) -> str:
 
 def _dotted_name(kind: type) -> str:
     module = "__main__" if kind.__module__ == CHILD_MAIN else kind.__module__
-    return _cut(_storable(f"{module}.{kind.__qualname__}"), NAME_LIMIT)
+    return _cut(storable(f"{module}.{kind.__qualname__}"), NAME_LIMIT)
 
 
-def _message(error: BaseException) -> str:
+def message_of(error: BaseException) -> str:
+    """Return an exception's message as text that can be stored."""
     try:
-        return _storable(str(error))
+        return storable(str(error))
     except BaseException as broken:  # noqa: BLE001 - a handler's own __str__ may raise anything
         return f"<its str() raised {type(broken).__name__}>"
 
@@ -101,17 +116,17 @@ def _traceback(error: BaseException) -> str:
     """Format a traceback as Python does, without Rota's own frames."""
     try:
         report = traceback.TracebackException.from_exception(error, compact=True)
-        _fill_in_lines(report, error)
-        _drop_own_frames(report)
-        return _storable("".join(report.format()))
+        _clean(report, error)
+        return storable("".join(report.format()))
     except BaseException as broken:  # noqa: BLE001 - formatting runs the handler's code too
         return f"<its traceback could not be formatted: {type(broken).__name__}>"
 
 
-def _fill_in_lines(
-    report: traceback.TracebackException | None, error: BaseException | None
-) -> None:
-    """Give instructions that the compiler added, which have no line, the last line before them."""
+def _clean(report: traceback.TracebackException | None, error: BaseException | None) -> None:
+    """Drop Rota's own frames, from linked exceptions too.
+
+    Instructions that the compiler added have no line: they get the last line before them.
+    """
     seen: set[int] = set()
     pending = [(report, error)]
     while pending:
@@ -122,6 +137,8 @@ def _fill_in_lines(
         for frame, line in zip(report.stack, _lines(error.__traceback__), strict=False):
             if frame.lineno is None:
                 frame.lineno = line
+        theirs = [frame for frame in report.stack if not frame.filename.startswith(_NOT_THEIRS)]
+        report.stack = traceback.StackSummary.from_list(theirs)
         pending += [(report.__cause__, error.__cause__), (report.__context__, error.__context__)]
         if isinstance(error, BaseExceptionGroup):
             pending += zip(report.exceptions or (), error.exceptions, strict=False)
@@ -133,24 +150,6 @@ def _lines(trace: TracebackType | None) -> Iterator[int]:
         known = [line for start, _, line in code.co_lines() if line is not None and start <= at]
         yield known[-1] if known else code.co_firstlineno
         trace = trace.tb_next
-
-
-def _drop_own_frames(report: traceback.TracebackException) -> None:
-    reports, seen = [report], set()
-    while reports:
-        current = reports.pop()
-        if id(current) in seen:
-            continue
-        seen.add(id(current))
-        theirs = [frame for frame in current.stack if not frame.filename.startswith(_NOT_THEIRS)]
-        current.stack = traceback.StackSummary.from_list(theirs)
-        linked = (current.__cause__, current.__context__, *(current.exceptions or ()))
-        reports.extend(each for each in linked if each is not None)
-
-
-def _storable(text: str) -> str:
-    """PostgreSQL takes neither lone surrogates nor NUL."""
-    return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
 def _cut(text: str, limit: int) -> str:

@@ -4,9 +4,9 @@ A frame is four bytes of length (big-endian) and a msgpack array of messages. Th
 streams per child:
 
 - work: the parent sends `Setup` once and then `Run`s; the child answers `Ready` or
-  `ImportFailed`, and then an `Ended` for each `Run` in the order given, with `Unstarted`, `Tell`,
-  `Call` and `Said` in between. End of file asks the child to exit.
-- control: the parent sends `Stop`, `Recall` and `Answer`, which the child heeds even while it
+  `ImportFailed`, and then an `Ended` for each `Run` in the order given, with `Unstarted`, `Alive`,
+  `Call` and `Output` in between. End of file asks the child to exit.
+- control: the parent sends `Stop`, `Recall` and `Answer`, which the child obeys even while it
   is busy. End of file means that the parent is dead.
 
 `seq` numbers the works given to one child, rising from 1.
@@ -14,51 +14,20 @@ streams per child:
 
 from __future__ import annotations
 
-import importlib
-import runpy
-import sys
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from types import ModuleType
 from typing import Any, Generic, TypeAlias, TypeVar
+from uuid import UUID
 
 import msgspec
 
 from rota.lib.capture import Limits, Line
-from rota.model import Outcome
-from rota.worker.runners.failures import CHILD_MAIN
+from rota.model import Guarantee, Outcome
+from rota.worker.runners.reference import AppReference
 
 _LENGTH_BYTES = 4
 # Room in a frame for everything that is not a payload or a result.
 FRAME_SLACK = 256 * 1024
-HEARTBEAT = "heartbeat"  # the name of a `Tell` that is only a sign of life
-
-
-class AppReference(msgspec.Struct, frozen=True):
-    """The place of the app: in a module, or in the file that the parent runs."""
-
-    module: str | None
-    path: str | None
-    attribute: str
-
-    def __str__(self) -> str:
-        return f"{self.module or self.path}:{self.attribute}"
-
-    def load(self) -> Any:
-        """Import it and return the app; raises whatever the import raises."""
-        found: Any = importlib.import_module(self.module) if self.module else self._run_script()
-        for name in self.attribute.split("."):
-            found = getattr(found, name)
-        return found
-
-    def _run_script(self) -> ModuleType:
-        if self.path is None:
-            raise ImportError("an app reference needs a module or a path")
-        module = ModuleType(CHILD_MAIN)
-        module.__dict__.update(runpy.run_path(self.path, run_name=CHILD_MAIN))
-        # Type hints of its classes are resolved through sys.modules, long after this.
-        sys.modules[CHILD_MAIN] = module
-        return module
 
 
 class Setup(msgspec.Struct, array_like=True, tag=1):
@@ -71,14 +40,16 @@ class Setup(msgspec.Struct, array_like=True, tag=1):
 
 
 class Run(msgspec.Struct, array_like=True, tag=2, gc=False):
+    """A work; the fields from `id` on are those of `Work`."""
+
     seq: int
-    job_id: bytes
+    id: UUID
     task: str
     payload: bytes
     token: int
     attempt: int
     max_attempts: int
-    guarantee: int
+    guarantee: Guarantee
     due_at: datetime | None
     key: str | None
     headers: str | None
@@ -123,10 +94,11 @@ class Unstarted(msgspec.Struct, array_like=True, tag=13):
     seqs: list[int]
 
 
-class Tell(msgspec.Struct, array_like=True, tag=14):
+class Alive(msgspec.Struct, array_like=True, tag=14):
+    """A sign of life of a handler, with the progress that it reports, if any."""
+
     seq: int
-    name: str
-    body: bytes
+    progress: bytes | None = None
 
 
 class Call(msgspec.Struct, array_like=True, tag=15):
@@ -136,7 +108,7 @@ class Call(msgspec.Struct, array_like=True, tag=15):
     body: bytes
 
 
-class Said(msgspec.Struct, array_like=True, tag=16):
+class Output(msgspec.Struct, array_like=True, tag=16):
     """Lines that a handler printed or logged."""
 
     seq: int
@@ -145,16 +117,16 @@ class Said(msgspec.Struct, array_like=True, tag=16):
 
 WorkOrder: TypeAlias = Setup | Run
 ControlOrder: TypeAlias = Stop | Recall | Answer
-Report: TypeAlias = Ready | ImportFailed | Ended | Unstarted | Tell | Call | Said
+Report: TypeAlias = Ready | ImportFailed | Ended | Unstarted | Alive | Call | Output
 
 M = TypeVar("M")
 
 
 class FrameError(Exception):
-    """The other side sent something that is not a frame."""
+    """Raised when the other side sent something that is not a frame."""
 
 
-_encoder = msgspec.msgpack.Encoder()
+_encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
 
 
 def pack(messages: Sequence[WorkOrder | ControlOrder | Report]) -> bytes:
@@ -167,9 +139,8 @@ class FrameReader(Generic[M]):
     """Turns the bytes of a stream, as they come, into messages."""
 
     def __init__(self, message_type: Any, limit: int | None = None) -> None:
-        self._decoder: msgspec.msgpack.Decoder[list[M]] = msgspec.msgpack.Decoder(
-            list[message_type]
-        )
+        decoder: msgspec.msgpack.Decoder[list[M]] = msgspec.msgpack.Decoder(list[message_type])
+        self._decoder = decoder
         self._limit = limit
         self._buffer = bytearray()
 
@@ -181,19 +152,15 @@ class FrameReader(Generic[M]):
         try:
             while len(buffer) - at >= _LENGTH_BYTES:
                 begin = at + _LENGTH_BYTES
-                end = begin + self._size(buffer[at:begin])
-                if end > len(buffer):
+                size = int.from_bytes(buffer[at:begin], "big")
+                if self._limit is not None and size > self._limit:
+                    raise FrameError(f"a frame of {size} bytes, over the limit of {self._limit}")
+                if begin + size > len(buffer):
                     break
-                at = end
-                yield from self._decode(buffer[begin:end])
+                at = begin + size
+                yield from self._decode(buffer[begin:at])
         finally:
             del buffer[:at]
-
-    def _size(self, prefix: bytearray) -> int:
-        size = int.from_bytes(prefix, "big")
-        if self._limit is not None and size > self._limit:
-            raise FrameError(f"a frame of {size} bytes, over the limit of {self._limit}")
-        return size
 
     def _decode(self, body: bytearray) -> list[M]:
         try:

@@ -19,58 +19,38 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Mapping
 from time import monotonic
 from types import CodeType
 from typing import Any
 
-from rota.context import Context, Desk, ErrorHook, JobInfo
+from rota.context import Context, JobInfo
 from rota.errors import JobStopped
 from rota.lib import tracing
 from rota.lib.capture import current
 from rota.model import Guarantee, Outcome
-from rota.runtime.work import LogBook, StopReason, Work
+from rota.runtime.work import StopReason, Work
 from rota.task import Task
-from rota.worker.runners.base import Done
-from rota.worker.runners.failures import failure_outcome, stop_message, stopped_outcome
-from rota.worker.runners.hooks import call_hooks
+from rota.worker.runners.base import NodeParts, Runner
+from rota.worker.runners.failures import call_hooks, failure_outcome, stop_message, stopped_outcome
 from rota.worker.runners.results import encode_result
 
-_CHECK_EVERY = 0.05
 _SLICE = 0.001  # seconds after which a driver yields to other tasks of the loop
 _SUCCEEDED = Outcome.succeeded()
 
-# Runs an exactly_once handler inside the transaction that also finishes its job.
-Transact = Callable[[Work, Callable[[Any], Awaitable[Outcome]]], Awaitable[Outcome]]
 
-
-class LoopRunner:
-    def __init__(
-        self, tasks: Mapping[str, Task[..., Any]], size: int, max_result_bytes: int, done: Done
-    ) -> None:
+class LoopRunner(Runner):
+    def __init__(self, tasks: Mapping[str, Task[..., Any]], size: int, node: NodeParts) -> None:
+        super().__init__(size, node)
         self._tasks = tasks
-        self._size = size
-        self._max_result_bytes = max_result_bytes
-        self._done = done
-        self.desk: Desk | None = None
-        self.transact: Transact | None = None
-        self.book: LogBook | None = None
-        self.error_hooks: Sequence[ErrorHook] = ()
+        self._max_result_bytes = node.settings.max_result_bytes
         # For a handler that blocks the loop, and with it the service that checks maximum run times.
         self.running: Callable[[], Iterable[Work]] = lambda: ()
         self.over_maximum: Callable[[Work, float], bool] = lambda work, now: False
         self._watched: dict[Work, None] = {}  # works with a timeout, or that were asked to stop
-        self._loop = asyncio.get_running_loop()
         self._context = contextvars.copy_context()
         self._ready: deque[Work] = deque()
         self._driver: asyncio.Task[None] | None = None  # the one that takes ready jobs
-        self._checking: asyncio.TimerHandle | None = None
-
-    async def start(self) -> None:
-        pass
-
-    def capacity(self) -> int:
-        return self._size
 
     def run(self, work: Work) -> None:
         self._ready.append(work)
@@ -127,7 +107,7 @@ class LoopRunner:
 
     async def _attempt(self, work: Work, task: Task[..., Any]) -> Outcome:
         work.started = monotonic()
-        work.book = self.book
+        work.book = self._node.book
         current.set(work)
         if tracing.active:
             tracing.begin(work)
@@ -135,8 +115,8 @@ class LoopRunner:
         try:
             if work.stopping is not None:
                 return stopped_outcome(work.stopping, "stopped before it began")
-            if work.guarantee is Guarantee.EXACTLY_ONCE and self.transact is not None:
-                return await self.transact(
+            if work.guarantee is Guarantee.EXACTLY_ONCE:
+                return await self._node.desk.transact(
                     work, lambda connection: self._call(work, task, connection)
                 )
             if task.takes_context:
@@ -147,8 +127,7 @@ class LoopRunner:
             return self._judge(work, error)
 
     async def _call(self, work: Work, task: Task[..., Any], connection: Any) -> Outcome:
-        assert self.desk is not None
-        context = Context(job_info(work), self.desk, connection)
+        context = Context(JobInfo.of(work), self._node.desk, connection)
         context._stopping = lambda: work.stopping is not None
         if work.heartbeat_timeout is not None:
             context._pulse = work.note_life
@@ -161,8 +140,8 @@ class LoopRunner:
             # The watchdog ended it for blocking the loop for longer than it may run.
             work.stopping = work.due_stop(monotonic()) or ("maximum" if work.maximum else "timeout")
             return _stopped(work, error)
-        if self.error_hooks:
-            call_hooks(self.error_hooks, job_info(work), error)
+        if self._node.error_hooks:
+            call_hooks(self._node.error_hooks, JobInfo.of(work), error)
         return failure_outcome(error)
 
     def _end(self, work: Work, outcome: Outcome) -> None:
@@ -181,37 +160,23 @@ class LoopRunner:
         if work.handle is not None:  # else it is checked before its first step
             work.handle.cancel()
 
-    def withdraw(self, work: Work) -> bool:
-        return False  # it starts what it is given at once
-
-    async def stop(self) -> None:
-        if self._checking is not None:
-            self._checking.cancel()
-
     # -- timeouts
 
     def _watch(self, work: Work) -> None:
         self._watched[work] = None
-        if self._checking is None:
-            self._checking = self._loop.call_later(_CHECK_EVERY, self._check)
+        self._check_later()
 
-    def _check(self) -> None:
-        self._checking = None
-        now = monotonic()
+    def _check(self, now: float) -> None:
         for work in list(self._watched):
+            if work.stopping is None:
+                work.stopping = work.due_stop(now)
             if work.stopping is not None:
                 self._cancel(work)
-            elif (reason := work.due_stop(now)) is not None:
-                work.stopping = reason
-                self._cancel(work)
         if self._watched:
-            self._checking = self._loop.call_later(_CHECK_EVERY, self._check)
+            self._check_later()
 
     def overdue_code(self, current: asyncio.Task[Any] | None) -> CodeType | None:
-        """Return the code of the running task's function if its job is over its time.
-
-        For the watchdog.
-        """
+        """Return the code of the running task's function if its job is over its time: see `Watchdog`."""
         now = monotonic()
         for work in (*self._watched, *self.running()):
             if work.handle is current and (
@@ -250,19 +215,6 @@ class _Suspended:
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome
-
-
-def job_info(work: Work) -> JobInfo:
-    return JobInfo(
-        id=work.id,
-        task=work.task,
-        attempt=work.attempt,
-        max_attempts=work.max_attempts,
-        token=work.token,
-        due_at=work.due_at,
-        key=work.key,
-        headers=work.decoded_headers(),
-    )
 
 
 def _stopped(work: Work, error: BaseException) -> Outcome:

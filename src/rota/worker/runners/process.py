@@ -4,14 +4,15 @@ Each of `size` places is kept by one asyncio task, which starts a child, waits u
 settles what was inside it and starts the next. Everything else happens in callbacks:
 
 - `run` puts a work into the backlog; `_dispatch` gives the backlog out in order. An idle child
-  gets one work. Further works go into a busy child, behind those it has, only when all of them
-  are known to be short (see `pace`); if the running one turns out to be long after all, `_scan`
-  recalls those behind it.
-- `_hear` takes what a child says. Results come in the order of its works, so that the first work
-  inside a child is the one that may have started, and those behind it surely have not: when the
-  child dies, the first one's outcome tells how, and the rest go back to the backlog.
-- `_scan` watches timeouts and the deadlines of works that were asked to stop; it runs while there
+  gets one work. Further works go into a busy child, after those it has, only when all of them
+  are known to be short (see `backlog`); if the running one turns out to be long after all, `_check`
+  recalls those after it.
+- `_receive` takes the reports of a child. Results come in the order of its works, so that the first
+  work inside a child is the one that may have started, and those after it surely have not: when the
+  child dies, the first one's outcome says how, and the rest go back to the backlog.
+- `_check` watches timeouts and the deadlines of works that were asked to stop; it runs while there
   is anything inside a child.
+- Each `Call` of a handler becomes one asyncio task and one `Answer`.
 
 A work is in exactly one place: in the backlog, or in the `flights` of one child (`work.handle` is
 then its Flight). `done` is called when it leaves, and not when it is withdrawn.
@@ -27,103 +28,72 @@ import signal
 import sys
 import time
 from collections.abc import Iterator
+from typing import ClassVar
 
-from rota.config import Settings
-from rota.errors import ConfigError
+from rota.errors import ConfigError, LeaseLost
 from rota.lib.capture import Limits
 from rota.model import Failure, Outcome, OutcomeKind
-from rota.runtime.work import LogBook, StopReason, Work
-from rota.worker.runners.backlog import Backlog
-from rota.worker.runners.base import Done, NodeCall
-from rota.worker.runners.calls import Calls, refuse_calls
+from rota.runtime.work import StopReason, Work
+from rota.worker.runners import frames
+from rota.worker.runners.backlog import AHEAD_WORKS, Backlog
+from rota.worker.runners.base import NodeParts, Runner
 from rota.worker.runners.failures import stop_message, stopped_outcome
-from rota.worker.runners.frames import (
-    FRAME_SLACK,
-    HEARTBEAT,
-    AppReference,
-    Call,
-    Ended,
-    FrameError,
-    ImportFailed,
-    Ready,
-    Recall,
-    Report,
-    Run,
-    Said,
-    Setup,
-    Stop,
-    Tell,
-    Unstarted,
-)
-from rota.worker.runners.pace import AHEAD_WORKS, Pace
+from rota.worker.runners.frames import Answer, Call, Ended, FrameError, Report, Run
+from rota.worker.runners.reference import AppReference
 from rota.worker.runners.spawn import ChildProcess, Flight
 
 log = logging.getLogger("rota.runners.process")
 
-_SCAN_SECONDS = 0.025
 _CLOSE_SECONDS = 1.0
 _FIRST_BACKOFF = 0.1
 _LONGEST_BACKOFF = 10.0
 
 
-class ProcessRunner:
-    """A pool of child processes. See `Runner` for what each method promises."""
+class ProcessRunner(Runner):
+    """A pool of child processes."""
 
-    def __init__(self, reference: AppReference, size: int, settings: Settings, done: Done) -> None:
-        self.on_call: NodeCall = refuse_calls
-        self.book: LogBook | None = None
+    check_seconds: ClassVar[float] = 0.025
+
+    def __init__(self, reference: AppReference, size: int, node: NodeParts) -> None:
+        super().__init__(size, node)
         self._reference = reference
-        self._size = size
-        self._settings = settings
-        self._done = done
-        self._pace = Pace()
-        self._backlog = Backlog(self._pace)
-        self._calls = Calls(self._ask)
+        self._settings = node.settings
+        self._backlog = Backlog()
+        self._answering: set[asyncio.Task[None]] = set()
         self._children: list[ChildProcess] = []
         self._places: list[asyncio.Task[None]] = []
         self._closing = asyncio.Event()
+        self._all_ready: asyncio.Future[None] = self._loop.create_future()
         self._dispatch_due = False
-        self._scan_timer: asyncio.TimerHandle | None = None
 
     async def start(self) -> None:
         """Start all children and wait until each has imported the app.
 
         Raises ConfigError with the child's own traceback if one can't.
         """
-        self._loop = asyncio.get_running_loop()
-        self._all_ready: asyncio.Future[None] = self._loop.create_future()
-        self._places = [self._loop.create_task(self._keep_place()) for _ in range(self._size)]
+        self._places = [self._loop.create_task(self._keep_place()) for _ in range(self.size)]
         try:
             await self._all_ready
         except BaseException:
             await self.stop()
             raise
 
-    def capacity(self) -> int:
-        return self._size
-
     def run(self, work: Work) -> None:
         self._backlog.add(work)
         self._dispatch_soon()
 
-    def withdraw(self, work: Work) -> bool:
-        return self._backlog.withdraw(work)
-
     def stop_work(self, work: Work, reason: StopReason) -> None:
-        """Stop a work.
-
-        One in the backlog is reported at once, one inside a child by the child's answer.
-        """
-        if self.withdraw(work):
+        """Stop a work. One in the backlog is reported at once, one inside a child when it has ended."""
+        if self._backlog.withdraw(work):
             work.stopping = reason
             self._report(work, stopped_outcome(reason, "stopped before it began"))
         elif isinstance(flight := work.handle, Flight) and work.stopping is None:
             work.stopping = reason
             self._give_grace(flight)
-            flight.child.send_control(Stop(flight.seq))
+            flight.child.send_control(frames.Stop(flight.seq))
 
     def _give_grace(self, flight: Flight | None) -> None:
-        """Return when to kill it, counted from when it could stop: the request, or a later start."""
+        """Set when to kill it, counted from when it could stop: the request, or a later start."""
         if flight is not None and flight.work.stopping is not None:
             flight.kill_at = time.monotonic() + self._settings.kill_grace
 
@@ -136,9 +106,10 @@ class ProcessRunner:
         for child in self._children:
             child.kill()
         await asyncio.gather(*self._places)
-        await self._calls.stop()
-        if self._scan_timer is not None:
-            self._scan_timer.cancel()
+        for task in self._answering:
+            task.cancel()
+        await asyncio.gather(*self._answering, return_exceptions=True)
+        await super().stop()
         for work in self._backlog.withdraw_all():
             self._report(work, stopped_outcome("shutdown"))
 
@@ -167,42 +138,55 @@ class ProcessRunner:
     def _send(self, child: ChildProcess, batch: list[Run]) -> None:
         if batch:
             child.send_work(batch)
-            self._scan_later()
+            self._check_later()
 
     # Receiving from children
 
-    def _hear(self, child: ChildProcess, reports: Iterator[Report]) -> None:
+    def _receive(self, child: ChildProcess, reports: Iterator[Report]) -> None:
         for report in reports:
             if isinstance(report, Ended):
                 self._on_ended(child, report)
+            elif isinstance(report, frames.Unstarted):
+                self._take_back(child, report.seqs)
+            elif isinstance(report, frames.ImportFailed):
+                child.import_error = report.traceback
+            elif isinstance(report, frames.Ready):
+                self._on_ready(child)
             else:
-                self._on_other_report(child, report)
+                self._on_report(child, report)
         self._refill(child)
 
-    def _on_other_report(self, child: ChildProcess, report: Report) -> None:
-        if isinstance(report, Unstarted):
-            self._take_back(child, report.seqs)
-        elif isinstance(report, Said):
-            work = self._work_of(child, report.seq)
-            if work is not None and self.book is not None:
-                self.book.take(work, report.lines)
-        elif isinstance(report, Tell | Call):
-            work = self._work_of(child, report.seq)
-            if work is not None:
-                work.note_life()
-            if isinstance(report, Call):
-                self._calls.call(child, work, report)
-            elif report.name != HEARTBEAT:
-                self._calls.tell(work, report)
-        elif isinstance(report, ImportFailed):
-            child.import_error = report.traceback
-        elif isinstance(report, Ready):
-            self._on_ready(child)
+    def _on_report(self, child: ChildProcess, report: Call | frames.Alive | frames.Output) -> None:
+        flight = child.flights.get(report.seq)
+        work = flight.work if flight else None  # None: a thread of it outlived its handler
+        if isinstance(report, Call):
+            task = self._loop.create_task(self._answer(child, work, report))
+            self._answering.add(task)
+            task.add_done_callback(self._answering.discard)
+        if work is None:
+            return
+        if isinstance(report, frames.Output):
+            if self._node.book is not None:
+                self._node.book.take(work, report.lines)
+            return
+        work.note_life()
+        if isinstance(report, frames.Alive) and report.progress is not None:
+            self._node.desk.report_progress(work.id, work.token, report.progress)
+
+    async def _answer(self, child: ChildProcess, work: Work | None, call: Call) -> None:
+        try:
+            if work is None:
+                raise LeaseLost("the job has already ended")
+            answer = Answer(call.call, await self._node.desk.answer(work, call.name, call.body))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the handler gets it
+            message = str(error).encode("utf-8", "backslashreplace")
+            answer = Answer(call.call, message, type(error).__name__)
+        child.send_control(answer)
 
     def _on_ready(self, child: ChildProcess) -> None:
         child.is_ready = True
         ready = sum(child.is_ready for child in self._children)
-        if ready == self._size and not self._all_ready.done():
+        if ready == self.size and not self._all_ready.done():
             self._all_ready.set_result(None)
         self._dispatch_soon()
 
@@ -210,12 +194,12 @@ class ProcessRunner:
         first = child.first()
         if first is None or first.seq != ended.seq:
             raise FrameError(f"a result for work {ended.seq}, which it doesn't run")
-        work = child.alight(first)
-        self._pace.note(work.task, ended.seconds)
+        work = child.remove(first)
+        self._backlog.pace.note(work.task, ended.seconds)
         self._give_grace(child.first())
         if ended.outcome is None:
             self._report(work, Outcome(OutcomeKind.SUCCEEDED, ended.result))
-        elif ended.stopped and work.stopping and ended.outcome.kind is not OutcomeKind.SUCCEEDED:
+        elif ended.stopped and work.stopping:
             self._report(work, self._stopped(work, ended.outcome.failure))
         else:
             self._report(work, ended.outcome)
@@ -223,19 +207,12 @@ class ProcessRunner:
     def _take_back(self, child: ChildProcess, seqs: list[int]) -> None:
         """Put works that the child will not begin back to the head of the backlog."""
         flights = [child.flights[seq] for seq in seqs if seq in child.flights]
-        works = [child.alight(flight) for flight in flights]
+        works = [child.remove(flight) for flight in flights]
         self._backlog.put_back(work for work in works if work.stopping is None)
         for work in works:
             if work.stopping is not None:
                 self._report(work, stopped_outcome(work.stopping, "stopped before it began"))
         self._dispatch_soon()
-
-    def _work_of(self, child: ChildProcess, seq: int) -> Work | None:
-        flight = child.flights.get(seq)
-        return flight.work if flight else None
-
-    async def _ask(self, work: Work, name: str, body: bytes) -> bytes:
-        return await self.on_call(work, name, body)
 
     def _report(self, work: Work, outcome: Outcome) -> None:
         try:
@@ -250,18 +227,12 @@ class ProcessRunner:
 
     # Watching
 
-    def _scan_later(self) -> None:
-        if self._scan_timer is None:
-            self._scan_timer = self._loop.call_later(_SCAN_SECONDS, self._scan)
-
-    def _scan(self) -> None:
-        self._scan_timer = None
-        now = time.monotonic()
+    def _check(self, now: float) -> None:
         for child in self._children:
             first = child.first()
             if first is None or child.gone.is_set():
                 continue
-            self._scan_later()
+            self._check_later()
             if child.has_exited():  # a process that it forked may keep its stream open
                 child.leave()
             else:
@@ -278,10 +249,10 @@ class ProcessRunner:
                 child.kill()
         elif (reason := work.due_stop(now)) is not None:
             self.stop_work(work, reason)
-        is_long = now - work.started > _SCAN_SECONDS
-        if is_long and len(child.flights) > 1 and child.recalled_behind != first.seq:
-            child.recalled_behind = first.seq
-            child.send_control(Recall([seq for seq in child.flights if seq != first.seq]))
+        is_long = now - work.started > self.check_seconds
+        if is_long and len(child.flights) > 1 and child.recalled_after != first.seq:
+            child.recalled_after = first.seq
+            child.send_control(frames.Recall([seq for seq in child.flights if seq != first.seq]))
 
     # Replacing children
 
@@ -304,12 +275,12 @@ class ProcessRunner:
     async def _live_one_life(self) -> str | None:
         """Run a child to its end. Return what is wrong if it died before it did any work."""
         try:
-            child = ChildProcess(self._setup(), self._hear)
+            child = ChildProcess(self._setup(), self._receive)
         except OSError as error:
             return f"no child process could be started: {error}"
         self._children.append(child)
         await child.gone.wait()
-        await child.bury()
+        await child.reap()
         self._children.remove(child)
         self._settle(child)
         if child.last_seq:
@@ -319,14 +290,14 @@ class ProcessRunner:
         reason = child.import_error or f"it {_end_of(child)} while importing"
         return f"a child process could not import the app {self._reference}:\n{reason}"
 
-    def _setup(self) -> Setup:
+    def _setup(self) -> frames.Setup:
         largest = max(self._settings.max_result_bytes, self._settings.max_payload_bytes)
-        return Setup(
+        return frames.Setup(
             reference=self._reference,
             sys_path=sys.path,
             environment={"PYTHONPATH": os.environ.get("PYTHONPATH")},
             max_result_bytes=self._settings.max_result_bytes,
-            frame_limit=largest + FRAME_SLACK,
+            frame_limit=largest + frames.FRAME_SLACK,
             log_limits=Limits(self._settings.log_bytes, self._settings.log_lines_per_second),
         )
 
@@ -336,7 +307,7 @@ class ProcessRunner:
         if first is None:
             return
         self._take_back(child, [seq for seq in child.flights if seq != first.seq])
-        work = child.alight(first)
+        work = child.remove(first)
         if work.stopping is not None:
             note = f" and did not stop: its process {_end_of(child)}"
             self._report(work, self._stopped(work, None, note))

@@ -1,13 +1,45 @@
-"""Finds the name by which child processes import the app."""
+"""Names the app so that child processes can import it."""
 
 from __future__ import annotations
 
+import importlib
+import runpy
 import sys
 from types import ModuleType
+from typing import Any
+
+import msgspec
 
 from rota.app import App
 from rota.errors import ConfigError
-from rota.worker.runners.frames import AppReference
+from rota.worker.runners.failures import CHILD_MAIN
+
+
+class AppReference(msgspec.Struct, frozen=True):
+    """The place of the app: in a module, or in the file that the parent runs."""
+
+    module: str | None
+    path: str | None
+    attribute: str
+
+    def __str__(self) -> str:
+        return f"{self.module or self.path}:{self.attribute}"
+
+    def load(self) -> Any:
+        """Import it and return the app; raises whatever the import raises."""
+        found: Any = importlib.import_module(self.module) if self.module else self._run_script()
+        for name in self.attribute.split("."):
+            found = getattr(found, name)
+        return found
+
+    def _run_script(self) -> ModuleType:
+        if self.path is None:
+            raise ImportError("an app reference needs a module or a path")
+        module = ModuleType(CHILD_MAIN)
+        module.__dict__.update(runpy.run_path(self.path, run_name=CHILD_MAIN))
+        # Type hints of its classes are resolved through sys.modules, long after this.
+        sys.modules[CHILD_MAIN] = module
+        return module
 
 
 def reference_to(app: App) -> AppReference:

@@ -1,8 +1,8 @@
-"""One child process, as its parent sees it: started, sent to, read from, and reaped.
+"""Starts one child process, exchanges frames with it, and reaps it.
 
 It is *gone* when its work stream has ended, when it was found to have exited, or when it sent
-something that is not a frame. Then, and only then, `bury` is called: it waits for the exit, kills
-what is left of the process group, hears what the child had still said, and frees everything. The
+something that is not a frame. Then, and only then, `reap` is called: it waits for the exit, kills
+what is left of the process group, reads what the child had still sent, and frees everything. The
 group is killed before its leader is reaped: until then its id can't be given to others.
 """
 
@@ -17,25 +17,17 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from rota.runtime.work import Work
-from rota.worker.runners.frames import (
-    ControlOrder,
-    FrameError,
-    FrameReader,
-    Report,
-    Run,
-    Setup,
-    WorkOrder,
-    pack,
-)
+from rota.worker.runners import frames
+from rota.worker.runners.frames import FrameError, FrameReader, Report, Setup, pack
 
 log = logging.getLogger("rota.runners.process")
 
 _READ_BYTES = 256 * 1024
 _EXIT_POLL_SECONDS = 0.005
-# How long a child whose stream has ended may take to exit by itself, and tell by what.
+# How long a child whose stream has ended may take to exit by itself, with a status of its own.
 _EXIT_SECONDS = 1.0
 
 
@@ -52,14 +44,14 @@ class Flight:
         self.kill_at: float | None = None  # monotonic; set when it was asked to stop
 
 
-Hear = Callable[["ChildProcess", Iterator[Report]], None]
+Receive = Callable[["ChildProcess", Iterator[Report]], None]
 
 
 class ChildProcess:
-    """Its process, its two streams, and the works inside it: the first one runs, the rest wait."""
+    """A process, its two streams, and the works inside it: the first one runs, the rest wait."""
 
-    def __init__(self, setup: Setup, hear: Hear) -> None:
-        self._hear = hear
+    def __init__(self, setup: Setup, receive: Receive) -> None:
+        self._receive = receive
         self._reader: FrameReader[Report] = FrameReader(Report, setup.frame_limit)
         self._outboxes: dict[socket.socket, Outbox] = {}
         self._spawn()
@@ -74,7 +66,7 @@ class ChildProcess:
         self.flights: dict[int, Flight] = {}
         self.load = 0.0  # seconds of work inside, as estimated
         self.last_seq = 0
-        self.recalled_behind = 0  # the seq of the work behind which the others were recalled
+        self.recalled_after = 0  # the seq of the work after which the others were recalled
         self.send_work([setup])
 
     def _spawn(self) -> None:
@@ -115,10 +107,10 @@ class ChildProcess:
         return self.is_ready and not self.gone.is_set()
 
     def first(self) -> Flight | None:
-        """The work that runs."""
+        """Return the work that runs."""
         return next(iter(self.flights.values()), None)
 
-    def board(self, work: Work, estimate: float) -> Flight:
+    def add(self, work: Work, estimate: float) -> Flight:
         self.last_seq += 1
         self.load += estimate
         flight = Flight(work, self, self.last_seq, estimate)
@@ -127,8 +119,8 @@ class ChildProcess:
             work.started = time.monotonic()
         return flight
 
-    def alight(self, flight: Flight) -> Work:
-        """Remove a work. If it was the first, the one behind it runs from now on."""
+    def remove(self, flight: Flight) -> Work:
+        """Remove a work. If it was the first, the next one runs from now on."""
         was_first = self.first() is flight
         del self.flights[flight.seq]
         flight.work.handle = None
@@ -143,11 +135,10 @@ class ChildProcess:
 
     # Sending
 
-    def send_work(self, orders: list[Run] | list[Setup]) -> None:
-        messages: list[WorkOrder] = [*orders]
-        self._outboxes[self._work].write(pack(messages))
+    def send_work(self, orders: Sequence[frames.WorkOrder]) -> None:
+        self._outboxes[self._work].write(pack(orders))
 
-    def send_control(self, order: ControlOrder) -> None:
+    def send_control(self, order: frames.ControlOrder) -> None:
         self._outboxes[self._control].write(pack([order]))
 
     def is_congested(self) -> bool:
@@ -182,7 +173,7 @@ class ChildProcess:
 
     def _take(self, data: bytes) -> None:
         try:
-            self._hear(self, self._reader.feed(data))
+            self._receive(self, self._reader.feed(data))
         except FrameError as error:
             self.violation = str(error)
             log.error("child process %d sent %s: it is killed and replaced", self.pid, error)
@@ -205,26 +196,21 @@ class ChildProcess:
         except ChildProcessError:
             return True
 
-    async def bury(self) -> None:
+    async def reap(self) -> None:
         patience = time.monotonic() + _EXIT_SECONDS
         while not self.has_exited():
             if time.monotonic() > patience:
                 self.kill()
             await asyncio.sleep(_EXIT_POLL_SECONDS)
         self.kill()
-        self._hear_the_rest()
+        self._read_rest()
         self._process.wait()  # it has exited, so that this doesn't block
         self._close_streams()
 
-    def _hear_the_rest(self) -> None:
-        while self.violation is None:
-            try:
-                data = self._work.recv(_READ_BYTES)
-            except OSError:
-                return
-            if not data:
-                return
-            self._take(data)
+    def _read_rest(self) -> None:
+        with contextlib.suppress(OSError):
+            while self.violation is None and (data := self._work.recv(_READ_BYTES)):
+                self._take(data)
 
     def _close_streams(self) -> None:
         for outbox in self._outboxes.values():

@@ -1,14 +1,35 @@
-"""Hints that only few workers were given, kept until their jobs are claimed or the hint is passed on."""
+"""The lanes that a worker serves, and hints about them that only few workers were given."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from uuid import UUID
 
+from rota.store.rows import split_lane
 from rota.store.work import WorkStore
 
 
+class ServedQueues:
+    """The lanes that a worker serves: its queues (none named: all) with its capabilities.
+
+    A queue may have a limit: how many of its jobs this worker has at a time.
+    """
+
+    def __init__(self, queues: Mapping[str, int | None], capabilities: Sequence[str]) -> None:
+        self.queues = dict(queues)
+        self.capabilities = frozenset(capabilities)
+        self.limits = {queue: limit for queue, limit in queues.items() if limit is not None}
+
+    def __contains__(self, lane: str) -> bool:
+        queue, needs = split_lane(lane)
+        return (not self.queues or queue in self.queues) and self.capabilities.issuperset(needs)
+
+
 class PendingHints:
-    """By lane, the lowest rank that was announced and how many jobs are not claimed yet."""
+    """Hints that are kept until their jobs are claimed or the hint is passed on.
+
+    By lane, the lowest rank that was announced and how many jobs are not claimed yet.
+    """
 
     def __init__(self) -> None:
         self._lanes: dict[str, tuple[int, int]] = {}
