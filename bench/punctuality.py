@@ -23,7 +23,7 @@ from rich.table import Table
 from bench.app import app
 from bench.support import connection, database, empty, left, node, run, wait_alive
 from rota.scheduler.firer import Firer
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 

@@ -30,6 +30,7 @@ from rota.operations.webhooks import Webhooks
 _INTERNAL = {
     "App": {"limits", "open_database", "require_task", "signatures", "store", "submitter"},
     "Schedules": {"put_all"},
+    "JobInfo": {"of"},
     "Sandbox": {"__init__"},
 }
 _BUILT_IN = {object.__init__, Exception.__init__}

@@ -15,11 +15,11 @@ import rota.operations.schedule_changes
 import rota.store.database
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
+from rota.context import Context, OnceAnswer, OnUnknown
 from rota.errors import StoreUnavailable
 from rota.operations.settling import Settled
 from rota.scheduler.firer import Firer
 from rota.store.work import WorkStore
-from rota.worker.effects import Effects
 
 # -- schedules
 
@@ -109,22 +109,26 @@ def _drop_what_failed(patches: Patches) -> None:
 
 
 def _free_the_key(patches: Patches) -> None:
-    async def run_once(self: Effects, info: Any, key: str, effect: Any, rerun: bool) -> Any:
-        begun = await self.begin(info.id, info.token, key, rerun)
+    async def once(
+        self: Context, key: str, effect: Any, *, on_unknown: OnUnknown = "refuse"
+    ) -> Any:
+        asked = msgspec.json.encode([key, on_unknown == "run"])
+        answer = await self._channel.call("once_begin", asked)
+        begun = msgspec.json.decode(answer, type=OnceAnswer)
         if begun.done:
             return begun.value(key)
         try:
             value = effect()
             if inspect.isawaitable(value):
                 value = await value
-            encoded = msgspec.json.encode(value)
+            encoded = msgspec.json.encode([key, value])
         except Exception:
-            await self.drop(info.id, info.token, key)
+            await self._channel.call("once_drop", msgspec.json.encode(key))
             raise
-        await self.end(info.id, info.token, key, encoded)
+        await self._channel.call("once_end", encoded)
         return value
 
-    patches.set(Effects, "run_once", run_once)
+    patches.set(Context, "once", once)
 
 
 finish_error_dropped = Mutant(

@@ -29,6 +29,7 @@ import rota.worker.role
 from proof.simulation.driver import SimDriver
 from proof.simulation.engine import DATABASE_MINUS_AT
 from proof.simulation.gateway import Gateway
+from proof.simulation.heartbeats import LoopHost
 from proof.simulation.loop import PROCESS, Process, SimLoop
 
 _outside = Process("outside")
@@ -80,7 +81,7 @@ class Patches:
         for module in (rota.node, rota.scheduler.firer):
             self.set(module, "os", _Real(os, getpid=lambda: 1))
         self.set(rota.node, "socket", _Real(socket, gethostname=lambda: current().name))
-        self.set(rota.runtime.heartbeat.Heartbeat, "threaded", False)
+        self.set(rota.runtime.heartbeat, "HeartbeatThread", LoopHost)
         self.set(rota.worker.role, "watch_overdue", lambda overdue: None)
 
     def _patch_clocks(self) -> None:

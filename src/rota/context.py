@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any, Literal, Protocol, TypeAlias, TypeVar, overload
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 import msgspec
@@ -80,27 +81,18 @@ class OccurrenceInfo(msgspec.Struct, frozen=True, kw_only=True):
         return self.local
 
 
-class Desk(Protocol):
-    """The part of a node that serves contexts."""
+class _JobContext:
+    """The parts of a context that coroutines and plain functions share.
 
-    def report_progress(self, id: UUID, token: int, progress: bytes) -> None: ...
+    `channel` passes its calls to the node: see `rota.worker.runners.base.Channel`.
+    """
 
-    async def run_once(
-        self, info: JobInfo, key: str, effect: Callable[[], Any], rerun_unknown: bool
-    ) -> Any: ...
+    __slots__ = ("_channel", "_connection", "job")
 
-
-class Context:
-    """Given to coroutine tasks that have a parameter annotated `Context`, or named ``ctx``."""
-
-    __slots__ = ("_connection", "_desk", "_pulse", "_stopping", "job")
-
-    def __init__(self, job: JobInfo, desk: Desk, connection: Any = None) -> None:
+    def __init__(self, job: JobInfo, channel: Any, connection: Any = None) -> None:
         self.job = job
-        self._desk = desk
+        self._channel = channel
         self._connection = connection
-        self._stopping: Callable[[], bool] | None = None
-        self._pulse: Callable[[], None] | None = None  # only where a heartbeat_timeout waits for it
 
     @property
     def attempt(self) -> int:
@@ -137,23 +129,26 @@ class Context:
     @property
     def cancelled(self) -> bool:
         """Whether this attempt has been asked to stop (by a cancel, a timeout or a shutdown)."""
-        return self._stopping is not None and self._stopping()
+        return bool(self._channel.cancelled)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report how far the job is. Cheap; only the latest is kept. It is also a sign of life."""
-        self.heartbeat()
-        progress = encode_progress(done, total, message)
-        self._desk.report_progress(self.job.id, self.job.token, progress)
+        self._channel.progress(encode_progress(done, total, message))
 
     def heartbeat(self) -> None:
         """Give a sign of life, for a task with a `heartbeat_timeout`. Cheap; don't await it.
 
-        The node itself is watched anyway. This tells that the handler makes progress: one that stays
+        The node itself is watched anyway. This shows that the handler makes progress: one that stays
         silent for longer than the task's `heartbeat_timeout` is stopped, and its attempt has failed
         with the outcome ``heartbeat_timeout``. Without one it does nothing.
         """
-        if self._pulse is not None:
-            self._pulse()
+        self._channel.heartbeat()
+
+
+class Context(_JobContext):
+    """Given to coroutine tasks that have a parameter annotated `Context`, or named ``ctx``."""
+
+    __slots__ = ()
 
     @overload
     async def once(
@@ -176,45 +171,45 @@ class Context:
         ``on_unknown="run"`` because the other side recognises a repetition. If its result isn't
         JSON, the effect stays done, and `OnceNotKept` is raised.
         """
-        self.heartbeat()
-        return await self._desk.run_once(self.job, key, effect, on_unknown == "run")
+        call, name = self._channel.call, msgspec.json.encode(key)
+        asked = msgspec.json.encode([key, on_unknown == "run"])
+        begun = msgspec.json.decode(await call("once_begin", asked), type=OnceAnswer)
+        if begun.done:
+            return begun.value(key)
+        try:
+            value = effect()
+            if inspect.isawaitable(value):
+                value = await value
+        except Exception:
+            with contextlib.suppress(StoreUnavailable):  # then the key stays begun
+                await call("once_drop", name)
+            raise
+        except BaseException:  # cancelled, by the handler's own timeout for one
+            await call("once_leave", name)
+            raise
+        # From here on it has happened, and the key is never freed again.
+        try:
+            encoded = msgspec.json.encode([key, value])
+        except Exception as error:
+            await call("once_end", msgspec.json.encode([key]))
+            raise OnceNotKept(key, str(error)) from error
+        await call("once_end", encoded)
+        return value
 
 
-class SyncContext:
+class SyncContext(_JobContext):
     """Given to plain functions. The same as `Context`, without awaiting."""
 
-    __slots__ = ("_channel", "_connection", "job")
-
-    def __init__(self, job: JobInfo, channel: Any) -> None:
-        self.job = job
-        self._channel = channel
-        self._connection: Any = None
-
-    attempt = Context.attempt
-    token = Context.token
-    occurrence = Context.occurrence
-    connection = Context.connection
-
-    @property
-    def cancelled(self) -> bool:
-        """Whether this attempt has been asked to stop."""
-        return bool(self._channel.cancelled)
-
-    def progress(self, done: float, total: float | None = None, message: str = "") -> None:
-        """Report how far the job is. Cheap; only the latest is kept. It is also a sign of life."""
-        self._channel.progress(encode_progress(done, total, message))
-
-    def heartbeat(self) -> None:
-        """Give a sign of life, for a task with a `heartbeat_timeout`. See `Context.heartbeat`."""
-        self._channel.heartbeat()
+    __slots__ = ()
 
     def once(self, key: str, effect: Callable[[], T], *, on_unknown: OnUnknown = "refuse") -> T:
         """Do a side effect at most once for all attempts of all jobs that use this key.
 
         See `Context.once`.
         """
+        call = self._channel.call
         asked = msgspec.json.encode([key, on_unknown == "run"])
-        begun = msgspec.json.decode(self._channel.call("once_begin", asked), type=OnceAnswer)
+        begun = msgspec.json.decode(call("once_begin", asked), type=OnceAnswer)
         if begun.done:
             result: T = begun.value(key)
             return result
@@ -224,15 +219,15 @@ class SyncContext:
             # Stopped from outside (JobStopped is no Exception) it may or may not have happened:
             # then the key stays begun. So it does if the node can't free it now.
             with contextlib.suppress(StoreUnavailable):
-                self._channel.call("once_drop", msgspec.json.encode(key))
+                call("once_drop", msgspec.json.encode(key))
             raise
         # From here on it has happened, and the key is never freed again.
         try:
-            encoded = msgspec.json.encode(value)
+            encoded = msgspec.json.encode([key, value])
         except Exception as error:
-            self._channel.call("once_not_kept", msgspec.json.encode(key))
+            call("once_end", msgspec.json.encode([key]))
             raise OnceNotKept(key, str(error)) from error
-        self._channel.call("once_end", msgspec.json.encode([key, msgspec.Raw(encoded)]))
+        call("once_end", encoded)
         return value
 
 

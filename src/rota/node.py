@@ -24,15 +24,13 @@ from rota.observe.health import Report, check
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.ticker import Service, Ticker
-from rota.scheduler.coordination import Coordination
-from rota.scheduler.coordination.postgres import PostgresCoordination, PostgresFence
+from rota.scheduler.coordination import Coordination, PostgresCoordination, PostgresFence
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.overruns import Overruns
 from rota.scheduler.reaper import Reaper
 from rota.scheduler.releaser import Releaser
 from rota.scheduler.shards import Shards
-from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 from rota.task import heartbeat_timeouts
@@ -144,7 +142,15 @@ class Node:
 
     async def _start_scheduler(self, store: UpkeepStore) -> None:
         await self.app.schedules.declare()
-        shards = self._shards = self._make_shards(store.database, await store.shards())
+        given, heartbeat = self._coordination, self._heartbeat
+        assert heartbeat is not None
+        shards = self._shards = Shards(
+            given or PostgresCoordination(store.database),
+            await store.shards(),
+            self.settings.shard_lease,
+            lambda: heartbeat.node_id,
+            PostgresFence(store.database) if given else None,
+        )
         # Started last is stopped first: a long tick of the upkeep, which belongs to no shard, must not
         # delay the handover of the shards.
         self._tick(
@@ -174,18 +180,6 @@ class Node:
             self._undo.push_async_callback(self.metrics_port.stop)
             await self.metrics_port.start()
 
-    def _make_shards(self, database: Database, count: int) -> Shards:
-        heartbeat = self._heartbeat
-        assert heartbeat is not None
-        coordination, fence = self._coordination, None
-        if coordination is None:
-            coordination = PostgresCoordination(database)
-        else:
-            fence = PostgresFence(database)
-        return Shards(
-            coordination, count, self.settings.shard_lease, lambda: heartbeat.node_id, fence
-        )
-
     def _profile(self) -> NodeProfile:
         role = self.worker_role
         return NodeProfile(
@@ -197,7 +191,7 @@ class Node:
             roles=self.roles,
             queues=tuple(sorted(self._served.queues)),
             capabilities=tuple(sorted(self._served.capabilities)),
-            tasks=tuple(role.task_names) if role else (),
+            tasks=tuple(role.worker.task_names) if role else (),
             slots=role.worker.slots.capacity() if role else 0,
             heartbeat_timeouts=heartbeat_timeouts(self.app.tasks) if role else {},
             release=role.release if role else None,

@@ -49,7 +49,7 @@ from rota.lib.ids import new_id
 from rota.model import Job, State
 from rota.runtime.heartbeat import Lease
 from rota.scheduler.firer import Firer
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.migrate import migrate

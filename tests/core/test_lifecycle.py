@@ -30,7 +30,7 @@ from rota.core.lifecycle import (
 from rota.core.wheel import Wheel
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
 from rota.runtime.work import Work
-from rota.worker.runners.failures import failure_outcome, stopped_outcome
+from rota.worker.runners.results import failure_outcome, stopped_outcome
 
 AT_LEAST_ONCE, AT_MOST_ONCE, EXACTLY_ONCE = Guarantee
 NOISE = st.floats(0, 1, exclude_max=True)

@@ -8,8 +8,7 @@ from uuid import UUID
 import pytest
 
 from rota.lib.ids import new_id
-from rota.scheduler.coordination import Grant, View
-from rota.scheduler.coordination.postgres import PostgresCoordination, PostgresFence
+from rota.scheduler.coordination import Grant, PostgresCoordination, PostgresFence, View
 from rota.scheduler.shards import Shards
 from rota.store.work import UpkeepStore
 from tests.support.coordination_suite import CoordinationSuite, MakeNode, PassTime

@@ -16,10 +16,10 @@ from rota.core.durations import Baseline, declared_baseline, judge_trend, learn_
 from rota.node import Node
 from rota.operations.event_text import sentence
 from rota.scheduler.janitor import Janitor
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.store.events import EventStore
 from rota.store.work import UpkeepStore
-from rota.worker.paces import Paces
+from rota.worker.slow_jobs import Paces
 
 
 @pytest.fixture
@@ -198,8 +198,7 @@ async def test_the_lag_of_a_queue_is_told_when_it_begins_and_every_hour(
     janitor = Janitor(UpkeepStore(sandbox._database), app.settings, AllShards(128))
 
     async def lags() -> list[dict[str, Any]]:
-        janitor._lags_at = 0.0
-        await janitor._note_queue_lag()
+        await janitor._events.note_queue_lag(janitor._settings.lag_after)
         return [event.detail for event in await app.events.list(kind="queue_lag")]
 
     await app.submit("nobody", queue="urgent", priority=5)

@@ -14,7 +14,7 @@ import pytest
 import rota.testing
 from rota import All, App, ConfigError, Context, Latest, NotFound
 from rota.scheduler.firer import Firer
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, WorkStore
 from tests.support.sandboxes import isolated

@@ -16,7 +16,7 @@ from rota.core.time import zones
 from rota.observe import Metrics
 from rota.scheduler import firer as firer_module
 from rota.scheduler.firer import Firer
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.store.schedules import ScheduleStore
 from tests.support.broken_schedules import add_broken
 from tests.support.sandboxes import isolated
@@ -42,7 +42,8 @@ async def sandbox(app: App) -> AsyncIterator[rota.testing.Sandbox]:
 
 
 def make_firer(hot: Any, name: str = "one", retry_after: float = 3600.0) -> Firer:
-    firer = Firer(ScheduleStore(hot), AllShards(128), retry_after=retry_after)
+    firer = Firer(ScheduleStore(hot), AllShards(128))
+    firer._retry_after = retry_after
     firer._node = name
     return firer
 

@@ -18,7 +18,7 @@ from rota.config import Settings
 from rota.core.shards import assign, moves_of
 from rota.errors import ConfigError, StoreUnavailable
 from rota.lib.ids import new_id
-from rota.scheduler.coordination.postgres import PostgresCoordination
+from rota.scheduler.coordination import PostgresCoordination
 from rota.scheduler.firer import Firer
 from rota.scheduler.releaser import Releaser
 from rota.scheduler.shards import Shards

@@ -11,8 +11,8 @@ import pytest
 from proof.waiting import eventually
 from rota import NotFound, Retry
 from rota.scheduler.janitor import Janitor
-from rota.scheduler.ownership import AllShards
 from rota.scheduler.releaser import Releaser
+from rota.scheduler.shards import AllShards
 from rota.store.database import Database
 from rota.store.work import Succeeded, UpkeepStore
 from tests.support.fake_node import FakeNode

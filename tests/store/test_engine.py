@@ -11,6 +11,7 @@ import pytest
 
 from rota import ConfigError, Context, Fatal, NotFound, OnceUnknown, Retry, SyncContext
 from rota.errors import Conflict
+from rota.runtime.attempts import to_work
 from rota.store.work import LaneClaim
 from tests.support.fake_node import FakeNode
 
@@ -273,12 +274,12 @@ async def test_an_attempt_after_one_that_died_inside_once_is_told_so_on_the_same
 
     await pay.submit()
     row = await node.claim_one(tasks=["pay"])
-    begun = await node.effects.begin(row["id"], row["token"], "charge:42", False)
+    begun = await node.effects.begin(to_work(row), "charge:42", False)
     assert not begun.done  # and then its child process dies, and never says how it ended
     assert await node.retry_at_once(row)
     row = await node.claim_one(tasks=["pay"])
     with pytest.raises(OnceUnknown):
-        await node.effects.begin(row["id"], row["token"], "charge:42", False)
+        await node.effects.begin(to_work(row), "charge:42", False)
 
 
 async def test_a_once_effect_that_two_calls_of_an_attempt_ask_for_happens_once(sandbox, app):

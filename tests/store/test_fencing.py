@@ -349,10 +349,10 @@ async def test_an_outcome_that_cannot_be_written_takes_no_other_with_it(node, su
     rows = await node.claim()
     finisher = Finisher(node.store, Verdicts(node.id, max_crashes=3), node.lease.clock, None)
     results = ['"fine"', "no JSON at all", '"fine"']
-    finisher.verdicts.succeeded = [
+    finisher.verdicts.succeeded.extend(
         Succeeded(row["id"], row["token"], 0.0, 0.0, result)
         for row, result in zip(rows, results, strict=True)
-    ]
+    )
     await finisher.flush()
     jobs = {job.id: job for job in await sandbox.jobs()}
     assert {jobs[id].state for id in ids} == {"succeeded"}

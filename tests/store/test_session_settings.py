@@ -18,7 +18,7 @@ from proof.waiting import eventually
 from rota import App, Context, SyncContext
 from rota.node import Node
 from rota.scheduler.firer import Firer
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, WorkStore

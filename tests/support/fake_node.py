@@ -9,15 +9,16 @@ import msgspec
 
 from rota import App
 from rota.config import Settings
-from rota.context import JobInfo
+from rota.context import Context, JobInfo
 from rota.lib.ids import new_id
 from rota.model import State
-from rota.runtime.attempts import Verdicts
+from rota.runtime.attempts import Verdicts, to_work
 from rota.runtime.heartbeat import Lease
 from rota.store.database import Database
 from rota.store.work import Ended, LaneClaim, Retried, Returned, Succeeded, WorkStore
 from rota.worker.effects import Effects
 from rota.worker.finisher import Finisher
+from rota.worker.runners.base import Channel
 
 LANE = "default/default"
 
@@ -110,8 +111,6 @@ class FakeNode:
         await self.store.save_progress(self.id, [row["id"]], [row["token"]], [text])
 
     async def once(self, row: Any, key: str, effect: Any) -> Any:
-        info = JobInfo(
-            id=row["id"], task=row["task"], attempt=row["attempt"],
-            max_attempts=row["max_attempts"], token=row["token"],
-        )  # fmt: skip
-        return await self.effects.run_once(info, key, effect, False)
+        work = to_work(row)
+        context = Context(JobInfo.of(work), Channel(work, self.effects))
+        return await context.once(key, effect)

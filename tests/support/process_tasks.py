@@ -296,7 +296,7 @@ async def be_a_parent() -> None:
     from rota.worker.runners.reference import AppReference
 
     class Desk:
-        def report_progress(self, id, token, progress):
+        def report_progress(self, work, progress):
             told = json.loads(progress)
             print(told["done"], told["total"], flush=True)
 

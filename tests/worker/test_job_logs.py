@@ -18,7 +18,7 @@ from proof.waiting import eventually
 from rota import App, NotFound
 from rota.node import Node
 from rota.scheduler.janitor import Janitor
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.store.logs import LogLine, LogStore, SaidLine
 from rota.store.work import UpkeepStore
 from rota.worker.log_writer import LogWriter

@@ -43,7 +43,6 @@ class Pool:
         self.runner = ProcessRunner(reference, size, NodeParts(settings, self._done, self))
 
     def forget(self):
-        self.works = []
         self.outcomes = defaultdict(list)
         self.heard = defaultdict(list)  # by job: (name, body)
         self.released = asyncio.Event()
@@ -62,8 +61,7 @@ class Pool:
         self.on_done(work, outcome)
         self._changed.set()
 
-    def report_progress(self, id, token, progress):
-        (work,) = (work for work in self.works if work.id == id)
+    def report_progress(self, work, progress):
         self.heard[work].append(("progress", progress))
         self._changed.set()
 
@@ -79,7 +77,6 @@ class Pool:
     def run(self, task, *, guarantee=Guarantee.AT_LEAST_ONCE, timeout=None, crashes=0, **arguments):
         work = Work(uuid.uuid4(), task, json.dumps(arguments).encode(), 7, 1, 5)
         work.guarantee, work.timeout, work.crashes = guarantee, timeout, crashes
-        self.works.append(work)
         self.runner.run(work)
         return work
 

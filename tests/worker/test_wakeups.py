@@ -14,10 +14,12 @@ import asyncpg
 import msgspec
 import pytest
 
+from proof.simulation.heartbeats import LoopHost
 from proof.waiting import eventually
 from rota import App, Node
 from rota.lib.ids import new_id
-from rota.runtime.heartbeat import Heartbeat
+from rota.runtime import heartbeat
+from rota.runtime.heartbeat import HeartbeatThread
 from rota.runtime.listener import channel_of
 from rota.store.work import LOWEST_RANK
 from rota.worker.idle import IdleAdvertisement
@@ -113,7 +115,7 @@ async def workers(
     make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[Workers]:
     # No watchdogs: on a slow machine they take this loop for blocked, and their workers look again.
-    monkeypatch.setattr(Heartbeat, "threaded", False)
+    monkeypatch.setattr(heartbeat, "HeartbeatThread", LoopHost)
     workers = Workers(make_app)
     yield workers
     await workers.stop()
@@ -282,7 +284,7 @@ async def _equals(connection: Any, query: str, value: Any) -> bool:
 async def test_a_worker_whose_loop_is_blocked_gets_no_hint(
     workers, database, database_url, monkeypatch
 ):
-    monkeypatch.setattr(Heartbeat, "threaded", True)
+    monkeypatch.setattr(heartbeat, "HeartbeatThread", HeartbeatThread)
     await workers.start(2)
     await workers.rest(database)
     query = f"select count(*) from {workers.schema}.node where wants is not null"

@@ -34,7 +34,7 @@ class Metrics:
         self.worker = worker
         self.tally: Tally | None = None
         if worker is not None:
-            self.tally = Tally(worker.task_names, worker.clock)
+            self.tally = Tally(worker.worker.task_names, worker.heartbeat.clock)
             worker.outcomes.observers.append(self.tally.ended)
 
     async def render(self, accept: str = "", namespace: str | None = None) -> tuple[bytes, str]:

@@ -87,8 +87,8 @@ class Callbacks:
         self._news.set()
         return await report
 
-    def hear(self) -> None:
-        """Something was reported to this node."""
+    def look_now(self) -> None:
+        """Look for reports: one was sent to this node."""
         self._news.set()
 
     async def _look(self) -> None:

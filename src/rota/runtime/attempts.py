@@ -1,4 +1,4 @@
-"""The life of an attempt, from its claim to the row that has moved on: one path for everyone.
+"""The path of an attempt, from its claim to its finished row: one path for all kinds of workers.
 
 | step       | native worker, `rota.testing`      | worker over HTTP                   |
 | ---------- | ---------------------------------- | ---------------------------------- |
@@ -142,17 +142,19 @@ class Verdicts:
         self.ended: list[Ended] = []
         self.retried: list[Retried] = []
         self.returned: list[Returned] = []
+        self._all: tuple[list[Any], ...] = (
+            self.succeeded, self.ended, self.retried, self.returned
+        )  # fmt: skip
 
     def __len__(self) -> int:
-        return len(self.succeeded) + len(self.ended) + len(self.retried) + len(self.returned)
+        return sum(map(len, self._all))
 
     def clear(self) -> None:
-        for gathered in (self.succeeded, self.ended, self.retried, self.returned):
+        for gathered in self._all:
             gathered.clear()
 
     def tokens(self) -> set[int]:
-        kept = (self.succeeded, self.ended, self.retried, self.returned)
-        return {write.token for gathered in kept for write in gathered}
+        return {write.token for gathered in self._all for write in gathered}
 
     def judge(
         self, work: Work, outcome: Outcome, retry: Retry, ran: float, ended: float = _NOW
@@ -188,7 +190,7 @@ class Verdicts:
         self.returned.append(Returned(work.id, work.token))
 
     def succeed(self, work: Work, outcome: Outcome, ended: float) -> None:
-        """The fast path of `judge`: most attempts succeed, and most of those without a result."""
+        """Gather a success: the fast path of `judge`, for most attempts; most have no result."""
         if outcome.result is None and outcome.failure is None:
             self.succeeded.append(Succeeded(work.id, work.token, ended - work.started, ended))
         else:
@@ -196,7 +198,8 @@ class Verdicts:
 
     def fail(self, id: UUID, token: int, crashes: int, failure: Failure, ended: float) -> None:
         """End a job of which nothing else can be said."""
-        self.ended.append(_failed(id, token, State.FAILED, crashes, failure, 0.0, ended))
+        error = encode_failure(failure)
+        self.ended.append(Ended(id, token, State.FAILED, None, error, crashes, 0.0, ended))
 
     def _apply(
         self, work: Work, outcome: Outcome, verdict: Verdict, ran: float, ended: float
@@ -206,20 +209,16 @@ class Verdicts:
             case Succeed():
                 self.succeeded.append(_succeeded(work, outcome, ran, ended))
             case GiveBack():
-                self.returned.append(Returned(id, token))
-            case TryAgain():
+                self.give_back(work)
+            case TryAgain(delay, crashes):
                 entry = self._entry(work, outcome)
-                self.retried.append(
-                    Retried(id, token, verdict.delay, entry, verdict.crashes, ran, ended)
-                )
-            case End():
-                entry, error = self._entry(work, outcome), encode_failure(verdict.failure)
-                self.ended.append(
-                    Ended(id, token, verdict.state, entry, error, verdict.crashes, ran, ended)
-                )
+                self.retried.append(Retried(id, token, delay, entry, crashes, ran, ended))
+            case End(state, crashes, failure):
+                entry, error = self._entry(work, outcome), encode_failure(failure)
+                self.ended.append(Ended(id, token, state, entry, error, crashes, ran, ended))
 
     def _entry(self, work: Work, outcome: Outcome) -> str:
-        """The attempt in its job's list of attempts, as JSON; the database adds the moments."""
+        """Return the attempt's entry in its job's list, as JSON; the database adds the moments."""
         entry: dict[str, object] = {
             "number": work.attempt, "outcome": outcome.kind.label, "token": work.token,
             "node": str(self.node),
@@ -235,15 +234,13 @@ class Verdicts:
         database_now: datetime | None = None,
     ) -> list[tuple[list[Any], Write]]:  # fmt: skip
         """Return the four kinds of writes that have gathered, each with the statement for it."""
-        return [
-            (
-                self.succeeded,
-                lambda n, part: store.finish_succeeded(n, part, now, connection, database_now),
-            ),
-            (self.ended, lambda n, part: store.finish_ended(n, part, now, connection)),
-            (self.retried, lambda n, part: store.finish_retried(n, part, now, connection)),
-            (self.returned, lambda n, part: store.give_back(n, part, connection)),
-        ]
+        statements: tuple[Write, ...] = (
+            lambda n, part: store.finish_succeeded(n, part, now, connection, database_now),
+            lambda n, part: store.finish_ended(n, part, now, connection),
+            lambda n, part: store.finish_retried(n, part, now, connection),
+            lambda n, part: store.give_back(n, part, connection),
+        )
+        return list(zip(self._all, statements, strict=True))
 
     async def write(self, store: WorkStore, connection: Any, *, apart: bool = False) -> int:
         """Write all of it in the caller's transaction, and return how many were accepted.
@@ -304,8 +301,8 @@ async def _write_without_value(
             if not is_bad_value(again):
                 raise
     crashes, state = getattr(outcome, "crashes", 0), getattr(outcome, "state", State.FAILED)
-    failure = Failure("OutcomeNotStored", why)
-    plain = _failed(id, token, state, crashes, failure, ran, ended)
+    text = encode_failure(Failure("OutcomeNotStored", why))
+    plain = Ended(id, token, state, None, text, crashes, ran, ended)
     return await store.finish_ended(node, [plain], now, connection)
 
 
@@ -335,12 +332,6 @@ def _succeeded(work: Work, outcome: Outcome, ran: float, ended: float) -> Succee
     result = outcome.result.decode() if outcome.result is not None else None
     error = encode_failure(outcome.failure)
     return Succeeded(work.id, work.token, ran, ended, result, error)
-
-
-def _failed(
-    id: UUID, token: int, state: int, crashes: int, failure: Failure, ran: float, ended: float
-) -> Ended:
-    return Ended(id, token, state, None, encode_failure(failure), crashes, ran, ended)
 
 
 def failed_once(work: Work, failure: Failure) -> Noticed:

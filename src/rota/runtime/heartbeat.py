@@ -8,8 +8,7 @@ to others; it stops its handlers, throws this identity away and registers anew. 
 the node's signals, how many workers are of its kind, and whether its listener is connected.
 
 User code can block the node's loop, but not the heartbeat's thread: the thread continues, notices
-that the loop doesn't answer, logs what blocks it, and lets hints go to other nodes meanwhile.
-Where nothing can block the loop, or time is simulated, the heartbeat can run on the node's loop.
+that the loop doesn't answer (see `watchdog`), and lets hints go to other nodes meanwhile.
 """
 
 from __future__ import annotations
@@ -17,9 +16,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Mapping
+import threading
+from collections.abc import Callable, Coroutine, Mapping
 from time import monotonic
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
 import msgspec
@@ -28,10 +28,13 @@ from rota.config import Settings
 from rota.errors import StoreUnavailable
 from rota.lib.ids import new_id, unit
 from rota.runtime.clock import DatabaseClock
-from rota.runtime.heartbeat_host import HomeHost, ThreadHost
+from rota.runtime.watchdog import Watchdog
 from rota.store.database import Connection, Database
 
 log = logging.getLogger("rota.heartbeat")
+
+_CHECK_EVERY = 0.1
+_BLOCKED_AFTER = 0.5
 
 
 class NodeProfile(msgspec.Struct, frozen=True):
@@ -71,6 +74,61 @@ class LeasedWorker(Protocol):
         ...
 
 
+class HeartbeatThread:
+    """Runs heartbeats on a thread with a loop of its own, and notices when the node's loop is silent."""
+
+    def __init__(self) -> None:
+        self.stopping = False
+        self._home = asyncio.get_running_loop()
+        self._watchdog = Watchdog(self._home)
+        self._silent = False
+        self._watching = False
+        self._thread: threading.Thread | None = None
+        self._ended = asyncio.Event()
+
+    def begin(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._thread = threading.Thread(
+            target=self._execute, args=[run], name="rota-heartbeat", daemon=True
+        )
+        self._thread.start()
+
+    def _execute(self, run: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        try:
+            asyncio.run(run())
+        finally:
+            self.call(self._ended.set)
+
+    def call(self, callback: Callable[..., Any], *arguments: Any) -> None:
+        """Call this on the node's loop, soon."""
+        try:
+            self._home.call_soon_threadsafe(callback, *arguments)
+        except RuntimeError:
+            self.stopping = True  # the loop is gone, and so is the node
+
+    def watch(self) -> None:
+        """Notice from now on when the node's loop goes silent. Before, the node is starting."""
+        self._watching = True
+
+    async def rest(self, seconds: float) -> bool:
+        """Sleep, unless asked to stop. Return False, and early, if the node's loop was just blocked."""
+        end = monotonic() + seconds
+        while not self.stopping and (left := end - monotonic()) > 0:
+            if self._watching:
+                self._watchdog.check()
+                was_silent, self._silent = self._silent, self._watchdog.silence() >= _BLOCKED_AFTER
+                if self._silent and not was_silent:
+                    return False
+            await asyncio.sleep(min(left, _CHECK_EVERY))
+        return True
+
+    async def stop(self) -> None:
+        """Ask the heartbeat to end, and wait until it has."""
+        self.stopping = True
+        if self._thread is not None:
+            await self._ended.wait()
+            await asyncio.to_thread(self._thread.join)
+
+
 class Lease:
     """A node's identity, and how long the node may trust that nobody has declared it dead."""
 
@@ -87,9 +145,6 @@ class Lease:
 
 
 class Heartbeat(Lease):
-    # Whether heartbeats run on a thread of their own; otherwise on the node's loop.
-    threaded: ClassVar[bool] = True
-
     def __init__(self, database: Database, settings: Settings) -> None:
         super().__init__()
         self._database = database
@@ -97,7 +152,7 @@ class Heartbeat(Lease):
         self.worker: LeasedWorker | None = None
         self.tried_at = monotonic()  # when it last began a heartbeat
         self.registered = False
-        self._host: HomeHost = ThreadHost() if self.threaded else HomeHost()
+        self._host = HeartbeatThread()
         self._profile: NodeProfile | None = None
         self._silent_since: float | None = None  # monotonic: since when no heartbeat got through
         self._first: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -9,6 +9,7 @@ very thread between two bytecodes, raises in the job's own frames, and only if i
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import signal
 import sys
@@ -66,7 +67,9 @@ class Watchdog:
     def _report(self, seconds: float) -> None:
         frame = sys._current_frames().get(self._thread)
         stack = "".join(traceback.format_stack(frame)[-6:]) if frame else "(no stack)"
-        task = _running_task(self._loop)
+        task = None
+        with contextlib.suppress(RuntimeError):
+            task = asyncio.current_task(self._loop)
         log.error(
             "the event loop has been blocked for %.1f s by %s: no other coroutine of this node can "
             "run. Make it a plain function (it then runs in a process of its own), or await.\n%s",
@@ -80,13 +83,6 @@ _overdue: Overdue | None = None
 def watch_overdue(overdue: Overdue | None) -> None:
     global _overdue  # noqa: PLW0603 - signal handlers are a process's, not an object's
     _overdue = overdue
-
-
-def _running_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
-    try:
-        return asyncio.current_task(loop)
-    except RuntimeError:
-        return None
 
 
 def _stop_overdue_job(_number: int, frame: FrameType | None) -> None:

@@ -38,7 +38,7 @@ from rota.errors import RotaError
 from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
 from rota.operations.settling import ScheduleTransaction, Stretch, next_stretch, plan_stretch
 from rota.runtime.ticker import Service
-from rota.scheduler.ownership import Ownership, ShardSelection
+from rota.scheduler.shards import Ownership, ShardSelection
 from rota.store.database import blames_the_data
 from rota.store.schedules import Advance, Aside, Entry, ScheduleStore, Trouble, decode_spec
 from rota.store.work import NIL
@@ -65,13 +65,6 @@ class Planned(msgspec.Struct, frozen=True):
     more: bool
 
 
-class SetAside(msgspec.Struct, frozen=True):
-    """A version that this node can't plan, and when it tries again."""
-
-    version: int
-    until: float
-
-
 class _Refused(RotaError):
     """The database refuses what one of the schedules would write."""
 
@@ -79,32 +72,24 @@ class _Refused(RotaError):
 class Firer(Service):
     name = "firer"
 
-    def __init__(
-        self,
-        store: ScheduleStore,
-        ownership: Ownership,
-        interval: float = _INTERVAL,
-        retry_after: float = _RETRY_SECONDS,
-    ) -> None:
+    def __init__(self, store: ScheduleStore, ownership: Ownership) -> None:
         self._store = store
         self._ownership = ownership
         self._selection = ShardSelection(ownership)
-        self._interval = interval
-        self._retry_after = retry_after
+        self._retry_after = _RETRY_SECONDS
         self._node = f"{store.database.settings.node_name}:{os.getpid()}"
         self._compiled: OrderedDict[UUID, Compiled] = OrderedDict()
         self._calendars: Mapping[str, Any] = {}
         self._calendars_until = 0.0
-        self._aside: dict[UUID, SetAside] = {}
+        # Schedules that this node can't plan: the version, and when it tries again.
+        self._aside: dict[UUID, tuple[int, float]] = {}
         self._careful = False
-        self._promoted_to = (
-            NIL  # the schedule after which those with waiting jobs are looked at next
-        )
+        self._promoted_to = NIL  # the schedule after which the next ones with waiting jobs come
 
     async def tick(self) -> float:
         shards, epochs = self._selection.next()
         if not shards:
-            return self._interval
+            return _INTERVAL
         aside = self._passed_over()
         work = await self._store.work(shards, epochs, aside)
         self._ownership.lost(work.lost)
@@ -113,7 +98,7 @@ class Firer(Service):
                 log.info("schedule %s resumed: its pause is over", name)
         go_on = await self._promote() if work.waiting else False
         more = await self._fire(shards, epochs, aside) if work.due or work.resume else False
-        return 0.0 if more or go_on else self._interval
+        return 0.0 if more or go_on else _INTERVAL
 
     async def _promote(self) -> bool:
         """Let jobs start that wait for another of their schedule.
@@ -170,18 +155,21 @@ class Firer(Service):
                 troubles[row["id"]] = _trouble(row, error)
                 continue
             # Outside the try: an error of the database is not the schedule's fault.
-            behind = row["behind"] is not None
-            named = behind or bool(spec.exclude or spec.include)
+            pending = row["behind"] is not None
+            named = pending or bool(spec.exclude or spec.include)
             calendars = (await self._named_calendars()).get(row["namespace"], {}) if named else {}
             stretches: list[Stretch] = []
-            if behind:
+            if pending:
                 transaction = ScheduleTransaction(self._store, connection)
                 stretches = await transaction.stretches(row, calendars, None)
             try:
                 if stretches:
-                    planned.append(_plan_behind(row, stretches))
-                else:
-                    planned.append(_plan_newest(row, self._compile(row, spec, calendars)))
+                    planned.append(_plan_pending(row, stretches))
+                    continue
+                newest = plan_row(row, self._compile(row, spec, calendars), limit=_OCCURRENCES)
+                entries = to_entries(row, newest)
+                advance = to_advance(row, newest, entries)
+                planned.append(Planned(row, entries, advance, newest.more))
             except Exception as error:  # noqa: BLE001 (whatever it is, others go on)
                 troubles[row["id"]] = _trouble(row, error)
         return planned, troubles
@@ -249,7 +237,7 @@ class Firer(Service):
 
     def _passed_over(self) -> Aside:
         now = monotonic()
-        waiting = [(id, each.version) for id, each in self._aside.items() if each.until > now]
+        waiting = [(id, version) for id, (version, until) in self._aside.items() if until > now]
         return [id for id, _ in waiting], [version for _, version in waiting]
 
     def _remember_trouble(
@@ -258,33 +246,23 @@ class Firer(Service):
         for row in rows:
             if (trouble := troubles.get(row["id"])) is not None:
                 known = self._aside.get(row["id"])
-                if known is None or known.version != trouble.version:
+                if known is None or known[0] != trouble.version:
                     log.error(
                         "schedule %s of namespace %s is set aside on this node, and tried again in "
                         "%.0f s or when it is updated: %s",
                         row["name"], row["namespace"], self._retry_after, trouble.reason,
                     )  # fmt: skip
-                until = monotonic() + self._retry_after
-                self._aside[row["id"]] = SetAside(trouble.version, until)
+                self._aside[row["id"]] = (trouble.version, monotonic() + self._retry_after)
         for row in mended:
             log.info("schedule %s can be planned again", row["name"])
             self._aside.pop(row["id"], None)
-        self._forget_gone()
-
-    def _forget_gone(self) -> None:
-        """Forget schedules that were deleted or belong to another node: their retry is long overdue."""
+        # Whose retry is long overdue was deleted, or belongs to another node.
         long_ago = monotonic() - 10 * max(self._retry_after, 60.0)
-        for id in [id for id, each in self._aside.items() if each.until < long_ago]:
+        for id in [id for id, (_, until) in self._aside.items() if until < long_ago]:
             del self._aside[id]
 
 
-def _plan_newest(row: Any, compiled: Compiled) -> Planned:
-    planned = plan_row(row, compiled, limit=_OCCURRENCES)
-    entries = to_entries(row, planned)
-    return Planned(row, entries, to_advance(row, planned, entries), planned.more)
-
-
-def _plan_behind(row: Any, stretches: Sequence[Stretch]) -> Planned:
+def _plan_pending(row: Any, stretches: Sequence[Stretch]) -> Planned:
     first, *later = stretches
     if first.compiled is None:
         raise RotaError(

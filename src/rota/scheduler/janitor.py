@@ -14,7 +14,7 @@ from time import monotonic
 from rota.config import Settings
 from rota.operations.deleting import finish_deletions
 from rota.runtime.ticker import Service
-from rota.scheduler.ownership import Ownership
+from rota.scheduler.shards import Ownership
 from rota.store.events import EventStore
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, UpkeepStore
@@ -24,6 +24,7 @@ log = logging.getLogger("rota.janitor")
 _DAYS_AHEAD = 7
 _STEP = 10_000
 _DEAD_ROWS = 50_000
+_CLEAN_EVERY = 60.0
 _DEADLINES_EVERY = 2.0
 _LAGS_EVERY = 5.0
 
@@ -31,16 +32,13 @@ _LAGS_EVERY = 5.0
 class Janitor(Service):
     name = "janitor"
 
-    def __init__(
-        self, store: UpkeepStore, settings: Settings, ownership: Ownership, interval: float = 60.0
-    ) -> None:
+    def __init__(self, store: UpkeepStore, settings: Settings, ownership: Ownership) -> None:
         self._store = store
         self._settings = settings
         self._ownership = ownership
         self._events = EventStore(store.database)
         self._schedules = ScheduleStore(store.database)
-        self._interval = interval
-        self._cleaned_at = -interval
+        self._clean_at = 0.0  # monotonic, as the next two
         self._vacuum_from = _DEAD_ROWS
         self._deadlines_at = 0.0
         self._lags_at = 0.0
@@ -49,46 +47,35 @@ class Janitor(Service):
     async def tick(self) -> float:
         if not any(grant.shard == 0 for grant in self._ownership.held()):
             return 1.0
-        if monotonic() - self._cleaned_at >= self._interval:
+        if monotonic() >= self._clean_at:
             await self.clean()
-            self._cleaned_at = monotonic()
+            self._clean_at = monotonic() + _CLEAN_EVERY
         more = await finish_deletions(self._schedules)
-        await self._note_missed_deadlines()
-        await self._note_queue_lag()
+        # Both read all that is ready: at most a twentieth of the time, however much that is.
+        if (began := monotonic()) >= self._deadlines_at:
+            await self._events.note_missed_deadlines()
+            self._deadlines_at = began + max(_DEADLINES_EVERY, 20 * (monotonic() - began))
+        if self._settings.lag_after and (began := monotonic()) >= self._lags_at:
+            await self._events.note_queue_lag(self._settings.lag_after)
+            self._lags_at = began + max(_LAGS_EVERY, 20 * (monotonic() - began))
         await self._vacuum_if_needed()
         return 0.0 if more else 1.0
 
-    async def _note_missed_deadlines(self) -> None:
-        # It reads all that is ready: at most a twentieth of the time, however much that is.
-        began = monotonic()
-        if began >= self._deadlines_at:
-            await self._events.note_missed_deadlines()
-            spent = monotonic() - began
-            self._deadlines_at = began + max(_DEADLINES_EVERY, 20 * spent)
-
-    async def _note_queue_lag(self) -> None:
-        if self._settings.lag_after and monotonic() >= self._lags_at:
-            began = monotonic()
-            await self._events.note_queue_lag(self._settings.lag_after)
-            self._lags_at = began + max(_LAGS_EVERY, 20 * (monotonic() - began))
-
     async def clean(self) -> None:
         """Make days, drop days, and delete what is past its retention. Also called by tests."""
+        settings = self._settings
         await self._store.make_days(_DAYS_AHEAD)
         strays, self._strays_after = await self._store.note_strays(self._strays_after)
         if strays:
-            log.error("%d batches of running jobs had no record; the reaper knows them now", strays)
+            log.error("added %d missing records of batches of running jobs", strays)
         for name in await self._store.drop_old_days(
-            self._settings.retention_days, self._settings.ledger_days, self._settings.log_days
+            settings.retention_days, settings.ledger_days, settings.log_days
         ):
             log.info("dropped %s: its retention is over", name)
         await self._store.forget_shard_moves()
-        await self._events.forget(self._settings.retention_days)
-        settings = self._settings
-        while (
-            await self._store.forget_old(settings.retention_days, settings.dead_letter_days, _STEP)
-            >= _STEP
-        ):
+        await self._events.forget(settings.retention_days)
+        days = settings.retention_days, settings.dead_letter_days
+        while await self._store.forget_old(*days, _STEP) >= _STEP:
             pass
 
     async def _vacuum_if_needed(self) -> None:

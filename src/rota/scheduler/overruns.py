@@ -20,16 +20,14 @@ from typing import Any
 from uuid import UUID
 
 from rota.config import Settings
-from rota.core.durations import format_duration
-from rota.model import Retry
 from rota.runtime.attempts import Verdicts, retry_of, to_held
 from rota.runtime.ticker import Service
-from rota.runtime.work import StopReason
-from rota.store.events import EventStore, Noticed, timed_out
+from rota.runtime.work import Work
+from rota.store.events import EventStore
 from rota.store.remote import decode_retry
 from rota.store.work import UpkeepStore
 from rota.task import Task
-from rota.worker.runners.failures import stopped_outcome
+from rota.worker.runners.results import describe_maximum, outcome_of_stop, stop_event
 
 log = logging.getLogger("rota.overruns")
 
@@ -58,43 +56,32 @@ class Overruns(Service):
             for node in sorted({row["node"] for row in taken}):
                 await self._end(connection, node, [row for row in taken if row["node"] == node])
         for namespace in sorted({row["namespace"] for row in taken}):
-            own = [self._noticed(row) for row in taken if row["namespace"] == namespace]
-            await self._events.add(namespace, own)
+            stopped = [self._to_stopped(row) for row in taken if row["namespace"] == namespace]
+            await self._events.add(namespace, [stop_event(work) for work in stopped])
         return 0.0 if len(taken) == _BATCH else _INTERVAL
 
     async def _end(self, connection: Any, node: UUID, rows: list[Any]) -> None:
         verdicts = Verdicts(node, self._settings.max_crashes)
         for row in rows:
-            reason, message = self._why(row)
-            outcome = stopped_outcome(reason, message)
-            verdicts.judge(to_held(row), outcome, self._retry(row), row["ran"])
+            work = self._to_stopped(row)
+            given = row["retry"]
+            retry = retry_of(self._tasks, work.task) if given is None else decode_retry(given)
+            verdicts.judge(work, outcome_of_stop(work), retry, row["ran"])
         await verdicts.write(self._store.work, connection, apart=True)
         query = self._store.database.queries["close_finished"]
         await connection.fetch(query, node, sorted({row["token"] for row in rows}))
         log.warning("ended %d attempts of worker %s that took too long", len(rows), node)
 
-    def _why(self, row: Any) -> tuple[StopReason, str]:
-        """Return why it is stopped, also in words."""
+    def _to_stopped(self, row: Any) -> Work:
+        """Make a work of the row that says why it is stopped."""
+        work, most = to_held(row), row["max_run_time"]
         if not row["is_over"]:
-            allowed = format_duration(row["heartbeat_timeout"])
-            return "heartbeat", (
-                f"gave no sign of life for longer than its heartbeat_timeout of {allowed}"
-            )
-        if row["timeout"] is not None:
-            allowed = format_duration(row["timeout"])
-            return "timeout", f"ran longer than its timeout of {allowed}, and no report arrived"
-        if row["max_run_time"] is not None:
-            whose, most = f"queue {row['queue']!r}", row["max_run_time"]
+            work.stopping, work.heartbeat_timeout = "heartbeat", row["heartbeat_timeout"]
+        elif row["timeout"] is not None:
+            work.stopping, work.timeout = "timeout", row["timeout"]
+        elif most is not None:
+            work.stopping, work.maximum = "maximum", describe_maximum(most, row["queue"])
         else:
-            whose, most = "the installation", self._settings.max_run_time
-        allowed = format_duration(most)
-        return "maximum", f"ran longer than the maximum run time of {whose}, {allowed}"
-
-    def _noticed(self, row: Any) -> Noticed:
-        reason, message = self._why(row)
-        return timed_out(row["task"], row["id"], row["attempt"], reason, message)
-
-    def _retry(self, row: Any) -> Retry:
-        if row["retry"] is not None:
-            return decode_retry(row["retry"])
-        return retry_of(self._tasks, row["task"])
+            most = self._settings.max_run_time
+            work.stopping, work.maximum = "maximum", describe_maximum(most)
+        return work

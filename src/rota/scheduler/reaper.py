@@ -51,27 +51,25 @@ class Reaper(Service):
     async def tick(self) -> float:
         try:
             if monotonic() >= self._patient_until:
-                await self._declare_dead()
+                for node in await self._store.declare_dead():
+                    log.warning(
+                        "node %s (%s, pid %s) is dead: silent for %.1f s",
+                        node["name"], node["host"], node["pid"], node["silent"],
+                    )  # fmt: skip
             taken = await self._reap()
         except StoreUnavailable:
             self._patient_until = monotonic() + self._settings.lease_seconds
             raise
         return 0.0 if taken == _BATCHES or self._parts_left else self._settings.heartbeat / 2
 
-    async def _declare_dead(self) -> None:
-        for node in await self._store.declare_dead():
-            log.warning(
-                "node %s (%s, pid %s) is dead: silent for %.1f s",
-                node["name"], node["host"], node["pid"], node["silent"],
-            )  # fmt: skip
-
     async def _reap(self) -> int:
-        database = self._store.database
+        database, now = self._store.database, monotonic()
+        self._later = {token: until for token, until in self._later.items() if until > now}
         problems: list[Exception] = []
         self._parts_left = False
         async with database.transaction("reap") as connection:
             batches = await connection.fetch(
-                database.queries["take_abandoned"], _BATCHES, self._left_for_later()
+                database.queries["take_abandoned"], _BATCHES, list(self._later)
             )
             for node in sorted({batch["node"] for batch in batches}):
                 mine = [batch for batch in batches if batch["node"] == node]
@@ -81,11 +79,6 @@ class Reaper(Service):
                 "%d batches of dead nodes are left for later: %s", len(problems), problems[0]
             )
         return len(batches)
-
-    def _left_for_later(self) -> list[int]:
-        now = monotonic()
-        self._later = {token: until for token, until in self._later.items() if until > now}
-        return list(self._later)
 
     async def _reap_apart(
         self, connection: Any, node: UUID, batches: Sequence[Any]

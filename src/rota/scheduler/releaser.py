@@ -13,7 +13,7 @@ that another scheduler is moving are skipped: any number of releasers are only e
 from __future__ import annotations
 
 from rota.runtime.ticker import Service
-from rota.scheduler.ownership import Ownership, ShardSelection
+from rota.scheduler.shards import Ownership, ShardSelection
 from rota.store.work import UpkeepStore
 
 _BATCH = 5_000
@@ -23,18 +23,15 @@ _INTERVAL = 0.25
 class Releaser(Service):
     name = "releaser"
 
-    def __init__(
-        self, store: UpkeepStore, ownership: Ownership, interval: float = _INTERVAL
-    ) -> None:
+    def __init__(self, store: UpkeepStore, ownership: Ownership) -> None:
         self._store = store
         self._ownership = ownership
         self._selection = ShardSelection(ownership)
-        self._interval = interval
 
     async def tick(self) -> float:
         shards, epochs = self._selection.next()
         if not shards:
-            return self._interval
+            return _INTERVAL
         released, lost = await self._store.release(shards, epochs, _BATCH)
         self._ownership.lost(lost)
-        return 0.0 if released == _BATCH else self._interval
+        return 0.0 if released == _BATCH else _INTERVAL

@@ -16,6 +16,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
+from typing import Protocol
 from uuid import UUID
 
 from rota.core.shards import moves_of
@@ -28,6 +29,51 @@ log = logging.getLogger("rota.shards")
 _TICK_EVERY = 0.5  # what is handed over shall not wait long for its new owner
 _LOOKS_PER_LEASE = 6
 _RENEWALS_PER_LEASE = 3
+_SWEEP_EVERY = 0.5  # seconds: a shard without an owner delays nothing for longer than this
+
+
+class Ownership(Protocol):
+    """The shards of a scheduler, as its services see them."""
+
+    def held(self) -> list[Grant]: ...
+
+    def others(self) -> list[int]: ...
+
+    def lost(self, shards: Iterable[int]) -> None: ...
+
+
+class ShardSelection:
+    """Selects the shards for each tick of a service: its own, and now and then all others."""
+
+    def __init__(self, ownership: Ownership) -> None:
+        self._ownership = ownership
+        self._sweep_at = 0.0
+
+    def next(self) -> tuple[list[int], list[int | None]]:
+        """Return shards, and the epoch under which each is ours; None: it isn't, and is swept."""
+        held = self._ownership.held()
+        shards, epochs = [grant.shard for grant in held], [grant.epoch for grant in held]
+        if (now := monotonic()) < self._sweep_at:
+            return shards, [*epochs]
+        self._sweep_at = now + _SWEEP_EVERY
+        others = self._ownership.others()
+        return [*shards, *others], [*epochs, *(None for _ in others)]
+
+
+class AllShards:
+    """Owns all shards, as they are before any scheduler took one: for tests and `rota.testing`."""
+
+    def __init__(self, count: int) -> None:
+        self._all = [Grant(shard, 0) for shard in range(count)]
+
+    def held(self) -> list[Grant]:
+        return self._all
+
+    def others(self) -> list[int]:
+        return []
+
+    def lost(self, shards: Iterable[int]) -> None:
+        """Do nothing: nobody else is there to have taken them."""
 
 
 class Shards(Service):

@@ -70,11 +70,11 @@ class Worker(Service):
         self.idle = IdleAdvertisement(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we poll more often
-        self._task_names = sorted(tasks)
+        self.task_names = sorted(tasks)
         self._lanes: list[str] = []
         self._lanes_at = -_LANES_EVERY
         self._found: dict[str, int] = {}
-        self._seen_all = False  # the last claim left nothing behind; hints announce what is new
+        self._seen_all = False  # the last claim took all there was; hints announce what is new
         self._held: Counter[str] = Counter()  # jobs of limited queues
         self._turn = 0
         self._wheel: Wheel[Work] = Wheel()
@@ -86,15 +86,11 @@ class Worker(Service):
 
     def know_tasks(self, names: Sequence[str]) -> None:
         """Claim the jobs of these tasks from now on, and no others."""
-        if list(names) != self._task_names:
-            self._task_names = list(names)
-            # Jobs of new ones may lie behind where earlier claims have stopped.
+        if list(names) != self.task_names:
+            self.task_names = list(names)
+            # Jobs of new ones may lie before the place where earlier claims have stopped.
             self.cursors.sweep_all()
             self.wake()
-
-    @property
-    def task_names(self) -> list[str]:
-        return self._task_names
 
     # -- claiming
 
@@ -102,13 +98,15 @@ class Worker(Service):
         if self.draining or self.starter.keyless:
             await self.idle.leave()
             return 0.2
-        # Without having heard the database's time once, nobody knows when a job's moment has come.
+        # Without the database's time, nobody knows when a job's moment has come.
         if not self._lease.trusted or not self._lease.clock.known:
             return 0.2
         if self._reconcile:
             await self._give_back_unknown()
         self._seen_all = False
-        self._give_back_overdue()
+        # Due jobs that found no slot here for a while may find one elsewhere.
+        for work in self.slots.take_waiting_since(monotonic() - _HOLD_SECONDS):
+            self._let_go(work)
         demand = self.slots.demand(monotonic())
         # What waits for its moment takes no slot yet; but only so much is held as can start then.
         demand -= max(len(self._wheel) - self.slots.early_allowance(), 0)
@@ -165,7 +163,7 @@ class Worker(Service):
         sent = self._loop.time()
         node = self._lease.node_id
         try:
-            rows = await self._store.claim(node, wishes, self._task_names)
+            rows = await self._store.claim(node, wishes, self.task_names)
             self._note_found(wishes, rows, sent)
             if rows:
                 self._take(node, rows)
@@ -178,10 +176,7 @@ class Worker(Service):
         return len(rows), all(self._found[wish.lane] < wish.slots for wish in wishes)
 
     def _note_found(self, wishes: list[LaneClaim], rows: list[Any], sent: float) -> None:
-        """Move the cursors:
-
-        rows are ordered by rank and id, so the last of each lane is the next start.
-        """
+        """Move the cursors. Rows are ordered by rank and id: the last of each lane is the next start."""
         found = dict.fromkeys((wish.lane for wish in wishes), 0)
         last: dict[str, Any] = {}
         if len(wishes) == 1 and rows:
@@ -206,7 +201,7 @@ class Worker(Service):
             try:
                 self._accept(row)
             except Exception as error:
-                # It belongs to a batch that we know: nobody else would give it back.
+                # It belongs to a batch that is open here: nobody else would give it back.
                 log.exception("job %s was claimed and can't be accepted", row["id"])
                 self._outcomes.fail_claimed(row["id"], token, row["crashes"], error)
         self._arm_wheel()
@@ -264,26 +259,19 @@ class Worker(Service):
             self.cursors.lower(lane, rank)
             self.wake()
 
-    def stop_job(self, id: UUID, token: int, reason: StopReason) -> bool:
-        """Stop a job. Return whether it was here, under this token."""
+    def stop_job(self, id: UUID, token: int, reason: StopReason) -> None:
+        """Stop a job, if it is here under this token."""
         work = self.slots.find(id)
-        if work is None or work.token != token:
-            return False
-        self.stop_work(work, reason)
-        return True
+        if work is not None and work.token == token:
+            self.stop_work(work, reason)
 
     def stop_work(self, work: Work, reason: StopReason) -> None:
-        if self.slots.is_running(work) and not self.starter.is_marking(work):
+        if work in work.place.running and work not in self.starter.unmarked:
             work.place.runner.stop_work(work, reason)
         else:
             work.stopping = reason  # no runner has it yet: checked before one gets it
 
     # -- giving back
-
-    def _give_back_overdue(self) -> None:
-        """Return due jobs that found no slot here for a while: they may find one elsewhere."""
-        for work in self.slots.take_waiting_since(monotonic() - _HOLD_SECONDS):
-            self._let_go(work)
 
     async def _give_back_unknown(self) -> None:
         node = self._lease.node_id

@@ -1,4 +1,4 @@
-"""Effects that happen exactly once: a handler's own transaction, and `once` keys.
+"""Makes effects happen exactly once: by a handler's own transaction, and by `once` keys.
 
 Protocol of a transaction. The handler's writes and the job's finish are one commit, guarded by the
 token: if the job has moved on, the finish finds no row and everything is rolled back. Dying before
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterator
 from time import monotonic
@@ -30,7 +29,7 @@ import asyncpg
 import msgspec
 
 from rota.config import Settings
-from rota.context import JobInfo, OnceAnswer
+from rota.context import OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
 from rota.model import Outcome, OutcomeKind
 from rota.runtime.attempts import succeeded
@@ -58,8 +57,8 @@ class Effects:
         self._namespace = settings.namespace
         self._finisher = finisher
         self._lease = lease
-        # By job and token, the keys that were begun and not ended: whether they are still running.
-        self._begun: dict[tuple[UUID, int], dict[str, bool]] = {}
+        # The keys that were begun and not ended: whether they are still running.
+        self._begun: dict[tuple[Work, str], bool] = {}
 
     # -- exactly_once
 
@@ -96,70 +95,42 @@ class Effects:
 
     # -- once, and progress
 
-    def report_progress(self, id: UUID, token: int, progress: bytes) -> None:
-        encryptor = self._finisher.encryptors.get(id)
-        text = (
-            encryptor.json("progress", progress)
-            if encryptor
-            else mark_unencrypted(progress).decode()
-        )
-        self._finisher.progress[id] = (token, text)
+    def report_progress(self, work: Work, progress: bytes) -> None:
+        plain = mark_unencrypted(progress)
+        text = work.encryptor.json("progress", progress) if work.encryptor else plain.decode()
+        self._finisher.progress[work.id] = (work.token, text)
 
-    async def run_once(
-        self, info: JobInfo, key: str, effect: Callable[[], Any], rerun_unknown: bool
-    ) -> Any:
-        begun = await self.begin(info.id, info.token, key, rerun_unknown)
-        if begun.done:
-            return begun.value(key)
-        try:
-            value = effect()
-            if inspect.isawaitable(value):
-                value = await value
-        except Exception:
-            with contextlib.suppress(StoreUnavailable):  # then the key stays begun
-                await self.drop(info.id, info.token, key)
-            raise
-        except BaseException:  # cancelled, by the handler's own timeout for one
-            self._leave_unknown(info.id, info.token, key)
-            raise
-        # From here on it has happened, and the key is never freed again.
-        try:
-            encoded = msgspec.json.encode(value)
-        except Exception as error:
-            await self.end_without_value(info.id, info.token, key)
-            raise OnceNotKept(key, str(error)) from error
-        await self.end(info.id, info.token, key, encoded)
-        return value
-
-    async def begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
+    async def begin(self, work: Work, key: str, rerun_unknown: bool) -> OnceAnswer:
+        """Begin an effect, unless it has happened. Raises OnceUnknown if it may have."""
+        place = (work, key)
         if not 1 <= len(key) <= 255 or "\0" in key:
             raise InvalidArguments(
                 "the key of once() must be a text of 1 to 255 characters, none of them NUL"
             )
-        keys = self._begun.setdefault((id, token), {})
-        before = keys.get(key)
+        before = self._begun.get(place)
         if before is True:
             raise InvalidArguments(f"once({key!r}) is already running in this attempt")
         if before is False and not rerun_unknown:
             raise _unknown(key)
-        keys[key] = True
+        self._begun[place] = True
         answer: OnceAnswer | None = None
         try:
-            answer = await self._begin(id, token, key, rerun_unknown)
+            answer = await self._begin(work, key, rerun_unknown)
         finally:
             if answer is None and before is not None:
-                keys[key] = before
+                self._begun[place] = before
             elif answer is None or answer.done:
-                self._settle(id, token, key)
+                self._begun.pop(place, None)
         return answer
 
-    async def _begin(self, id: UUID, token: int, key: str, rerun_unknown: bool) -> OnceAnswer:
+    async def _begin(self, work: Work, key: str, rerun_unknown: bool) -> OnceAnswer:
         rows = await self._database.fetch(
-            "begin_effect", self._lease.node_id, id, token, self._namespace, key, rerun_unknown
-        )
+            "begin_effect", self._lease.node_id, work.id, work.token, self._namespace, key,
+            rerun_unknown,
+        )  # fmt: skip
         held, ours, done_at, result = rows[0]
         if not held:
-            raise LeaseLost(f"job {id} is no longer this node's; once({key!r}) was not run")
+            raise LeaseLost(f"job {work.id} is no longer this node's; once({key!r}) was not run")
         if done_at is not None and result is None:
             return OnceAnswer(True, kept=False)
         if done_at is not None:
@@ -168,63 +139,56 @@ class Effects:
             raise _unknown(key)
         return OnceAnswer(False)
 
-    @contextlib.contextmanager
-    def _ending(self, id: UUID, token: int, key: str) -> Iterator[None]:
-        """Writes its end. If that fails, it is unknown to the rest of the attempt."""
-        try:
-            yield
-        except BaseException:
-            self._leave_unknown(id, token, key)
-            raise
-        self._settle(id, token, key)
-
-    def _leave_unknown(self, id: UUID, token: int, key: str) -> None:
-        self._begun.setdefault((id, token), {})[key] = False
-
-    def _settle(self, id: UUID, token: int, key: str) -> None:
-        keys = self._begun.get((id, token), {})
-        keys.pop(key, None)
-        if not keys:
-            self._begun.pop((id, token), None)
-
     def attempt_ended(self, work: Work, *_: object) -> None:
         """Forget the keys that it left begun: the next attempt finds them in the database."""
-        self._begun.pop((work.id, work.token), None)
+        if self._begun:
+            self._begun = {at: runs for at, runs in self._begun.items() if at[0] is not work}
 
-    async def end(self, id: UUID, token: int, key: str, result: bytes) -> None:
-        text = mark_unencrypted(result).decode()
-        if id in self._finisher.encryptors:
+    async def end(self, work: Work, key: str, result: bytes | None) -> None:
+        """Record that the effect has happened. Without a result: it can't be kept."""
+        text = None if result is None else mark_unencrypted(result).decode()
+        if result is not None and work.encryptor is not None:
             text = self._database.encryption.encrypted_once(key, result)
         try:
-            await self._end(id, token, key, text)
+            await self._end(work, key, text)
         except asyncpg.PostgresError as error:  # of its own, not of the database's state
-            await self.end_without_value(id, token, key)
+            if text is None:
+                raise
+            await self._end(work, key, None)
             raise OnceNotKept(key, str(error)) from error
 
-    async def end_without_value(self, id: UUID, token: int, key: str) -> None:
-        """Note that the effect has happened, without a value: it can't be kept."""
-        await self._end(id, token, key, None)
-
-    async def _end(self, id: UUID, token: int, key: str, text: str | None) -> None:
+    async def _end(self, work: Work, key: str, text: str | None) -> None:
         """Write the end, retrying for a while: a key that stays begun needs a person to settle it."""
-        with self._ending(id, token, key):
+        ended = ("end_effect", self._namespace, key, work.id, work.token, text)
+        with self._ending(work, key):
             for pause in _END_PAUSES:
                 try:
-                    await self._database.fetch("end_effect", self._namespace, key, id, token, text)
+                    await self._database.fetch(*ended)
                     return
                 except StoreUnavailable as error:
                     if not self._lease.trusted:
                         raise
                     log.warning("can't record yet that once(%r) has happened: %s", key, error)
                 await asyncio.sleep(pause)
-            await self._database.fetch("end_effect", self._namespace, key, id, token, text)
+            await self._database.fetch(*ended)
 
-    async def drop(self, id: UUID, token: int, key: str) -> None:
-        with self._ending(id, token, key):
-            await self._database.fetch("drop_effect", self._namespace, key, id, token)
+    async def drop(self, work: Work, key: str) -> None:
+        """Free a key whose effect has raised."""
+        with self._ending(work, key):
+            await self._database.fetch("drop_effect", self._namespace, key, work.id, work.token)
+
+    @contextlib.contextmanager
+    def _ending(self, work: Work, key: str) -> Iterator[None]:
+        """Write the end of a key inside. If that fails, it is unknown to the rest of the attempt."""
+        try:
+            yield
+        except BaseException:
+            self._begun[work, key] = False
+            raise
+        self._begun.pop((work, key), None)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
-        """Answer a call of a handler in a child process or thread."""
+        """Answer a call of a handler."""
         match name:
             case "transaction":
                 database = self._database
@@ -235,15 +199,15 @@ class Effects:
                 return msgspec.json.encode(terms)
             case "once_begin":
                 key, rerun = msgspec.json.decode(body, type=tuple[str, bool])
-                return msgspec.json.encode(await self.begin(work.id, work.token, key, rerun))
-            case "once_end":
-                key, result = msgspec.json.decode(body, type=tuple[str, msgspec.Raw])
-                await self.end(work.id, work.token, key, bytes(result))
-            case "once_not_kept":
-                key = msgspec.json.decode(body, type=str)
-                await self.end_without_value(work.id, work.token, key)
+                return msgspec.json.encode(await self.begin(work, key, rerun))
+            case "once_end":  # [key, result], or [key] if there is no result that can be kept
+                text, *results = msgspec.json.decode(body, type=list[msgspec.Raw])
+                key = msgspec.json.decode(text, type=str)
+                await self.end(work, key, bytes(results[0]) if results else None)
             case "once_drop":
-                await self.drop(work.id, work.token, msgspec.json.decode(body, type=str))
+                await self.drop(work, msgspec.json.decode(body, type=str))
+            case "once_leave":  # cancelled inside: nobody knows whether it happened
+                self._begun[work, msgspec.json.decode(body, type=str)] = False
             case _:
                 raise InvalidArguments(f"a node has no call {name!r}")
         return b"null"

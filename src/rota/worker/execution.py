@@ -19,10 +19,9 @@ from rota.store.logs import LogStore
 from rota.store.work import WorkStore
 from rota.task import Task
 from rota.worker.effects import Effects
-from rota.worker.failure_log import FailureLog
 from rota.worker.finisher import Finisher
 from rota.worker.log_writer import LogWriter
-from rota.worker.outcomes import Outcomes
+from rota.worker.outcomes import FailureLog, Outcomes
 from rota.worker.runners.base import NodeParts, Runner
 from rota.worker.runners.loop import LoopRunner
 from rota.worker.runners.process import ProcessRunner

@@ -7,7 +7,7 @@ can't write them at the moment, the outcomes are kept and written again: a flush
 finds its rows gone, and changes nothing. Dying before the flush means that the jobs are reaped, as if
 they hadn't run.
 
-A part that could not be written is halved before it is tried again, and goes behind the others, so that
+A part that could not be written is halved before it is tried again, and goes after the others, so that
 what is too much for one statement, or breaks it, doesn't hold up the rest. An outcome that can't be
 written for a reason of its own (a value that the database refuses) is written without that value, or
 else as a failure (`attempts.write_apart`): no job stays running because of what its handler returned.
@@ -22,7 +22,6 @@ from time import monotonic
 from uuid import UUID
 
 from rota.errors import StoreUnavailable
-from rota.lib.encryption import Encryptor
 from rota.runtime.attempts import AnyWrite, Verdicts, Write, write_apart
 from rota.runtime.clock import DatabaseClock
 from rota.runtime.ticker import Service
@@ -51,7 +50,6 @@ class Finisher(Service):
         self._logs = logs
         self.more_is_coming: Callable[[], bool] = lambda: False  # whether jobs run or wait
         self.progress: dict[UUID, tuple[int, str]] = {}
-        self.encryptors: dict[UUID, Encryptor] = {}  # of encrypted jobs that run here
         self.refused = 0
         self._most = _BATCH  # outcomes in one statement: fewer after one that could not be written
         self._lines_failed = 0
@@ -74,7 +72,6 @@ class Finisher(Service):
         self.verdicts.clear()
         self._closed.clear()
         self.progress.clear()
-        self.encryptors.clear()
 
     async def tick(self) -> float:
         if self.pending == 0:
@@ -116,16 +113,19 @@ class Finisher(Service):
                 accepted = await write_apart(self._store, node, part, write, now)
             except BaseException as error:
                 self._most = max(1, len(part) // 2)
-                if node == self.verdicts.node:  # behind the others: it may be what breaks them
+                if node == self.verdicts.node:  # after the others: it may be what breaks them
                     gathered.extend(part)
-                if isinstance(error, StoreUnavailable) and not error.answered:
-                    raise
-                if not isinstance(error, Exception):
+                away = isinstance(error, StoreUnavailable) and not error.answered
+                if away or not isinstance(error, Exception):
                     raise
                 return error
             self._most = min(_BATCH, self._most * 2)
-            if accepted < len(part):
-                self._note_refused(len(part) - accepted)
+            if refused := len(part) - accepted:
+                self.refused += refused
+                log.warning(
+                    "%d outcomes were refused: the jobs' leases had moved on, or they were written "
+                    "before", refused,
+                )  # fmt: skip
         return None
 
     def _first_part(self, gathered: Sequence[AnyWrite]) -> int:
@@ -152,13 +152,6 @@ class Finisher(Service):
             log.warning("writing outcomes before the log lines of their jobs: %s", error)
         else:
             self._lines_failed = 0
-
-    def _note_refused(self, count: int) -> None:
-        self.refused += count
-        log.warning(
-            "%d outcomes were refused: the jobs' leases had moved on, or they were written before",
-            count,
-        )
 
     async def _flush_lazily(self, closable: int) -> None:
         """Write what can wait a second: progress, and which batches are closed."""

@@ -1,4 +1,4 @@
-"""Takes the outcomes that runners report to the verdicts, and keeps count of each claimed batch."""
+"""Takes the outcomes that runners report to the verdicts, counts each claimed batch, logs failures."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
-from rota.core.lifecycle import End, Succeed, Verdict
+from rota.context import ErrorHook, JobInfo
+from rota.core.durations import format_duration
+from rota.core.lifecycle import End, Succeed, TryAgain, Verdict
 from rota.lib import tracing
 from rota.lib.capture.lines import storable
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
@@ -17,12 +19,15 @@ from rota.runtime.work import Work
 from rota.store.work import Returned
 from rota.task import Task
 from rota.worker.finisher import Finisher
+from rota.worker.runners.results import call_hooks, named_error
 
 log = logging.getLogger("rota.outcomes")
+_failures = logging.getLogger("rota.jobs")
 
 # Called with each attempt that ended here and the verdict on it. Must be quick, and not raise.
 Observer = Callable[[Work, Outcome, Verdict], None]
 
+_MOST_A_SECOND = 100  # failures that are logged
 _SUCCEED = Succeed()
 _SUCCEEDED = OutcomeKind.SUCCEEDED
 
@@ -77,8 +82,6 @@ class Outcomes:
             log.exception("the outcome of job %s can't be judged, so it fails", work.id)
             verdict = self._fail(work, error)
         self._account(work.token)
-        if work.encryptor is not None:
-            self._finisher.encryptors.pop(work.id, None)
         for observe in self.observers:
             try:
                 observe(work, outcome, verdict)
@@ -104,11 +107,6 @@ class Outcomes:
             self._verdicts.fail(id, token, crashes, failure, monotonic())
             self._account(token)
 
-    def keep_encryptor(self, work: Work) -> None:
-        """Keep what encrypts its progress while it runs. Forgotten when it has ended."""
-        if work.encryptor is not None:
-            self._finisher.encryptors[work.id] = work.encryptor
-
     def refuse(self, work: Work, failure: Failure) -> None:
         """Move a job that can never begin to the dead letters."""
         if work.token in self._batches:
@@ -119,13 +117,11 @@ class Outcomes:
         """Return a job that never began to its queue, as if it had not been claimed."""
         if work.token in self._batches:
             self._verdicts.give_back(work)
-            self._finisher.encryptors.pop(work.id, None)
             self._account(work.token)
 
     def moved_on(self, work: Work) -> None:
         """Forget a job whose start was refused: the database has already put it where it belongs."""
         if work.token in self._batches:
-            self._finisher.encryptors.pop(work.id, None)
             self._account(work.token)
 
     def give_back(self, jobs: Sequence[Returned]) -> None:
@@ -147,3 +143,61 @@ class Outcomes:
         """Forget all outcomes: this node was declared dead, and they would be refused."""
         self._batches.clear()
         self._finisher.forget()
+
+
+class FailureLog:
+    """Logs each attempt that failed: WARNING when it is tried again, ERROR when it is a dead letter.
+
+    An observer of outcomes. The traceback goes along, as text, because the exception itself may have
+    been raised in another process; the log's own formatter takes known secrets out of it. Of jobs whose
+    payload is encrypted only the type of the error is logged. When very many fail in one second the
+    rest is counted.
+
+    It also calls the app's `on_error` hooks for failures without an exception of the handler: a
+    timeout, a missing sign of life, a child process that died. For what a handler raises, the runner
+    calls them.
+    """
+
+    def __init__(self, hooks: Sequence[ErrorHook]) -> None:
+        self._hooks = hooks
+        self._since = 0.0
+        self._logged = 0
+        self._left_out = 0
+
+    def ended(self, work: Work, outcome: Outcome, verdict: Verdict) -> None:
+        if isinstance(verdict, TryAgain) and outcome.failure is not None:
+            when = f"in {format_duration(verdict.delay)}" if verdict.delay > 0 else "at once"
+            self._log(logging.WARNING, work, outcome.failure, f"and is tried again {when}")
+        elif isinstance(verdict, End) and verdict.state is State.FAILED:
+            failure = verdict.failure or Failure("Unknown", "no error was recorded")
+            self._log(logging.ERROR, work, failure, "it is a dead letter now")
+        else:
+            return
+        if self._hooks and outcome.kind is not OutcomeKind.RAISED:
+            failure = outcome.failure or Failure("JobError", outcome.kind.label)
+            error = named_error(failure.type, failure.message)
+            call_hooks(self._hooks, JobInfo.of(work), error)
+
+    def _log(self, level: int, work: Work, failure: Failure, follows: str) -> None:
+        if not self._may_log():
+            return
+        encrypted = work.encryptor is not None
+        message = "(encrypted)" if encrypted else failure.message
+        traceback = "" if encrypted or not failure.traceback else f"\n{failure.traceback.rstrip()}"
+        _failures.log(
+            level, "job %s (%s) failed at attempt %d of %d, %s: %s: %s%s",
+            work.id, work.task, work.attempt, work.max_attempts, follows, failure.type, message,
+            traceback,
+        )  # fmt: skip
+
+    def _may_log(self) -> bool:
+        now = monotonic()
+        if now - self._since >= 1:
+            if self._left_out:
+                _failures.warning("%d more attempts failed and were not logged", self._left_out)
+            self._since, self._logged, self._left_out = now, 0, 0
+        self._logged += 1
+        if self._logged > _MOST_A_SECOND:
+            self._left_out += 1
+            return False
+        return True

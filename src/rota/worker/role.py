@@ -18,7 +18,6 @@ import msgspec
 from rota.app import App
 from rota.core.signature import release_of
 from rota.errors import StoreUnavailable
-from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat import Heartbeat
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.listener import Listener
@@ -47,8 +46,7 @@ class WorkerRole:
         self._tasks = tasks = dict(app.tasks)
         self._app = app
         self._settings = settings
-        self._database = database
-        self._heartbeat = heartbeat
+        self.heartbeat = heartbeat
         self._execution = Execution(app, database, heartbeat, tasks, app.error_hooks)
         self._store = self._execution.store
         self._finisher = self._execution.finisher
@@ -62,9 +60,8 @@ class WorkerRole:
             database, settings.namespace, heartbeat, self._receive, self._hints_work
         )
         self._slow_jobs = SlowJobMonitor(
-            EventStore(database), settings.namespace, tasks, self.worker.slots, heartbeat.clock,
-            settings.late_after,
-        )  # fmt: skip
+            EventStore(database), settings, tasks, self.worker.slots, heartbeat.clock
+        )
         self.outcomes.observers.append(self._slow_jobs.ended)
         self._run_limits = RunLimits(
             self._store, settings, self.worker.slots, self.worker.stop_work
@@ -140,12 +137,12 @@ class WorkerRole:
     def _receive(self, payload: str, to_us_alone: bool) -> None:
         first, _, rest = payload.partition(" ")
         if first == "signal":
-            if rest == str(self._heartbeat.node_id):
+            if rest == str(self.heartbeat.node_id):
                 task = asyncio.ensure_future(self._fetch_signals())
                 self._fetching.add(task)
                 task.add_done_callback(self._fetching.discard)
         elif first == "callback":
-            self._app.endpoints.callbacks.hear()
+            self._app.endpoints.callbacks.look_now()
         elif first == "endpoints":
             if self._endpoints is not None:
                 self._endpoints.wake()
@@ -156,7 +153,7 @@ class WorkerRole:
 
     async def _fetch_signals(self) -> None:
         with contextlib.suppress(Exception):  # the next heartbeat brings them again
-            rows = await self._database.fetch("signals_for", self._heartbeat.node_id)
+            rows = await self._store.database.fetch("signals_for", self.heartbeat.node_id)
             self.take_signals([tuple(row) for row in rows])
 
     def take_signals(self, signals: list[tuple[UUID, int, str]]) -> None:
@@ -192,18 +189,10 @@ class WorkerRole:
         self._listener.wake()  # the node has another id now, and so another channel
 
     @property
-    def clock(self) -> DatabaseClock:
-        return self._heartbeat.clock
-
-    @property
     def claims(self) -> bool:
         """Whether it claims jobs, or would if there were any."""
         claiming = self._claiming
         return claiming is not None and not claiming.failing and not self.worker.starter.keyless
-
-    @property
-    def task_names(self) -> list[str]:
-        return self.worker.task_names
 
     def refused(self) -> dict[str, int]:
         """Return how many writes were refused because others hold the leases."""

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from time import monotonic
 
 from rota.config import Settings
-from rota.core.durations import format_duration
 from rota.runtime.ticker import Service
 from rota.runtime.work import StopReason, Work
 from rota.store.rows import split_lane
 from rota.store.work import WorkStore
+from rota.worker.runners.results import describe_maximum
 from rota.worker.slots import Slots
 
 log = logging.getLogger("rota.worker")
@@ -43,7 +43,10 @@ class RunLimits(Service):
 
     async def tick(self) -> float:
         now = monotonic()
-        long = [work for work in self._slots.running_works() if _is_long(work, now)]
+        began = now - _WORTH_READING
+        long = [
+            w for w in self._slots.running_works() if w.timeout is None and 0 < w.started <= began
+        ]
         if long and now - self._read_at >= _READ_EVERY:
             self._of_queues = await self._store.queue_maxima(self._settings.namespace)
             self._read_at = now
@@ -58,14 +61,9 @@ class RunLimits(Service):
         if work.timeout is not None or not work.started:
             return False
         queue = split_lane(work.lane)[0] if work.lane else ""
-        most, whose = self._of_queues.get(queue), f"queue {queue!r}"
-        if most is None:
-            most, whose = self._settings.max_run_time, "the installation"
+        own = self._of_queues.get(queue)
+        most = self._settings.max_run_time if own is None else own
         if not most or now - work.started < most:
             return False
-        work.maximum = f"the maximum run time of {whose}, {format_duration(most)}"
+        work.maximum = describe_maximum(most, None if own is None else queue)
         return True
-
-
-def _is_long(work: Work, now: float) -> bool:
-    return work.timeout is None and work.started > 0 and now - work.started >= _WORTH_READING

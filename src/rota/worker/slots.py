@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import TypeAlias
 from uuid import UUID
 
@@ -53,10 +54,7 @@ class _Places:
         self.size = self.runner.size + min(self._ahead, int(self.rate * 0.02))
 
     def startable(self, limit: int) -> int:
-        """Return how many could start in a second.
-
-        These are the free slots, and by Little's law those that become free.
-        """
+        """Return how many could start in a second: by Little's law, in free slots and those to come."""
         busy = len(self.running)
         coming = limit if not busy else min(int(self.size * self.rate / busy), limit)
         return self.size - busy + coming
@@ -135,11 +133,9 @@ class Slots:
 
     def find(self, id: UUID) -> Work | None:
         """Find a job among those that run or wait. Reads all of them: rare, and there are few."""
-        return next((work for work in self._all() if work.id == id), None)
-
-    def _all(self) -> list[Work]:
-        waiting = [work for places in self._places.values() for _, work in places.waiting]
-        return [*self.running_works(), *waiting, *(work for _, work in self._suspects)]
+        waiting = (*(places.waiting for places in self._places.values()), self._suspects)
+        works = chain(self.running_works(), (work for queue in waiting for _, work in queue))
+        return next((work for work in works if work.id == id), None)
 
     def take_waiting_since(self, moment: float) -> list[Work]:
         """Remove and return what has waited for a slot since before this moment."""
@@ -150,10 +146,6 @@ class Slots:
         if self._suspect in taken:
             self._next_suspect()
         return taken
-
-    def is_running(self, work: Work) -> bool:
-        places: _Places = work.place
-        return work in places.running
 
     def running_works(self) -> list[Work]:
         return [work for places in self._places.values() for work in places.running]

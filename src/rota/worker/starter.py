@@ -46,7 +46,7 @@ class Starter:
         self._keyless_until = 0.0  # monotonic
         self._loop = asyncio.get_running_loop()
         self._to_mark: list[tuple[Runner, Work]] = []
-        self._unmarked: set[Work] = set()
+        self.unmarked: set[Work] = set()  # works that wait for their mark: no runner has them yet
         self._marking: asyncio.Task[None] | None = None
 
     @property
@@ -75,9 +75,7 @@ class Starter:
             return False
         if failure is not None:
             self._outcomes.refuse(work, failure)
-            return False
-        self._outcomes.keep_encryptor(work)
-        return True
+        return failure is None
 
     def begin(self, runner: Runner, work: Work) -> None:
         """Start a work that has got its slot, now or when its mark was accepted."""
@@ -88,13 +86,9 @@ class Starter:
             self._run(runner, work)
             return
         self._to_mark.append((runner, work))
-        self._unmarked.add(work)
+        self.unmarked.add(work)
         if self._marking is None or self._marking.done():
             self._marking = asyncio.create_task(self._mark_and_start())
-
-    def is_marking(self, work: Work) -> bool:
-        """Return whether it waits for its mark: no runner has it yet."""
-        return work in self._unmarked
 
     def _run(self, runner: Runner, work: Work) -> None:
         try:
@@ -112,7 +106,7 @@ class Starter:
             node = self._lease.node_id
             answers = await self._mark(node, [work for _, work in marking])
             for runner, work in marking:
-                self._unmarked.discard(work)
+                self.unmarked.discard(work)
                 fresh = node == self._lease.node_id and self._lease.trusted
                 answer = answers.get(work.id)
                 if answer == "start" and fresh and self.may_start() and work.stopping is None:

@@ -19,7 +19,7 @@ from typer.core import TyperGroup
 from rota.cli import cli
 from rota.core.time.schedule import compile_schedule, make_spec
 from rota.scheduler.firer import Firer
-from rota.scheduler.ownership import AllShards
+from rota.scheduler.shards import AllShards
 from rota.server.api.login import safe_target
 from rota.server.dashboard import loads
 from rota.server.dashboard.words import number, span

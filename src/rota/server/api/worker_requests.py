@@ -18,8 +18,7 @@ from rota.operations.job_request import Name, known_name
 from rota.runtime.work import Work
 from rota.server.remote_workers.workers import Answer, Finished, Said
 from rota.store.remote import JobToken, NewWorker, RemoteTask
-from rota.worker.runners.failures import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT
-from rota.worker.runners.results import encode_result
+from rota.worker.runners.results import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT, encode_result
 
 _DEFAULT = Retry()
 

@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Protocol, TypeAlias
 
 import msgspec
 
-from rota import context
 from rota.config import Settings
 from rota.context import ErrorHook
 from rota.model import Outcome
@@ -19,16 +18,42 @@ from rota.runtime.work import LogBook, StopReason, Work
 Done: TypeAlias = Callable[[Work, Outcome], None]
 
 
-class Desk(context.Desk, Protocol):
+class Desk(Protocol):
     """The part of a node that serves handlers while they run."""
 
-    async def transact(self, work: Work, handler: Callable[[Any], Awaitable[Outcome]]) -> Outcome:
-        """Run an exactly_once handler inside the transaction that also finishes its job."""
-        ...
+    def report_progress(self, work: Work, progress: bytes) -> None: ...
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
-        """Answer a call of a handler in a thread or child process. Both bodies are JSON."""
+        """Answer a call of a handler. Both bodies are JSON."""
         ...
+
+    async def transact(self, work: Work, handler: Callable[[Any], Awaitable[Outcome]]) -> Outcome:
+        """Run an exactly_once coroutine inside the transaction that also finishes its job."""
+        ...
+
+
+class Channel:
+    """Passes calls of one handler to its node. This one is for handlers on the event loop."""
+
+    def __init__(self, work: Work, desk: Desk) -> None:
+        self._work = work
+        self._desk = desk
+
+    @property
+    def cancelled(self) -> bool:
+        return self._work.stopping is not None
+
+    def heartbeat(self) -> None:
+        self._work.note_life()
+
+    def progress(self, body: bytes) -> None:
+        self._work.note_life()
+        self._desk.report_progress(self._work, body)
+
+    def call(self, name: str, body: bytes) -> Any:
+        """Return the node's answer: here a coroutine, for plain functions the answer itself."""
+        self._work.note_life()
+        return self._desk.answer(self._work, name, body)
 
 
 class NodeParts(msgspec.Struct, frozen=True):

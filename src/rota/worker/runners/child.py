@@ -8,10 +8,10 @@ How a stop reaches the right work, and no other:
 
 - A work is *begun* and *ended* under `_gate`. The control thread judges a `Stop` under the same
   gate: not begun, it is dropped and reported `Unstarted`; ended, nothing happens; otherwise
-  `_stop_asked` names it, and SIGTERM goes to the process group, so that no other work's
+  `stop_asked` names it, and SIGTERM goes to the process group, so that no other work's
   grandchildren can be hit.
 - The main thread's SIGTERM handler raises JobStopped only while `_current`, which is set exactly
-  as long as the handler's code runs, is the work that `_stop_asked` names; and once per work, so
+  as long as the handler's code runs, is the work that `stop_asked` names; and once per work, so
   that its clean-up is not interrupted. A signal that comes late finds another number and does
   nothing.
 - The group's signal can be taken by another thread, or arrive in the instant before a blocking
@@ -46,12 +46,10 @@ from rota.errors import JobStopped
 from rota.lib import capture, tracing
 from rota.model import Guarantee, Outcome, OutcomeKind
 from rota.store.sync_effects import SyncEffects
-from rota.worker.runners import frames
+from rota.worker.runners import frames, results
 from rota.worker.runners.child_output import OutputStream
-from rota.worker.runners.failures import call_hooks, failure_outcome
 from rota.worker.runners.frames import Answer, FrameReader, Report, Run, Setup, pack
 from rota.worker.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
-from rota.worker.runners.results import call_in_transaction, encode_result
 
 _READ_BYTES = 256 * 1024
 _REPEAT_STOP_SECONDS = 0.05
@@ -70,12 +68,12 @@ class Child:
         self._hooks: Sequence[ErrorHook] = ()
         self._effects = SyncEffects()
         self._max_result_bytes = 0
-        self._frame_limit = 0
+        self.frame_limit = 0
 
         self._main_thread = threading.get_ident()
         self._send_lock = threading.Lock()
-        self._calls = itertools.count(1)
-        self._waiting: dict[int, SimpleQueue[Answer]] = {}
+        self.calls = itertools.count(1)
+        self.waiting: dict[int, SimpleQueue[Answer]] = {}
 
         self._gate = threading.Lock()
         self._begun = 0
@@ -83,7 +81,7 @@ class Child:
         self._recalled: set[int] = set()
 
         self._current = 0  # 0: the main thread is not inside a handler
-        self._stop_asked = 0
+        self.stop_asked = 0
         self._stop_raised = 0
         self._sending = False
         self._output = OutputStream(self)
@@ -100,16 +98,20 @@ class Child:
                     return
 
     def _set_up(self, setup: Setup) -> bool:
-        _restore_environment(setup.environment)
+        for name, value in setup.environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
         sys.path[:] = setup.sys_path
         self._max_result_bytes = setup.max_result_bytes
-        self._frame_limit = setup.frame_limit
+        self.frame_limit = setup.frame_limit
         self._output.limits = setup.log_limits
         try:
             app = setup.reference.load()
             self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
         except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
-            failure = failure_outcome(error).failure
+            failure = results.failure_outcome(error).failure
             self.send(frames.ImportFailed(failure.traceback if failure else ""))
             return False
         self.send(frames.Ready())
@@ -121,7 +123,7 @@ class Child:
         began = time.monotonic()
         outcome = self._attempt(run)
         succeeded = outcome.kind is OutcomeKind.SUCCEEDED
-        stopped = not succeeded and self._stop_asked == run.seq
+        stopped = not succeeded and self.stop_asked == run.seq
         with self._gate:
             self._ended = run.seq
         self._output.close()
@@ -153,12 +155,12 @@ class Child:
             except BaseException as error:  # noqa: BLE001 - SystemExit ends the job, not the child
                 self._current = 0
                 if self._hooks and not isinstance(error, JobStopped):
-                    call_hooks(self._hooks, JobInfo.of(run), error)
-                return failure_outcome(error)
+                    results.call_hooks(self._hooks, JobInfo.of(run), error)
+                return results.failure_outcome(error)
         except JobStopped as stop:
             self._current = 0
-            return failure_outcome(stop)
-        return encode_result(value, self._max_result_bytes)
+            return results.failure_outcome(stop)
+        return results.encode_result(value, self._max_result_bytes)
 
     def _call_task(self, run: Run) -> object:
         task = self._tasks.get(run.task)
@@ -172,7 +174,7 @@ class Child:
             if context is None or not transactional:
                 return task.call(run.payload, context)
             limit = self._max_result_bytes
-            return call_in_transaction(self._effects, task, run.payload, context, limit)
+            return results.call_in_transaction(self._effects, task, run.payload, context, limit)
 
     def on_sigterm(self, _signum: int, _frame: FrameType | None) -> None:
         if os.getpid() != self._pid:  # a process that a handler forked, an instant ago
@@ -185,44 +187,19 @@ class Child:
     def _stop_if_asked(self) -> None:
         seq = self._current
         # Not inside a send: half a frame would spoil the stream. The sender asks again.
-        if seq and seq == self._stop_asked and seq != self._stop_raised and not self._sending:
+        if seq and seq == self.stop_asked and seq != self._stop_raised and not self._sending:
             self._stop_raised = seq
             raise JobStopped("the job was asked to stop")
 
-    # Called by handlers, from any of their threads
-
-    def is_stop_asked(self, seq: int) -> bool:
-        return self._stop_asked == seq
-
-    def beat(self, seq: int) -> None:
-        """Send a sign of life, unless the node doesn't keep up reading: then it has enough of them."""
-        with self.undisturbed():
-            self.send_if_there_is_room(frames.Alive(seq))
-
-    def call(self, seq: int, name: str, body: bytes) -> bytes:
-        self.check_size(name, body)
-        number = next(self._calls)
-        answers: SimpleQueue[Answer] = SimpleQueue()
-        self._waiting[number] = answers
-        try:
-            self.send(frames.Call(seq, number, name, body))
-            answer = answers.get()
-        finally:
-            self._waiting.pop(number, None)
-        if answer.error is not None:
-            raise _named_error(answer.error, answer.body.decode())
-        return answer.body
-
-    def check_size(self, name: str, body: bytes) -> None:
-        if len(body) > self._frame_limit - frames.FRAME_SLACK:
-            raise ValueError(f"{name}: {len(body)} bytes are too many to send to the node")
+    # Sending, from any thread of a handler
 
     def send_if_there_is_room(self, report: Report) -> bool:
         """Send unless that would wait for the node. Return whether it was sent."""
         if not self._send_lock.acquire(blocking=False):
             return False
         try:
-            if not _has_room(self._work):
+            # On Linux it can be written while less than a quarter of its buffer is used.
+            if not select.select([], [self._work], [], 0)[1]:
                 return False
             self._work.sendall(pack([report]))
         finally:
@@ -267,7 +244,7 @@ class Child:
                 signal.pthread_kill(self._main_thread, signal.SIGTERM)
 
     def _is_stop_open(self) -> bool:
-        return self._ended < self._stop_asked != self._stop_raised
+        return self._ended < self.stop_asked != self._stop_raised
 
     def _obey(self, order: frames.ControlOrder) -> None:
         if isinstance(order, frames.Stop):
@@ -275,7 +252,7 @@ class Child:
         elif isinstance(order, frames.Recall):
             with self._gate:
                 self._give_back([seq for seq in order.seqs if seq > self._begun])
-        elif waiting := self._waiting.get(order.call):
+        elif waiting := self.waiting.get(order.call):
             waiting.put(order)
 
     def _ask_to_stop(self, seq: int) -> None:
@@ -283,7 +260,7 @@ class Child:
             if seq > self._begun:
                 self._give_back([seq])
             elif seq > self._ended:
-                self._stop_asked = seq
+                self.stop_asked = seq
                 os.killpg(os.getpgrp(), signal.SIGTERM)
 
     def _give_back(self, seqs: list[int]) -> None:
@@ -303,42 +280,37 @@ class _Channel:
 
     @property
     def cancelled(self) -> bool:
-        return self._child.is_stop_asked(self._seq)
+        return self._child.stop_asked == self._seq
 
     def heartbeat(self) -> None:
-        allowed = self._heartbeat_timeout
+        allowed, child = self._heartbeat_timeout, self._child
         if allowed is not None and (now := time.monotonic()) >= self._beat_again_at:
             self._beat_again_at = now + allowed * _BEAT_SHARE
-            self._child.beat(self._seq)
+            with child.undisturbed():  # a node that doesn't keep up reading has enough of them
+                child.send_if_there_is_room(frames.Alive(self._seq))
 
     def progress(self, body: bytes) -> None:
-        self._child.check_size("progress", body)
+        self._check_size("progress", body)
         self._child.send(frames.Alive(self._seq, body))
 
     def call(self, name: str, body: bytes) -> bytes:
         """Return the node's answer. Raises LeaseLost, or the exception of the node."""
-        return self._child.call(self._seq, name, body)
+        self._check_size(name, body)
+        child, answers = self._child, SimpleQueue[Answer]()
+        number = next(child.calls)
+        child.waiting[number] = answers
+        try:
+            child.send(frames.Call(self._seq, number, name, body))
+            answer = answers.get()
+        finally:
+            child.waiting.pop(number, None)
+        if answer.error is not None:
+            raise results.named_error(answer.error, answer.body.decode())
+        return answer.body
 
-
-def _named_error(name: str, message: str) -> Exception:
-    kind = getattr(errors, name, None)
-    if not (isinstance(kind, type) and issubclass(kind, Exception)):
-        return errors.JobError(f"{name}: {message}")
-    error: Exception = kind.__new__(kind, message)  # some take other arguments to __init__
-    return error
-
-
-def _has_room(stream: socket.socket) -> bool:
-    """Return whether it can be written: on Linux, while less than a quarter of its buffer is used."""
-    return bool(select.select([], [stream], [], 0)[1])
-
-
-def _restore_environment(environment: dict[str, str | None]) -> None:
-    for name, value in environment.items():
-        if value is None:
-            os.environ.pop(name, None)
-        else:
-            os.environ[name] = value
+    def _check_size(self, name: str, body: bytes) -> None:
+        if len(body) > self._child.frame_limit - frames.FRAME_SLACK:
+            raise ValueError(f"{name}: {len(body)} bytes are too many to send to the node")
 
 
 def main() -> None:

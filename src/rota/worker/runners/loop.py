@@ -31,9 +31,8 @@ from rota.lib.capture import current
 from rota.model import Guarantee, Outcome
 from rota.runtime.work import StopReason, Work
 from rota.task import Task
-from rota.worker.runners.base import NodeParts, Runner
-from rota.worker.runners.failures import call_hooks, failure_outcome, stop_message, stopped_outcome
-from rota.worker.runners.results import encode_result
+from rota.worker.runners import results
+from rota.worker.runners.base import Channel, NodeParts, Runner
 
 _SLICE = 0.001  # seconds after which a driver yields to other tasks of the loop
 _SUCCEEDED = Outcome.succeeded()
@@ -114,7 +113,7 @@ class LoopRunner(Runner):
             tracing.enter(work)
         try:
             if work.stopping is not None:
-                return stopped_outcome(work.stopping, "stopped before it began")
+                return results.stopped_outcome(work.stopping, "stopped before it began")
             if work.guarantee is Guarantee.EXACTLY_ONCE:
                 return await self._node.desk.transact(
                     work, lambda connection: self._call(work, task, connection)
@@ -122,27 +121,28 @@ class LoopRunner(Runner):
             if task.takes_context:
                 return await self._call(work, task, None)
             value = await task.call(work.payload, None)
-            return _SUCCEEDED if value is None else encode_result(value, self._max_result_bytes)
+            return (
+                _SUCCEEDED
+                if value is None
+                else results.encode_result(value, self._max_result_bytes)
+            )
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
             return self._judge(work, error)
 
     async def _call(self, work: Work, task: Task[..., Any], connection: Any) -> Outcome:
-        context = Context(JobInfo.of(work), self._node.desk, connection)
-        context._stopping = lambda: work.stopping is not None
-        if work.heartbeat_timeout is not None:
-            context._pulse = work.note_life
-        return encode_result(await task.call(work.payload, context), self._max_result_bytes)
+        context = Context(JobInfo.of(work), Channel(work, self._node.desk), connection)
+        return results.encode_result(await task.call(work.payload, context), self._max_result_bytes)
 
     def _judge(self, work: Work, error: BaseException) -> Outcome:
-        if work.stopping is not None and isinstance(error, asyncio.CancelledError | JobStopped):
-            return _stopped(work, error)
-        if isinstance(error, JobStopped):
+        outcome = results.failure_outcome(error)
+        if isinstance(error, JobStopped) and work.stopping is None:
             # The watchdog ended it for blocking the loop for longer than it may run.
             work.stopping = work.due_stop(monotonic()) or ("maximum" if work.maximum else "timeout")
-            return _stopped(work, error)
+        if work.stopping is not None and isinstance(error, asyncio.CancelledError | JobStopped):
+            return results.outcome_of_stop(work, outcome.failure)
         if self._node.error_hooks:
-            call_hooks(self._node.error_hooks, JobInfo.of(work), error)
-        return failure_outcome(error)
+            results.call_hooks(self._node.error_hooks, JobInfo.of(work), error)
+        return outcome
 
     def _end(self, work: Work, outcome: Outcome) -> None:
         if self._watched:
@@ -215,9 +215,3 @@ class _Suspended:
         except StopIteration as end:
             outcome: Outcome = end.value
             return outcome
-
-
-def _stopped(work: Work, error: BaseException) -> Outcome:
-    assert work.stopping is not None
-    seen = failure_outcome(error).failure
-    return stopped_outcome(work.stopping, stop_message(work), seen.traceback if seen else "")

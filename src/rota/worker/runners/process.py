@@ -37,9 +37,9 @@ from rota.runtime.work import StopReason, Work
 from rota.worker.runners import frames
 from rota.worker.runners.backlog import AHEAD_WORKS, Backlog
 from rota.worker.runners.base import NodeParts, Runner
-from rota.worker.runners.failures import stop_message, stopped_outcome
 from rota.worker.runners.frames import Answer, Call, Ended, FrameError, Report, Run
 from rota.worker.runners.reference import AppReference
+from rota.worker.runners.results import outcome_of_stop, stopped_outcome
 from rota.worker.runners.spawn import ChildProcess, Flight
 
 log = logging.getLogger("rota.runners.process")
@@ -151,7 +151,11 @@ class ProcessRunner(Runner):
             elif isinstance(report, frames.ImportFailed):
                 child.import_error = report.traceback
             elif isinstance(report, frames.Ready):
-                self._on_ready(child)
+                child.is_ready = True
+                ready = sum(child.is_ready for child in self._children)
+                if ready == self.size and not self._all_ready.done():
+                    self._all_ready.set_result(None)
+                self._dispatch_soon()
             else:
                 self._on_report(child, report)
         self._refill(child)
@@ -171,7 +175,7 @@ class ProcessRunner(Runner):
             return
         work.note_life()
         if isinstance(report, frames.Alive) and report.progress is not None:
-            self._node.desk.report_progress(work.id, work.token, report.progress)
+            self._node.desk.report_progress(work, report.progress)
 
     async def _answer(self, child: ChildProcess, work: Work | None, call: Call) -> None:
         try:
@@ -183,13 +187,6 @@ class ProcessRunner(Runner):
             answer = Answer(call.call, message, type(error).__name__)
         child.send_control(answer)
 
-    def _on_ready(self, child: ChildProcess) -> None:
-        child.is_ready = True
-        ready = sum(child.is_ready for child in self._children)
-        if ready == self.size and not self._all_ready.done():
-            self._all_ready.set_result(None)
-        self._dispatch_soon()
-
     def _on_ended(self, child: ChildProcess, ended: Ended) -> None:
         first = child.first()
         if first is None or first.seq != ended.seq:
@@ -200,7 +197,7 @@ class ProcessRunner(Runner):
         if ended.outcome is None:
             self._report(work, Outcome(OutcomeKind.SUCCEEDED, ended.result))
         elif ended.stopped and work.stopping:
-            self._report(work, self._stopped(work, ended.outcome.failure))
+            self._report(work, outcome_of_stop(work, ended.outcome.failure))
         else:
             self._report(work, ended.outcome)
 
@@ -219,11 +216,6 @@ class ProcessRunner(Runner):
             self._done(work, outcome)
         except Exception:
             log.exception("the outcome of job %s could not be reported", work.id)
-
-    def _stopped(self, work: Work, failure: Failure | None, note: str = "") -> Outcome:
-        assert work.stopping is not None
-        message = f"{stop_message(work)}{note}"
-        return stopped_outcome(work.stopping, message, failure.traceback if failure else "")
 
     # Watching
 
@@ -310,7 +302,7 @@ class ProcessRunner(Runner):
         work = child.remove(first)
         if work.stopping is not None:
             note = f" and did not stop: its process {_end_of(child)}"
-            self._report(work, self._stopped(work, None, note))
+            self._report(work, outcome_of_stop(work, None, note))
         elif child.killed_for is not None or self._closing.is_set():
             self._report(work, Outcome(OutcomeKind.RETURNED))
         else:
@@ -320,7 +312,7 @@ class ProcessRunner(Runner):
 
 
 def _end_of(child: ChildProcess) -> str:
-    status = child.exit_status or 0
+    status = child.process.returncode or 0
     if child.violation is not None:
         return f"was killed because it sent {child.violation}"
     if status >= 0:

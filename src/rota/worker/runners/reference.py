@@ -12,7 +12,7 @@ import msgspec
 
 from rota.app import App
 from rota.errors import ConfigError
-from rota.worker.runners.failures import CHILD_MAIN
+from rota.worker.runners.results import CHILD_MAIN
 
 
 class AppReference(msgspec.Struct, frozen=True):

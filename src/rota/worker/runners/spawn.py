@@ -19,6 +19,8 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 
+import msgspec
+
 from rota.runtime.work import Work
 from rota.worker.runners import frames
 from rota.worker.runners.frames import FrameError, FrameReader, Report, Setup, pack
@@ -31,17 +33,14 @@ _EXIT_POLL_SECONDS = 0.005
 _EXIT_SECONDS = 1.0
 
 
-class Flight:
+class Flight(msgspec.Struct, eq=False):
     """One work inside one child."""
 
-    __slots__ = ("child", "estimate", "kill_at", "seq", "work")
-
-    def __init__(self, work: Work, child: ChildProcess, seq: int, estimate: float) -> None:
-        self.work = work
-        self.child = child
-        self.seq = seq
-        self.estimate = estimate
-        self.kill_at: float | None = None  # monotonic; set when it was asked to stop
+    work: Work
+    child: ChildProcess
+    seq: int
+    estimate: float
+    kill_at: float | None = None  # monotonic; set when it was asked to stop
 
 
 Receive = Callable[["ChildProcess", Iterator[Report]], None]
@@ -77,7 +76,7 @@ class ChildProcess:
         command = [sys.executable, "-P", "-m", "rota.worker.runners.child", *map(str, fds)]
         try:
             # On this thread: the system tells a child of the death of the thread that made it.
-            self._process = subprocess.Popen(  # noqa: S603 - our own module
+            self.process = subprocess.Popen(  # noqa: S603 - our own module
                 [*command, str(os.getpid())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=fds,
@@ -96,12 +95,7 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        return self._process.pid
-
-    @property
-    def exit_status(self) -> int | None:
-        """The exit code as `subprocess` gives it: negative for a signal, None before it is reaped."""
-        return self._process.returncode
+        return self.process.pid
 
     def takes_work(self) -> bool:
         return self.is_ready and not self.gone.is_set()
@@ -142,7 +136,7 @@ class ChildProcess:
         self._outboxes[self._control].write(pack([order]))
 
     def is_congested(self) -> bool:
-        return self._outboxes[self._work].is_full()
+        return bool(self._outboxes[self._work].rest)
 
     def close(self) -> None:
         """Ask it to exit after what it has. One that still imports has nothing to lose."""
@@ -153,9 +147,9 @@ class ChildProcess:
 
     def kill(self) -> None:
         """Send SIGKILL to it and to everything that its handlers started."""
-        if self._process.returncode is None:
+        if self.process.returncode is None:
             with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+                os.killpg(self.process.pid, signal.SIGKILL)
 
     # Receiving
 
@@ -186,13 +180,13 @@ class ChildProcess:
 
     def has_exited(self) -> bool:
         """Check without reaping, where the system can (see above)."""
-        if self._process.returncode is not None:
+        if self.process.returncode is not None:
             return True
         if not hasattr(os, "waitid"):
-            return self._process.poll() is not None
+            return self.process.poll() is not None
         try:
             how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-            return os.waitid(os.P_PID, self._process.pid, how) is not None
+            return os.waitid(os.P_PID, self.process.pid, how) is not None
         except ChildProcessError:
             return True
 
@@ -204,7 +198,7 @@ class ChildProcess:
             await asyncio.sleep(_EXIT_POLL_SECONDS)
         self.kill()
         self._read_rest()
-        self._process.wait()  # it has exited, so that this doesn't block
+        self.process.wait()  # it has exited, so that this doesn't block
         self._close_streams()
 
     def _read_rest(self) -> None:
@@ -226,26 +220,23 @@ class Outbox:
     def __init__(self, stream: socket.socket) -> None:
         self._stream = stream
         self._loop = asyncio.get_running_loop()
-        self._rest = bytearray()
+        self.rest = bytearray()
         self._closed = False
-
-    def is_full(self) -> bool:
-        return bool(self._rest)
 
     def write(self, data: bytes) -> None:
         if self._closed:
             return
-        if self._rest:
-            self._rest += data
+        if self.rest:
+            self.rest += data
             return
         sent = self._send(data)
         if sent < len(data):
-            self._rest += data[sent:]
+            self.rest += data[sent:]
             self._loop.add_writer(self._stream, self._write_rest)
 
     def _write_rest(self) -> None:
-        del self._rest[: self._send(self._rest)]
-        if not self._rest:
+        del self.rest[: self._send(self.rest)]
+        if not self.rest:
             self._loop.remove_writer(self._stream)
 
     def _send(self, data: bytes | bytearray) -> int:
@@ -258,5 +249,5 @@ class Outbox:
 
     def close(self) -> None:
         self._closed = True
-        if self._rest:
+        if self.rest:
             self._loop.remove_writer(self._stream)

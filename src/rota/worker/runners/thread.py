@@ -16,6 +16,8 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
+import msgspec
+
 from rota.context import JobInfo, SyncContext
 from rota.errors import JobStopped
 from rota.lib import tracing
@@ -24,44 +26,31 @@ from rota.model import Guarantee, Outcome
 from rota.runtime.work import StopReason, Work
 from rota.store.sync_effects import SyncEffects
 from rota.task import Task
-from rota.worker.runners.base import Desk, NodeParts, Runner
-from rota.worker.runners.failures import call_hooks, failure_outcome, stop_message, stopped_outcome
-from rota.worker.runners.results import call_in_transaction, encode_result
+from rota.worker.runners import results
+from rota.worker.runners.base import Channel, Desk, NodeParts, Runner
 
 
-class _Attempt:
+class _Attempt(msgspec.Struct, eq=False):
     """One work on its thread. It is reported once: at its end, or when it could not be stopped."""
 
-    def __init__(self, work: Work) -> None:
-        self.work = work
-        self.thread: threading.Thread | None = None
-        self.asked_at = 0.0
-        self.reported = False
+    work: Work
+    thread: threading.Thread | None = None
+    asked_at: float = 0.0  # monotonic; when it was asked to stop
+    reported: bool = False
 
 
-class _Channel:
+class _Channel(Channel):
     """Passes calls of a handler in a thread to its node."""
 
-    def __init__(self, work: Work, loop: asyncio.AbstractEventLoop, desk: Desk) -> None:
-        self._work = work
+    def __init__(self, work: Work, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(work, desk)
         self._loop = loop
-        self._desk = desk
-
-    @property
-    def cancelled(self) -> bool:
-        return self._work.stopping is not None
-
-    def heartbeat(self) -> None:
-        self._work.note_life()
 
     def progress(self, body: bytes) -> None:
-        work = self._work
-        work.note_life()
-        self._loop.call_soon_threadsafe(self._desk.report_progress, work.id, work.token, body)
+        self._loop.call_soon_threadsafe(super().progress, body)
 
-    def call(self, name: str, body: bytes) -> bytes:
-        self._work.note_life()
-        answer = self._desk.answer(self._work, name, body)
+    def call(self, name: str, body: bytes) -> Any:
+        answer = super().call(name, body)
         return asyncio.run_coroutine_threadsafe(answer, self._loop).result()
 
 
@@ -97,21 +86,22 @@ class ThreadRunner(Runner):
         try:
             outcome = self._call(work)
         except JobStopped:
-            outcome = stopped_outcome(work.stopping or "cancel", stop_message(work))
+            work.stopping = work.stopping or "cancel"
+            outcome = results.outcome_of_stop(work)
         except BaseException as error:  # noqa: BLE001 - whatever a handler raises is its outcome
-            outcome = failure_outcome(error)
+            outcome = results.failure_outcome(error)
             if self._node.error_hooks:
-                call_hooks(self._node.error_hooks, JobInfo.of(work), error)
+                results.call_hooks(self._node.error_hooks, JobInfo.of(work), error)
         with contextlib.suppress(RuntimeError):  # the node is gone; its jobs are reaped
             self._loop.call_soon_threadsafe(self._end, attempt, outcome)
 
     def _call(self, work: Work) -> Outcome:
         task, limit = self._tasks[work.task], self._node.settings.max_result_bytes
-        context = SyncContext(JobInfo.of(work), _Channel(work, self._loop, self._node.desk))
+        context = SyncContext(JobInfo.of(work), _Channel(work, self._node.desk, self._loop))
         if work.guarantee is not Guarantee.EXACTLY_ONCE:
-            return encode_result(task.call(work.payload, context), limit)
+            return results.encode_result(task.call(work.payload, context), limit)
         with contextlib.closing(SyncEffects()) as effects:
-            return call_in_transaction(effects, task, work.payload, context, limit)
+            return results.call_in_transaction(effects, task, work.payload, context, limit)
 
     def _end(self, attempt: _Attempt, outcome: Outcome) -> None:
         self._attempts.pop(attempt.work.id, None)
@@ -127,11 +117,13 @@ class ThreadRunner(Runner):
     def stop_work(self, work: Work, reason: StopReason) -> None:
         if work in self._backlog:
             self._backlog.remove(work)
-            self._done(work, stopped_outcome(reason, "stopped before it began"))
+            self._done(work, results.stopped_outcome(reason, "stopped before it began"))
         elif (attempt := self._attempts.get(work.id)) and work.stopping is None:
             work.stopping = reason
             attempt.asked_at = time.monotonic()
-            _raise_in(attempt.thread)
+            if attempt.thread is not None and attempt.thread.ident is not None:
+                ident = ctypes.c_ulong(attempt.thread.ident)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ident, ctypes.py_object(JobStopped))
 
     def _check(self, now: float) -> None:
         for attempt in list(self._attempts.values()):
@@ -139,14 +131,7 @@ class ThreadRunner(Runner):
             if work.stopping is None and (reason := work.due_stop(now)) is not None:
                 self.stop_work(work, reason)
             elif work.stopping and now - attempt.asked_at >= self._node.settings.kill_grace:
-                message = f"{stop_message(work)}; its thread could not be stopped and goes on"
-                self._report(attempt, stopped_outcome(work.stopping, message))
+                note = "; its thread could not be stopped and goes on"
+                self._report(attempt, results.outcome_of_stop(work, note=note))
         if self._attempts:
             self._check_later()
-
-
-def _raise_in(thread: threading.Thread | None) -> None:
-    if thread is not None and thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(JobStopped)
-        )
