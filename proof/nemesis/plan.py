@@ -70,6 +70,9 @@ RECIPES: dict[str, Recipe] = {
     # Clocks.
     "clock": Recipe(5, 1, 10, "clocks", (-3600, 3600)),
 }
+# A worker is cut off for longer than its lease: not left to chance, for it is rare in a short run.
+SILENCES = ("partition", "partition_out", "drop_up")
+SILENT_FOR = 7.0  # at least
 NETWORK_KINDS = frozenset(kind for kind in RECIPES if kind.startswith("partition"))
 
 
@@ -91,4 +94,13 @@ def plan_faults(
         target = chance.choice(targets[recipe.targets])
         planned.append(Planned(round(after, 3), kind, target, round(lasts, 3), round(amount, 3)))
         after += chance.expovariate(1 / MEAN_PAUSE)
+    silences = [kind for kind in chosen if kind in SILENCES]
+    if silences and not any(_is_silence(fault, targets["workers"]) for fault in planned):
+        kind, worker = chance.choice(silences), chance.choice(targets["workers"])
+        lasts = chance.uniform(SILENT_FOR, RECIPES[kind].longest)
+        planned.append(Planned(round(seconds / 2, 3), kind, worker, round(lasts, 3)))
     return planned
+
+
+def _is_silence(fault: Planned, workers: Sequence[str]) -> bool:
+    return fault.kind in SILENCES and fault.target in workers and fault.seconds >= SILENT_FOR

@@ -22,11 +22,13 @@ import pytest
 
 from proof.checker import check
 from proof.checker.facts import Facts
+from proof.checker.leases import _REAL_PATIENCE
 from proof.history import History
 from proof.nemesis.clocks import WallClock, find_library
+from proof.nemesis.cluster import LEASE_SECONDS
 from proof.nemesis.database import Database, set_defaults
 from proof.nemesis.network import make_namespaces, missing_for_namespaces
-from proof.nemesis.plan import RECIPES, plan_faults
+from proof.nemesis.plan import RECIPES, SILENCES, plan_faults
 from proof.nemesis.proxy import Kind, Proxy, Trouble
 from proof.nemesis.server import Server
 from proof.nemesis.tasks import TABLES
@@ -355,6 +357,20 @@ def test_a_seed_says_everything_and_each_kind_of_fault_comes_up() -> None:
     assert set(Counter(fault.kind for fault in plan)) == set(RECIPES)
     assert 800 < len(plan) < 1200
     assert {fault.kind for fault in plan_faults(7, 100, {"kill"}, targets)} == {"kill"}
+
+
+def test_in_every_plan_a_worker_is_cut_off_for_longer_than_its_lease() -> None:
+    nodes, workers = ["s1", "w1", "w2"], ["w1", "w2"]
+    targets = {"nodes": nodes, "workers": workers, "lines": [*nodes, "c1"], "server": ["server"],
+               "all_lines": [*nodes, "c1", "o1"], "clocks": nodes}  # fmt: skip
+    for seed in range(30):
+        plan = plan_faults(seed, 30, RECIPES, targets)
+        assert any(
+            fault.kind in SILENCES
+            and fault.target in workers
+            and fault.seconds > LEASE_SECONDS + _REAL_PATIENCE
+            for fault in plan
+        )
 
 
 # -- runs
