@@ -14,8 +14,9 @@ from uuid import uuid4
 import asyncpg
 import pytest
 import pytest_asyncio
-from playwright.async_api import Browser, expect
+from playwright.async_api import Browser, Route, expect
 
+from proof.waiting import eventually
 from rota import App
 from rota.lib.ids import new_id
 from rota.lib.passwords import hash_password
@@ -127,6 +128,42 @@ async def test_a_running_job_is_watched_and_cancelled(browser: Browser, stage: S
     await window.go(f"/jobs/{job.id}")
     await expect(page.locator("progress")).to_have_attribute("value", "1.0")
     await page.get_by_role("button", name="Cancel").click()
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("cancelled"))
+    await window.context.close()
+
+
+_COUNT_LOOKS = """
+    window.looks = 0;
+    window.EventSource = class extends EventSource {
+        constructor(url) { super(url); this.addEventListener("look", () => window.looks++); }
+    };
+"""
+
+
+async def test_a_change_during_a_refresh_is_shown_by_the_next_one(browser: Browser, stage: Stage):
+    job = await stage.app.submit("wait")
+    await stage.until(job.id, "running")
+    window = await stage.enter(browser)
+    page = window.page
+    await page.add_init_script(_COUNT_LOOKS)
+    asked, released = asyncio.Event(), asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        """Answer with the page as it was when it was asked for, but late."""
+        answer = await route.fetch()
+        if route.request.resource_type == "fetch" and not released.is_set():
+            asked.set()
+            await released.wait()
+        await route.fulfill(response=answer)
+
+    await page.route(f"**/jobs/{job.id}", hold)
+    await window.go(f"/jobs/{job.id}")
+    await asked.wait()
+    looks = await page.evaluate("window.looks")
+    await stage.app.jobs.cancel(job.id)
+    await stage.until(job.id, "cancelled")
+    await eventually(lambda: page.evaluate(f"window.looks > {looks}"))
+    released.set()
     await expect(page.locator("h1 + .state")).to_have_text(re.compile("cancelled"))
     await window.context.close()
 

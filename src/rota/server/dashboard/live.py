@@ -2,9 +2,9 @@
 
 Protocol. A stream of server-sent events. For a job's page the job is looked at twice a second, and an
 event is sent when it has changed; for other pages there is an event every two seconds. The page then
-asks for itself again, in the background, and replaces what is different. So nothing is sent that a page
-wouldn't show, a hidden page asks for nothing, and a lost event costs two seconds. When the server stops,
-the stream ends, the page says so, and comes back by itself.
+asks for itself again, in the background, and replaces what is different; after an event that arrives
+meanwhile it asks once more. So nothing is sent that a page wouldn't show, and a hidden page asks for
+nothing. When the server stops, the stream ends, the page says so, and comes back by itself.
 """
 
 from __future__ import annotations

@@ -82,7 +82,8 @@ setInterval(() => document.hidden || showTimes(), 1000);
 
 const notice = $("#connection");
 const liveUrl = document.body.dataset.liveUrl;
-let wanted = false, refreshing = false, notBefore = 0, source = null, patience = 1000;
+const LONGEST_PAUSE = 10000;
+let wanted = false, refreshing = false, outdated = false, notBefore = 0, source = null, patience = 1000;
 
 function tell(text) {
   if (!notice) return;
@@ -96,7 +97,11 @@ function lost() {
 }
 
 async function refresh() {
-  if (refreshing || document.hidden || !$("[data-live]")) return;
+  if (document.hidden || !$("[data-live]")) return;
+  if (refreshing) {
+    outdated = true; // what is on its way may be from before the change
+    return;
+  }
   const wait = notBefore - performance.now();
   if (wait > 0) {
     if (!wanted) setTimeout(() => { wanted = false; refresh(); }, wait);
@@ -124,8 +129,13 @@ async function refresh() {
     lost();
   } finally {
     // A page that takes long to make is asked for less often.
-    notBefore = performance.now() + Math.max(300, 10 * (performance.now() - began));
+    const took = performance.now() - began;
+    notBefore = performance.now() + Math.min(Math.max(300, 10 * took), LONGEST_PAUSE);
     refreshing = false;
+    if (outdated) {
+      outdated = false;
+      refresh();
+    }
   }
 }
 
