@@ -35,7 +35,8 @@ VERSIONS = {
     "18": "18.4.0-beta.17",
 }
 SUITES = (
-    "store/test_engine.py", "operations/test_submit.py", "operations/test_submit_keys.py",
+    "store/test_engine.py", "store/test_once.py", "store/test_dead_letters.py", "store/test_claims.py",
+    "operations/test_submit.py", "operations/test_submit_keys.py",
     "operations/test_submit_sql.py", "scheduler/test_firing.py",
     "store/test_fencing.py", "core/test_lifecycle.py", "store/test_plans.py",
     "server/test_tenants.py", "scheduler/test_upkeep.py", "store/test_migrations.py",

@@ -24,7 +24,9 @@ from rota.store.embedded import open_embedded
 from rota.store.migrate import migrate
 from tests.support.sandboxes import drop_template, isolated
 
-pytest_plugins = ["tests.support.server_fixtures", "tests.support.command_line"]
+pytest_plugins = [
+    "tests.support.server_fixtures", "tests.support.command_line", "tests.support.receiver",
+]  # fmt: skip
 
 # A busy machine is no failure, and nothing is written into the working folder.
 hypothesis.settings.register_profile("rota", deadline=None, database=None)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator
 from ipaddress import ip_address
 from typing import Any
 
@@ -108,12 +107,6 @@ async def test_a_name_that_changes_its_mind_is_asked_once(
     assert len(resolver) == 1
     assert receiver.received[0].path == "/x?y=1"
     assert receiver.received[0].headers["host"] == f"rebinding.example:{receiver.port}"
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with Receiver().running() as receiver:
-        yield receiver
 
 
 async def test_redirects_are_not_followed(receiver: Receiver) -> None:

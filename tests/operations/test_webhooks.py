@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -21,12 +21,6 @@ from rota.worker import webhook_delivery as delivery
 from rota.worker.webhook_delivery import enable_webhooks
 from tests.support.fake_node import FakeNode
 from tests.support.receiver import Receiver
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with Receiver().running() as receiver:
-        yield receiver
 
 
 @pytest.fixture

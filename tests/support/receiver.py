@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import msgspec
+import pytest
 
 
 class Received(msgspec.Struct):
@@ -56,3 +57,9 @@ class Receiver:
         self.port = server.sockets[0].getsockname()[1]
         async with server:
             yield self
+
+
+@pytest.fixture
+async def receiver() -> AsyncIterator[Receiver]:
+    async with Receiver().running() as receiver:
+        yield receiver

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -15,12 +15,6 @@ from rota.signing import SIGNATURE_HEADER, verify, verify_push
 from tests.support.api import query
 from tests.support.receiver import Receiver
 from tests.support.server_fixtures import LiveServer, serving
-
-
-@pytest.fixture
-async def receiver() -> AsyncIterator[Receiver]:
-    async with Receiver().running() as receiver:
-        yield receiver
 
 
 async def changes(server: LiveServer) -> list[tuple[str, str]]:
