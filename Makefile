@@ -42,13 +42,15 @@ run: $(VENV)/installed
 	@cd examples && ../$(BIN)/rota dev shop.demo:app
 
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
+# In the order of tests/conftest.py, the longest files first: by itself, xdist begins with those of most tests.
+BY_FILE := --dist loadfile --no-loadscope-reorder
 PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
-test: PARALLEL ?= -n 4 --dist loadfile
+test: PARALLEL ?= -n 4 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
 
 # The tests that are marked proof: whole clusters that are killed, cut off, upgraded, simulated or measured.
-proof: PARALLEL ?= -n 2 --dist loadfile
+proof: PARALLEL ?= -n 2 $(BY_FILE)
 proof: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m proof $(PARALLEL) $(ARGS)
 

@@ -22,6 +22,7 @@ from rota import App
 from rota.store.database import Database
 from rota.store.embedded import open_embedded
 from rota.store.migrate import migrate
+from tests.support.known_facts import remembered, trust
 from tests.support.sandboxes import drop_template, isolated
 
 pytest_plugins = [
@@ -55,6 +56,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first: side by side with others, they would be the last to end."""
     files = {TESTS / f"{name}.py" for name in _LONG}
     items.sort(key=lambda item: item.path not in files)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _known_facts() -> Iterator[None]:
+    with remembered():
+        yield
 
 
 @pytest.fixture(autouse=True)
@@ -119,6 +126,7 @@ class Schemas:
         connection = await asyncpg.connect(self._url)
         await migrate(connection, schema)
         await connection.close()
+        trust(schema)
         return schema
 
     def give_back(self, schema: str) -> None:

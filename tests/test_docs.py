@@ -41,6 +41,7 @@ from rota.node import Node
 from rota.server.serving import Server
 from rota.store.sql import render
 from tests.support.places import EXAMPLES, ROOT, ROTA, SUPPORT
+from tests.support.sandboxes import isolated
 
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 
@@ -116,14 +117,14 @@ def page(
 
 @pytest.mark.usefixtures("environment")
 @pytest.mark.parametrize("page", PAGES, ids=name_of, indirect=True)
-async def test_what_a_page_shows_runs(page: Path, database_url: str) -> None:
+async def test_what_a_page_shows_runs(page: Path) -> None:
     names: dict[str, Any] = {"__name__": "page"}
     async with contextlib.AsyncExitStack() as opened:
         app: App | None = None
         for block in blocks_of(page, "python", "sql"):
             if block.language == "sql":
                 assert app is not None, f"{name_of(page)}:{block.line}: SQL before any app"
-                await run_sql(block, app, database_url)
+                await run_sql(block, app)
                 continue
             for statement in statements_of(page, block):
                 await run_python(statement, names)
@@ -150,8 +151,8 @@ async def run_python(statement: CodeType, names: dict[str, Any]) -> None:
             await result
 
 
-async def run_sql(block: Block, app: App, database_url: str) -> None:
-    connection = await asyncpg.connect(database_url)
+async def run_sql(block: Block, app: App) -> None:
+    connection = await asyncpg.connect(app.settings.database_url)
     try:
         await connection.execute(render(block.text, app.settings.schema))
     finally:
@@ -161,7 +162,7 @@ async def run_sql(block: Block, app: App, database_url: str) -> None:
 @contextlib.asynccontextmanager
 async def executing(app: App, by_itself: bool) -> AsyncIterator[None]:
     """The app on a private schema, where what is due is run at once."""
-    async with rota.testing.isolated(app) as sandbox:
+    async with isolated(app) as sandbox:
         enough = asyncio.Event()
         if by_itself:
             enough.set()
@@ -414,7 +415,7 @@ async def test_the_shop_does_its_work(
     monkeypatch.setattr(shop, "PICTURES", tmp_path)
     monkeypatch.setattr(outside.random, "uniform", lambda low, high: 0.0)
     settings = shop.app.settings.replace(database_url=database_url)
-    async with shop.app.using(settings), rota.testing.isolated(shop.app) as sandbox:
+    async with shop.app.using(settings), isolated(shop.app) as sandbox:
         await demo.make_tables()
         order = {"id": 7, "article": "teapot", "price": "19.90", "email": "a@example.org"}
         await shop.app.submit("take_payment", {"order": order})

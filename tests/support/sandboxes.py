@@ -15,6 +15,7 @@ from rota import App
 from rota.store.database import Database
 from rota.store.migrate import migrate
 from rota.testing import Sandbox, open_sandbox
+from tests.support.known_facts import trust
 
 _SCHEMA = "rota_test"
 _templates: dict[str, str] = {}  # by the URL of their server
@@ -63,6 +64,7 @@ async def _template(home: str) -> str:
         connection = await asyncpg.connect(_in_database(home, name))
         await migrate(connection, _SCHEMA)
         await connection.close()
+        trust(_SCHEMA)
         _templates[home] = name
     return _templates[home]
 

@@ -6,82 +6,38 @@ import asyncio
 import re
 
 import httpx
-import hypothesis
 import psutil
 import pytest
-import schemathesis
-from hypothesis import HealthCheck, Phase
-from schemathesis.checks import CheckFunction
-from schemathesis.specs.openapi.checks import (
-    content_type_conformance,
-    response_schema_conformance,
-    status_code_conformance,
-)
 
 from tests.support.remote_worker import RemoteWorker
 from tests.support.server_fixtures import LiveServer
 
 MEGABYTE = 1_000_000
 
-# Endless answers, a log-in at a provider, and the route that says 503 when no worker is there.
-NOT_CALLED = ("/stream", "/oidc/", "/readyz")
-EXAMPLES = 8
-CHECKS: list[CheckFunction] = [
-    schemathesis.checks.not_a_server_error,
-    status_code_conformance,
-    content_type_conformance,
-    response_schema_conformance,
-]
-
-
-@schemathesis.serializer("application/x-ndjson")
-def lines(_: object, value: object) -> bytes:
-    return value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogatepass")
-
 
 @pytest.mark.proof
 @pytest.mark.timeout(600)  # under a minute on a machine of its own
 async def test_no_request_gets_an_answer_that_the_document_doesnt_foresee(server: LiveServer):
+    from tests.support import fuzzing
+
     client = await server.client("admin", "*")
     document = (await client.get("/v1/openapi.json")).json()
-    schema = schemathesis.openapi.from_dict(document)
+    schema = fuzzing.read_document(document)
     token = client.headers["Authorization"]
-    tried = await asyncio.to_thread(call_everything, schema, server.url, token)
-    paths = {path for path in document["paths"] if not any(part in path for part in NOT_CALLED)}
+    tried = await asyncio.to_thread(fuzzing.call_everything, schema, server.url, token)
+    paths = {
+        path for path in document["paths"] if not any(part in path for part in fuzzing.NOT_CALLED)
+    }
     assert {path for path, _ in tried} == paths
-
-
-def call_everything(schema, url: str, token: str) -> set[tuple[str, str]]:
-    tried: set[tuple[str, str]] = set()
-    statuses: set[int] = set()
-    wrong: list[Exception] = []
-    for found in schema.get_all_operations():
-        operation = found.ok()
-        if not any(part in operation.path for part in NOT_CALLED):
-            try:
-                got = call(operation, url, token)
-                assert 401 not in got or operation.path.startswith("/login"), operation.path
-                statuses |= got
-            except Exception as error:  # noqa: BLE001 - all of them are told together
-                wrong.append(error)
-            tried.add((operation.path, operation.method))
-    if wrong:
-        raise ExceptionGroup("answers that the document doesn't foresee", wrong)
-    assert statuses >= {
-        200,
-        201,
-        400,
-        404,
-        422,
-    }  # what was sent was neither all right nor all wrong
-    return tried
 
 
 async def test_nor_does_a_worker_s_request(server: LiveServer):
     """Whose routes are nobody else's, with the id of a worker that is there."""
+    from tests.support import fuzzing
+
     worker = await RemoteWorker.register(server)
     document = (await worker.client.get("/v1/openapi.json")).json()
-    schema = schemathesis.openapi.from_dict(document)
+    schema = fuzzing.read_document(document)
     token = worker.client.headers["Authorization"]
 
     def call_all() -> set[int]:
@@ -89,33 +45,9 @@ async def test_nor_does_a_worker_s_request(server: LiveServer):
         of_workers = [one for one in operations if one.path.startswith("/v1/workers")]
         # The worker leaves last.
         of_workers.sort(key=lambda one: one.method.upper() == "DELETE")
-        return set().union(*(call(one, server.url, token, worker.id) for one in of_workers))
+        return set().union(*(fuzzing.call(one, server.url, token, worker.id) for one in of_workers))
 
     assert await asyncio.to_thread(call_all) >= {200, 400}
-
-
-def call(operation, url: str, token: str, worker: str | None = None) -> set[int]:
-    statuses: set[int] = set()
-    cases = operation.as_strategy() | operation.as_strategy(
-        generation_mode=schemathesis.GenerationMode.NEGATIVE
-    )
-
-    @hypothesis.given(case=cases)
-    @hypothesis.settings(
-        max_examples=EXAMPLES, deadline=None, database=None, derandomize=True,
-        phases=[Phase.explicit, Phase.generate], suppress_health_check=list(HealthCheck),
-    )  # fmt: skip
-    def one(case) -> None:
-        headers = {"Authorization": token}
-        if worker is not None and "worker_id" in (case.path_parameters or {}):
-            case.path_parameters["worker_id"] = worker
-        if worker is not None and isinstance(case.body, dict) and "wait" in case.body:
-            case.body.pop("wait")  # half a minute each
-        answer = case.call_and_validate(base_url=url, headers=headers, checks=CHECKS)
-        statuses.add(answer.status_code)
-
-    one()
-    return statuses
 
 
 HOSTILE = {
