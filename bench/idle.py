@@ -57,7 +57,7 @@ _KINDS = {
     "claim": "skip locked",
     "lanes": "select lane, queue, needs",
     "signals": "select job_id, token, kind",
-    "says that it is hungry": "set wants = $",
+    "advertises that it is idle": "set idle_slots = $",
     "hint passed on": "rota.draw($",
     "check of the listener": "select $1",
 }

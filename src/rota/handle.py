@@ -1,4 +1,4 @@
-"""What a submit gives back: the job's id, and the ways to follow it."""
+"""Handles of submitted jobs: the job's id, and the ways to follow it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FINAL = frozenset(state.label for state in State if state.is_final)
 
 
 class JobFailed(RotaError):
-    """The job that was waited for ended otherwise than in success."""
+    """Raised when the job that was waited for did not succeed."""
 
     def __init__(self, job: Job) -> None:
         self.job = job
@@ -29,7 +29,7 @@ R = TypeVar("R", covariant=True)
 
 
 class JobOperations(Protocol):
-    """What a handle asks of its job: `rota.operations.jobs.Jobs`."""
+    """The operations that a handle uses: `rota.operations.jobs.Jobs`."""
 
     async def get(self, id: UUID) -> Job: ...
 
@@ -57,11 +57,11 @@ class JobHandle(Generic[R]):
         return f"<Job {self.id}>"
 
     async def status(self) -> Job:
-        """The job as it is now."""
+        """Return the job as it is now."""
         return await self._jobs.get(self.id)
 
     async def wait(self, timeout: float | None = None) -> Job:
-        """The job once it has ended, however it did; `TimeoutError` after `timeout` seconds."""
+        """Wait until the job has ended, and return it. `TimeoutError` after `timeout` seconds."""
         job, looked = None, False
         try:
             async with asyncio.timeout(timeout):
@@ -76,7 +76,7 @@ class JobHandle(Generic[R]):
             raise TimeoutError(_still(self.id, job, looked, timeout)) from None
 
     async def result(self, timeout: float | None = None) -> R:
-        """What the function returned.
+        """Return what the function returned.
 
         Raises `JobFailed` if the job didn't succeed, `ResultUnavailable` if it did but its result
         could not be kept or read, and `TimeoutError` if it hasn't ended within `timeout` seconds.
@@ -103,21 +103,21 @@ class JobHandle(Generic[R]):
             ) from None
 
     async def cancel(self) -> str:
-        """Cancel the job: 'cancelled', or 'stopping' when it runs and has been asked to stop."""
+        """Cancel the job. Returns 'cancelled', or 'stopping' when it runs and has been asked to stop."""
         return (await self._jobs.cancel(self.id)).outcome
 
     def status_sync(self) -> Job:
-        """The job as it is now, from synchronous code."""
+        """Return the job as it is now, from synchronous code."""
         return sync_bridge.call(self.status, "status")
 
     def result_sync(self, timeout: float | None = None) -> R:
-        """What the function returned, from synchronous code. See `result`."""
+        """Return what the function returned, from synchronous code. See `result`."""
         return sync_bridge.call(lambda: self.result(timeout), "result")
 
 
 def _still(id: UUID, job: Job | None, looked: bool, timeout: float | None) -> str:
     if not looked:
-        return f"the database did not say within {timeout:g} s how job {id} is"
+        return f"the database did not return job {id} within {timeout:g} s"
     if job is None:
         return f"job {id} was not found within {timeout:g} s: is its transaction committed?"
     return f"job {id} of task {job.task!r} is still {job.state} after {timeout:g} s"

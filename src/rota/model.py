@@ -58,7 +58,7 @@ class State(Labelled):
 
 
 class Guarantee(Labelled):
-    """How many times a job may run, and how many times its effects happen."""
+    """The promise about how many times a job may run, and its effects happen."""
 
     AT_LEAST_ONCE = 1
     AT_MOST_ONCE = 2
@@ -203,13 +203,13 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     slots: int
     running: int
     load: float | None = None  # running / slots; None without slots
-    wants: int | None = None  # the free slots of a worker that waits to be told of new work
+    idle_slots: int | None = None  # the free slots of a worker that waits for hints
     shards: int | None = None  # how many a scheduler owns; None: it isn't one
     remote: bool = False  # a worker over HTTP
 
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A slice of the future and of the schedules, and the scheduler that looks after it."""
+    """A slice of the future jobs and the schedules, and the scheduler that owns it."""
 
     shard: int
     epoch: int  # rises with every takeover

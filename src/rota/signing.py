@@ -1,7 +1,7 @@
-"""How a receiver knows that a request is ours and new: an HMAC over the moment and what is said.
+"""Signatures by which receivers recognise requests of Rota: an HMAC over the moment and the content.
 
 Webhooks sign their body. Pushes to endpoints also sign whose push it is (job, token, attempt, task):
-who refuses stale tokens must be able to believe the token.
+a receiver that refuses stale tokens must be able to trust the token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _TOLERANCE = 300.0
 
 
 class Push(msgspec.Struct, frozen=True):
-    """Whose push a request is. `token` rises with every try of the job: refuse lower ones."""
+    """The job and attempt of a push. `token` rises with every try of the job: refuse lower ones."""
 
     job: str
     token: int
@@ -37,19 +37,19 @@ class Push(msgspec.Struct, frozen=True):
         }  # fmt: skip
 
     def signed(self, body: bytes) -> bytes:
-        """What is signed besides the moment."""
+        """Return what is signed besides the moment."""
         return f"{self.job}.{self.token}.{self.attempt}.{self.task}.".encode() + body
 
 
 def sign(secret: str, body: bytes, at: int) -> str:
-    """The header's value. `at`: seconds since 1970."""
+    """Return the header's value. `at`: seconds since 1970."""
     return f"t={at},v1={_digest(secret, body, at)}"
 
 
 def verify(
     secret: str, header: str, body: bytes, now: float, tolerance: float = _TOLERANCE
 ) -> bool:
-    """Whether this body was signed with this secret, not long before or after `now`.
+    """Return whether this body was signed with this secret, not long before or after `now`.
 
     For receivers. Pass the body as it came, before it is parsed.
     """
@@ -65,7 +65,7 @@ def verify(
 def verify_push(
     secret: str, headers: Mapping[str, str], body: bytes, now: float, tolerance: float = _TOLERANCE
 ) -> Push | None:
-    """Whose push this is, if it is signed with this secret and not old; else None.
+    """Return whose push this is, if it is signed with this secret and not old; else None.
 
     For receivers. `headers`: those of the request, however their names are written.
     """

@@ -84,7 +84,7 @@ class Workers:
         async def all_hungry() -> bool:
             ids = [node.id for node in self.nodes]
             return len(ids) == await database.fetchval(
-                f"select count(*) from {self.schema}.node where wants is not null and id = any($1)",
+                f"select count(*) from {self.schema}.node where idle_slots is not null and id = any($1)",
                 ids,
             )
 
@@ -255,7 +255,7 @@ async def test_a_killed_worker_that_was_hungry_gets_no_hint(
     app = make_app()
     schema = app.settings.schema
     cluster = Cluster(tmp_path, database_url, schema, poll=600, heartbeat=30)
-    hungry = f"select count(*) from {schema}.node where wants is not null and state = 'live'"
+    hungry = f"select count(*) from {schema}.node where idle_slots is not null and state = 'live'"
     try:
         victims = [cluster.start("worker") for _ in range(2)]
         await eventually(
@@ -287,7 +287,7 @@ async def test_a_worker_whose_loop_is_blocked_gets_no_hint(
     monkeypatch.setattr(heartbeat, "HeartbeatThread", HeartbeatThread)
     await workers.start(2)
     await workers.rest(database)
-    query = f"select count(*) from {workers.schema}.node where wants is not null"
+    query = f"select count(*) from {workers.schema}.node where idle_slots is not null"
 
     async def watch() -> None:
         connection = await asyncpg.connect(database_url)
@@ -413,7 +413,7 @@ async def test_a_worker_that_is_full_when_its_hint_comes_passes_it_on(
 
         async def second_alone_is_hungry() -> bool:
             rows = await database.fetch(
-                f"select id from {workers.schema}.node where wants is not null"
+                f"select id from {workers.schema}.node where idle_slots is not null"
             )
             return [row[0] for row in rows] == [second.id]
 
@@ -441,14 +441,14 @@ async def test_a_lost_hint_costs_no_more_than_the_wait_for_the_next_look(workers
 # -- the row
 
 
-async def test_a_full_worker_soon_wants_nothing_and_a_free_one_wants_again(workers, database, app):
+async def test_a_full_worker_soon_withdraws_and_a_free_one_advertises_again(workers, database, app):
     await workers.start(1)
     await workers.rest(database)
-    wants = f"select wants is null from {workers.schema}.node"
+    is_busy = f"select idle_slots is null from {workers.schema}.node"
     await submit_holds(database, app, 4)
-    await eventually(lambda: database.fetchval(wants))
+    await eventually(lambda: database.fetchval(is_busy))
     workers.gate.set()
-    await eventually(lambda: _equals(database, wants, False))
+    await eventually(lambda: _equals(database, is_busy, False))
 
 
 async def test_a_worker_that_drains_is_told_nothing(workers, database, app):
@@ -468,7 +468,7 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
     now = 1000.0
     monkeypatch.setattr("rota.worker.idle.monotonic", lambda: now)
     idle = IdleAdvertisement(node.store, "default", node.lease)
-    row = f"select wants, xmin::text from {hot.schema}.node where id = $1"
+    row = f"select idle_slots, xmin::text from {hot.schema}.node where id = $1"
     seen: list[Any] = []
     async with hot.connection() as connection:
         for _ in range(100):
@@ -479,7 +479,7 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
             idle.receive(LANE, 1, 1)
             await idle.withdraw(full=True)
             seen.append(await connection.fetchrow(row, node.id))
-    wanted, versions = {one["wants"] for one in seen}, {one["xmin"] for one in seen}
+    wanted, versions = {one["idle_slots"] for one in seen}, {one["xmin"] for one in seen}
     assert wanted == {3, None}
     assert 10 <= len(versions) <= 21  # in ten seconds
 
@@ -526,7 +526,7 @@ async def make_hungry(database: Any, schema: str, count: int) -> None:
     """Rows as of live workers; their ears are this connection's."""
     await database.execute(
         f"insert into {schema}.node (id, namespace, name, host, pid, version, roles, expires_at,"
-        " queues, capabilities, tasks, slots, kind, lot, wants)"
+        " queues, capabilities, tasks, slots, kind, lot, idle_slots)"
         " select gen_random_uuid(), 'default', 'n', 'h', 1, '0', '{worker}',"
         " now() + interval '1 hour', '{}', '{}', '{}', 100, 'one', (random() * 4e9 - 2e9)::int, 5"
         f" from generate_series(1, {count})"

@@ -35,7 +35,7 @@ def list_nodes(
             plain(node.name), state(node.state), _roles(node),
             "+".join((serves, *node.capabilities)), f"{node.running:,}", f"{node.slots:,}",
             "-" if node.load is None else f"{node.load:.0%}",
-            "-" if node.wants is None else "for work",
+            "-" if node.idle_slots is None else "for work",
             "-" if node.shards is None else f"{node.shards:,}",
             f"{format_duration(max(node.heartbeat_age, 0))} ago", relative(node.started_at, now),
             node.version,

@@ -122,7 +122,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def everywhere(self) -> bool:
-        """Whether the role holds in all namespaces."""
+        """True if the role holds in all namespaces."""
         return self.identity.memberships.get(ANYWHERE) is self.role
 
     @property

@@ -1,8 +1,8 @@
-"""Which set of schedules that code declares is in force: pure decisions.
+"""Decides which set of declared schedules is in force.
 
 An application declares a set of schedules; releases of it declare different sets, and nodes of several
 releases may start in any order. A set that another one has superseded isn't put back by a node that
-happens to start later, unless its release says that it is newer than all before, or a person says so.
+happens to start later, unless its release is newer than all before, or a user forces it.
 Releases that aren't versions have no order, and are treated like those that have no name.
 """
 
@@ -19,7 +19,7 @@ Verdict = Literal["apply", "older_release", "superseded", "other_application"]
 
 
 class Declaration(msgspec.Struct, frozen=True):
-    """A set that was brought, by its digest; the one that was brought last is in force."""
+    """A set that was stored, by its digest; the one that was stored last is in force."""
 
     digest: str
     release: str
@@ -27,7 +27,7 @@ class Declaration(msgspec.Struct, frozen=True):
 
 
 def decide(digest: str, release: str, history: Sequence[Declaration]) -> Verdict:
-    """Whether a set replaces what is in force. `history` has the newest first."""
+    """Decide whether a set replaces what is in force. `history` has the newest first."""
     if not history or history[0].digest == digest:
         return "apply"
     if release and all(is_newer(release, known.release) for known in history if known.release):
@@ -40,7 +40,7 @@ def decide(digest: str, release: str, history: Sequence[Declaration]) -> Verdict
 
 
 def are_related(declared: Iterable[tuple[str, str]], in_force: Iterable[tuple[str, str]]) -> bool:
-    """Whether two sets look like releases of one application: they share a schedule or a task.
+    """Return whether two sets look like releases of one application: they share a schedule or a task.
 
     Both are pairs of a schedule's name and its task's.
     """
@@ -51,7 +51,7 @@ def are_related(declared: Iterable[tuple[str, str]], in_force: Iterable[tuple[st
 
 
 def is_newer(one: str, other: str) -> bool:
-    """Whether both are versions, and the first is the higher one: 1.10 is newer than 1.9 and 1.10rc1."""
+    """Return whether both are versions and the first is higher: 1.10 is newer than 1.9 and 1.10rc1."""
     higher, lower = _version(one), _version(other)
     return higher is not None and lower is not None and higher > lower
 
@@ -63,7 +63,7 @@ _RANKED_WORDS = {"dev": 0, "post": 3}
 
 
 def _version(release: str) -> list[tuple[int, int, str]] | None:
-    """Its parts, comparable: a word (rc1) comes before the end, `post` and a number after it."""
+    """Return comparable parts: a word (rc1) comes before the end, `post` and a number after it."""
     if (found := _VERSION.fullmatch(release)) is None:
         return None
     parts = re.findall(r"\d+|[^\W\d_]+", found["numbers"].partition("+")[0].lower())

@@ -1,4 +1,4 @@
-"""How much to claim, and from which lanes."""
+"""Decides how much to claim, and from which lanes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 
 def prefetch(rate: float, limit: int) -> int:
-    """How many jobs to hold beyond the free slots: a tenth of a second's worth.
+    """Return how many jobs to hold beyond the free slots: a tenth of a second's worth.
 
     Enough that fast jobs never wait for a claim, and none for slow ones, which another worker might
     start sooner.
@@ -17,10 +17,10 @@ def prefetch(rate: float, limit: int) -> int:
 def split_demand(
     demand: int, lanes: Sequence[str], last_found: Mapping[str, int], turn: int
 ) -> dict[str, int]:
-    """How many to ask of each lane; no more than `demand` in all.
+    """Return how many jobs to ask of each lane; no more than `demand` in all.
 
-    Lanes that had work the last time share it, the others are only looked into. `turn` rotates who
-    comes first when there isn't enough for everyone.
+    Lanes that had work the last time share it, the others are only looked into. `turn` rotates which
+    lane comes first when there isn't enough for all.
     """
     if demand <= 0 or not lanes:
         return {}
@@ -37,7 +37,7 @@ def split_demand(
 
 
 def cap_demand(shares: Mapping[str, int], room: Mapping[str, int]) -> dict[str, int]:
-    """The same wishes within what the queues named in `room` still allow, lane after lane."""
+    """Reduce the shares to what the queues named in `room` still allow, lane after lane."""
     left = dict(room)
     capped: dict[str, int] = {}
     for lane, slots in shares.items():

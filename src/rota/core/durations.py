@@ -1,4 +1,4 @@
-"""Durations: how they are written for people, and how long a task usually takes."""
+"""Durations: their text for users, and the expected durations of tasks."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _AT_LEAST = 1.0  # seconds that a single run may take before it is called slow
 _SLOWER = 1.5  # times the usual
 _AS_USUAL = 1.2
 _QUICKER = 0.5
-_NOTICEABLE = 0.05  # seconds: nobody wants to hear that 2 ms became 9
+_NOTICEABLE = 0.05  # seconds: that 2 ms became 9 is of no interest
 
 
 _ENDLESS = 1e11  # seconds; more than three thousand years, or not a number at all
@@ -60,7 +60,7 @@ def format_distance(seconds: float) -> str:
 
 
 class Baseline(msgspec.Struct, frozen=True):
-    """What the runs of a task take: `usual` in the middle, and what none of them should exceed."""
+    """The expected duration of a task's runs: the `usual` one, and the longest that is not slow."""
 
     usual: float
     most: float
@@ -77,12 +77,12 @@ def learn_baseline(runs: Sequence[float]) -> Baseline:
 
 
 def declared_baseline(expected: float) -> Baseline:
-    """As a task's author said. Runs that usually take that long are as expected."""
+    """Return the baseline that a task's author declared."""
     return Baseline(expected, expected)
 
 
 def judge_trend(runs: Sequence[float], baseline: Baseline, *, declared: bool) -> Trend:
-    """How the last runs compare with the baseline, which stays as it is: a slow drift is seen too."""
+    """Compare the last runs with the baseline, which stays as it is: a slow drift is seen too."""
     if len(runs) < ENOUGH:
         return "unclear"
     recent = median(runs)

@@ -29,7 +29,7 @@ class Tried(Protocol):
 
     @property
     def crashes(self) -> int:
-        """How often it went down with its process before."""
+        """The number of times that it went down with its process before."""
         ...
 
 

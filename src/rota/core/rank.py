@@ -1,4 +1,4 @@
-"""The order of claims in a lane: the same numbers as rota.rank() gives in SQL."""
+"""The order of claims in a lane: the same numbers as rota.rank() computes in SQL."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def rank_of(due_at: datetime, priority: int) -> int:
 
 
 def due_seconds(rank: int, priority: int) -> float:
-    """The moment that gave this rank, in seconds since 1970."""
+    """Return the moment that led to this rank, in seconds since 1970."""
     return _EPOCH_SECONDS + (rank + priority * _PRIORITY_STEP) / 1_000_000
 
 
 def due_of(rank: int, priority: int) -> datetime:
-    """The moment that gave this rank."""
+    """Return the moment that led to this rank."""
     return _EPOCH + timedelta(microseconds=rank + priority * _PRIORITY_STEP)

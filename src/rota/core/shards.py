@@ -1,7 +1,7 @@
-"""Who should own which shard: even shares, and few moves when a node comes or goes.
+"""Assigns shards to schedulers: even shares, and few moves when a node comes or goes.
 
 Every scheduler decides alone, from what it sees. Two that see the same decide the same; two that see
-different things want the same shard for a moment, and only one of them gets it.
+different things try to take the same shard for a moment, and only one of them gets it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Moves(NamedTuple):
 def assign(
     shards: Sequence[int], members: Sequence[UUID], owners: Mapping[int, UUID]
 ) -> dict[int, UUID]:
-    """An owner for every shard. Shares differ by one at most; only what must move, moves."""
+    """Return an owner for every shard. Shares differ by one at most, and few shards move."""
     if not members:
         return {}
     held: dict[UUID, list[int]] = {member: [] for member in members}
@@ -28,7 +28,7 @@ def assign(
         if owner in held:
             held[owner].append(shard)
     share, larger = divmod(len(shards), len(members))
-    # Whoever has most already gets one of the larger shares: it then has least to give away.
+    # Those who have most already get the larger shares: they then have least to give away.
     ranked = sorted(members, key=lambda member: (-len(held[member]), member))
     quotas = {member: share + (place < larger) for place, member in enumerate(ranked)}
     assigned = {s: member for member in ranked for s in held[member][: quotas[member]]}
@@ -42,7 +42,7 @@ def assign(
 def moves_of(
     me: UUID, shards: Sequence[int], members: Sequence[UUID], owners: Mapping[int, UUID]
 ) -> Moves:
-    """What I should take, because it is mine to be and nobody's now; and what I should hand over."""
+    """Return the shards that this node should take because nobody holds them, and those to hand over."""
     assigned = assign(shards, members, owners)
     take = [s for s in shards if assigned.get(s) == me and s not in owners]
     give = [s for s in shards if owners.get(s) == me and assigned.get(s) != me]

@@ -37,9 +37,9 @@ class Wheel(Generic[Item]):
         return self._order[0] / 1000 if self._order else None
 
     def pop_due(self, now: float) -> list[Item]:
-        """Everything whose moment has come, in order."""
+        """Remove and return everything whose moment has come, in order."""
         due: list[Item] = []
-        # In seconds, as next_due() gives them: who looks at that very moment must find something.
+        # In seconds, as next_due() returns them: a look at that very moment must find something.
         while self._order and self._order[0] / 1000 <= now:
             due.extend(self._slots.pop(heapq.heappop(self._order)))
         self._count -= len(due)

@@ -1,4 +1,4 @@
-"""What all operations have in common: connections, and transactions that record their change."""
+"""The base of all operations: connections, and transactions that record their change."""
 
 from __future__ import annotations
 

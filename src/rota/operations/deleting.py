@@ -83,7 +83,7 @@ async def _note_undecided(
             break
         # Nothing is known of a version that can't be read; the next one begins where it ended.
         cursor = max(cursor, stretch.ends)
-    advance = Advance(row["id"], cursor, None, 0, row["behind"])
+    advance = Advance(row["id"], cursor, None, 0, row["undecided_version"])
     await transaction.store.fire(transaction.connection, [], [advance])
 
 

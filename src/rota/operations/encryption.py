@@ -15,7 +15,7 @@ _KEY_BYTES = 32
 
 
 class ValuesUnderKey(msgspec.Struct, frozen=True):
-    """How many values are stored under a key; `key` None: they are not encrypted."""
+    """The number of values that are stored under a key; `key` None: they are not encrypted."""
 
     key: str | None
     values: int

@@ -1,12 +1,12 @@
-"""Attempts that were answered with 202, and wait for what is reported of them.
+"""Attempts that were answered with 202, and wait for a report.
 
 Protocol. A push carries a key: an HMAC, with the database's own secret, of its job and token. Whoever
 has it can report on that attempt at any server, which checks the key, and then writes what is reported
 in one statement, if the attempt still has its job (`take_callback`). A success ends the job right there:
-nothing that happens to the node afterwards changes it. A failure is only noted, because what follows
-from it is the node's to judge. Then the node is told. It also looks by itself, at the pace of its
-heartbeats, once for all that wait: a lost hint costs seconds. It looks first thing after a 202: a
-report may have been quicker than the answer.
+nothing that happens to the node afterwards changes it. A failure is only recorded, because what follows
+from it is the node's to judge. Then the node is notified. It also polls at the pace of its heartbeats,
+once for all that wait: a lost hint costs seconds. It polls first thing after a 202: a report may have
+been quicker than the answer.
 
 If the node dies, its lease runs out, and the job is pushed again under another token. What is then
 reported with the old key finds no such attempt, and is refused.
@@ -39,12 +39,12 @@ def callback_path(job: UUID) -> str:
 
 
 def make_key(secret: str, job: UUID, token: int) -> str:
-    """What a push carries, and its callback brings back."""
+    """Make the key that a push carries, and that its callback returns."""
     return f"{token}-{_digest(secret, job, token)}"
 
 
 def read_key(secret: str, job: UUID, key: str) -> int | None:
-    """The token of the attempt that this key is for; None when it isn't one of ours."""
+    """Return the token of the attempt that this key is for; None when the key is not valid."""
     text, _, digest = key.partition("-")
     if not (text.isascii() and text.isdecimal() and len(text) < 19):
         return None
@@ -59,7 +59,7 @@ def _digest(secret: str, job: UUID, token: int) -> str:
 
 
 class Callbacks:
-    """Who waits in this process, and the one look for all of them."""
+    """The attempts that wait in this process, and one poll for all of them."""
 
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
@@ -77,10 +77,10 @@ class Callbacks:
             del self._waiting[job, token]
             report.cancel()
             if not self._waiting:
-                self._news.set()  # nobody to look for: it ends
+                self._news.set()  # nothing waits any more: the poll ends
 
     async def wait(self, report: asyncio.Future[Reported]) -> Reported:
-        """From here on it is looked for."""
+        """Wait for a report, and poll for it from here on."""
         if self._looking is None or self._looking.done():
             self._news = asyncio.Event()
             self._looking = asyncio.create_task(self._look())

@@ -47,7 +47,7 @@ _SETTLED = Outcome(OutcomeKind.SUCCEEDED, settled=True)
 
 
 class EndpointFailed(JobError):
-    """An endpoint did not answer, or answered that it failed: worth another try."""
+    """Raised when an endpoint did not answer, or answered that it failed: the push is tried again."""
 
 
 class EndpointTask(Task[..., Any]):

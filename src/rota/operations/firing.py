@@ -1,4 +1,4 @@
-"""From a schedule's row to what firing writes: shared by the firer and by operations on schedules."""
+"""Makes what firing writes from a schedule's row, for the firer and for operations on schedules."""
 
 from __future__ import annotations
 
@@ -70,8 +70,10 @@ def to_entry(
     )  # fmt: skip
 
 
-def to_advance(row: Any, planned: Plan, entries: list[Entry]) -> Advance:
+def to_advance(
+    row: Any, planned: Plan, entries: list[Entry], undecided_version: int | None = None
+) -> Advance:
     """Make the schedule's new cursor. What didn't fit is due at once."""
     fired = sum(entry.state == FIRED for entry in entries)
     next_due = row["now"] if planned.more else planned.next_due
-    return Advance(row["id"], planned.cursor, next_due, fired)
+    return Advance(row["id"], planned.cursor, next_due, fired, undecided_version)

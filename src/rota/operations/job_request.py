@@ -1,4 +1,4 @@
-"""A job as a request describes it, and the one place where options and defaults become a `NewJob`."""
+"""Jobs as requests describe them, and the one place where options and defaults become a `NewJob`."""
 
 from __future__ import annotations
 
@@ -144,7 +144,7 @@ def build_job(
 
 
 def check_guarantee(task: str, asked: int | None, declared: int | None) -> None:
-    """A task is written for the guarantee that it declares: who submits can't choose another."""
+    """Refuse a guarantee other than the one that the task declares, for which it is written."""
     if asked is not None and declared is not None and asked != declared:
         label = Guarantee(declared).label
         raise InvalidArguments(
@@ -167,12 +167,12 @@ def _checked_payload(payload: msgspec.Raw, task: str, limits: Limits) -> bytes:
 
 @lru_cache(4096)
 def known_name(name: str) -> str:
-    """Checked once: the same few names come again and again."""
+    """Check a name once: the same few names come again and again."""
     return check_name("name", name)
 
 
 def _one_of(name: str, value: Any, other_name: str, other: Any) -> Any:
-    """Two words for one thing: either, or both if they agree."""
+    """Return the value of two words for one thing: either, or both if they agree."""
     if value is None or other is None or value == other:
         return other if value is None else value
     raise InvalidArguments(f"{other_name}: says {other}, but {name} says {value}; give one of them")

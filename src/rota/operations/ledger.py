@@ -113,8 +113,8 @@ class Preview(msgspec.Struct, frozen=True):
 def to_status(row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec]) -> ScheduleStatus:
     """Make a status from a row. `opened` decrypts the payload of a schedule."""
     spec = problem = None
-    if row["trouble"] is not None:
-        problem = f"set aside on {row['trouble_node']}: {row['trouble']}"
+    if row["problem"] is not None:
+        problem = f"set aside on {row['problem_node']}: {row['problem']}"
     try:
         spec = opened(row["id"], decode_spec(row["spec"]))
         in_words = describe(spec)
@@ -124,7 +124,7 @@ def to_status(row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec]) ->
     fields = ("id", "name", "version", "task", "next_due", "paused_at", "paused_until", "fired",
               "source", "app", "created_at", "updated_at")  # fmt: skip
     return ScheduleStatus(
-        spec=spec, in_words=in_words, problem=problem, problem_since=row["trouble_since"],
+        spec=spec, in_words=in_words, problem=problem, problem_since=row["problem_since"],
         **{field: row[field] for field in fields},
     )  # fmt: skip
 

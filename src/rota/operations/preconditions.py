@@ -17,7 +17,7 @@ def schedule_tag(version: int, id: UUID) -> str:
 
 
 def matches(condition: str | None, tag: str) -> bool:
-    """Whether a list of tags, or `*`, names this one. Weak tags (`W/`) are treated as strong ones."""
+    """Return whether a list of tags, or `*`, names this one. Weak tags (`W/`) count as strong ones."""
     if condition is None:
         return False
     named = [part.strip().removeprefix("W/") for part in condition.split(",")]

@@ -114,8 +114,8 @@ class ScheduleChanges(ScheduleTransaction):
         paused_at = None if resumed else row["paused_at"] or (now if spec.paused else None)
         await self._ensure_lane(new.options)
         # What is left of the old version is for the firer to look at, at once.
-        next_due = now if settled.behind else await self._next_due(new, valid_from)
-        state = State(settled.cursor, next_due, paused_at, settled.behind)
+        next_due = now if settled.undecided_version else await self._next_due(new, valid_from)
+        state = State(settled.cursor, next_due, paused_at, settled.undecided_version)
         version = await store.update(
             connection, row["id"], self.namespace, spec, new.options, state, source
         )

@@ -4,10 +4,10 @@ An occurrence belongs to the version of its schedule that was in force at its mo
 rule says that it exists, and that version's catch-up policy whether it runs. An update therefore
 decides, in its own transaction and by the old version, everything that was due until now, also what
 waits for its spread. Two kinds of occurrences stay undecided: those that a pause holds back for the
-catch-up after it, and those beyond `_MANY` (a transaction has to end). For them the row's `behind`
-names the oldest version with undecided occurrences, and the cursor stays before them. The firer works
-them off by that version, up to the moment at which the next one came into force, and runs them with
-the task and the payload of the newest version.
+catch-up after it, and those beyond `_MANY` (a transaction has to end). For them the row's
+`undecided_version` names the oldest version with such occurrences, and the cursor stays before them. The
+firer works them off by that version, up to the moment at which the next one came into force, and runs
+them with the task and the payload of the newest version.
 
 A version that can't be read any more can't be settled. An update then goes on without it; the new
 version's record says from when on nothing is known, and why.
@@ -36,7 +36,7 @@ _LATEST_OFFSET = timedelta(days=2)  # more than spread and jitter together
 
 
 class Stretch(msgspec.Struct):
-    """A version, and the last moment that it decides about; None: it is the one in force."""
+    """A version, and the last moment that it decides about (None: it is the one in force)."""
 
     version: int
     ends: datetime | None
@@ -45,10 +45,10 @@ class Stretch(msgspec.Struct):
 
 
 class Settled(msgspec.Struct, frozen=True):
-    """The cursor after settling. `behind` is the first version with undecided occurrences."""
+    """The cursor after settling, and the first version that still has undecided occurrences."""
 
     cursor: datetime
-    behind: int | None
+    undecided_version: int | None
     unsettled: Unsettled | None
 
 
@@ -80,10 +80,10 @@ class ScheduleTransaction:
     ) -> list[Stretch]:
         """Return the versions that may have undecided occurrences, oldest first. The newest ends at
         `ends`."""
-        if row["behind"] is None:
+        if row["undecided_version"] is None:
             versions = [(row["version"], row["spec"], ends)]
         else:
-            found = await self.store.versions(self.connection, row["id"], row["behind"])
+            found = await self.store.versions(self.connection, row["id"], row["undecided_version"])
             closes = [*(each["valid_from"] for each in found[1:]), ends]
             versions = [
                 (each["version"], each["spec"], close)
@@ -196,7 +196,7 @@ def _plan_step(
         spread = stretch.compiled.recurrence.spread_offset.total_seconds()
         planned = plan_stretch(at, stretch, later, limit=limit, until=spread)
         entries = to_entries(at, planned)
-        advance = msgspec.structs.replace(to_advance(at, planned, entries), behind=stretch.version)
+        advance = to_advance(at, planned, entries, stretch.version)
         return _Step(entries, advance, is_decided(stretch, planned.cursor), planned.more)
     except Exception as error:
         raise _Unplanned(str(error) or type(error).__name__) from error
@@ -208,6 +208,6 @@ def next_stretch(row: Any, stretches: Sequence[Stretch], planned: Plan, fired: i
     assert first.ends is not None
     if planned.more or not is_decided(first, planned.cursor):
         next_due = row["now"] if planned.more else planned.next_due
-        return Advance(row["id"], planned.cursor, next_due, fired, row["behind"])
-    behind = stretches[1].version if len(stretches) > 2 else None
-    return Advance(row["id"], max(planned.cursor, first.ends), row["now"], fired, behind)
+        return Advance(row["id"], planned.cursor, next_due, fired, row["undecided_version"])
+    undecided_version = stretches[1].version if len(stretches) > 2 else None
+    return Advance(row["id"], max(planned.cursor, first.ends), row["now"], fired, undecided_version)

@@ -40,7 +40,7 @@ from rota.operations.settling import ScheduleTransaction, Stretch, next_stretch,
 from rota.runtime.ticker import Service
 from rota.scheduler.shards import Ownership, ShardSelection
 from rota.store.database import blames_the_data
-from rota.store.schedules import Advance, Aside, Entry, ScheduleStore, Trouble, decode_spec
+from rota.store.schedules import Advance, Aside, Entry, PlanningProblem, ScheduleStore, decode_spec
 from rota.store.work import NIL
 
 log = logging.getLogger("rota.firer")
@@ -127,35 +127,35 @@ class Firer(Service):
     ) -> bool:
         async with self._store.database.transaction("fire") as connection:
             rows = await self._store.due_schedules(connection, shards, epochs, _SCHEDULES, aside)
-            planned, troubles = await self._plan_all(connection, rows)
+            planned, problems = await self._plan_all(connection, rows)
             if self._careful:
-                planned = await self._write_halves(connection, planned, troubles)
+                planned = await self._write_halves(connection, planned, problems)
             else:
                 await self._write(connection, planned)
-            if troubles:
-                await self._store.note_trouble(connection, self._node, list(troubles.values()))
+            if problems:
+                await self._store.note_problems(connection, self._node, list(problems.values()))
             mended = [each.row for each in planned if each.row["id"] in self._aside]
             if mended:
                 ids = [row["id"] for row in mended]
-                await self._store.clear_trouble(connection, self._node, ids)
-        self._remember_trouble(rows, troubles, mended)
+                await self._store.clear_problems(connection, self._node, ids)
+        self._remember_problems(rows, problems, mended)
         return len(rows) == _SCHEDULES or any(each.more for each in planned)
 
     # -- planning
 
     async def _plan_all(
         self, connection: Any, rows: Sequence[Any]
-    ) -> tuple[list[Planned], dict[UUID, Trouble]]:
+    ) -> tuple[list[Planned], dict[UUID, PlanningProblem]]:
         planned: list[Planned] = []
-        troubles: dict[UUID, Trouble] = {}
+        problems: dict[UUID, PlanningProblem] = {}
         for row in rows:
             try:
                 spec = self._spec(row)
             except Exception as error:  # noqa: BLE001 (whatever it is, others go on)
-                troubles[row["id"]] = _trouble(row, error)
+                problems[row["id"]] = _problem(row, error)
                 continue
             # Outside the try: an error of the database is not the schedule's fault.
-            pending = row["behind"] is not None
+            pending = row["undecided_version"] is not None
             named = pending or bool(spec.exclude or spec.include)
             calendars = (await self._named_calendars()).get(row["namespace"], {}) if named else {}
             stretches: list[Stretch] = []
@@ -171,8 +171,8 @@ class Firer(Service):
                 advance = to_advance(row, newest, entries)
                 planned.append(Planned(row, entries, advance, newest.more))
             except Exception as error:  # noqa: BLE001 (whatever it is, others go on)
-                troubles[row["id"]] = _trouble(row, error)
-        return planned, troubles
+                problems[row["id"]] = _problem(row, error)
+        return planned, problems
 
     def _spec(self, row: Any) -> ScheduleSpec:
         known = self._compiled.get(row["id"])
@@ -213,7 +213,7 @@ class Firer(Service):
             raise
 
     async def _write_halves(
-        self, connection: Any, planned: list[Planned], troubles: dict[UUID, Trouble]
+        self, connection: Any, planned: list[Planned], problems: dict[UUID, PlanningProblem]
     ) -> list[Planned]:
         """Write all but those that the database refuses. Return what was written."""
         if not planned:
@@ -225,12 +225,12 @@ class Firer(Service):
         except _Refused as error:
             if len(planned) == 1:
                 row = planned[0].row
-                troubles[row["id"]] = _trouble(row, error)
+                problems[row["id"]] = _problem(row, error)
                 return []
         half = len(planned) // 2
         return [
-            *await self._write_halves(connection, planned[:half], troubles),
-            *await self._write_halves(connection, planned[half:], troubles),
+            *await self._write_halves(connection, planned[:half], problems),
+            *await self._write_halves(connection, planned[half:], problems),
         ]
 
     # -- schedules that are set aside
@@ -240,19 +240,19 @@ class Firer(Service):
         waiting = [(id, version) for id, (version, until) in self._aside.items() if until > now]
         return [id for id, _ in waiting], [version for _, version in waiting]
 
-    def _remember_trouble(
-        self, rows: Sequence[Any], troubles: Mapping[UUID, Trouble], mended: Sequence[Any]
+    def _remember_problems(
+        self, rows: Sequence[Any], problems: Mapping[UUID, PlanningProblem], mended: Sequence[Any]
     ) -> None:
         for row in rows:
-            if (trouble := troubles.get(row["id"])) is not None:
+            if (problem := problems.get(row["id"])) is not None:
                 known = self._aside.get(row["id"])
-                if known is None or known[0] != trouble.version:
+                if known is None or known[0] != problem.version:
                     log.error(
                         "schedule %s of namespace %s is set aside on this node, and tried again in "
                         "%.0f s or when it is updated: %s",
-                        row["name"], row["namespace"], self._retry_after, trouble.reason,
+                        row["name"], row["namespace"], self._retry_after, problem.reason,
                     )  # fmt: skip
-                self._aside[row["id"]] = (trouble.version, monotonic() + self._retry_after)
+                self._aside[row["id"]] = (problem.version, monotonic() + self._retry_after)
         for row in mended:
             log.info("schedule %s can be planned again", row["name"])
             self._aside.pop(row["id"], None)
@@ -276,6 +276,6 @@ def _plan_pending(row: Any, stretches: Sequence[Stretch]) -> Planned:
     return Planned(row, entries, advance, advance.next_due == row["now"])
 
 
-def _trouble(row: Any, error: Exception) -> Trouble:
+def _problem(row: Any, error: Exception) -> PlanningProblem:
     reason = (str(error) or type(error).__name__).replace("\0", "\\0")
-    return Trouble(row["id"], row["version"], reason[:_REASON_LENGTH])
+    return PlanningProblem(row["id"], row["version"], reason[:_REASON_LENGTH])

@@ -47,9 +47,7 @@ class Advance(msgspec.Struct, frozen=True):
     cursor: datetime
     next_due: datetime | None
     fired: int
-    behind: int | None = (
-        None  # the version that still has undecided occurrences, if it isn't the newest
-    )
+    undecided_version: int | None = None  # the oldest with undecided occurrences; None: the newest
 
 
 class Unsettled(msgspec.Struct, frozen=True):
@@ -65,10 +63,10 @@ class State(msgspec.Struct, frozen=True):
     cursor: datetime
     next_due: datetime | None
     paused_at: datetime | None
-    behind: int | None = None
+    undecided_version: int | None = None
 
 
-class Trouble(msgspec.Struct, frozen=True):
+class PlanningProblem(msgspec.Struct, frozen=True):
     """A version of a schedule that can't be planned, and why."""
 
     schedule_id: UUID
@@ -148,15 +146,16 @@ class ScheduleStore:
         )
         return rows
 
-    async def note_trouble(
-        self, connection: Connection, node: str, troubles: Sequence[Trouble]
+    async def note_problems(
+        self, connection: Connection, node: str, problems: Sequence[PlanningProblem]
     ) -> None:
         """This node can't plan these. People see it for as long as the node notes it again."""
-        columns = [[getattr(one, field) for one in troubles] for field in Trouble.__struct_fields__]
-        await connection.fetch(self.database.queries["note_trouble"], node, *columns)
+        fields = PlanningProblem.__struct_fields__
+        columns = [[getattr(one, field) for one in problems] for field in fields]
+        await connection.fetch(self.database.queries["note_problems"], node, *columns)
 
-    async def clear_trouble(self, connection: Connection, node: str, ids: Sequence[UUID]) -> None:
-        await connection.execute(self.database.queries["clear_trouble"], node, ids)
+    async def clear_problems(self, connection: Connection, node: str, ids: Sequence[UUID]) -> None:
+        await connection.execute(self.database.queries["clear_problems"], node, ids)
 
     async def fire(
         self, connection: Connection, entries: Sequence[Entry], advances: Sequence[Advance]

@@ -20,11 +20,11 @@ async def test_who_waits_is_told_of_new_work(make_app: Callable[..., App]):
     async with serving(make_app(port=0, heartbeat=1000, poll=1000)) as server:
         worker = await RemoteWorker.register(server)
         waiting = asyncio.create_task(worker.claim(wait=30))
-        await eventually(lambda: wants(server), what="advertise_idle")
+        await eventually(lambda: is_idle(server), what="advertise_idle")
         id = await submit(server)
         async with asyncio.timeout(20):
             assert [job["job"] for job in await waiting] == [str(id)]
-        assert not await wants(server)
+        assert not await is_idle(server)
 
 
 async def test_who_waits_hears_at_once_that_a_job_is_to_be_stopped(make_app: Callable[..., App]):
@@ -33,7 +33,7 @@ async def test_who_waits_hears_at_once_that_a_job_is_to_be_stopped(make_app: Cal
         await submit(server)
         job = await worker.claim_one()
         waiting = asyncio.create_task(worker.told("claim", {"wait": 30}))
-        await eventually(lambda: wants(server), what="advertise_idle")
+        await eventually(lambda: is_idle(server), what="advertise_idle")
         await server.app.jobs.cancel(job["job"])
         async with asyncio.timeout(20):
             assert (await waiting)["cancel"] == [ticket(job)]
@@ -45,7 +45,7 @@ async def test_who_waits_goes_on_waiting_when_the_line_that_hears_is_cut(
     async with serving(make_app(port=0, heartbeat=1000, poll=1000)) as server:
         worker = await RemoteWorker.register(server)
         waiting = asyncio.create_task(worker.claim(wait=30))
-        await eventually(lambda: wants(server), what="advertise_idle")
+        await eventually(lambda: is_idle(server), what="advertise_idle")
         subscriptions = server.context.remote._subscriptions
         before = subscriptions._connection
         before.terminate()
@@ -64,7 +64,7 @@ async def test_a_server_that_stops_lets_nobody_wait(make_app: Callable[..., App]
     async with serving(make_app(port=0)) as server:
         worker = await RemoteWorker.register(server)
         waiting = asyncio.create_task(worker.claim(wait=30))
-        await eventually(lambda: wants(server), what="advertise_idle")
+        await eventually(lambda: is_idle(server), what="advertise_idle")
         server.context.stopping.set()
         async with asyncio.timeout(20):
             assert await waiting == []
@@ -90,12 +90,12 @@ async def test_who_may_no_longer_ask_stops_waiting_and_is_given_nothing(
     async with serving(make_app(port=0, heartbeat=1000, poll=1000)) as server:
         worker = await RemoteWorker.register(server)
         waiting = asyncio.create_task(worker.ask("claim", {"wait": 30}))
-        await eventually(lambda: wants(server), what="advertise_idle")
+        await eventually(lambda: is_idle(server), what="advertise_idle")
         await lose_rights(server, worker, change)
         async with asyncio.timeout(20):
             answer = await waiting
         assert answer.status_code == NO_LONGER[change], answer.text
-        assert not await wants(server)
+        assert not await is_idle(server)
 
 
 @pytest.mark.parametrize("change", NO_LONGER)
@@ -121,11 +121,11 @@ async def test_what_was_claimed_for_who_may_no_longer_ask_is_given_back(
 async def test_who_went_away_while_waiting_is_given_nothing(server: LiveServer):
     worker = await RemoteWorker.register(server)
     impatient = asyncio.create_task(worker.claim(wait=30))
-    await eventually(lambda: wants(server), what="advertise_idle")
+    await eventually(lambda: is_idle(server), what="advertise_idle")
     impatient.cancel()
 
     async def forgotten() -> bool:
-        return not await wants(server)
+        return not await is_idle(server)
 
     await eventually(forgotten, what="the end of its hunger")
     id = await submit(server)
@@ -155,5 +155,5 @@ async def test_what_is_held_for_who_went_away_is_given_back(server: LiveServer):
     assert await query(server, "select * from {}.batch") == []
 
 
-async def wants(server: LiveServer) -> bool:
-    return bool(await query(server, "select from {}.node where wants is not null"))
+async def is_idle(server: LiveServer) -> bool:
+    return bool(await query(server, "select from {}.node where idle_slots is not null"))

@@ -1,1 +1,1 @@
-"""When things are due. Pure: time is always an argument."""
+"""Rules, schedules and plans. Pure: time is always an argument."""

@@ -56,7 +56,7 @@ class NamedCalendar(msgspec.Struct, frozen=True, kw_only=True):
 def calendar_from_holidays(
     name: str, country: str, years: Collection[int], subdivision: str | None = None
 ) -> NamedCalendar:
-    """The public holidays of a country. Needs the extra ``rota[holidays]``."""
+    """Make a calendar of the public holidays of a country. Needs the extra ``rota[holidays]``."""
     try:
         holidays: Any = importlib.import_module("holidays")
     except ImportError:
@@ -74,10 +74,10 @@ def calendar_from_holidays(
 
 
 def calendar_from_ics(name: str, text: str) -> NamedCalendar:
-    """The all-day events of an iCalendar text; those that recur yearly are written out to 2100.
+    """Make a calendar of the all-day events of an iCalendar text; yearly ones are written out to 2100.
 
-    An event with a time of day, or with a rule that isn't yearly, is refused: leaving it out in
-    silence would run a schedule on a day that it shouldn't.
+    An event with a time of day, or with a rule that isn't yearly, is refused: leaving it out
+    silently would run a schedule on a day that it shouldn't.
     """
     unfolded = re.sub(r"\r?\n[ \t]", "", text)
     events = list(_events(unfolded.splitlines()))
@@ -94,7 +94,7 @@ def calendar_from_ics(name: str, text: str) -> NamedCalendar:
 
 
 def _events(lines: list[str]) -> Iterator[dict[str, str]]:
-    """Each VEVENT's properties by name, without the parts of nested components."""
+    """Iterate over the properties of each VEVENT by name, without those of nested components."""
     event: dict[str, str] | None = None
     depth = 0
     for line in lines:

@@ -1,4 +1,4 @@
-"""The load to come: occurrences replayed against usual durations and a number of slots.
+"""Forecasts load: replays occurrences against usual durations and a number of slots.
 
 First come, first served: each occurrence takes the first free slot at or after its due moment and
 holds it for its schedule's usual duration. Overlap policies and other work are left out.
@@ -69,7 +69,7 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 def forecast(
     loads: Sequence[Load], start: datetime, end: datetime, slots: int, bucket: float = 900.0
 ) -> Forecast:
-    """What the schedules ask for from `start` to `end`, in buckets of so many seconds."""
+    """Forecast the load from `start` to `end`, in buckets of so many seconds."""
     if slots < 1 or bucket <= 0 or end <= start:
         raise ConfigError("forecast: needs slots >= 1, bucket > 0 seconds, and end after start")
     runs = _replay(_due(loads, start, end), start, slots)

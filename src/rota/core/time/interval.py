@@ -1,4 +1,4 @@
-"""Every so many seconds, by elapsed time: zones and their clocks have no say."""
+"""Durations as users write them, and intervals by elapsed time, independent of zones."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _HINT = "write 90, 90s, 15m, 1h30m or 2d"
 
 
 def seconds_of(value: float | str | timedelta, field: str = "duration") -> float:
-    """A duration in seconds: a number, a timedelta, or text such as ``"1h30m"``."""
+    """Return a duration in seconds, from a number, a timedelta, or text such as ``"1h30m"``."""
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, bool):
@@ -41,7 +41,7 @@ def _parse(text: str, field: str) -> float:
 
 
 def duration_text(seconds: float) -> str:
-    """The shortest text that `seconds_of` reads as the same: ``5400`` is ``"1h30m"``."""
+    """Return the shortest text that `seconds_of` reads as the same: ``5400`` is ``"1h30m"``."""
     if seconds != int(seconds):
         return f"{seconds:g}s"
     rest, parts = int(seconds), []
@@ -53,7 +53,7 @@ def duration_text(seconds: float) -> str:
 
 
 def next_tick(after: datetime, seconds: float, anchor: datetime) -> datetime:
-    """The first ``anchor + n * seconds`` strictly after `after`; n may be negative."""
+    """Return the first ``anchor + n * seconds`` strictly after `after`; n may be negative."""
     step = round(seconds * 1_000_000)
     passed = (after - anchor) // _MICROSECOND
     return anchor + timedelta(microseconds=(passed // step + 1) * step)

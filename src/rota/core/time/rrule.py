@@ -64,14 +64,14 @@ class RRuleRule:
         return found
 
     def fires(self) -> bool:
-        """Whether there is any occurrence at all, by a bounded look."""
+        """Return whether there is any occurrence at all, by a bounded search."""
         if self.freq in _SECONDS:
             return self.next_after(self.start - _TICK) is not None
         found = next(self._search(self.start - _TICK, _MAX_DAYS), None)
         return found is not None and (self.until is None or found <= self.until)
 
     def last_of(self, count: int) -> datetime:
-        """The wall time of the occurrence of that number, or of the last there is."""
+        """Return the wall time of the occurrence of that number, or of the last there is."""
         if self.freq in _SECONDS:
             return self.start + timedelta(seconds=_SECONDS[self.freq] * self.interval * (count - 1))
         return list(islice(self._search(self.start - _TICK), count))[-1]
@@ -104,7 +104,7 @@ class RRuleRule:
         yield from (whole[n] for n in sorted(picked) if 0 <= n < len(whole))
 
     def _periods(self, day: date) -> Iterator[tuple[date, date]]:
-        """First and last day of each period in step, from the one at or before `day`."""
+        """Iterate over the first and last days of periods in step, from the one at or before `day`."""
         first, n = self.start.date(), self.interval
         if self.freq in ("YEARLY", "MONTHLY"):
             size = 12 if self.freq == "YEARLY" else 1
@@ -125,7 +125,7 @@ class RRuleRule:
 
 
 def parse_rrule(text: str, tz: ZoneInfo, anchor: datetime | None = None) -> RRuleRule:
-    """The rule of an RRULE text; `anchor` is the naive wall time that stands in for DTSTART."""
+    """Parse an RRULE text; `anchor` is the naive wall time that stands in for DTSTART."""
     try:
         return _parse(text, tz, anchor or _FIRST)
     except ConfigError as error:
@@ -166,7 +166,7 @@ def _check_zone(line: str, tz: ZoneInfo) -> None:
 
 
 def _wall(value: str, key: str, tz: ZoneInfo, of_day: time) -> datetime:
-    """A wall time; `of_day` stands in for a missing time of day."""
+    """Read a wall time; `of_day` stands in for a missing time of day."""
     match = re.fullmatch(r"(\d{4})(\d{2})(\d{2})(?:T(\d{2})(\d{2})(\d{2})(Z?))?", value)
     if match is None:
         raise ConfigError(f"{key} {value} is not a date or time such as 20260131T090000")

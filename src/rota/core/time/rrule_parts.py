@@ -1,4 +1,4 @@
-"""The parts of an RRULE, and the days of a period that they leave."""
+"""The parts of an RRULE, and the days of a period that match them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""From wall time to moments, for every zone, by a stated rule.
+"""Converts wall time to moments, for every zone, by a stated rule.
 
 A recurring rule speaks of wall time. Where a zone's clocks jump, a wall time may not exist (a
 *gap*: 02:30 in Paris on 2026-03-29) or exist twice (a *fold*: 02:30 on 2026-10-25). The rule:
@@ -16,9 +16,9 @@ fold
 matches all 24 hours, an RRULE of at most an hour's interval) means elapsed time, as in Debian's
 cron: it runs whenever the clock on the wall shows a matching time. Wall times of a gap are left
 out, both passes of a fold run, and ``*/5 * * * *`` stays every five real minutes; gap and fold
-have no say. Debian's cron treats any hour field that begins with ``*`` this way (``*/2``), and
+don't apply. Debian's cron treats any hour field that begins with ``*`` this way (``*/2``), and
 any such minute field (``*/5 2 * * *``). Rota doesn't: those name particular hours, so that such
-a rule would lose a run in spring and double one in autumn, and the policies can say better.
+a rule would lose a run in spring and double one in autumn; the policies decide instead.
 
 Moments come out in strictly increasing order, whatever the policies. A zone's jumps are found by
 looking at its offset every 48 hours: the closest two of the tz database are 95 hours apart.
@@ -52,11 +52,11 @@ class LocalRule(Protocol):
 
     @property
     def hourly(self) -> bool:
-        """Whether it means elapsed time (see the module's rule)."""
+        """True if it means elapsed time (see the module's rule)."""
         ...
 
     def next_after(self, wall: datetime) -> datetime | None:
-        """The first matching wall time strictly after `wall`. All are naive."""
+        """Return the first matching wall time strictly after `wall`. All are naive."""
         ...
 
 
@@ -67,7 +67,7 @@ class Moment(NamedTuple):
 
 
 class _Remembering:
-    """A rule that isn't asked twice for what it has just answered: some have to search."""
+    """Caches the last answer of a rule: some rules have to search."""
 
     def __init__(self, rule: LocalRule) -> None:
         self.hourly = rule.hourly
@@ -94,7 +94,7 @@ class Piece(NamedTuple):
 
 
 def zone(name: str) -> ZoneInfo:
-    """The zone of an IANA name."""
+    """Return the zone of an IANA name."""
     try:
         return ZoneInfo(name)
     except (ZoneInfoNotFoundError, ValueError, OSError):
@@ -111,12 +111,12 @@ def _near(name: str) -> str:
 
 
 def wall_time(moment: datetime, tz: tzinfo) -> datetime:
-    """What the clock on the wall shows, naive."""
+    """Return what the clock on the wall shows, naive."""
     return moment.astimezone(tz).replace(tzinfo=None)
 
 
 def piece_at(tz: ZoneInfo, moment: datetime) -> Piece:
-    """The stretch of constant offset around a moment (cut off about a year away)."""
+    """Return the stretch of constant offset around a moment (cut off about a year away)."""
     year = moment.year
     jumps = _jumps(tz, year - 1) + _jumps(tz, year) + _jumps(tz, year + 1)
     start, end = _year(year - 1), _year(year + 2)
@@ -133,7 +133,7 @@ def piece_at(tz: ZoneInfo, moment: datetime) -> Piece:
 def moments(
     rule: LocalRule, tz: ZoneInfo, after: datetime, gap: Gap, fold: Fold
 ) -> Iterator[Moment]:
-    """The moments of a rule strictly after `after` (UTC), by the module's rule."""
+    """Iterate over the moments of a rule strictly after `after` (UTC), by the module's rule."""
     rule = _Remembering(rule)
     while after.year < _LAST_YEAR:
         piece = piece_at(tz, after + _TICK)
@@ -159,7 +159,7 @@ def _of_piece(
 
 
 def _regular(rule: LocalRule, piece: Piece, after: datetime, fold: Fold) -> Iterator[Moment]:
-    """Those whose wall time exists in this piece, and is wanted of its two passes."""
+    """Iterate over those whose wall time exists in this piece, in the pass that `fold` chooses."""
     offset, end = piece.offset, _wall(piece.end, piece.offset)
     second_until = _wall(piece.start, piece.before)  # ambiguous before: the second pass
     first_from = _wall(piece.end, piece.after)  # ambiguous from here on: the first pass
@@ -195,7 +195,7 @@ def _shifted(rule: LocalRule, piece: Piece, after: datetime) -> Iterator[Moment]
 
 
 def _merge(regular: Iterator[Moment], moved: Iterator[Moment]) -> Iterator[Moment]:
-    """In order; where both are due at the same moment the regular one stands."""
+    """Merge in order; where both are due at the same moment the regular one stands."""
     late = next(moved, None)
     for usual in regular:
         while late is not None and late.utc < usual.utc:
@@ -223,7 +223,7 @@ def _offset(tz: ZoneInfo, moment: datetime) -> timedelta:
 
 @lru_cache(maxsize=16384)
 def _jumps(tz: ZoneInfo, year: int) -> tuple[tuple[datetime, timedelta, timedelta], ...]:
-    """The moments of a year (UTC) from which on another offset holds, with both offsets."""
+    """Return the moments of a year (UTC) from which on another offset holds, with both offsets."""
     found = []
     low, end = _year(year) - _SECOND, _year(year + 1) - _SECOND
     earlier = _offset(tz, low)

@@ -50,7 +50,7 @@ declare
 begin
     for kinds in 1 .. 30 loop
         select n.kind, n.queues, n.capabilities into able from rota.node as n
-        where n.namespace = space collate "default" and n.kind > chosen and n.wants is not null and n.state = 'live'
+        where n.namespace = space collate "default" and n.kind > chosen and n.idle_slots is not null and n.state = 'live'
         order by n.kind, n.lot, n.id limit 1;
         if not found then
             return told;
@@ -63,10 +63,10 @@ begin
         last_id := '00000000-0000-0000-0000-000000000000';
         while uncovered > 0 loop
             -- One at a time: most hints need no more than one.
-            select n.id, n.lot, n.wants, n.heartbeat_at + (n.expires_at - n.heartbeat_at) / 2 > rota.now() as fresh
+            select n.id, n.lot, n.idle_slots, n.heartbeat_at + (n.expires_at - n.heartbeat_at) / 2 > rota.now() as fresh
             into worker from rota.node as n
             where n.namespace = space collate "default" and n.kind = chosen and (n.lot, n.id) > (last_lot, last_id)
-              and n.wants is not null and n.state = 'live'
+              and n.idle_slots is not null and n.state = 'live'
             order by n.lot, n.id limit 1;
             if not found and not around then
                 around := true;
@@ -80,9 +80,9 @@ begin
             continue when worker.id = not_me;
             if worker.fresh and rota.is_listening(worker.id) then
                 perform rota.notify(rota.channel(space, worker.id),
-                    concat_ws(' ', job_lane, job_rank, least(worker.wants, uncovered)));
+                    concat_ws(' ', job_lane, job_rank, least(worker.idle_slots, uncovered)));
                 told := told + 1;
-                uncovered := uncovered - worker.wants;
+                uncovered := uncovered - worker.idle_slots;
             else
                 missed := missed + 1;
                 if missed > 50 then

@@ -139,7 +139,7 @@ select s.spec from rota.schedule as s where s.namespace = $1 and s.id = $2;
 -- name: set_aside
 -- Schedules that some node can't plan.
 select distinct s.name
-from rota.schedule_trouble as t join rota.schedule as s on s.id = t.schedule_id and s.version = t.version
+from rota.schedule_problem as t join rota.schedule as s on s.id = t.schedule_id and s.version = t.version
 where s.namespace = $1 and t.seen_at > rota.now() - interval '5 minutes'
 order by s.name limit 1000;
 

@@ -34,11 +34,11 @@ select pg_try_advisory_lock(rota.listener_lock($1));
 select rota.notify($1, 'echo');
 
 -- name: advertise_idle
-update rota.node set wants = $2 where id = $1 and state = 'live' and wants is distinct from $2;
+update rota.node set idle_slots = $2 where id = $1 and state = 'live' and idle_slots is distinct from $2;
 
 -- name: withdraw_idle
 -- No hints for a while: it's full, or its loop is blocked.
-update rota.node set wants = null where id = $1 and wants is not null;
+update rota.node set idle_slots = null where id = $1 and idle_slots is not null;
 
 -- name: pass_on
 -- Hints for what we have no room for, to whoever has.
@@ -60,7 +60,7 @@ select id, namespace, name, host, pid, version, roles, started_at, queues, capab
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
        extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age,
        running::float8 / nullif(slots, 0) as load,
-       case when state = 'live' and expires_at >= rota.now() then wants end as wants,
+       case when state = 'live' and expires_at >= rota.now() then idle_slots end as idle_slots,
        case when 'scheduler' = any(roles) then
            (select count(*) from rota.shard as s where s.owner = n.id and s.expires_at > rota.now()) end as shards
 from rota.node as n

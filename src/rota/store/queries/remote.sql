@@ -37,7 +37,7 @@ where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
 returning state, queues, capabilities;
 
 -- name: end_worker
-update rota.node set state = 'stopped', ended_at = rota.now(), running = 0, wants = null
+update rota.node set state = 'stopped', ended_at = rota.now(), running = 0, idle_slots = null
 where id = $1 and namespace = $2 and remote and state in ('live', 'draining')
 returning id;
 

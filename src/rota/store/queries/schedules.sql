@@ -34,7 +34,7 @@ with asked as materialized (
     select s.shard from ripe as r join rota.shard as s on s.shard = r.shard and s.epoch = r.epoch
     for key share of s
 )
-select s.id, s.name, s.namespace, s.task, s.version, s.behind, s.cursor, s.paused_at, s.spec, rota.now() as now,
+select s.id, s.name, s.namespace, s.task, s.version, s.undecided_version, s.cursor, s.paused_at, s.spec, rota.now() as now,
        r.horizon_ms, r.shard, r.epoch,
        (select max(o.due_at) from rota.occurrence as o where o.schedule_id = s.id and o.due_at <= s.cursor) as previous
 from ripe as r
@@ -87,35 +87,35 @@ select (select count(*) from noted) as noted, (select count(*) from readied) + (
        0 * (select count(*) from hinted) as hinted;
 
 -- name: advance_schedules
-update rota.schedule as s set cursor = a.cursor, next_due = a.next_due, fired = s.fired + a.fired, behind = a.behind
+update rota.schedule as s set cursor = a.cursor, next_due = a.next_due, fired = s.fired + a.fired, undecided_version = a.undecided_version
 from unnest($1::uuid[], $2::timestamptz[], $3::timestamptz[], $4::bigint[], $5::int[])
-    as a(id, cursor, next_due, fired, behind)
+    as a(id, cursor, next_due, fired, undecided_version)
 where s.id = a.id;
 
--- name: note_trouble
+-- name: note_problems
 -- Schedules that this node ($1) can't plan. The first node to find out leaves an event.
-with trouble as (
+with problem as (
     select * from unnest($2::uuid[], $3::int[], $4::text[]) as t(schedule_id, version, reason)
 ), known as materialized (
-    select t.schedule_id from trouble as t
-    where exists (select from rota.schedule_trouble as o where o.schedule_id = t.schedule_id and o.version = t.version)
+    select t.schedule_id from problem as t
+    where exists (select from rota.schedule_problem as o where o.schedule_id = t.schedule_id and o.version = t.version)
 ), noted as (
-    insert into rota.schedule_trouble as o (schedule_id, node, version, reason)
-    select schedule_id, $1, version, reason from trouble
+    insert into rota.schedule_problem as o (schedule_id, node, version, reason)
+    select schedule_id, $1, version, reason from problem
     on conflict (schedule_id, node) do update set version = excluded.version, reason = excluded.reason,
         seen_at = rota.now(), since = case when o.version = excluded.version then o.since else rota.now() end
 ), told as (
     insert into rota.event (namespace, kind, task, detail)
     select s.namespace, 'set_aside', s.task, json_build_object(
         'schedule', s.name, 'version', t.version, 'node', $1, 'reason', t.reason)
-    from trouble as t join rota.schedule as s on s.id = t.schedule_id
+    from problem as t join rota.schedule as s on s.id = t.schedule_id
     where t.schedule_id not in (select schedule_id from known)
 )
-select count(*) from trouble;
+select count(*) from problem;
 
--- name: clear_trouble
+-- name: clear_problems
 -- Of those that this node can plan again, and of nodes that have not looked for a day.
-delete from rota.schedule_trouble where node = $1 and schedule_id = any($2::uuid[]) or seen_at < rota.now() - interval '1 day';
+delete from rota.schedule_problem where node = $1 and schedule_id = any($2::uuid[]) or seen_at < rota.now() - interval '1 day';
 
 -- name: resume_due
 update rota.schedule set paused_at = null, paused_until = null, next_due = rota.now()
@@ -169,7 +169,7 @@ select (select count(*) from readied) + 0 * (select count(*) from hinted) as pro
 select job_id, verdict from rota.begin_scheduled($1, $2, $3);
 
 -- name: lock_schedule
-select s.id, s.name, s.namespace, s.task, s.version, s.behind, s.cursor, s.paused_at, s.spec, s.source, s.app,
+select s.id, s.name, s.namespace, s.task, s.version, s.undecided_version, s.cursor, s.paused_at, s.spec, s.source, s.app,
        rota.now() as now, 0 as horizon_ms,
        (select max(o.due_at) from rota.occurrence as o where o.schedule_id = s.id and o.due_at <= s.cursor) as previous
 from rota.schedule as s where s.namespace = $1 and s.name = $2 for update;
@@ -184,7 +184,7 @@ returning id;
 
 -- name: update_schedule
 update rota.schedule set version = version + 1, cursor = $2, next_due = $3, paused_at = $4,
-    paused_until = case when $4::timestamptz is not null then paused_until end, behind = $5, overlap = $6,
+    paused_until = case when $4::timestamptz is not null then paused_until end, undecided_version = $5, overlap = $6,
     max_running = $7, max_queued = $8, drop_newest = $9, priority = $10, guarantee = $11, max_attempts = $12,
     timeout = $13, lane = $14, task = $15, payload = $16, headers = $17, spec = $18, source = $19,
     updated_at = rota.now()
@@ -197,10 +197,10 @@ values ($1, $2, $3, $4, $5, $6);
 
 -- name: list_schedules
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
-       s.source, s.app, s.created_at, s.updated_at, t.reason as trouble, t.node as trouble_node, t.since as trouble_since
+       s.source, s.app, s.created_at, s.updated_at, t.reason as problem, t.node as problem_node, t.since as problem_since
 from rota.schedule as s
 left join lateral (
-    select t.node, t.since, t.reason from rota.schedule_trouble as t
+    select t.node, t.since, t.reason from rota.schedule_problem as t
     where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
     order by t.since limit 1) as t on true
 where s.namespace = $1 and ($2::text is null or s.name = $2) and s.source not in ('backfill', 'deleted')
@@ -254,7 +254,7 @@ where id = any($1::uuid[]);
 
 -- name: take_deleted
 -- Schedules that are not gone yet: all, or these ($2). What another is at is passed over.
-select s.id, s.namespace, s.version, s.behind, s.cursor, s.spec, s.source, s.deleted_at
+select s.id, s.namespace, s.version, s.undecided_version, s.cursor, s.spec, s.source, s.deleted_at
 from rota.schedule as s where s.deleted_at is not null and ($2::uuid[] is null or s.id = any($2))
 order by s.id limit $1
 for update skip locked;

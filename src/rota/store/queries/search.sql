@@ -44,10 +44,10 @@ limit $3;
 -- name: schedules_page
 -- By name; $6 is the last name of the page before.
 select s.id, s.namespace, s.name, s.version, s.task, s.spec, s.next_due, s.cursor, s.paused_at, s.paused_until, s.fired,
-       s.source, s.app, s.created_at, s.updated_at, t.reason as trouble, t.node as trouble_node, t.since as trouble_since
+       s.source, s.app, s.created_at, s.updated_at, t.reason as problem, t.node as problem_node, t.since as problem_since
 from rota.schedule as s
 left join lateral (
-    select t.node, t.since, t.reason from rota.schedule_trouble as t
+    select t.node, t.since, t.reason from rota.schedule_problem as t
     where t.schedule_id = s.id and t.version = s.version and t.seen_at > rota.now() - interval '5 minutes'
     order by t.since limit 1) as t on true
 where s.namespace = $1 and s.source not in ('backfill', 'deleted')

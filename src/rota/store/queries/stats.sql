@@ -13,7 +13,7 @@ select namespace, task, count(*) as jobs from rota.dead group by 1, 2;
 
 -- name: count_set_aside
 select s.namespace, count(distinct s.id) as schedules
-from rota.schedule_trouble as t join rota.schedule as s on s.id = t.schedule_id and s.version = t.version
+from rota.schedule_problem as t join rota.schedule as s on s.id = t.schedule_id and s.version = t.version
 where t.seen_at > rota.now() - interval '5 minutes'
 group by 1;
 

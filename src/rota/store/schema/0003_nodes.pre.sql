@@ -3,7 +3,7 @@
 -- A worker over HTTP is a row like any other (`remote`), with a lease by the database's clock: the reaper, the tokens,
 -- the hints, explain and the lists don't distinguish it.
 --
--- Directed wake-ups: a worker with free slots that finds nothing more to claim advertises them in `wants`. A hint
+-- Directed wake-ups: a worker with free slots that finds nothing more to claim advertises them in `idle_slots`. A hint
 -- draws among such workers that serve the lane, and notifies each on its own channel; when it finds none, it
 -- notifies the whole namespace. Hints are not needed for correctness: a worker that gets none polls.
 --
@@ -31,13 +31,13 @@ create table rota.node (
     schedules_until    timestamptz,                 -- until when it counts as a scheduler; shorter than its lease
     kind               text collate "C",
     lot                int not null default 0,      -- its place in the draw of hints
-    wants              int,                         -- free slots of a worker that waits for hints, else null
+    idle_slots         int,                         -- free slots of a worker that waits for hints, else null
     remote             boolean not null default false,
     keys               text[],                      -- encryption keys it has; null: unknown
     heartbeat_timeouts jsonb,                       -- task -> seconds, of tasks that have one
     release            text collate "C"             -- a digest of the signatures it registered; null: none
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
-create index node_idle on rota.node (namespace, kind, lot, id) where wants is not null and state = 'live';
+create index node_idle on rota.node (namespace, kind, lot, id) where idle_slots is not null and state = 'live';
 create index node_peers on rota.node (namespace, kind) where kind is not null and state = 'live';
 create index node_of_old on rota.node (namespace) where kind is null and state = 'live' and 'worker' = any(roles);
 create index node_remote on rota.node (id) where remote and ended_at is null;

@@ -9,7 +9,7 @@ create table rota.schedule (
     namespace    text collate "C" not null,
     name         text collate "C" not null,
     version      int not null default 1,
-    behind       int,                      -- the oldest version with undecided occurrences; null: the current one
+    undecided_version int,                 -- the oldest version with undecided occurrences; null: the current one
     shard        smallint not null,
     next_due     timestamptz,              -- null: no occurrence is to come
     cursor       timestamptz not null,     -- every occurrence up to here has its row
@@ -98,7 +98,7 @@ insert into rota.row_security (table_name, condition, privileges) values
 
 -- Schedules that a node can't plan. A row counts for as long as its node keeps trying (`seen_at`) and the schedule's
 -- version is the one that the node tried.
-create table rota.schedule_trouble (
+create table rota.schedule_problem (
     schedule_id uuid not null references rota.schedule on delete cascade,
     node        text not null,
     version     int not null,
@@ -108,7 +108,7 @@ create table rota.schedule_trouble (
     primary key (schedule_id, node)
 );
 insert into rota.row_security (table_name, condition, privileges) values
-    ('schedule_trouble', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select');
+    ('schedule_problem', 'exists (select from rota.schedule as s where s.id = schedule_id)', 'select');
 
 -- The sets of schedules that an application has declared, each by the digest of its contents. The one with the latest
 -- `declared_at` is in force; the others were superseded.
