@@ -27,7 +27,6 @@ from rota.core.time.schedule import make_spec
 from rota.errors import RotaError
 from rota.server.application import make_server
 from rota.server.policy import route_table
-from rota.store.audit import AuditStore
 from rota.store.changes import Actor, acting_as, changing, local_user
 from rota.store.search import JobFilter
 from tests.support.audit_world import World
@@ -379,7 +378,7 @@ async def test_entries_are_found_by_who_what_and_from_where(app: App):
     await app.queues.pause("mail")
     with acting_as(Actor(name="Ada", via="token x", interface="rest")):
         await app.queues.resume("mail")
-    store = AuditStore((await app.store()).database)
+    store = app.rota.audit
     asked: list[dict[str, Any]] = [{"actor": "Ada"}, {"action": "resume"}, {"interface": "rest"}]
     for given in asked:
         assert [entry.action for entry in await store.list("default", **given)] == ["resume"], given

@@ -18,7 +18,6 @@ from rota.cli import cli
 from rota.errors import Conflict
 from rota.node import Node
 from rota.signing import verify_push
-from rota.store.audit import AuditStore
 from rota.store.endpoints import EndpointStore, RetryNumbers
 from tests.support.endpoints import pushing_app
 from tests.support.receiver import Receiver
@@ -175,7 +174,7 @@ async def test_the_command_line_adds_shows_changes_and_removes(
     assert "give at least one option to change" in await rota("change", "greet")
     assert await rota("remove", "greet", "--yes") == {"removed": "greet"}
     assert "there is no endpoint" in await rota("remove", "greet", "--yes")
-    changes = await AuditStore((await app.store()).database).list("default")
+    changes = await app.rota.audit.list("default")
     told = [(each.action, each.subject) for each in reversed(changes)]
     assert [each for each in told if each[1] == "endpoint greet"] == [
         ("create", "endpoint greet"), ("change", "endpoint greet"), ("remove", "endpoint greet"),

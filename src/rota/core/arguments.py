@@ -68,6 +68,10 @@ class Arguments:
             for name, parameter in self._signature.parameters.items()
             if name != self.context_parameter
         }
+        self.is_empty = not self._parameters
+        self.returns = hints.get(
+            "return", Any
+        )  # of a coroutine function: what it returns when awaited
         self._open = any(p.kind is _VAR_KEYWORD for p in self._parameters.values())
         self._by_position = [
             n for n, p in self._parameters.items() if p.kind in (_POSITIONAL_ONLY, _VAR_POSITIONAL)
@@ -81,15 +85,6 @@ class Arguments:
         )
         self._adapters = self._find_adapters(hints)
         self._decode = self._make_decoder(hints)
-
-    @property
-    def is_empty(self) -> bool:
-        return not self._parameters
-
-    @property
-    def returns(self) -> Any:
-        """The annotation of what the function, or the awaited coroutine function, returns."""
-        return self._hints.get("return", Any)
 
     def describe(self) -> Signature:
         """Return the signature in terms of JSON, for processes that don't have the code."""

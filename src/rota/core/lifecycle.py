@@ -16,21 +16,10 @@ LONGEST_DELAY = 366 * 86_400.0
 class Tried(Protocol):
     """The facts about a job that a verdict depends on, when one of its attempts has ended."""
 
-    @property
-    def attempt(self) -> int:
-        """The number of the attempt that ended."""
-        ...
-
-    @property
-    def max_attempts(self) -> int: ...
-
-    @property
-    def guarantee(self) -> Guarantee: ...
-
-    @property
-    def crashes(self) -> int:
-        """The number of times that it went down with its process before."""
-        ...
+    attempt: int  # the number of the attempt that ended
+    max_attempts: int
+    guarantee: Guarantee
+    crashes: int  # the number of times that it went down with its process before
 
 
 class Succeed(msgspec.Struct, frozen=True):

@@ -1,10 +1,11 @@
-"""Operations on events: list and follow them."""
+"""Operations on what happened: list and follow events, and read the audit log."""
 
 from __future__ import annotations
 
 from datetime import datetime
 
-from rota.operations.base import Operations
+from rota.operations.base import InstallationOperations, Operations
+from rota.store.audit import AuditEntry, to_audit_entry
 from rota.store.event_stream import EventStream
 from rota.store.events import Event, EventStore
 
@@ -25,3 +26,30 @@ class Events(Operations):
     async def stream(self) -> EventStream:
         """Return a reader that pages through events, or follows them as they happen."""
         return EventStream(await self._database())
+
+
+class AuditLog(InstallationOperations):
+    """The changes that users and programs made: who changed what, when and from where."""
+
+    async def list(
+        self, namespace: str | None, *, action: str | None = None, actor: str | None = None,
+        subject: str | None = None, interface: str | None = None, since: datetime | None = None,
+        until: datetime | None = None, before: int | None = None, limit: int = 50,
+    ) -> list[AuditEntry]:  # fmt: skip
+        """List changes in a namespace (None: in all), newest first.
+
+        `before` is the id of the last entry of the previous page.
+        """
+        rows = await (await self._database()).fetch(
+            "list_changes",
+            namespace,
+            action,
+            actor,
+            subject,
+            before,
+            limit,
+            interface,
+            since,
+            until,
+        )
+        return [to_audit_entry(row) for row in rows]

@@ -1,9 +1,8 @@
-"""Operations on a whole installation: its access, its namespaces, its database roles, its audit log."""
+"""Operations on a whole installation: its access, its namespaces and its database roles."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
 from typing import Literal
 
 import asyncpg
@@ -14,7 +13,7 @@ from rota.errors import ConfigError, KeyMissing, NotFound
 from rota.operations.access import Sessions, Tokens, Users
 from rota.operations.base import InstallationOperations
 from rota.operations.connection import Connections
-from rota.store.audit import AuditEntry, AuditStore
+from rota.operations.events import AuditLog
 from rota.store.grants import grant_statements
 from rota.store.quotas import Limits, Namespace, QuotaStore
 
@@ -130,21 +129,3 @@ class DatabaseRoles(InstallationOperations):
                     "of Rota's tables, which is the role that runs `rota migrate`"
                 ) from None
         return statements
-
-
-class AuditLog(InstallationOperations):
-    """The changes that users and programs made: who changed what, when and from where."""
-
-    async def list(
-        self, namespace: str | None, *, action: str | None = None, actor: str | None = None,
-        subject: str | None = None, interface: str | None = None, since: datetime | None = None,
-        until: datetime | None = None, before: int | None = None, limit: int = 50,
-    ) -> list[AuditEntry]:  # fmt: skip
-        """List changes in a namespace (None: in all), newest first.
-
-        `before` is the id of the last entry of the previous page.
-        """
-        return await AuditStore(await self._database()).list(
-            namespace, action=action, actor=actor, subject=subject, interface=interface,
-            since=since, until=until, before=before, limit=limit,
-        )  # fmt: skip

@@ -23,6 +23,13 @@ Name = Annotated[str, Meta(pattern=NAME_PATTERN)]
 Text = Annotated[str, Meta(min_length=1, max_length=255)]
 Moment = Annotated[datetime, Meta(tz=True)]
 
+_Delay = Annotated[float, Meta(ge=0, le=3_155_760_000, description="Seconds from now.")]
+_Priority = Annotated[int, Meta(ge=-1000, le=1000, description="A point is worth a minute.")]
+_HeartbeatTimeout = Annotated[
+    float, Meta(ge=0.001, lt=1e9, description="Seconds without a sign of life.")
+]
+_Key = Annotated[str, Meta(min_length=1, max_length=255, description="As Idempotency-Key.")]
+
 _HEADER_LIMITS = Limits(16_384, 64)
 _YEARS = range(1970, 9999)
 _EMPTY = msgspec.Raw(b"{}")
@@ -40,25 +47,16 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ] = msgspec.field(default_factory=lambda: _EMPTY)
     at: Moment | None = None
     schedule_time: Moment | None = None
-    delay: (
-        Annotated[float, Meta(ge=0, le=3_155_760_000, description="Seconds from now.")] | None
-    ) = None
+    delay: _Delay | None = None
     queue: Name | None = None
     needs: Annotated[list[Name], Meta(max_length=20)] | None = None
-    priority: (
-        Annotated[int, Meta(ge=-1000, le=1000, description="A point is worth a minute.")] | None
-    ) = None
+    priority: _Priority | None = None
     guarantee: GuaranteeName | None = None
     max_attempts: Annotated[int, Meta(ge=1, le=32_000)] | None = None
     retries: Annotated[int, Meta(ge=0, le=31_999)] | None = None
     timeout: Annotated[float, Meta(gt=0, lt=1e9, description="Seconds.")] | None = None
-    heartbeat_timeout: (
-        Annotated[float, Meta(ge=0.001, lt=1e9, description="Seconds without a sign of life.")]
-        | None
-    ) = None
-    key: (
-        Annotated[str, Meta(min_length=1, max_length=255, description="As Idempotency-Key.")] | None
-    ) = None
+    heartbeat_timeout: _HeartbeatTimeout | None = None
+    key: _Key | None = None
     tags: Annotated[list[Name], Meta(max_length=50)] = []
     headers: dict[str, Any] | None = None
 

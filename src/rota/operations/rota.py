@@ -13,8 +13,7 @@ from rota.operations.connection import Connections
 from rota.operations.dead_letters import DeadLetters
 from rota.operations.encryption import StoredEncryption
 from rota.operations.endpoints import Endpoints
-from rota.operations.events import Events
-from rota.operations.installation import AuditLog
+from rota.operations.events import AuditLog, Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues

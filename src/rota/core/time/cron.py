@@ -84,12 +84,9 @@ class CronRule:
         self.months = _read_numbers(month, parts[4], seed)
         self.days = _read_days(day, parts[3], seed)
         self.weekdays = _read_days(weekday, parts[5], seed)
+        self.hourly = len(self.hours) == 24
         self.both = parts[3][0] in "*?" or parts[5][0] in "*?"
         self._by_kind: dict[tuple[int, int], tuple[int, ...]] = {}
-
-    @property
-    def hourly(self) -> bool:
-        return len(self.hours) == 24
 
     def next_after(self, wall: datetime) -> datetime | None:
         wall = wall.replace(microsecond=0) + _SECOND

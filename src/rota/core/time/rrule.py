@@ -43,13 +43,10 @@ class RRuleRule:
         self.parts = parts
         self.freq = parts.freq
         self.interval = parts.interval
+        self.hourly = _SECONDS.get(self.freq, 86_400) * self.interval <= 3600
         self.start = start
         self.until = until
         self._filter = DayFilter(parts)
-
-    @property
-    def hourly(self) -> bool:
-        return self.freq in _SECONDS and _SECONDS[self.freq] * self.interval <= 3600
 
     def next_after(self, wall: datetime) -> datetime | None:
         wall = max(wall, self.start - _TICK)

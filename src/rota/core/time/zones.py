@@ -50,10 +50,7 @@ _LAST_YEAR = 9990  # datetime ends with 9999, and probing needs room
 class LocalRule(Protocol):
     """A rule on wall time."""
 
-    @property
-    def hourly(self) -> bool:
-        """True if it means elapsed time (see the module's rule)."""
-        ...
+    hourly: bool  # it means elapsed time (see the module's rule)
 
     def next_after(self, wall: datetime) -> datetime | None:
         """Return the first matching wall time strictly after `wall`. All are naive."""
