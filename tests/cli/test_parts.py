@@ -14,10 +14,10 @@ import typer
 import rota
 from rota import App, ConfigError, Settings
 from rota.cli import live
-from rota.cli.live import Teller, describe_database, sample
+from rota.cli.live import DevOutput, describe_database, sample
 from rota.cli.loading import find_reference, load_app
 from rota.cli.output import Screen, plain
-from rota.cli.times import parse_duration, parse_moment, relative
+from rota.cli.times import parse_duration, parse_when, relative
 from rota.core.lifecycle import End, Succeed, TryAgain
 from rota.lib.ids import new_id
 from rota.model import Failure, Outcome, OutcomeKind, State
@@ -40,9 +40,9 @@ def test_what_is_no_duration_is_refused(text: str) -> None:
 
 
 def test_moments_need_a_zone() -> None:
-    assert parse_moment("2027-01-31T09:00Z") == datetime(2027, 1, 31, 9, tzinfo=UTC)
+    assert parse_when("2027-01-31T09:00Z").moment == datetime(2027, 1, 31, 9, tzinfo=UTC)
     with pytest.raises(typer.BadParameter, match="time zone"):
-        parse_moment("2027-01-31T09:00")
+        parse_when("2027-01-31T09:00")
 
 
 def test_times_as_people_read_them() -> None:
@@ -124,7 +124,7 @@ def test_the_sample_fits_the_signature() -> None:
 # -- live lines
 
 
-class Heard(Teller):
+class Recorded(DevOutput):
     """Keeps its lines, and knows when a period was summed up."""
 
     def __init__(self) -> None:
@@ -142,20 +142,20 @@ async def test_a_busy_node_shows_a_few_lines_and_counts_the_rest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(live, "_PERIOD", 0.01)
-    teller = Heard()
+    output = Recorded()
     error = Failure("ValueError", "first line\nsecond line")
     for _ in range(1000):
-        teller.ended(_work(), Outcome.succeeded(), Succeed())
-    teller.ended(_work(), Outcome(OutcomeKind.RAISED, failure=error), TryAgain(2.0, 0))
+        output.ended(_work(), Outcome.succeeded(), Succeed())
+    output.ended(_work(), Outcome(OutcomeKind.RAISED, failure=error), TryAgain(2.0, 0))
     last = _work()
-    teller.ended(last, Outcome(OutcomeKind.TIMED_OUT), End(State.FAILED, 0, error))
-    await asyncio.wait_for(teller.summed.wait(), 60)
-    assert sum("succeeded in" in line for line in teller.lines) == 12
-    assert "raised in " in teller.lines[12]
-    assert ": ValueError: first line, attempt 1 of 5, again in 2 s" in teller.lines[12]
-    assert "failed in " in teller.lines[13]
-    assert str(last.id) in teller.lines[13]
-    assert teller.lines[14:] == ["... and 988 more: 988 succeeded"]
+    output.ended(last, Outcome(OutcomeKind.TIMED_OUT), End(State.FAILED, 0, error))
+    await asyncio.wait_for(output.summed.wait(), 60)
+    assert sum("succeeded in" in line for line in output.lines) == 12
+    assert "raised in " in output.lines[12]
+    assert ": ValueError: first line, attempt 1 of 5, again in 2 s" in output.lines[12]
+    assert "failed in " in output.lines[13]
+    assert str(last.id) in output.lines[13]
+    assert output.lines[14:] == ["... and 988 more: 988 succeeded"]
 
 
 def _work() -> Work:

@@ -18,8 +18,8 @@ from typer.testing import CliRunner
 import rota.testing
 from rota import App, Context
 from rota.cli import cli
-from rota.cli.jumps import previewed
-from rota.cli.moments import parse_when
+from rota.cli.clock_changes import previewed
+from rota.cli.times import parse_when
 from rota.core.time.schedule import compile_schedule, make_spec
 from rota.operations.schedules import Schedules
 from tests.support.broken_schedules import add_broken
@@ -137,7 +137,7 @@ def test_a_moment_is_given_in_full_as_a_day_or_relative_to_now(text: str, moment
     ("text", "complaint"),
     [
         ("2026-03-29T02:30", "has no time zone"),
-        ("2026-02-30", "not a day"),
+        ("2026-02-30", "not a time"),
         ("tomorrow", "not a time"),
         ("-soon", "not a duration"),
     ],
@@ -280,7 +280,7 @@ def test_show_tells_everything(clock: Clock) -> None:
          "--gap", "shift", "--payload", '{"note": "x"}', "--catch-up", "all:2h")  # fmt: skip
     clock.advance(12, hours=6)
     told = done("show", "s").out
-    for part in ("cron 0 */6 * * *", "Europe/Paris, gap shift, fold first", "all within 2h",
+    for part in ("0 */6 * * *", "Europe/Paris", "shift", "first", '{"all":"2h"}',
                  '"note": "x"', "Thu 2026-03-05 00:00 +01:00", "succeeded"):  # fmt: skip
         assert part in told
     shown = done("show", "s", "--json").json
@@ -314,7 +314,7 @@ def test_pause_resume_trigger_and_delete(clock: Clock) -> None:
     assert done("pause", "s", "--until", "+3h", "--json").json == {
         "schedule": "s", "paused": True, "until": "2026-03-01T15:00:00Z",
     }  # fmt: skip
-    assert "goes on in 3 h" in done().out
+    assert "resumes in 3 h" in done().out
     assert run("pause", "s", "--until", "-1h").code == 2
     assert run("pause", "s", "--until", "+1h", "--for", "1h").code == 2
     assert done("resume", "s").out == "resumed s\n"

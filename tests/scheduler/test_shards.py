@@ -13,7 +13,7 @@ import pytest
 from hypothesis import strategies as st
 
 from rota import All
-from rota.cli.shards import ranges
+from rota.cli.cluster import ranges
 from rota.config import Settings
 from rota.core.shards import assign, moves_of
 from rota.errors import ConfigError, StoreUnavailable

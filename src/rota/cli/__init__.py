@@ -5,15 +5,16 @@ from __future__ import annotations
 import platform
 import sys
 from io import TextIOWrapper
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer._completion_classes import completion_init
+from typer._completion_shared import get_completion_script
 
 import rota
 from rota.cli import (
     audit,
-    completion,
+    cluster,
     dead,
     encrypt,
     endpoints,
@@ -21,25 +22,23 @@ from rota.cli import (
     forecasts,
     grants,
     job_logs,
-    jobs,
-    ledger,
     namespaces,
-    nodes,
     preview,
     queues,
     run,
     schedule_create,
     schedule_files,
-    schedule_lint,
+    schedule_history,
     sessions,
-    shards,
     submit,
     tokens,
     users,
     webhooks,
 )
 from rota.cli.faults import EXIT_CODES, FaultGroup
-from rota.cli.schedules import schedules_app
+from rota.cli.jobs import jobs_group
+from rota.cli.options import argument
+from rota.cli.schedules import schedules_group
 from rota.cli.session import Session, callback, command
 
 _DAILY = "Daily"
@@ -72,8 +71,8 @@ _Version = Annotated[
 
 
 @callback(cli)
-def root(session: Session, context: typer.Context, version: _Version = False) -> None:
-    session.screen.help(context)
+def root(session: Session, version: _Version = False) -> None:
+    typer.echo(session.context.get_help())
 
 
 def version(session: Session) -> None:
@@ -82,28 +81,33 @@ def version(session: Session) -> None:
     session.screen.answer(versions, f"rota {versions['rota']} (Python {versions['python']})")
 
 
-jobs_group = typer.Typer(help="Submit, find, inspect and control jobs.")
+def completion(
+    session: Session,
+    shell: Annotated[Literal["bash", "zsh", "fish"], argument("SHELL", "bash, zsh or fish.")],
+) -> None:
+    """Print the completion script of a shell.
+
+    Load it in your shell's start file: `source <(rota completion bash)` in ~/.bashrc, the same with zsh
+    in ~/.zshrc, or `rota completion fish | source` in ~/.config/fish/config.fish.
+    """
+    script = get_completion_script(prog_name="rota", complete_var="_ROTA_COMPLETE", shell=shell)
+    session.screen.answer({"shell": shell, "script": script}, script)
 
 
-@callback(jobs_group)
-def jobs_root(session: Session, context: typer.Context) -> None:
-    session.screen.help(context)
-
+# Their commands register themselves with these groups.
+_JOBS = (submit, dead, job_logs)
+_SCHEDULES = (schedule_create, schedule_files, schedule_history, preview, forecasts)
 
 command(cli, "dev", _DAILY)(run.dev)
 cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)
-for part in (submit, jobs, dead, job_logs):
-    part.add_to(jobs_group)
-cli.add_typer(schedules_app, name="schedules", rich_help_panel=_DAILY)
-for part in (schedule_create, schedule_files, ledger, preview, schedule_lint, forecasts):
-    part.add_to(schedules_app)
+cli.add_typer(schedules_group, name="schedules", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 
 command(cli, "start", _OPERATING)(run.start)
 command(cli, "migrate", _OPERATING)(run.migrate)
-command(cli, "nodes", _OPERATING)(nodes.list_nodes)
-command(cli, "shards", _OPERATING)(shards.list_shards)
+command(cli, "nodes", _OPERATING)(cluster.list_nodes)
+command(cli, "shards", _OPERATING)(cluster.list_shards)
 cli.add_typer(endpoints.group, name="endpoints", rich_help_panel=_OPERATING)
 cli.add_typer(webhooks.group, name="webhooks", rich_help_panel=_OPERATING)
 
@@ -116,7 +120,7 @@ command(cli, "encrypt", _ADMINISTERING)(encrypt.encrypt)
 command(cli, "grants", _ADMINISTERING)(grants.grants)
 command(cli, "audit", _ADMINISTERING)(audit.list_changes)
 
-command(cli, "completion", _OTHER)(completion.completion)
+command(cli, "completion", _OTHER)(completion)
 command(cli, "version", _OTHER)(version)
 
 
@@ -124,7 +128,7 @@ def main() -> Any:
     """Run the `rota` program."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            # Characters that a terminal can't show are no reason to end with a traceback.
+            # A character that the terminal can't show must not end the command with a traceback.
             stream.reconfigure(errors="backslashreplace")
     completion_init()
     return cli()

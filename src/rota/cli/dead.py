@@ -2,47 +2,36 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import typer
 
-from rota.cli.jobs import Ids, QueueOption, TaskOption, each, report, show_list
-from rota.cli.jobs import database_now as now_of
-from rota.cli.options import Limit, Yes
-from rota.cli.output import plain, table
+from rota.cli.jobs import Ids, QueueOption, TaskOption, each, jobs_group, report, show_list
+from rota.cli.options import Limit, Yes, option
+from rota.cli.output import count
 from rota.cli.session import Session, command
 from rota.cli.times import relative
 
-Failed = Annotated[
-    bool, typer.Option("--failed", help="Select all failed jobs, or those that match the filters.")
-]
+Failed = Annotated[bool, option("Select all failed jobs, or those that match the filters.")]
 ErrorOption = Annotated[
     str | None,
-    typer.Option(
-        "--error", help="Only select this type of error: CardDeclined or shop.CardDeclined."
-    ),
+    option("Only jobs with this type of error: CardDeclined or shop.CardDeclined.", "--error"),
 ]
 
 _MOST = 10_000
 _SHOWN = 10
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "dead")(dead)
-    command(group, "retry")(retry)
-    command(group, "discard")(discard)
-
-
+@command(jobs_group, "dead")
 def dead(
     session: Session,
     task: TaskOption = None,
     queue: QueueOption = None,
-    rows: Annotated[bool, typer.Option("--list", help="List the jobs instead of counts.")] = False,
+    rows: Annotated[bool, option("List the jobs instead of counts.", "--list")] = False,
     limit: Limit = 50,
 ) -> None:
     """Count the failed jobs (the dead-letter list) by task and type of error."""
-    screen = session.screen
     if rows:
         jobs = session.app.jobs
         show_list(
@@ -50,104 +39,87 @@ def dead(
         )
         return
     counts = session.run(_count(session, task, queue))
-    if not screen.listing(counts, "No failed jobs."):
-        return
-    now = session.run(now_of(session))
-    shown = table("task", "error", "count", "last", right=["count"])
-    for row in counts:
-        error = plain(row["error"] or "-")
-        shown.add_row(plain(row["task"]), error, f"{row['count']:,}", relative(row["last_at"], now))
-    screen.show(shown)
-    screen.note("Run them again: rota jobs retry --failed [--task T] [--error TYPE]")
+    shown = session.screen.listing(
+        counts, "No failed jobs.", ("task", "error", "count", "last"),
+        (
+            (row["task"], row["error"] or "-", f"{row['count']:,}",
+             relative(row["last_at"], session.now))
+            for row in counts
+        ),
+        right=["count"],
+    )  # fmt: skip
+    if shown:
+        session.screen.note("Run them again: rota jobs retry --failed [--task T] [--error TYPE]")
 
 
-async def _count(session: Session, task: str | None, queue: str | None) -> list[dict[str, Any]]:
+async def _count(
+    session: Session, task: str | None = None, queue: str | None = None
+) -> list[dict[str, Any]]:
     store = await session.app.store()
     return await store.count_dead(session.app.settings.namespace, task=task, queue=queue)
 
 
+@command(jobs_group, "retry")
 def retry(
-    session: Session,
-    ids: Ids = None,
-    failed: Failed = False,
-    task: TaskOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    limit: Limit = _MOST,
-    yes: Yes = False,
-) -> None:
+    session: Session, ids: Ids = None, failed: Failed = False, task: TaskOption = None,
+    queue: QueueOption = None, error: ErrorOption = None, limit: Limit = _MOST, yes: Yes = False,
+) -> None:  # fmt: skip
     """Retry failed jobs now: by id, or by a filter."""
-    retried: list[UUID] = []
-
-    async def one(job_id: UUID) -> None:
-        await session.app.jobs.retry(job_id)
-        retried.append(job_id)
-
-    if _by_id(ids, failed, task, queue, error):
-        each(session, ids or [], one, {"retried": retried})
-    elif chosen := _choose(session, "retry", yes, limit, task=task, queue=queue, error=error):
-        report(session, {"retried": session.run(session.app.jobs.retry_many(chosen))})
-    else:
-        _nothing(session, "retried", task=task, queue=queue, error=error)
+    _change(session, "retry", ids, failed, limit, yes, task=task, queue=queue, error=error)
 
 
+@command(jobs_group, "discard")
 def discard(
-    session: Session,
-    ids: Ids = None,
-    failed: Failed = False,
-    task: TaskOption = None,
-    queue: QueueOption = None,
-    error: ErrorOption = None,
-    limit: Limit = _MOST,
-    yes: Yes = False,
-) -> None:
+    session: Session, ids: Ids = None, failed: Failed = False, task: TaskOption = None,
+    queue: QueueOption = None, error: ErrorOption = None, limit: Limit = _MOST, yes: Yes = False,
+) -> None:  # fmt: skip
     """Discard failed jobs for good: by id, or by a filter."""
-    discarded: list[UUID] = []
-
-    async def one(job_id: UUID) -> None:
-        await session.app.jobs.discard(job_id)
-        discarded.append(job_id)
-
-    if _by_id(ids, failed, task, queue, error):
-        each(session, ids or [], one, {"discarded": discarded})
-    elif chosen := _choose(session, "discard", yes, limit, task=task, queue=queue, error=error):
-        report(session, {"discarded": session.run(session.app.jobs.discard_many(chosen))})
-    else:
-        _nothing(session, "discarded", task=task, queue=queue, error=error)
+    _change(session, "discard", ids, failed, limit, yes, task=task, queue=queue, error=error)
 
 
-def _by_id(ids: list[UUID] | None, failed: bool, *filters: str | None) -> bool:
-    """Whether the jobs are named; otherwise they are described."""
-    described = failed or any(filters)
-    if bool(ids) == described:
-        raise typer.BadParameter("give either ids, or --failed with or without a filter",
-                                 param_hint="ID")  # fmt: skip
-    return bool(ids)
+def _change(
+    session: Session, verb: Literal["retry", "discard"], ids: list[UUID] | None, failed: bool,
+    limit: int, yes: bool, **filters: str | None,
+) -> None:  # fmt: skip
+    """Retry or discard the named jobs, or those that match if the person at the terminal agrees."""
+    jobs = session.app.jobs
+    change_one, change_many, done = {
+        "retry": (jobs.retry, jobs.retry_many, "retried"),
+        "discard": (jobs.discard, jobs.discard_many, "discarded"),
+    }[verb]
+    if bool(ids) == (failed or any(filters.values())):
+        raise typer.BadParameter(
+            "give either ids, or --failed with or without a filter", param_hint="ID"
+        )
+    if ids:
+        changed: list[UUID] = []
+
+        async def one(job_id: UUID) -> None:
+            await change_one(job_id)
+            changed.append(job_id)
+
+        each(session, ids, one, {done: changed})
+        return
+    session.check_can_ask(yes)
+    found = session.run(jobs.dead_letters(**filters, limit=limit))
+    if not found:
+        report(session, {done: []})
+        _explain_nothing(session, **filters)
+        return
+    first = "the oldest " if len(found) == limit else ""
+    session.confirm(f"{verb.capitalize()} {first}{count(len(found), 'failed job')}?", yes)
+    report(session, {done: session.run(change_many(found))})
 
 
-def _nothing(session: Session, answer: str, **filters: str | None) -> None:
-    """Say that no failed job matches; it is an error if a filter was given, which may be mistaken."""
-    report(session, {answer: []})
-    said = " and ".join(f"{name} {value!r}" for name, value in filters.items() if value)
-    if not said:
+def _explain_nothing(session: Session, **filters: str | None) -> None:
+    """Note that no failed job matches; that is an error if a filter was given, which may be wrong."""
+    given = " and ".join(f"{name} {value!r}" for name, value in filters.items() if value)
+    if not given:
         session.screen.note("No failed jobs.")
         return
-    counts = session.run(_count(session, None, None))
-    known = sorted({f"{row['task']}: {row['error']}" for row in counts})[:_SHOWN]
-    advice = f" There are: {'; '.join(known)}" if known else " The dead-letter list is empty."
-    session.screen.note(f"No failed job has {said}.{advice}")
+    known = sorted({f"{row['task']}: {row['error']}" for row in session.run(_count(session))})
+    advice = (
+        f"There are: {'; '.join(known[:_SHOWN])}" if known else "The dead-letter list is empty."
+    )
+    session.screen.note(f"No failed job has {given}. {advice}")
     raise typer.Exit(1)
-
-
-def _choose(
-    session: Session, verb: str, yes: bool, limit: int, **filters: str | None
-) -> list[UUID]:
-    """Return the failed jobs that match, if the person at the terminal agrees."""
-    session.check_can_ask(yes)
-    found = session.run(session.app.jobs.dead_letters(**filters, limit=limit))
-    if not found:
-        return []
-    jobs = "1 failed job" if len(found) == 1 else f"{len(found):,} failed jobs"
-    first = "the oldest " if len(found) == limit else ""
-    session.confirm(f"{verb.capitalize()} {first}{jobs}?", yes)
-    return found

@@ -1,24 +1,19 @@
-"""`rota encrypt`: what is stored under which key, and re-encryption with the current one."""
+"""`rota encrypt`: the number of stored values by key, and re-encryption with the current key."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
-import typer
-
-from rota.cli.output import plain, table
+from rota.cli.options import option
 from rota.cli.session import Session
 from rota.operations.encryption import new_key as make_key
 
 
 def encrypt(
     session: Session,
-    rotate: Annotated[
-        bool, typer.Option("--rotate", help="Re-encrypt what isn't under the current key.")
-    ] = False,
+    rotate: Annotated[bool, option("Re-encrypt what isn't under the current key.")] = False,
     new_key: Annotated[
-        str | None,
-        typer.Option("--new-key", metavar="NAME", help="Print a new key of this name, and exit."),
+        str | None, option("Print a new key of this name, and exit.", metavar="NAME")
     ] = None,
 ) -> None:
     """Count the stored values by encryption key, or re-encrypt them with the current one."""
@@ -35,10 +30,7 @@ def encrypt(
             screen.note(f"{done.left:,} could not be decrypted: their key is not configured here.")
         return
     counted = session.run(encryption.count())
-    if screen.structured:
-        screen.document(counted)
-        return
-    rows = table("key", "values", right=("values",))
-    for each in counted:
-        rows.add_row(plain(each.key) if each.key else "(not encrypted)", f"{each.values:,}")
-    screen.show(rows)
+    screen.listing(
+        counted, "Nothing is stored.", ("key", "values"),
+        ((each.key or "(not encrypted)", f"{each.values:,}") for each in counted), right=["values"],
+    )  # fmt: skip

@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from math import ceil
 from typing import Annotated, Literal
+from zoneinfo import ZoneInfo
 
 import msgspec
 import typer
 from rich.table import Table
 from rich.text import Text
 
-from rota.cli.forecast_grid import Chart, Grid, make_grid
-from rota.cli.moments import database_time
-from rota.cli.output import plain, table
+from rota.cli.options import duration, option
+from rota.cli.output import count, table
+from rota.cli.schedules import schedules_group
 from rota.cli.session import Session, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
-from rota.core.time.forecast import Forecast, Load, PileUp, forecast
+from rota.core.time.forecast import Bucket, Forecast, Load, PileUp, forecast
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.zones import zone
 from rota.errors import ConfigError
@@ -44,47 +45,45 @@ def parse_given(text: str) -> tuple[str, float]:
     return task, parse_duration(length)
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "forecast")(show_forecast)
-
-
+@command(schedules_group, "forecast")
 def show_forecast(
     session: Session,
-    days: Annotated[int, typer.Option(min=1, max=92, help="Number of days to forecast.")] = 7,
+    days: Annotated[int, option("Number of days to forecast.", min=1, max=92)] = 7,
     slots: Annotated[
-        int | None,
-        typer.Option(min=1, help="Number of worker slots. (default: those of the live workers)"),
+        int | None, option("Number of worker slots. (default: those of the live workers)", min=1)
     ] = None,
     given: Annotated[
         list[str] | None,
-        typer.Option(
-            "--duration", metavar="TASK=DURATION",
-            help="Duration of a task instead of the measured one: report=20m. Repeatable.",
-        ),
+        option("Duration of a task instead of the measured one: report=20m. Repeatable.",
+               "--duration", metavar="TASK=DURATION"),
     ] = None,
-    assume: Annotated[
-        str, typer.Option(metavar="DURATION", help="Duration of tasks that were never measured.")
-    ] = "1s",
-    tz: Annotated[
-        str, typer.Option(metavar="ZONE", help="Time zone of the hours that are shown.")
-    ] = "UTC",
+    assume: Annotated[float, duration("Duration of tasks that were never measured.")] = 1.0,
+    tz: Annotated[str, option("Time zone of the hours that are shown.", metavar="ZONE")] = "UTC",
 ) -> None:  # fmt: skip
     """Forecast the load of the coming days: occurrences against durations and worker slots."""
     chosen = dict(parse_given(text) for text in given or ())
-    show_in = zone(tz)
+    show_in, screen = zone(tz), session.screen
     free = slots or session.run(_live_slots(session))
     measured = session.run(session.app.schedules.measure())
-    usual = _usual(measured, chosen, parse_duration(assume))
-    start = database_time(session).replace(minute=0, second=0, microsecond=0)
+    usual = _usual(measured, chosen, assume)
+    start = session.now.replace(minute=0, second=0, microsecond=0)
     end = start + timedelta(days=days)
     found = forecast(_loads(measured, usual), start, end, free, _HOUR)
-    chart = Chart(found, make_grid(found, free, show_in), free, tz)
-    if session.screen.structured:
-        session.screen.document(_document(found, start, end, free, usual))
-    elif not measured.watched:
-        session.screen.note("No schedules: nothing to forecast.")
-    else:
-        _draw(session, chart, usual)
+    if screen.structured:
+        head = {"from": start, "to": end, "slots": free, "durations": usual}
+        screen.document({**head, **msgspec.to_builtins(found)})
+        return
+    if not measured.watched:
+        screen.note("No schedules: nothing to forecast.")
+        return
+    screen.say(f"{_summary(found, free, show_in)}\n")
+    screen.show(_heat(found, free, show_in))
+    legend = f"hours in {tz}; a full bar is every slot busy all hour, ! is waiting for a slot"
+    screen.say(legend, style="dim")
+    if found.pile_ups:
+        screen.say("\npile-ups, the longest waits first", style="bold")
+        screen.show(_pile_ups(found.pile_ups, show_in))
+    _note_assumed(session, usual)
 
 
 async def _live_slots(session: Session) -> int:
@@ -125,59 +124,67 @@ def _from(recurrence: Recurrence, begin: datetime | None) -> Recurrence:
     return Recurrence(recurrence.name, recurrence.rule, recurrence.tz, policies, later)
 
 
-def _document(
-    found: Forecast, start: datetime, end: datetime, slots: int, usual: dict[str, Usual]
-) -> dict[str, object]:
-    told: dict[str, object] = msgspec.to_builtins(found)
-    return {"from": start, "to": end, "slots": slots, "durations": usual, **told}
+def _summary(found: Forecast, slots: int, tz: ZoneInfo) -> str:
+    if not found.peak:
+        return "nothing is due"
+    text = (
+        f"{found.runs:,} runs on {count(slots, 'slot')}, {found.use:.1%} busy on average; the busiest "
+        f"hour is {found.peak.start.astimezone(tz):%a %Y-%m-%d %H:%M} "
+        f"({found.peak.busy / (slots * _HOUR):.0%})"
+    )
+    if not found.pile_ups:
+        return f"{text}; nothing waits"
+    piles = count(len(found.pile_ups), "pile-up")
+    return f"{text}; {piles}, the longest wait {format_duration(found.max_wait)}"
 
 
-def _draw(session: Session, chart: Chart, usual: dict[str, Usual]) -> None:
-    screen, found = session.screen, chart.found
-    screen.say(chart.summary())
-    screen.say("")
-    screen.show(_heat(chart.grid))
-    legend = f"hours in {chart.tz}; a full bar is every slot busy all hour, ! is waiting for a slot"
-    screen.say(legend, style="dim")
-    if found.pile_ups:
-        screen.say("\npile-ups, the longest waits first", style="bold")
-        screen.show(_pile_ups(found.pile_ups, chart))
-    _tell_durations(session, usual)
-
-
-def _heat(grid: Grid) -> Text:
-    """A line per day, narrow enough for 80 columns."""
+def _heat(found: Forecast, slots: int, tz: ZoneInfo) -> Text:
+    """Draw a line per day, narrow enough for 80 columns. An hour that comes twice is one cell."""
+    days: dict[date, dict[int, list[Bucket]]] = {}
+    for bucket in found.buckets:
+        local = bucket.start.astimezone(tz)
+        days.setdefault(local.date(), {}).setdefault(local.hour, []).append(bucket)
     hours = "".join(f"{hour:02}".ljust(6) for hour in range(0, 24, 3))
     heat = Text(" " * 16 + hours.rstrip(), style="dim")
-    for day in grid.days:
-        heat.append(f"\n{day.date:%a %Y-%m-%d}  ", style="not dim")
-        for cell in day.cells:
-            if cell is None:
-                heat.append("  ")
-                continue
-            level = min(8, ceil(cell.share * 8)) or (1 if cell.due else 0)
-            heat.append(_BARS[level], style=f"not dim {_STYLES[level]}" if level else "dim")
-            heat.append("!" if cell.waited else " ", style="not dim bold red")
-        heat.append(f" {day.due:,} runs", style="dim")
+    for day, buckets in sorted(days.items()):
+        heat.append(f"\n{day:%a %Y-%m-%d}  ", style="not dim")
+        for hour in range(24):
+            _append_hour(heat, buckets.get(hour, ()), slots)
+        due = sum(bucket.due for each in buckets.values() for bucket in each)
+        heat.append(f" {due:,} runs", style="dim")
     return heat
 
 
-def _pile_ups(found: Sequence[PileUp], chart: Chart) -> Table:
-    rows = table("from", "for", "runs that wait", "longest wait",
-                 right=["for", "runs that wait", "longest wait"])  # fmt: skip
+def _append_hour(heat: Text, buckets: Sequence[Bucket], slots: int) -> None:
+    if not buckets:  # before the start, after the end, or skipped by a clock change
+        heat.append("  ")
+        return
+    share = max(bucket.busy for bucket in buckets) / (slots * _HOUR)
+    level = min(8, ceil(share * 8)) or (1 if any(bucket.due for bucket in buckets) else 0)
+    heat.append(_BARS[level], style=f"not dim {_STYLES[level]}" if level else "dim")
+    waits = any(bucket.waited for bucket in buckets)
+    heat.append("!" if waits else " ", style="not dim bold red")
+
+
+def _pile_ups(found: Sequence[PileUp], tz: ZoneInfo) -> Table:
     worst = sorted(found, key=lambda one: -one.waited)
-    for one in worst[:_MOST]:
-        lasts = format_duration((one.end - one.start).total_seconds())
-        at = one.start.astimezone(zone(chart.tz))
-        rows.add_row(f"{at:%a %Y-%m-%d %H:%M}", lasts, f"{one.runs:,}", format_duration(one.waited))
+    rows = [
+        (
+            f"{one.start.astimezone(tz):%a %Y-%m-%d %H:%M}",
+            format_duration((one.end - one.start).total_seconds()), f"{one.runs:,}",
+            format_duration(one.waited),
+        )
+        for one in worst[:_MOST]
+    ]  # fmt: skip
     if len(worst) > _MOST:
-        rows.add_row(f"and {len(worst) - _MOST:,} more")
-    return rows
+        rows.append((f"and {len(worst) - _MOST:,} more", "", "", ""))
+    numbers = ("for", "runs that wait", "longest wait")
+    return table(("from", *numbers), rows, right=numbers)
 
 
-def _tell_durations(session: Session, usual: dict[str, Usual]) -> None:
+def _note_assumed(session: Session, usual: dict[str, Usual]) -> None:
     if assumed := [task for task, known in usual.items() if known.source == "assumed"]:
-        names = plain(", ".join(assumed[:_MOST])) + (", ..." if len(assumed) > _MOST else "")
+        names = ", ".join(assumed[:_MOST]) + (", ..." if len(assumed) > _MOST else "")
         each = format_duration(usual[assumed[0]].seconds)
         session.screen.note(
             f"Never measured, assumed to take {each}: {names}. Set it with --duration TASK=20m"

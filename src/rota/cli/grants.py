@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import typer
-
+from rota.cli.options import argument, option
 from rota.cli.session import Session
 
 
 def grants(
     session: Session,
-    role: Annotated[str, typer.Argument(metavar="ROLE", help="A role of the database.")],
-    purpose: Annotated[
-        Literal["submit"], typer.Option("--for", help="Purpose of the role.")
-    ] = "submit",
-    apply: Annotated[
-        bool, typer.Option("--apply", help="Run the statements instead of printing them.")
-    ] = False,
+    role: Annotated[str, argument("ROLE", "A role of the database.")],
+    purpose: Annotated[Literal["submit"], option("Purpose of the role.", "--for")] = "submit",
+    apply: Annotated[bool, option("Run the statements instead of printing them.")] = False,
 ) -> None:
     """Print or apply the least privileges that a database role needs to submit jobs."""
     roles = session.installation.database_roles

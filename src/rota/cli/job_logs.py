@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Annotated
 
-import typer
 from rich.text import Text
 
-from rota.cli.jobs import Id
+from rota.cli.jobs import Id, jobs_group
+from rota.cli.options import option
 from rota.cli.output import Screen, plain
 from rota.cli.session import Session, command
 from rota.model import Failure
@@ -17,17 +17,14 @@ _STYLES = {"stderr": "yellow", "warning": "yellow", "error": "red", "critical": 
            "debug": "dim", "mark": "dim italic"}  # fmt: skip
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "logs")(logs)
-
-
+@command(jobs_group, "logs")
 def logs(
     session: Session,
     job_id: Id,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Follow the output until the job has ended.")
+        bool, option("Follow the output until the job has ended.", "--follow", "-f")
     ] = False,
-    attempt: Annotated[int | None, typer.Option(min=1, help="Only show this attempt.")] = None,
+    attempt: Annotated[int | None, option("Only show this attempt.", min=1)] = None,
 ) -> None:
     """Show what a job printed and logged, then the tracebacks of attempts that failed."""
     session.run(_show(session, job_id, attempt, follow))
@@ -49,15 +46,14 @@ async def _show(session: Session, job_id: Id, attempt: int | None, follow: bool)
 async def _show_errors(session: Session, job_id: Id, number: int | None) -> int:
     """Show how failed attempts ended: a line of JSON each, or the traceback."""
     job = await session.app.jobs.get(job_id)
-    failed = [each for each in job.attempts if each.error is not None]
     shown = 0
-    for attempt in failed:
+    for attempt in job.attempts:
         if attempt.error is None or number not in (None, attempt.number):
             continue
         shown += 1
         if session.screen.structured:
-            told = {"attempt": attempt.number, "stream": "failure", "text": _failure(attempt.error)}
-            session.screen.line(told | {"token": attempt.token, "at": attempt.ended_at})
+            line = {"attempt": attempt.number, "stream": "failure", "text": _failure(attempt.error)}
+            session.screen.line(line | {"token": attempt.token, "at": attempt.ended_at})
         else:
             title = f"attempt {attempt.number} ended with {attempt.outcome}:"
             session.screen.say(Text(title, style="bold"))
@@ -73,6 +69,6 @@ def _say(screen: Screen, line: LogLine) -> None:
     """Write a line with its time and attempt; in a pipe, as it was printed."""
     text = Text(plain(line.text), style=_STYLES.get(line.stream, ""))
     if screen.out.is_terminal:
-        told = f"{line.at.astimezone():%H:%M:%S} #{line.attempt} {line.stream:<7} "
-        text = Text.assemble((told, "dim"), text)
+        prefix = f"{line.at.astimezone():%H:%M:%S} #{line.attempt} {line.stream:<7} "
+        text = Text.assemble((prefix, "dim"), text)
     screen.say(text)

@@ -22,11 +22,11 @@ from rich.text import Text
 import rota
 from rota.app import App
 from rota.cli import logs
-from rota.cli.output import STYLES, Screen, first_line, plain
+from rota.cli.output import STYLES, Screen, facts, first_line, plain
 from rota.config import Settings, default_data_dir
 from rota.core.durations import format_duration
 from rota.core.lifecycle import End, TryAgain, Verdict
-from rota.model import Outcome, OutcomeKind, State
+from rota.model import Failure, Outcome, OutcomeKind, State
 from rota.node import ROLES, Node
 from rota.operations.installation import Installation
 from rota.runtime.work import Work
@@ -39,7 +39,7 @@ _SAMPLES: dict[Any, Any] = {str: "...", int: 1, float: 1.5, bool: True, list: []
 
 
 class LoggedNode(Node):
-    """A node under the eyes of a supervisor rather than a person: it says what it does."""
+    """A node that logs a request to stop, for `rota start`."""
 
     def request_stop(self) -> None:
         logging.getLogger("rota.node").info(
@@ -49,33 +49,33 @@ class LoggedNode(Node):
 
 
 class DevNode(Node):
-    """A node that migrates its database, and tells the terminal what happens."""
+    """A node that migrates its database, and writes to the terminal, for `rota dev`."""
 
-    waits_for_database = False  # somebody is looking: better say at once what is wrong
+    waits_for_database = False  # a person is watching: report an error at once
 
-    def __init__(self, app: App, teller: Teller) -> None:
+    def __init__(self, app: App, output: DevOutput) -> None:
         from rota.server.serving import Server  # here: other commands start without it
 
         self._http = Server(app, any_port=True)
         super().__init__(app, (*ROLES, "server"), server=self._http)
-        self._teller = teller
+        self._output = output
 
     async def start(self) -> None:
         await self.app.migrate()
         await super().start()
         assert self.worker_role is not None
-        self.worker_role.outcomes.observers.append(self._teller.ended)
+        self.worker_role.outcomes.observers.append(self._output.ended)
         link = await Installation(self.app.connector).sessions.create_link()
         if not self._stop_requested.is_set():
-            self._teller.up(self._http.url, link.url(self._http.url))
+            self._output.up(self._http.url, link.url(self._http.url))
 
     def request_stop(self) -> None:
-        self._teller.stopping(self.count_running(), again=self._stop_requested.is_set())
+        self._output.stopping(self.count_running(), again=self._stop_requested.is_set())
         super().request_stop()
 
 
-class Teller:
-    """The voice of a node in a terminal; with --json, one JSON object per line."""
+class DevOutput:
+    """The output of a node in a terminal; with --json, one JSON object per line."""
 
     def __init__(self, screen: Screen, reference: str, app: App) -> None:
         self._screen = screen
@@ -97,8 +97,8 @@ class Teller:
         if not self._app.settings.database_url:
             self._screen.note("Starting the embedded PostgreSQL ...")
 
-    def up(self, url: str = "", link: str = "") -> None:
-        """`link` logs a browser in: once, and soon."""
+    def up(self, url: str, link: str) -> None:
+        """Write the banner. `link` is a one-time login link for the dashboard."""
         where = describe_database(self._app.settings)
         tasks = list(self._app.tasks.values())
         if self._screen.structured:
@@ -111,13 +111,10 @@ class Teller:
                  "server": url, "login": link}
             )  # fmt: skip
         else:
-            self._screen.show(
-                banner(self._reference, where, tasks, how_to_call(self._app.settings))
-            )
-            if link:
-                # By itself and never folded: it is there to be clicked.
-                self._screen.say(f"open   {link}")
-            self._screen.say("")
+            call = how_to_call(self._app.settings)
+            self._screen.show(banner(self._reference, where, tasks, call))
+            # On its own line, never folded, so that it can be clicked.
+            self._screen.say(f"open   {link}\n")
 
     def stopping(self, running: int, *, again: bool) -> None:
         if self._screen.structured:
@@ -131,7 +128,7 @@ class Teller:
             self._screen.note(f"Stopping{waits}.")
 
     def ended(self, work: Work, outcome: Outcome, verdict: Verdict) -> None:
-        """An observer: whatever can fail, such as the terminal, happens after it has returned."""
+        """Observe the end of an attempt. Writing to the terminal, which can fail, is left for later."""
         loop = asyncio.get_running_loop()
         seconds = time.monotonic() - work.started if work.started else None
         if self._screen.structured:
@@ -158,7 +155,7 @@ class Teller:
 
 
 class _TerminalHandler(logging.Handler):
-    """Everything that is logged goes to the terminal, each line with its time."""
+    """Writes log records to the terminal, each with its time."""
 
     _clock = logging.Formatter(datefmt="%H:%M:%S")
 
@@ -185,16 +182,18 @@ class _TerminalHandler(logging.Handler):
         return Text(plain(text), style=style)
 
 
+def _failure(outcome: Outcome, verdict: Verdict) -> Failure | None:
+    return verdict.failure if isinstance(verdict, End) else outcome.failure
+
+
 def _line(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None) -> Text:
     kind = outcome.kind.label
-    dead = isinstance(verdict, End) and verdict.state is State.FAILED
-    took = f" in {format_duration(seconds)}" if seconds is not None else ""
+    if isinstance(verdict, End) and verdict.state is State.FAILED:
+        kind = "failed"
     line = Text(f"{work.task:<20} ")
-    line.append(
-        "failed" if dead else kind.replace("_", " "), style=STYLES["failed" if dead else kind]
-    )
-    line.append(took)
-    failure = verdict.failure if isinstance(verdict, End) else outcome.failure
+    line.append(kind.replace("_", " "), style=STYLES[kind])
+    line.append(f" in {format_duration(seconds)}" if seconds is not None else "")
+    failure = _failure(outcome, verdict)
     if failure is not None and outcome.kind is not OutcomeKind.CANCELLED:
         line.append(f": {plain(first_line(f'{failure.type}: {failure.message}'))}", style="red")
     if isinstance(verdict, TryAgain):
@@ -204,7 +203,7 @@ def _line(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None)
 
 
 def _event(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None) -> dict[str, Any]:
-    failure = verdict.failure if isinstance(verdict, End) else outcome.failure
+    failure = _failure(outcome, verdict)
     return {
         "event": "ended",
         "id": work.id,
@@ -218,7 +217,7 @@ def _event(work: Work, outcome: Outcome, verdict: Verdict, seconds: float | None
 
 
 def describe_database(settings: Settings) -> str:
-    """Where it is, for people. Without a password, and without what else a URL may carry."""
+    """Return the address of the database, without its password and other parameters."""
     if not settings.database_url:
         return f"embedded PostgreSQL in {settings.data_dir}"
     url = urlsplit(settings.database_url)
@@ -228,7 +227,7 @@ def describe_database(settings: Settings) -> str:
 
 
 def how_to_call(settings: Settings) -> str:
-    """How another terminal in this folder reaches the same database."""
+    """Return the `rota` command for another terminal in this folder, with the same database."""
     command = "rota"
     if shutil.which("rota") is None:
         with contextlib.suppress(ValueError):
@@ -242,29 +241,26 @@ def how_to_call(settings: Settings) -> str:
 
 
 def banner(reference: str, where: str, tasks: list[Task[..., Any]], call: str) -> Table:
-    shown = Table.grid(padding=(0, 2, 0, 0))
-    shown.add_column(style="dim", no_wrap=True)
-    shown.add_column(overflow="fold")
-    shown.add_row(
-        Text("rota", style="bold green not dim"), Text(f"{rota.__version__} runs {reference}")
-    )
-    shown.add_row("database", plain(where))
     listed = Table.grid(padding=(0, 2, 0, 0))
     for task in tasks:
         options = task.options_
         listed.add_row(
             Text(task.name, style="bold"), f"queue {options.queue}", options.guarantee.label
         )
-    shown.add_row("tasks", listed if tasks else Text("none: add @app.task functions"))
-    if tasks:
-        shown.add_row("try", Text(f"{call} jobs submit {tasks[0].name} '{sample(tasks[0])}'"))
-    shown.add_row("", Text(f"{call} jobs list"))
-    shown.add_row("stop", "Ctrl-C")
-    return shown
+    return facts(
+        {
+            "rota": f"{rota.__version__} runs {reference}",
+            "database": where,
+            "tasks": listed if tasks else "none: add @app.task functions",
+            "try": f"{call} jobs submit {tasks[0].name} '{sample(tasks[0])}'" if tasks else None,
+            "": f"{call} jobs list",
+            "stop": "Ctrl-C",
+        }
+    )
 
 
 def sample(task: Task[..., Any]) -> str:
-    """Arguments that this task might take, as JSON."""
+    """Return sample arguments of a task, as JSON."""
     required = {
         name: parameter
         for name, parameter in inspect.signature(task.function, eval_str=False).parameters.items()

@@ -1,4 +1,4 @@
-"""From `module:app` to the App, imported under its real name: child processes do it again."""
+"""Import the App of `module:app` under its real name: child processes import it again."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from types import ModuleType
 from rota.app import App
 from rota.errors import ConfigError
 
-_USUAL = ("app", "main")  # the modules that are looked at when none is named
+_USUAL = ("app", "main")  # the modules to try when none is named
 
 
 def load_app(reference: str) -> App:
-    """The app that `package.module:variable` names; without a variable, the only one there."""
+    """Return the app that `package.module:variable` names; without a variable, the module's only app."""
     name, colon, variable = reference.partition(":")
     if not name or (colon and not variable.isidentifier()):
         raise ConfigError(f"{reference!r} names no app: write module:variable, e.g. shop.tasks:app")
@@ -24,19 +24,19 @@ def load_app(reference: str) -> App:
 
 
 def find_reference() -> str:
-    """`module:app` of the app in this folder's app.py or main.py."""
+    """Return `module:app` of the app in this folder's app.py or main.py."""
     for name in _USUAL:
         if Path(f"{name}.py").is_file() and (found := apps_in(_import(name))):
             _only(sys.modules[name])
             return f"{name}:{next(iter(found))}"
     raise ConfigError(
         "no app was named, and this folder has no app.py or main.py with one. "
-        "Say where it is: rota dev module:app"
+        "Name it: rota dev module:app"
     )
 
 
 def apps_in(module: ModuleType) -> dict[str, App]:
-    """By the name of its first variable."""
+    """Return the apps of a module by the name of their first variable."""
     found: dict[str, App] = {}
     for name, value in vars(module).items():
         if isinstance(value, App) and all(value is not known for known in found.values()):
@@ -56,7 +56,7 @@ def _import(name: str) -> ModuleType:
     except ModuleNotFoundError as error:
         missing = error.name or ""
         if name != missing and not name.startswith(f"{missing}."):
-            raise  # it was found, and what it imports was not: its traceback says where
+            raise  # the module was found, one of its imports was not: keep the traceback
         part = "" if missing == name else f" (there is no {missing!r})"
         raise ConfigError(
             f"there is no module {name!r}{part}, neither in {here} nor among the installed packages"

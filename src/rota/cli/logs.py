@@ -1,8 +1,7 @@
 """Logging for `rota start`: one line per record on standard error, for people or as JSON.
 
-Each record says on which node it was written, and in which attempt of which job if a handler wrote it.
-Secrets are taken out of the finished line. What handlers print is not ours to change: it goes to
-standard output as it is.
+Each record names its node, and the job and attempt if a handler wrote it. Secrets are removed from the
+finished line. What handlers print goes to standard output unchanged.
 """
 
 from __future__ import annotations
@@ -16,28 +15,27 @@ from uuid import UUID
 
 import msgspec
 
-from rota.config import Settings
 from rota.lib.capture import current
-from rota.lib.redaction import Redactor, secrets_of
+from rota.lib.redaction import Redactor
 from rota.runtime.work import Work
 
 log = logging.getLogger("rota.node")
 
-LogFormat = Literal["pretty", "json", "text"]  # text: what pretty was called before
+LogFormat = Literal["pretty", "json"]
 LogLevel = Literal["debug", "info", "warning", "error"]
 
 _COLOURS = {"WARNING": "33", "ERROR": "31", "CRITICAL": "1;31", "DEBUG": "2"}
 
 
-class Surroundings:
-    """The fields that all log records of this process share, as far as they are known."""
+class LogFields:
+    """The fields that are added to log records, and the secrets that are removed from them."""
 
     def __init__(self) -> None:
         self.node: Callable[[], UUID | None] = lambda: None
         self.redactor = Redactor()
 
-    def fields(self) -> dict[str, str | int]:
-        """Of the record that is being written now."""
+    def current(self) -> dict[str, str | int]:
+        """Return the fields of the record that is being written now."""
         found: dict[str, str | int] = {}
         if (node := self.node()) is not None:
             found["node"] = str(node)
@@ -47,18 +45,18 @@ class Surroundings:
 
 
 class JsonFormatter(logging.Formatter):
-    def __init__(self, surroundings: Surroundings) -> None:
+    def __init__(self, fields: LogFields) -> None:
         super().__init__()
-        self._surroundings = surroundings
+        self._fields = fields
 
     def format(self, record: logging.LogRecord) -> str:
-        clean = self._surroundings.redactor.clean
+        clean = self._fields.redactor.clean
         entry: dict[str, str | int] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(),
             "level": record.levelname.lower(),
             "logger": record.name,
             "message": clean(record.getMessage()),
-            **self._surroundings.fields(),
+            **self._fields.current(),
         }
         if record.exc_info:
             entry["exception"] = clean(self.formatException(record.exc_info))
@@ -66,33 +64,33 @@ class JsonFormatter(logging.Formatter):
 
 
 class PrettyFormatter(logging.Formatter):
-    def __init__(self, surroundings: Surroundings, coloured: bool) -> None:
+    def __init__(self, fields: LogFields, coloured: bool) -> None:
         super().__init__("%(asctime)s %(levelname)-7s %(name)s: %(message)s")
-        self._surroundings = surroundings
+        self._fields = fields
         self._coloured = coloured
 
     def format(self, record: logging.LogRecord) -> str:
-        line = self._surroundings.redactor.clean(super().format(record))
-        fields = self._surroundings.fields()
-        fields.pop("node", None)  # the same in every line: for people it is in the way
+        line = self._fields.redactor.clean(super().format(record))
+        fields = self._fields.current()
+        fields.pop("node", None)  # the same in every line: noise for people
         if fields:
             first, newline, rest = line.partition("\n")
-            told = " ".join(f"{name}={value}" for name, value in fields.items())
-            line = f"{first} [{told}]{newline}{rest}"
+            shown = " ".join(f"{name}={value}" for name, value in fields.items())
+            line = f"{first} [{shown}]{newline}{rest}"
         colour = _COLOURS.get(record.levelname) if self._coloured else None
         return f"\033[{colour}m{line}\033[0m" if colour else line
 
 
-def configure(level: LogLevel | None, form: LogFormat) -> Surroundings:
-    surroundings = Surroundings()
+def configure(level: LogLevel | None, form: LogFormat) -> LogFields:
+    fields = LogFields()
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
-        JsonFormatter(surroundings)
+        JsonFormatter(fields)
         if form == "json"
-        else PrettyFormatter(surroundings, coloured=sys.stderr.isatty())
+        else PrettyFormatter(fields, coloured=sys.stderr.isatty())
     )
     logging.basicConfig(level=(level or "info").upper(), handlers=[handler], force=True)
-    return surroundings
+    return fields
 
 
 def apply_level(level: LogLevel | None) -> None:
@@ -107,7 +105,7 @@ def apply_level(level: LogLevel | None) -> None:
         ours.setLevel(logging.INFO)
     elif level is not None:
         ours.setLevel(level.upper())
-        _warn_of_deaf_handlers(level)
+        _warn_of_dropped_records(level)
 
 
 def enable_loggers() -> None:
@@ -117,7 +115,7 @@ def enable_loggers() -> None:
             logger.disabled = False
 
 
-def _warn_of_deaf_handlers(level: LogLevel) -> None:
+def _warn_of_dropped_records(level: LogLevel) -> None:
     handlers = [*logging.getLogger("rota").handlers, *logging.root.handlers]
     lowest = min((handler.level for handler in handlers), default=logging.NOTSET)
     if lowest > logging.getLevelNamesMapping()[level.upper()]:
@@ -127,8 +125,3 @@ def _warn_of_deaf_handlers(level: LogLevel) -> None:
             level,
             logging.getLevelName(lowest),
         )
-
-
-def learn(surroundings: Surroundings, settings: Settings) -> None:
-    """The secrets that must not appear."""
-    surroundings.redactor.learn(secrets_of(settings))

@@ -6,8 +6,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.options import NamespaceName, Yes
-from rota.cli.output import plain, table
+from rota.cli.options import NamespaceName, Yes, option
 from rota.cli.session import Session, callback, command
 from rota.store.quotas import Limits
 
@@ -18,19 +17,27 @@ group = typer.Typer(help="Manage namespaces: their limits and their encryption."
 @command(group, "list")
 def list_namespaces(session: Session) -> None:
     """List the namespaces that were used or have limits."""
-    namespaces, screen = session.installation.namespaces, session.screen
+    namespaces = session.installation.namespaces
     found = session.run(namespaces.list())
-    if not screen.listing(found, "No namespaces. The first submit to a namespace creates it."):
-        return
-    columns = ("max jobs", "max payload bytes", "submits per second")
     encrypted = session.run(namespaces.encrypted())
-    rows = table("namespace", *columns, "encrypted", right=columns)
-    for each in found:
-        limits = each.limits
-        shown = (limits.max_jobs, limits.max_payload_bytes, limits.submits_per_second)
-        cells = ["-" if number is None else f"{number:,}" for number in shown]
-        rows.add_row(plain(each.name), *cells, "yes" if each.name in encrypted else "no")
-    screen.show(rows)
+    limits = {"max jobs": "max_jobs", "max payload bytes": "max_payload_bytes",
+              "submits per second": "submits_per_second"}  # fmt: skip
+    session.screen.listing(
+        found, "No namespaces. The first submit to a namespace creates it.",
+        ("namespace", *limits, "encrypted"),
+        (
+            (
+                each.name, *(_limit(getattr(each.limits, field)) for field in limits.values()),
+                "yes" if each.name in encrypted else "no",
+            )
+            for each in found
+        ),
+        right=tuple(limits),
+    )  # fmt: skip
+
+
+def _limit(number: float | None) -> str:
+    return "-" if number is None else f"{number:,}"
 
 
 @command(group, "limit")
@@ -38,13 +45,13 @@ def limit(
     session: Session,
     name: NamespaceName,
     max_jobs: Annotated[
-        int | None, typer.Option(min=0, help="Maximum number of waiting, running and failed jobs.")
+        int | None, option("Maximum number of waiting, running and failed jobs.", min=0)
     ] = None,
     max_payload_bytes: Annotated[
-        int | None, typer.Option(min=0, help="Maximum size of those jobs' payloads in total.")
+        int | None, option("Maximum size of those jobs' payloads in total.", min=0)
     ] = None,
     submits_per_second: Annotated[
-        float | None, typer.Option(help="Maximum rate of submits; a second's worth may burst.")
+        float | None, option("Maximum rate of submits; a second's worth may burst.")
     ] = None,
 ) -> None:
     """Limit what a namespace may submit through the server. An omitted option means no limit."""
@@ -53,7 +60,7 @@ def limit(
         submits_per_second=submits_per_second,
     )  # fmt: skip
     namespace = session.run(session.installation.namespaces.set_limits(name, limits))
-    session.screen.answer(namespace, f"limited {name}; it holds within five seconds")
+    session.screen.answer(namespace, f"limited {name}, within five seconds on every server")
 
 
 @command(group, "unlimit")

@@ -1,43 +1,73 @@
-"""Options and arguments that several commands have: the same name, the same help text."""
+"""Options and arguments: shorthands to define them, and those that several commands have."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 
-from rota.cli.moments import When, parse_when
+from rota.cli.times import When, parse_duration, parse_when
 
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Skip the confirmation prompt.")]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")
-]
+
+def argument(metavar: str, text: str, **settings: Any) -> Any:
+    return typer.Argument(metavar=metavar, help=text, **settings)
+
+
+def option(text: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
+    """Define an option by its help text. It is named after its parameter, unless names are given."""
+    return typer.Option(*names, help=text, rich_help_panel=panel, **settings)
+
+
+def duration(text: str, *names: str, panel: str | None = None) -> Any:
+    return option(text, *names, panel=panel, metavar="DURATION", parser=parse_duration)
+
+
+def moment(text: str, *names: str, panel: str | None = None) -> Any:
+    return option(text, *names, panel=panel, metavar="TIME", parser=parse_when)
+
+
+def given(**options: Any) -> dict[str, Any]:
+    """Return the options that were given."""
+    return {name: value for name, value in options.items() if value is not None}
+
+
+_ATTEMPTS = "Attempts"
 _MANY = "Maximum number of results."
-Limit = Annotated[int, typer.Option("--limit", min=1, max=10_000, help=_MANY)]
-LongLimit = Annotated[int, typer.Option("--limit", min=1, max=100_000, help=_MANY)]
-Since = Annotated[
-    When | None,
-    typer.Option(
-        "--since", metavar="TIME", parser=parse_when,
-        help="Only show what happened at or after this time: -2d, 2027-01-31 (UTC) or "
-        "2027-01-31T09:00+01:00.",
-    ),
-]  # fmt: skip
-Until = Annotated[
-    When | None,
-    typer.Option(
-        "--until", metavar="TIME", parser=parse_when,
-        help="Only show what happened before this time.",
-    ),
-]  # fmt: skip
+TIMES = "2027-01-31T09:00+01:00, 2027-01-31 (UTC), now, -2d or +3h."
+
+Yes = Annotated[bool, option("Skip the confirmation prompt.", "--yes", "-y")]
+DryRun = Annotated[bool, option("Show what would change, and change nothing.")]
+Limit = Annotated[int, option(_MANY, min=1, max=10_000)]
+LongLimit = Annotated[int, option(_MANY, min=1, max=100_000)]
+Since = Annotated[When | None, moment(f"Only show what happened at or after this time: {TIMES}")]
+Until = Annotated[When | None, moment("Only show what happened before this time.")]
+From = Annotated[When | None, moment(f"Start of the period: {TIMES}", "--from")]
+To = Annotated[When | None, moment("End of the period, not included.", "--to")]
 AllNamespaces = Annotated[
-    bool, typer.Option("--all-namespaces", "-A", help="Include all namespaces, not only this one.")
+    bool, option("Include all namespaces, not only this one.", "--all-namespaces", "-A")
 ]
-UserRole = Annotated[
-    Literal["viewer", "operator", "admin"], typer.Option("--role", help="Role of the user.")
-]
+UserRole = Annotated[Literal["viewer", "operator", "admin"], option("Role of the user.", "--role")]
 TokenRole = Annotated[
-    Literal["viewer", "operator", "admin", "worker"],
-    typer.Option("--role", help="Role of the token."),
+    Literal["viewer", "operator", "admin", "worker"], option("Role of the token.", "--role")
 ]
-NamespaceName = Annotated[str, typer.Argument(metavar="NAMESPACE", help="Name of the namespace.")]
+NamespaceName = Annotated[str, argument("NAMESPACE", "Name of the namespace.")]
+
+# Of a job, for `rota jobs submit` and `rota schedules create`.
+PAYLOAD = "Arguments as a JSON object; @FILE reads a file, - standard input."
+AppOption = Annotated[
+    str | None,
+    option("App whose task the arguments are checked against.", "--app", metavar="MODULE:APP"),
+]
+Tags = Annotated[list[str] | None, option("Tag to find it by. Repeatable.", "--tag")]
+Need = Annotated[
+    list[str] | None, option("Capability that a worker must have. Repeatable.", "--need")
+]
+Priority = Annotated[
+    int | None,
+    option("Priority: higher goes first; a point is worth a minute of waiting."),
+]
+MaxAttempts = Annotated[int | None, option("Maximum number of attempts.", min=1, panel=_ATTEMPTS)]
+Timeout = Annotated[float | None, duration("Maximum duration of an attempt.", panel=_ATTEMPTS)]
+HeartbeatTimeout = Annotated[
+    float | None, duration("Maximum time of an attempt without a heartbeat.", panel=_ATTEMPTS)
+]

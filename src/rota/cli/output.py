@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import msgspec
-import typer
 import yaml
 from rich.console import Console, RenderableType
 from rich.highlighter import JSONHighlighter
@@ -54,6 +53,11 @@ def first_line(text: str, length: int = 120) -> str:
     return line if len(line) <= length else f"{line[: length - 3]}..."
 
 
+def count(number: int, noun: str) -> str:
+    """Format a number with its noun: '1 job', '1,200 jobs'."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
 def make_console(*, stderr: bool = False) -> Console:
     console = Console(stderr=stderr, highlight=False, emoji=False, markup=False)
     if not console.is_terminal:
@@ -61,14 +65,33 @@ def make_console(*, stderr: bool = False) -> Console:
     return console
 
 
-def table(*columns: str, right: Sequence[str] = (), whole: Sequence[str] = ()) -> Table:
-    """`right` are columns of numbers; `whole` are never folded, however narrow the terminal."""
+def table(
+    columns: Sequence[str], rows: Iterable[Sequence[str | Text]], *, right: Sequence[str] = (),
+    whole: Sequence[str] = (),
+) -> Table:  # fmt: skip
+    """Make a table, without control characters in its cells.
+
+    `right` are columns of numbers; `whole` are never folded, however narrow the terminal.
+    """
     made = Table(box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
     for name in columns:
         made.add_column(
             name, justify="right" if name in right else "left",
             no_wrap=name in whole, overflow="fold",
         )  # fmt: skip
+    for row in rows:
+        made.add_row(*(plain(cell) if isinstance(cell, str) else cell for cell in row))
+    return made
+
+
+def facts(named: Mapping[str, Any]) -> Table:
+    """Make a table of names and values, without the values that are None."""
+    made = Table.grid(padding=(0, 2, 0, 0))
+    made.add_column(style="dim", no_wrap=True)
+    made.add_column(overflow="fold")
+    for name, value in named.items():
+        if value is not None:
+            made.add_row(name, value if isinstance(value, Text | Table) else plain(str(value)))
     return made
 
 
@@ -113,12 +136,20 @@ class Screen:
             for line in lines:
                 self.say(line)
 
-    def listing(self, found: Sequence[Any], empty: str) -> bool:
-        """Write a list for programs, or a note that it is empty; True: it is left to show as a table."""
+    def listing(
+        self, found: Sequence[Any], empty: str, columns: Sequence[str],
+        rows: Iterable[Sequence[str | Text]], *, right: Sequence[str] = (), whole: Sequence[str] = (),
+    ) -> bool:  # fmt: skip
+        """Write a list: as a document, as a table, or a note that it is empty.
+
+        Returns whether it was a table. `rows` are read only for that.
+        """
         if self.structured:
             self.document(found)
         elif not found:
             self.note(empty)
+        else:
+            self.show(table(columns, rows, right=right, whole=whole))
         return bool(found) and not self.structured
 
     def say(self, text: str | Text, style: str = "") -> None:
@@ -141,6 +172,3 @@ class Screen:
         else:
             line = Text("error: ", style="bold red").append(plain(message), style="not bold red")
             self.err.print(line, soft_wrap=True)
-
-    def help(self, context: typer.Context) -> None:
-        typer.echo(context.get_help())

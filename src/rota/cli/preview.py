@@ -3,64 +3,74 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime
 from typing import Annotated, Any
 
 import msgspec
 import typer
 from rich.text import Text
 
-from rota.cli.jumps import Previewed, previewed
-from rota.cli.moments import When, database_time, parse_when
-from rota.cli.output import Screen, plain, table
-from rota.cli.schedule_options import (
-    CalendarOption,
-    EveryOption,
-    FoldOption,
-    GapOption,
-    RRuleOption,
-    TzOption,
-)
+from rota.cli.clock_changes import Previewed, previewed
+from rota.cli.options import argument, duration, moment, option
+from rota.cli.output import Screen, plain
+from rota.cli.schedule_views import preview_table
+from rota.cli.schedules import schedules_group
 from rota.cli.session import Session, command
+from rota.cli.times import When
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import Cron, ScheduleSpec, compile_schedule, make_spec
 from rota.core.time.words import describe
 
 _NAMELESS = "preview"
+_RULE = "Rule (one of)"
+_ZONE = "Time zone"
+
+Every = Annotated[float | None, duration("Interval: 15m, 1h30m.", "--every", panel=_RULE)]
+CalendarRule = Annotated[
+    str | None,
+    option("Calendar rule: 'last business day of the month at 18:00'.", "--calendar",
+           metavar="PHRASE", panel=_RULE),
+]  # fmt: skip
+RRule = Annotated[
+    str | None,
+    option("Recurrence rule of RFC 5545.", "--rrule", metavar="RULE", panel=_RULE),
+]
+Tz = Annotated[
+    str | None,
+    option("Time zone, such as Europe/Paris. (default: UTC)", metavar="ZONE", panel=_ZONE),
+]
+Gap = Annotated[
+    str | None,
+    option("Policy for local times that a clock change skips.", metavar="next|skip|shift",
+           panel=_ZONE),
+]  # fmt: skip
+Fold = Annotated[
+    str | None,
+    option("Policy for local times that a clock change repeats.",
+           metavar="first|second|both", panel=_ZONE),
+]  # fmt: skip
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "preview")(preview)
-
-
+@command(schedules_group, "preview")
 def preview(
     session: Session,
     what: Annotated[
-        str | None,
-        typer.Argument(
-            metavar="CRON|NAME", help="A cron expression, or the name of a stored schedule."
-        ),
+        str | None, argument("CRON|NAME", "A cron expression, or the name of a stored schedule.")
     ] = None,
-    every: EveryOption = None,
-    calendar: CalendarOption = None,
-    rrule: RRuleOption = None,
-    tz: TzOption = None,
-    gap: GapOption = None,
-    fold: FoldOption = None,
+    every: Every = None,
+    calendar: CalendarRule = None,
+    rrule: RRule = None,
+    tz: Tz = None,
+    gap: Gap = None,
+    fold: Fold = None,
     after: Annotated[
         When | None,
-        typer.Option(
-            "--after", metavar="TIME", parser=parse_when,
-            help="Start from this time instead of now. A full time needs no database.",
-        ),
+        moment("Start from this time instead of now. A full time needs no database."),
     ] = None,
-    count: Annotated[
-        int, typer.Option(min=1, max=1000, help="Number of occurrences to show.")
-    ] = 10,
+    count: Annotated[int, option("Number of occurrences to show.", min=1, max=1000)] = 10,
     name: Annotated[
-        str, typer.Option(help="Name of the future schedule: H and spread depend on it.")
+        str, option("Name of the future schedule: H and spread depend on it.")
     ] = _NAMELESS,
-) -> None:  # fmt: skip
+) -> None:
     """Preview the next occurrences of a rule or schedule, with the effects of clock changes."""
     rules: dict[str, Any] = {"every": every, "calendar": calendar, "rrule": rrule}
     policies = {"tz": tz, "gap": gap, "fold": fold}
@@ -72,11 +82,8 @@ def preview(
     else:
         spec = make_spec(name, _NAMELESS, cron=what, **rules, **given)
         recurrence = compile_schedule(spec)
-    # A rule and a moment are all it takes: then nothing is opened.
-    start = after.moment if after and after.moment else None
-    if start is None:
-        start = (after or When()).at(database_time(session))
-    rows = previewed(recurrence, start, count)
+    # With a rule and a full time, the database isn't opened.
+    rows = previewed(recurrence, session.at(after) or session.now, count)
     show_preview(session.screen, spec, rows)
 
 
@@ -108,32 +115,3 @@ def show_preview(screen: Screen, spec: ScheduleSpec, rows: Sequence[Previewed]) 
 def _has_spread(rule: Cron) -> bool:
     parts = rule.expression.upper().replace(",", " ").split()
     return any(part.startswith("H") for part in parts)
-
-
-def preview_table(rows: Sequence[Previewed]) -> Any:
-    moved = any(row.due_at != row.utc for row in rows)
-    seconds = any(row.asked.second for row in rows)
-    columns = ["local", "UTC", *(["due"] if moved else []), "remark"]
-    shown = table(*columns, whole=["local", "UTC", "due"])
-    for row in rows:
-        cells: list[Any] = [local_time(row.local, seconds), utc_time(row.utc, seconds)]
-        if moved:
-            cells.append("-" if row.due_at is None else f"{row.due_at:%H:%M:%S.%f}"[:-3])
-        remark = Text(plain(row.remark or ""), style="yellow" if row.runs else "red")
-        shown.add_row(*cells, remark)
-    return shown
-
-
-def local_time(moment: datetime | None, seconds: bool = False) -> str:
-    """Format a local time with its offset, which tells repeated local times apart."""
-    if moment is None:
-        return "-"
-    offset = f"{moment:%z}"
-    clock = f"{moment:%H:%M:%S}" if seconds else f"{moment:%H:%M}"
-    return f"{moment:%a %Y-%m-%d} {clock} {offset[:3]}:{offset[3:5]}"
-
-
-def utc_time(moment: datetime | None, seconds: bool = False) -> str:
-    if moment is None:
-        return "-"
-    return f"{moment:%Y-%m-%d %H:%M:%S}" if seconds else f"{moment:%Y-%m-%d %H:%M}"

@@ -6,24 +6,24 @@ import logging
 import sys
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Annotated, Any
 
 import msgspec
 import typer
-from rich.text import Text
 
-from rota.cli.options import DryRun, Yes
-from rota.cli.output import Screen, plain
+from rota.cli.options import DryRun, Yes, argument, option
+from rota.cli.output import Screen
+from rota.cli.schedules import schedules_group
 from rota.cli.session import Session, command
 from rota.errors import ConfigError, InvalidArguments
 from rota.files import changes as changing
-from rota.files.changes import Action, Change, FieldChange, Present, difference
-from rota.files.crontab import MAX_BYTES, Crontab, read_crontab
-from rota.files.yaml_schedules import Source, Wanted, read_schedules
+from rota.files.changes import Action, Change, Present, difference
+from rota.files.crontab import Crontab, read_crontab
+from rota.files.yaml_nodes import MAX_BYTES, Source
+from rota.files.yaml_schedules import Wanted, read_schedules
 from rota.operations.schedule_reads import lint_tasks
 
-# The mark, its style, and the words for so many of them before and after.
+# By action: a mark, its style, and the words for a count of them, planned and done.
 _MARKS: dict[Action, tuple[str, str, str, str]] = {
     "create": ("+", "green", "to create", "created"),
     "update": ("~", "yellow", "to update", "updated"),
@@ -33,22 +33,12 @@ _MARKS: dict[Action, tuple[str, str, str, str]] = {
 _LONGEST = 160
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "apply")(apply)
-    command(group, "import")(import_crontab)
-
-
+@command(schedules_group, "apply")
 def apply(
     session: Session,
-    files: Annotated[
-        list[str], typer.Argument(metavar="FILE", help="YAML files; - is standard input.")
-    ],
+    files: Annotated[list[str], argument("FILE", "YAML files; - is standard input.")],
     prune: Annotated[
-        bool,
-        typer.Option(
-            "--prune",
-            help="Delete schedules that came from files and are in none of these.",
-        ),
+        bool, option("Delete schedules that came from files and are in none of these.")
     ] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
@@ -58,19 +48,18 @@ def apply(
     A file with an error changes nothing. Applying a file again changes nothing either.
     """
     present = session.run(Present.of(session.app))
-    sources = [_source(name) for name in files]
-    wanted = read_schedules(sources, present.calendars, session.app.rota.limits)
+    wanted = read_schedules(map(_read, files), present.calendars, session.app.rota.limits)
     _check_owners(present, wanted)
     found = difference(present, wanted.schedules, wanted.calendars, prune="file" if prune else None)
     _check_tasks(session, wanted)
     apply_it = not dry_run and _is_something(found)
-    if not session.screen.structured:
-        _show(session.screen, found)
+    _show(session.screen, found)
     if apply_it:
         _confirm(session, yes, from_stdin="-" in files)
-        made = changing.apply(session.app, found, wanted.schedules, wanted.calendars, source="file")
-        session.run(made)
-    _tell(session.screen, found, apply_it)
+        session.run(
+            changing.apply(session.app, found, wanted.schedules, wanted.calendars, source="file")
+        )
+    _report(session.screen, found, apply_it)
 
 
 def _confirm(session: Session, yes: bool, *, from_stdin: bool) -> None:
@@ -81,29 +70,19 @@ def _confirm(session: Session, yes: bool, *, from_stdin: bool) -> None:
     session.confirm("Apply?", yes)
 
 
-def _source(name: str) -> Source:
-    if name == "-":
-        return Source("<stdin>", _stdin())
-    return Source.read(Path(name))
-
-
-def _stdin() -> bytes:
-    return sys.stdin.buffer.read(MAX_BYTES + 1)
-
-
 def _check_tasks(session: Session, wanted: Wanted) -> None:
     """Refuse arguments that a task doesn't take, and warn of unregistered tasks."""
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown here
     warned = session.run(lint_tasks(session.app.rota, wanted.schedules.values()))
     refused = [
-        f"{wanted.places[told.schedule or '']}: {told.message}"
-        for told in warned
-        if told.code == "wrong_arguments"
+        f"{wanted.places[each.schedule or '']}: {each.message}"
+        for each in warned
+        if each.code == "wrong_arguments"
     ]
     if refused:
         raise InvalidArguments("\n".join(refused))
-    for told in warned:
-        session.screen.note(f"Warning: {told.message}")
+    for each in warned:
+        session.screen.note(f"Warning: {each.message}")
 
 
 def _check_owners(present: Present, wanted: Wanted) -> None:
@@ -118,32 +97,22 @@ def _check_owners(present: Present, wanted: Wanted) -> None:
         raise ConfigError("\n".join(declared))
 
 
+@command(schedules_group, "import")
 def import_crontab(
     session: Session,
-    crontab: Annotated[
-        str, typer.Argument(metavar="CRONTAB", help="Crontab file; - is standard input.")
-    ],
+    crontab: Annotated[str, argument("CRONTAB", "Crontab file; - is standard input.")],
     user: Annotated[
-        bool,
-        typer.Option(
-            "--user", help="Read a user's crontab, without a user column. This is the default."
-        ),
+        bool, option("Read a user's crontab, without a user column. This is the default.")
     ] = False,
     system: Annotated[
-        bool, typer.Option("--system", help="Read a crontab with a user column, like /etc/crontab.")
+        bool, option("Read a crontab with a user column, like /etc/crontab.")
     ] = False,
     tz: Annotated[
         str | None,
-        typer.Option(
-            metavar="ZONE", help="Time zone of its times, unless it sets CRON_TZ. (default: UTC)"
-        ),
+        option("Time zone of its times, unless it sets CRON_TZ. (default: UTC)", metavar="ZONE"),
     ] = None,
-    prefix: Annotated[
-        str, typer.Option(metavar="NAME", help="Prefix of the schedules' names.")
-    ] = "crontab",
-    skip_bad: Annotated[
-        bool, typer.Option("--skip-bad", help="Skip lines that can't be imported.")
-    ] = False,
+    prefix: Annotated[str, option("Prefix of the schedules' names.", metavar="NAME")] = "crontab",
+    skip_bad: Annotated[bool, option("Skip lines that can't be imported.")] = False,
     dry_run: DryRun = False,
     yes: Yes = False,
 ) -> None:
@@ -160,14 +129,13 @@ def import_crontab(
     found = difference(session.run(Present.of(session.app)), read.schedules)
     refused = bool(read.bad) and not skip_bad
     apply_it = not dry_run and not refused and _is_something(found)
-    if not session.screen.structured:
-        _show(session.screen, found, read.lines)
-        _show_remarks(session.screen, read)
+    _show(session.screen, found, read.lines)
+    _show_remarks(session.screen, read)
     if apply_it:
         _confirm(session, yes, from_stdin=crontab == "-")
         session.run(changing.apply(session.app, found, read.schedules, source="crontab"))
     remarks = {"warnings": read.warnings, "bad": read.bad}
-    _tell(session.screen, found, apply_it, read.lines, **remarks)
+    _report(session.screen, found, apply_it, read.lines, **remarks)
     if refused:
         session.screen.note("Nothing was imported: fix those lines, or use --skip-bad.")
         raise typer.Exit(1)
@@ -177,20 +145,24 @@ def import_crontab(
         )
 
 
+def _read(name: str) -> Source:
+    if name == "-":
+        return Source("<stdin>", sys.stdin.buffer.read(MAX_BYTES + 1))
+    return Source.read(name)
+
+
 def _crontab_text(name: str) -> str:
+    source = _read(name)
     try:
-        content = _stdin() if name == "-" else Source.read(Path(name)).content
-        if len(content) > MAX_BYTES:
-            raise ConfigError(f"{name} has over {MAX_BYTES:,} bytes")
-        text = content.decode()
-    except UnicodeDecodeError:
-        raise ConfigError(f"{name} is not UTF-8 text") from None
+        text = source.text()
+    except ConfigError as error:
+        raise ConfigError(f"{name} {error}") from None
     if "\0" in text:
         raise ConfigError(f"{name} has NUL characters: it is not a crontab")
     return text
 
 
-# -- what is shown
+# -- output
 
 
 def _is_something(found: Sequence[Change]) -> bool:
@@ -198,19 +170,16 @@ def _is_something(found: Sequence[Change]) -> bool:
 
 
 def _show(screen: Screen, found: Sequence[Change], lines: dict[str, int] | None = None) -> None:
+    if screen.structured:
+        return
     for change in found:
         mark, style, *_ = _MARKS[change.action]
         kind = "" if change.kind == "schedule" else f"{change.kind} "
         line = f" (line {lines[change.name]})" if lines and change.name in lines else ""
-        screen.say(Text(f"{mark} {change.action} {kind}{plain(change.name)}{line}", style=style))
+        screen.say(f"{mark} {change.action} {kind}{change.name}{line}", style=style)
         for field in change.fields:
-            screen.say(f"    {field.field}: {_said(change, field)}")
-
-
-def _said(change: Change, field: FieldChange) -> str:
-    if change.action == "create":
-        return _shown(field.new)
-    return f"{_shown(field.old)} → {_shown(field.new)}"
+            before = "" if change.action == "create" else f"{_shown(field.old)} → "
+            screen.say(f"    {field.field}: {before}{_shown(field.new)}")
 
 
 def _shown(value: Any) -> str:
@@ -222,13 +191,15 @@ def _shown(value: Any) -> str:
 
 
 def _show_remarks(screen: Screen, read: Crontab) -> None:
+    if screen.structured:
+        return
     for remark in read.warnings:
-        screen.say(Text(f"! line {remark.line}: {plain(remark.message)}", style="yellow"))
+        screen.say(f"! line {remark.line}: {remark.message}", style="yellow")
     for remark in read.bad:
-        screen.say(Text(f"x line {remark.line}: {plain(remark.message)}", style="bold red"))
+        screen.say(f"x line {remark.line}: {remark.message}", style="bold red")
 
 
-def _tell(
+def _report(
     screen: Screen,
     found: Sequence[Change],
     applied: bool,
@@ -243,9 +214,9 @@ def _tell(
         screen.document({"applied": applied, "changes": listed, **remarks})
         return
     counts = Counter(change.action for change in found)
-    said = [
+    parts = [
         f"{counts[action]} {words[3 if applied else 2]}"
         for action, words in _MARKS.items()
         if counts[action]
     ]
-    screen.say(", ".join(said) or "nothing there")
+    screen.say(", ".join(parts) or "no schedules")

@@ -1,103 +1,62 @@
-"""Schedules and rows of their ledger, as people see them."""
+"""Tables of schedules and of their past and coming occurrences."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
-from uuid import UUID
 
 import msgspec
 from rich.table import Table
 from rich.text import Text
 
-from rota.cli.jumps import Previewed
-from rota.cli.output import Screen, plain, pretty, state, table
-from rota.cli.preview import preview_table
+from rota.cli.clock_changes import Previewed
+from rota.cli.output import Screen, facts, plain, pretty, state, table
 from rota.cli.times import relative
 from rota.core.durations import format_duration
-from rota.core.time.interval import duration_text
-from rota.core.time.schedule import Calendar, Cron, Every, RRule, Rule, ScheduleSpec
-from rota.model import State
+from rota.core.time.schedule import ScheduleSpec
+from rota.files.changes import fields_of, rule_fields
 from rota.operations.ledger import OccurrenceStatus, ScheduleStatus
-from rota.store.schedules import FIRED
 
-_PATIENCE = 10.0  # seconds after which a scheduler should have looked at what is due
-
-
-class LedgerRow(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the ledger. `lag` is seconds from when the job was due to its start."""
-
-    schedule: str
-    due_at: datetime
-    state: str
-    reason: str | None
-    caught_up: bool
-    lag: float | None
-    job_id: UUID | None
-    job_state: str | None
-    version: int
-
-
-def ledger_rows(rows: Iterable[Any]) -> list[LedgerRow]:
-    return [
-        LedgerRow(
-            schedule=row["name"],
-            due_at=row["due_at"],
-            state="fired" if row["state"] == FIRED else "skipped",
-            reason=row["reason"],
-            caught_up=row["caught_up"],
-            lag=(row["started_at"] - row["run_at"]).total_seconds() if row["started_at"] else None,
-            job_id=row["job_id"],
-            job_state=None if row["job_state"] is None else State(row["job_state"]).label,
-            version=row["version"],
-        )
-        for row in rows
-    ]
+_PATIENCE = 10.0  # seconds within which a live scheduler plans what is due
 
 
 def show_schedules(
-    screen: Screen, found: Sequence[ScheduleStatus], last: Mapping[str, LedgerRow], now: datetime
+    screen: Screen,
+    found: Sequence[ScheduleStatus],
+    last: Mapping[str, OccurrenceStatus],
+    now: datetime,
 ) -> None:
-    if not found:
-        screen.note(
-            "No schedules. Make one: rota schedules create NAME --task T --cron '0 9 * * *'"
-        )
-        return
-    rows = table("name", "rule", "next", "last", "paused", "task", whole=["next"])
-    broken = [status for status in found if status.problem]
-    for status in found:
-        rows.add_row(
-            plain(status.name), plain(status.in_words), _next(status, now),
-            _last(last.get(status.name)), _paused(status, now), plain(status.task),
-        )  # fmt: skip
-    screen.show(rows)
+    rows = (
+        (status.name, status.in_words, _next(status, now), _last(last.get(status.name)),
+         _paused(status, now), status.task)
+        for status in found
+    )  # fmt: skip
+    columns = ("name", "rule", "next", "last", "paused", "task")
+    screen.show(table(columns, rows, whole=["next"]))
     for status in found:
         if status.is_orphan:
             screen.say(
-                f"{plain(status.name)} is an orphan: no application declares it in code any more. "
-                f"Delete it, or declare it again",
+                f"{status.name} is an orphan: no application declares it in code any more. Delete it, "
+                "or declare it again",
                 style="yellow",
             )
-    for status in broken:
-        screen.say(f"{plain(status.name)} doesn't fire: {plain(status.problem or '')}", style="red")
+    for status in found:
+        if status.problem:
+            screen.say(f"{status.name} doesn't fire: {status.problem}", style="red")
 
 
 def _next(status: ScheduleStatus, now: datetime) -> str:
-    """While it is paused, nothing is next."""
+    """Format the next occurrence; a paused schedule has none."""
     if status.problem:
         return "broken"
     if status.paused_at or status.next_due is None:
         return "-"
-    # Its time has come, or it was resumed: a scheduler that lives sees to it within a moment.
-    return "no scheduler?" if _overdue(status.next_due, now) else relative(status.next_due, now)
+    # A live scheduler plans an occurrence that is due, or was resumed, within a moment.
+    overdue = (now - status.next_due).total_seconds() > _PATIENCE
+    return "no scheduler?" if overdue else relative(status.next_due, now)
 
 
-def _overdue(moment: datetime, now: datetime) -> bool:
-    return (now - moment).total_seconds() > _PATIENCE
-
-
-def _last(row: LedgerRow | None) -> Text:
+def _last(row: OccurrenceStatus | None) -> Text:
     if row is None:
         return Text("-")
     if row.state == "skipped":
@@ -110,12 +69,12 @@ def _paused(status: ScheduleStatus, now: datetime) -> str | Text:
         return ""
     if status.paused_until is None:
         return state("paused")
-    return Text.assemble(state("paused"), f", goes on {relative(status.paused_until, now)}")
+    return Text.assemble(state("paused"), f", resumes {relative(status.paused_until, now)}")
 
 
 def show_schedule(
     screen: Screen, status: ScheduleStatus, coming: Sequence[Previewed],
-    last: Sequence[LedgerRow], now: datetime,
+    last: Sequence[OccurrenceStatus], now: datetime,
 ) -> None:  # fmt: skip
     screen.say(Text.assemble((plain(status.name), "bold"), f" {plain(status.in_words)}"))
     if status.paused_at:
@@ -137,20 +96,15 @@ def show_schedule(
 
 
 def _facts(status: ScheduleStatus, now: datetime) -> Table:
-    facts = Table.grid(padding=(0, 2, 0, 0))
-    facts.add_column(style="dim", no_wrap=True)
-    facts.add_column(overflow="fold")
-    rows: dict[str, Any] = {
-        "task": status.task,
-        **(_said(status.spec) if status.spec else {}),
-        "fired": f"{status.fired:,} times",
-        "version": f"{status.version}, from {_source(status)}, {relative(status.updated_at, now)}",
-        "created": relative(status.created_at, now),
-    }
-    for name, value in rows.items():
-        if value is not None:
-            facts.add_row(name, plain(str(value)))
-    return facts
+    return facts(
+        {
+            "task": status.task,
+            **(_fields(status.spec) if status.spec else {}),
+            "fired": f"{status.fired:,} times",
+            "version": f"{status.version}, from {_source(status)}, {relative(status.updated_at, now)}",
+            "created": relative(status.created_at, now),
+        }
+    )
 
 
 def _source(status: ScheduleStatus) -> str:
@@ -159,60 +113,64 @@ def _source(status: ScheduleStatus) -> str:
     return f"code of {status.app}" if status.app else "code that no longer declares it"
 
 
-def _said(spec: ScheduleSpec) -> dict[str, Any]:
+def _fields(spec: ScheduleSpec) -> dict[str, str]:
+    """Return the settings as written in a file, and the policies even where they are the defaults."""
+    policies = {"tz": spec.tz, "gap": spec.gap, "fold": spec.fold, "overlap": spec.overlap,
+                "catch_up": spec.catch_up.kind}  # fmt: skip
+    fields = {**rule_fields(spec.rule), **policies, **fields_of(spec)}
+    fields.pop("payload", None)  # shown by itself
     return {
-        "rule": raw_rule(spec.rule),
-        "zone": f"{spec.tz}, gap {spec.gap}, fold {spec.fold}",
-        "overlap": _overlap(spec),
-        "catch up": _catch_up(spec),
-        "starts": spec.starts and _utc(spec.starts),
-        "ends": spec.ends and _utc(spec.ends),
-        "at most": spec.max_occurrences and f"{spec.max_occurrences:,} occurrences",
-        "spread": duration_text(spec.spread) if spec.spread else None,
-        "jitter": duration_text(spec.jitter) if spec.jitter else None,
-        "exclude": ", ".join(spec.exclude) or None,
-        "include": ", ".join(spec.include) or None,
-        "options": ", ".join(f"{name} {value}" for name, value in spec.options.items()) or None,
-        "tags": ", ".join(spec.tags) or None,
-        "about": spec.description or None,
+        name: value if isinstance(value, str) else msgspec.json.encode(value).decode()
+        for name, value in fields.items()
     }
 
 
-def raw_rule(rule: Rule) -> str:
-    match rule:
-        case Cron(expression):
-            return f"cron {expression}"
-        case Every(seconds, anchor):
-            return f"every {duration_text(seconds)}" + (f" from {_utc(anchor)}" if anchor else "")
-        case Calendar(phrase):
-            return f"calendar {phrase}"
-        case RRule(text):
-            return f"rrule {text}"
-
-
-def _overlap(spec: ScheduleSpec) -> str:
-    if spec.overlap == "queue":
-        return f"queue, at most {spec.max_queued}, drops the {spec.drop}"
-    return spec.overlap + (f", at most {spec.max_running} at a time" if spec.max_running else "")
-
-
-def _catch_up(spec: ScheduleSpec) -> str:
-    within = spec.catch_up.within
-    return spec.catch_up.kind + (f" within {duration_text(within)}" if within else "")
-
-
-def ledger_table(rows: Sequence[LedgerRow] | Sequence[OccurrenceStatus]) -> Table:
+def ledger_table(rows: Sequence[OccurrenceStatus]) -> Table:
     seconds = any(row.due_at.second for row in rows)
-    shown = table("due (UTC)", "state", "reason", "lag", "job", "job state", right=["lag"],
-                  whole=["due (UTC)", "job"])  # fmt: skip
-    for row in rows:
-        reason = row.reason or ("caught up" if row.caught_up else "")
-        shown.add_row(
-            f"{row.due_at:%Y-%m-%d %H:%M:%S}" if seconds else f"{row.due_at:%Y-%m-%d %H:%M}",
-            state(row.state), plain(reason), "-" if row.lag is None else format_duration(row.lag),
+    cells = (
+        (
+            _minute(row.due_at, seconds), state(row.state),
+            row.reason or ("caught up" if row.caught_up else ""),
+            "-" if row.lag is None else format_duration(row.lag),
             str(row.job_id or "-"), state(row.job_state) if row.job_state else "-",
-        )  # fmt: skip
-    return shown
+        )
+        for row in rows
+    )  # fmt: skip
+    columns = ("due (UTC)", "state", "reason", "lag", "job", "job state")
+    return table(columns, cells, right=["lag"], whole=["due (UTC)", "job"])
+
+
+def preview_table(rows: Sequence[Previewed]) -> Table:
+    seconds = any(row.asked.second for row in rows)
+    columns = ["local", "UTC", "due", "remark"]
+    cells: list[list[str | Text]] = [
+        [
+            _local_time(row.local, seconds), _minute(row.utc, seconds),
+            "-" if row.due_at is None else f"{row.due_at:%H:%M:%S.%f}"[:-3],
+            Text(plain(row.remark or ""), style="yellow" if row.runs else "red"),
+        ]
+        for row in rows
+    ]  # fmt: skip
+    if all(row.due_at == row.utc for row in rows):
+        del columns[2]
+        for line in cells:
+            del line[2]
+    return table(columns, cells, whole=["local", "UTC", "due"])
+
+
+def _local_time(moment: datetime | None, seconds: bool) -> str:
+    """Format a local time with its offset, which tells repeated local times apart."""
+    if moment is None:
+        return "-"
+    offset = f"{moment:%z}"
+    clock = f"{moment:%H:%M:%S}" if seconds else f"{moment:%H:%M}"
+    return f"{moment:%a %Y-%m-%d} {clock} {offset[:3]}:{offset[3:5]}"
+
+
+def _minute(moment: datetime | None, seconds: bool) -> str:
+    if moment is None:
+        return "-"
+    return f"{moment:%Y-%m-%d %H:%M:%S}" if seconds else f"{moment:%Y-%m-%d %H:%M}"
 
 
 def _utc(moment: datetime) -> str:

@@ -2,41 +2,41 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from collections.abc import Sequence
+from datetime import timedelta
 from typing import Annotated, Any
 
 import msgspec
 import typer
 
-from rota.cli.jumps import Previewed, previewed
-from rota.cli.moments import When, database_time, parse_when
-from rota.cli.options import Yes
-from rota.cli.schedule_views import LedgerRow, ledger_rows, show_schedule, show_schedules
+from rota.cli.clock_changes import Previewed, previewed
+from rota.cli.options import TIMES, Yes, argument, duration, moment, option
+from rota.cli.schedule_views import show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
-from rota.cli.times import parse_duration, relative
+from rota.cli.times import When, relative
 from rota.errors import ConfigError
-from rota.operations.ledger import ScheduleStatus
+from rota.operations.ledger import ScheduleStatus, to_occurrence
 from rota.store.schedules import ScheduleStore
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="Name of the schedule.")]
+Name = Annotated[str, argument("NAME", "Name of the schedule.")]
 
 _NEXT = 5
 _LAST = 10
 
-schedules_app = typer.Typer(help="Create, inspect and control schedules.")
+schedules_group = typer.Typer(help="Create, inspect and control schedules.")
 
 
-@callback(schedules_app)
+@callback(schedules_group)
 def root(session: Session) -> None:
     """Create, inspect and control schedules. Without a command, list them."""
     list_schedules(session)
 
 
-@command(schedules_app, "list")
+@command(schedules_group, "list")
 def list_schedules(
     session: Session,
-    task: Annotated[str | None, typer.Option("--task", help="Only show this task.")] = None,
-    tag: Annotated[str | None, typer.Option("--tag", help="Only show this tag.")] = None,
+    task: Annotated[str | None, option("Only schedules of this task.")] = None,
+    tag: Annotated[str | None, option("Only schedules with this tag.")] = None,
 ) -> None:
     """List schedules: their rules, next occurrences and last outcomes."""
     found = [
@@ -45,94 +45,83 @@ def list_schedules(
         if task in (None, status.task)
         and (tag is None or (status.spec and tag in status.spec.tags))
     ]
-    last = {row.schedule: row for row in session.run(latest(session))}
+    last = {row["name"]: to_occurrence(row) for row in session.run(_latest(session))}
     if session.screen.structured:
         session.screen.document(
             [{**msgspec.to_builtins(one), "last": last.get(one.name)} for one in found]
         )
+    elif not found:
+        session.screen.note(
+            "No schedules. Make one: rota schedules create NAME --task T --cron '0 9 * * *'"
+        )
     else:
-        show_schedules(session.screen, found, last, database_time(session))
+        show_schedules(session.screen, found, last, session.now)
 
 
-async def latest(session: Session, name: str | None = None, limit: int = 1) -> list[LedgerRow]:
-    """Return the newest recorded occurrences, of one schedule or of each."""
+async def _latest(session: Session, name: str | None = None, limit: int = 1) -> Sequence[Any]:
+    """Return the newest rows of the ledger, of one schedule or of each."""
     store = ScheduleStore((await session.app.store()).database)
-    return ledger_rows(await store.latest_occurrences(session.app.settings.namespace, name, limit))
+    return await store.latest_occurrences(session.app.settings.namespace, name, limit)
 
 
-@command(schedules_app, "show")
+@command(schedules_group, "show")
 def show(session: Session, name: Name) -> None:
     """Show a schedule: its rule, its next and its last occurrences."""
     status = session.run(session.app.schedules.get(name))
-    now = database_time(session)
-    coming = _coming(session, status, now)
-    last = session.run(latest(session, name, _LAST))
+    coming = _coming(session, status)
+    last = [to_occurrence(row) for row in session.run(_latest(session, name, _LAST))]
     if session.screen.structured:
         session.screen.document({**msgspec.to_builtins(status), "next": coming, "last": last})
     else:
-        show_schedule(session.screen, status, coming, last, now)
+        show_schedule(session.screen, status, coming, last, session.now)
 
 
-def _coming(session: Session, status: ScheduleStatus, now: datetime) -> list[Previewed]:
+def _coming(session: Session, status: ScheduleStatus) -> list[Previewed]:
     try:
-        return previewed(
-            session.run(session.app.schedules.compile_spec(status.readable)), now, _NEXT
-        )
+        recurrence = session.run(session.app.schedules.compile_spec(status.readable))
+        return previewed(recurrence, session.now, _NEXT)
     except (ConfigError, OverflowError):
         return []  # its problem is shown
 
 
-@command(schedules_app, "pause")
+@command(schedules_group, "pause")
 def pause(
     session: Session,
     name: Name,
-    until: Annotated[
-        When | None,
-        typer.Option(
-            "--until", metavar="TIME", parser=parse_when,
-            help="Time of the automatic resume: 2027-01-31T09:00+01:00, 2027-01-31 (UTC) or +3h.",
-        ),
-    ] = None,
-    length: Annotated[
-        str | None, typer.Option("--for", metavar="DURATION", help="Duration of the pause: 2h.")
-    ] = None,
-) -> None:  # fmt: skip
+    until: Annotated[When | None, moment(f"Time of the automatic resume: {TIMES}")] = None,
+    length: Annotated[float | None, duration("Duration of the pause: 2h.", "--for")] = None,
+) -> None:
     """Pause a schedule: no occurrence fires. Running jobs continue."""
     if until is not None and length is not None:
         raise typer.BadParameter("give one of --until and --for", param_hint="--for")
     if length is not None:
-        until = When(offset=timedelta(seconds=parse_duration(length)))
-    moment = None
-    if until is not None:
-        now = database_time(session)
-        moment = until.at(now)
-        if moment <= now:
-            raise typer.BadParameter(f"{moment} has passed", param_hint="--until")
-    session.run(session.app.schedules.pause(name, until=moment))
-    told = f" until {moment.isoformat(sep=' ', timespec='seconds')}" if moment else ""
-    _tell(session, f"paused {name}{told}", {"schedule": name, "paused": True, "until": moment})
+        until = When(offset=timedelta(seconds=length))
+    end = session.at(until)
+    if end is not None and end <= session.now:
+        raise typer.BadParameter(f"{end} has passed", param_hint="--until")
+    session.run(session.app.schedules.pause(name, until=end))
+    limit = f" until {end.isoformat(sep=' ', timespec='seconds')}" if end else ""
+    session.screen.answer({"schedule": name, "paused": True, "until": end}, f"paused {name}{limit}")
 
 
-@command(schedules_app, "resume")
+@command(schedules_group, "resume")
 def resume(session: Session, name: Name) -> None:
     """Resume a schedule. Its catch-up policy decides about occurrences during the pause."""
     session.run(session.app.schedules.resume(name))
-    _tell(session, f"resumed {name}", {"schedule": name, "paused": False})
+    session.screen.answer({"schedule": name, "paused": False}, f"resumed {name}")
 
 
-@command(schedules_app, "trigger")
+@command(schedules_group, "trigger")
 def trigger(session: Session, name: Name) -> None:
     """Trigger a schedule: run it once now, and print the job's id."""
     job_id = session.run(session.app.schedules.trigger(name)).job_id
-    _tell(session, f"triggered {name}: {job_id}", {"schedule": name, "job_id": job_id})
+    session.screen.answer({"schedule": name, "job_id": job_id}, f"triggered {name}: {job_id}")
 
 
-@command(schedules_app, "declare")
+@command(schedules_group, "declare")
 def declare(
     session: Session,
-    reference: Annotated[
-        str, typer.Argument(metavar="MODULE:APP", help="App that declares the schedules.")
-    ],
+    reference: Annotated[str, argument("MODULE:APP", "App that declares the schedules.")],
 ) -> None:
     """Declare the schedules of an app's code, also after a rollback.
 
@@ -148,22 +137,17 @@ def declare(
         "updated": sorted(n for n in after if n in before and before[n] != after[n]),
         "deleted": sorted(set(before) - set(after)),
     }
-    told = "; ".join(f"{what} {', '.join(names)}" for what, names in changes.items() if names)
-    _tell(session, told or "nothing to change", changes)
+    text = "; ".join(f"{what} {', '.join(names)}" for what, names in changes.items() if names)
+    session.screen.answer(changes, text or "nothing to change")
 
 
-@command(schedules_app, "delete")
+@command(schedules_group, "delete")
 def delete(session: Session, name: Name, yes: Yes = False) -> None:
     """Delete a schedule. Its ledger and its jobs stay until their retention is over."""
-    session.check_can_ask(yes)
     if not yes:
+        session.check_can_ask(yes)
         status = session.run(session.app.schedules.get(name))
-        coming = relative(status.next_due, database_time(session))
-        question = f"Delete {name} ({status.in_words}; next {coming})?"
-        session.confirm(question, yes)
+        coming = relative(status.next_due, session.now)
+        session.confirm(f"Delete {name} ({status.in_words}; next {coming})?", yes)
     session.run(session.app.schedules.delete(name))
-    _tell(session, f"deleted {name}", {"schedule": name, "deleted": True})
-
-
-def _tell(session: Session, text: str, document: dict[str, Any]) -> None:
-    session.screen.answer(document, text)
+    session.screen.answer({"schedule": name, "deleted": True}, f"deleted {name}")

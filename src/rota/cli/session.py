@@ -7,14 +7,16 @@ import functools
 import inspect
 import os
 from collections.abc import Callable, Coroutine
-from types import TracebackType
-from typing import Annotated, Any, Self, TypeVar
+from datetime import datetime
+from typing import Annotated, Any, Self, TypeVar, get_args
 
 import typer
 
 from rota.app import App
 from rota.cli.loading import load_app
+from rota.cli.options import option
 from rota.cli.output import Output, Screen
+from rota.cli.times import When
 from rota.operations.installation import Installation
 from rota.store.changes import acting_as, local_actor
 
@@ -22,50 +24,25 @@ T = TypeVar("T")
 Body = TypeVar("Body", bound=Callable[..., None])
 
 _PANEL = "Common options"
-_COMMON: dict[str, tuple[Any, Any]] = {
-    "output": (
-        Annotated[
-            Output | None,
-            typer.Option("--output", "-o", help="Output format.", rich_help_panel=_PANEL),
-        ],
-        None,
-    ),
-    "as_json": (
-        Annotated[
-            bool,
-            typer.Option("--json", help="Output JSON.", rich_help_panel=_PANEL),
-        ],
-        False,
-    ),
-    "database_url": (
-        Annotated[
-            str | None,
-            typer.Option(
-                metavar="URL",
-                help="Database to use. (default: ROTA_DATABASE_URL)",
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        None,
-    ),
-    "namespace": (
-        Annotated[
-            str | None,
-            typer.Option(
-                metavar="NAME",
-                help="Namespace to use. (default: ROTA_NAMESPACE)",
-                rich_help_panel=_PANEL,
-            ),
-        ],
-        None,
-    ),
+_COMMON: dict[str, Any] = {
+    "output": Annotated[Output | None, option("Output format.", "--output", "-o", panel=_PANEL)],
+    "as_json": Annotated[bool | None, option("Output JSON.", "--json", panel=_PANEL)],
+    "database_url": Annotated[
+        str | None,
+        option("Database to use. (default: ROTA_DATABASE_URL)", metavar="URL", panel=_PANEL),
+    ],
+    "namespace": Annotated[
+        str | None,
+        option("Namespace to use. (default: ROTA_NAMESPACE)", metavar="NAME", panel=_PANEL),
+    ],
 }
 
 
 class Session:
     """The context of a command. Its app is opened at the first use and closed at the end."""
 
-    def __init__(self, screen: Screen, given: dict[str, Any]) -> None:
+    def __init__(self, context: typer.Context, screen: Screen, given: dict[str, Any]) -> None:
+        self.context = context
         self.screen = screen
         self._given = given  # the settings named on the command line
         self._app: App | None = None
@@ -76,6 +53,19 @@ class Session:
         if self._app is None:
             self._app = App(**self._given)
         return self._app
+
+    @functools.cached_property
+    def now(self) -> datetime:
+        """The database's time at the first look."""
+
+        async def ask() -> datetime:
+            return await (await self.app.store()).now()
+
+        return self.run(ask())
+
+    def at(self, when: When | None) -> datetime | None:
+        """Return the moment of an option. Only a relative one needs the database's time."""
+        return None if when is None else when.moment or when.at(self.now)
 
     @property
     def installation(self) -> Installation:
@@ -97,25 +87,28 @@ class Session:
 
     def load(self, reference: str) -> App:
         """Use the app of a module. Options of the command line override its settings."""
-        # Child processes import the module anew: they learn it from their environment.
+        # Child processes import the module again, and read these settings from their environment.
         os.environ.update({f"ROTA_{name.upper()}": value for name, value in self._given.items()})
         self._app = load_app(reference)
         self._app.settings = self._app.settings.replace(**self._given)
         return self._app
 
+    def app_with(self, task: str, reference: str | None) -> App:
+        """Return the app to use; one that is named by a reference must have the task."""
+        if reference is None:
+            return self.app
+        app = self.load(reference)
+        app.require_task(task)
+        return app
+
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine. Between two runs the loop stands still: the time to ask a person."""
+        """Run a coroutine. The event loop stands still between two runs, such as during a prompt."""
         return self._runner.run(coroutine)
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         with self._runner as runner:
             if self._app is not None:
                 runner.run(self._app.close())
@@ -141,37 +134,52 @@ def callback(group: typer.Typer) -> Callable[[Body], Body]:
     return register
 
 
+def make_group(text: str) -> typer.Typer:
+    """Make a group of commands. Without a command, it shows its help text."""
+    group = typer.Typer(help=text)
+
+    @callback(group)
+    def show_help(session: Session) -> None:
+        typer.echo(session.context.get_help())
+
+    return group
+
+
 def _with_session(body: Callable[..., None]) -> Callable[..., None]:
     """Add the common options to a command's signature, which typer reads."""
     signature = inspect.signature(body, eval_str=True)
     own = list(signature.parameters.values())[1:]
-    wants_context = any(parameter.name == "context" for parameter in own)
 
     @functools.wraps(body)
     def run(**given: Any) -> None:
-        context = given["context"] if wants_context else given.pop("context")
+        context = given.pop("context")
         common = {name: _nearest(context, name) for name in _COMMON}
-        for name in _COMMON:
-            del given[name]
+        own_options = {name: value for name, value in given.items() if name not in _COMMON}
         if context.invoked_subcommand is None:
             as_json, output = common.pop("as_json"), common.pop("output")
             screen = Screen(output or ("json" if as_json else "table"))
             chosen = {name: value for name, value in common.items() if value}
-            with acting_as(local_actor("cli")), Session(screen, chosen) as session:
-                body(session, **given)
+            with acting_as(local_actor("cli")), Session(context, screen, chosen) as session:
+                body(session, **own_options)
 
     keyword = inspect.Parameter.KEYWORD_ONLY
-    added = [
-        inspect.Parameter(name, keyword, annotation=annotation, default=default)
-        for name, (annotation, default) in _COMMON.items()
-    ]
-    if not wants_context:
-        added.insert(0, inspect.Parameter("context", keyword, annotation=typer.Context))
-    own = [parameter.replace(kind=keyword) for parameter in own]
+    added = [inspect.Parameter("context", keyword, annotation=typer.Context)]
+    for name, annotation in _COMMON.items():
+        added.append(inspect.Parameter(name, keyword, annotation=annotation, default=None))
+    own = [_without_negation(parameter).replace(kind=keyword) for parameter in own]
     run.__signature__ = signature.replace(parameters=[*own, *added])  # type: ignore[attr-defined]
     run.__annotations__ = {p.name: p.annotation for p in (*own, *added)}
     del run.__wrapped__
     return run
+
+
+def _without_negation(parameter: inspect.Parameter) -> inspect.Parameter:
+    """Name a flag `--name` alone: typer would add `--no-name`."""
+    if get_args(parameter.annotation)[:1] == (bool,):
+        info = parameter.annotation.__metadata__[0]
+        if info.default is ...:  # in Annotated, the first name is stored as `default`
+            info.default = f"--{parameter.name.replace('_', '-')}"
+    return parameter
 
 
 def _nearest(context: Any, name: str) -> Any:

@@ -1,4 +1,4 @@
-"""`rota jobs submit`: submit a job, and wait for its end if wanted."""
+"""`rota jobs submit`: submit a job, and wait for its end on request."""
 
 from __future__ import annotations
 
@@ -21,90 +21,53 @@ from rich.progress import (
 )
 
 from rota.app import App
+from rota.cli import options
+from rota.cli.jobs import jobs_group
+from rota.cli.options import argument, duration, moment, option
 from rota.cli.output import Screen, plain, pretty
 from rota.cli.session import Session, command
-from rota.cli.times import parse_duration, parse_moment
+from rota.cli.times import When
 from rota.handle import JobFailed, JobHandle
 from rota.model import Job, State
 
-_EXPLAIN_AFTER = 2.0  # seconds of not running, and again
-# Reasons not to start that a person can do something about.
+_EXPLAIN_AFTER = 2.0  # seconds before each explanation of why it doesn't run
+# Reasons not to start that a person can remove.
 _BLOCKED = {"no_worker", "no_worker_for_lane", "task_unknown", "queue_paused", "no_scheduler"}
 
 
-def add_to(group: typer.Typer) -> None:
-    command(group, "submit")(submit)
-
-
+@command(jobs_group, "submit")
 def submit(
     session: Session,
-    task: Annotated[str, typer.Argument(metavar="TASK", help="Name of the task.")],
-    payload: Annotated[
-        str,
-        typer.Argument(
-            metavar="PAYLOAD",
-            help="Arguments as a JSON object; @FILE reads a file, - standard input.",
-        ),
-    ] = "{}",
-    at: Annotated[
-        str | None, typer.Option(metavar="TIME", help="Due time: 2027-01-31T09:00:00+01:00.")
-    ] = None,
+    task: Annotated[str, argument("TASK", "Name of the task.")],
+    payload: Annotated[str, argument("PAYLOAD", options.PAYLOAD)] = "{}",
+    at: Annotated[When | None, moment(f"Due time: {options.TIMES}")] = None,
     delay: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Due time as a delay from now: 90, 30s, 5m, 1h30m."),
+        float | None, duration("Due time as a delay from now: 90, 30s, 5m, 1h30m.")
     ] = None,
     key: Annotated[
-        str | None,
-        typer.Option(help="Idempotency key: a second submit with it returns the same job."),
+        str | None, option("Idempotency key: a second submit with it returns the same job.")
     ] = None,
-    priority: Annotated[
-        int | None,
-        typer.Option(help="Priority: higher goes first; a point is worth a minute of waiting."),
-    ] = None,
-    queue: Annotated[str | None, typer.Option(help="Queue of the job.")] = None,
-    need: Annotated[
-        list[str] | None, typer.Option(help="Capability that a worker must have. Repeatable.")
-    ] = None,
-    tag: Annotated[list[str] | None, typer.Option(help="Tag to find it by. Repeatable.")] = None,
-    max_attempts: Annotated[
-        int | None, typer.Option(min=1, help="Maximum number of attempts.")
-    ] = None,
-    timeout: Annotated[
-        str | None, typer.Option(metavar="DURATION", help="Maximum duration of an attempt.")
-    ] = None,
-    heartbeat_timeout: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Maximum time of an attempt without a sign of life."),
-    ] = None,
-    app: Annotated[
-        str | None,
-        typer.Option(
-            metavar="MODULE:APP", help="App whose task the arguments are checked against."
-        ),
-    ] = None,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for the job to end, and show its result.")
-    ] = False,
+    priority: options.Priority = None,
+    queue: Annotated[str | None, option("Queue of the job.")] = None,
+    need: options.Need = None,
+    tag: options.Tags = None,
+    max_attempts: options.MaxAttempts = None,
+    timeout: options.Timeout = None,
+    heartbeat_timeout: options.HeartbeatTimeout = None,
+    app: options.AppOption = None,
+    wait: Annotated[bool, option("Wait for the job to end, and show its result.")] = False,
 ) -> None:
     """Submit a job."""
-    given: dict[str, Any] = {
-        "at": parse_moment(at) if at else None,
-        "delay": parse_duration(delay) if delay else None,
-        "key": key,
-        "priority": priority,
-        "queue": queue,
-        "needs": need or None,
-        "max_attempts": max_attempts,
-        "timeout": parse_duration(timeout) if timeout else None,
-        "heartbeat_timeout": parse_duration(heartbeat_timeout) if heartbeat_timeout else None,
-        "tags": tag or (),
-    }
     logging.getLogger("rota.submit").setLevel(logging.ERROR)  # its warnings are shown below
     arguments = read_payload(payload)
-    rota = session.load(app) if app else session.app
-    if app:
-        rota.require_task(task)
-    handle = session.run(rota.submit(task, arguments, **given))
+    rota = session.app_with(task, app)
+    handle = session.run(
+        rota.submit(
+            task, arguments, at=session.at(at), delay=delay, key=key, priority=priority, queue=queue,
+            needs=need or None, max_attempts=max_attempts, timeout=timeout,
+            heartbeat_timeout=heartbeat_timeout, tags=tag or (),
+        )
+    )  # fmt: skip
     if wait:
         _follow(session, handle)
     elif session.screen.structured:
@@ -114,8 +77,8 @@ def submit(
     else:
         session.screen.say(f"{'already there:' if handle.existed else 'submitted'} {handle.id}")
         explanation = session.run(rota.jobs.explain(handle.id))
-        for told in handle.warnings:
-            session.screen.note(f"Warning: {told}")
+        for warning in handle.warnings:
+            session.screen.note(f"Warning: {warning}")
         if explanation.code in _BLOCKED:
             session.screen.note(f"The job won't start yet. {explanation}")
 
@@ -137,7 +100,7 @@ def read_payload(text: str) -> dict[str, Any]:
         raise typer.BadParameter(f"not valid JSON: {error}", param_hint="PAYLOAD") from None
     if not isinstance(payload, dict):
         raise typer.BadParameter(
-            "it must be a JSON object of argument names and values, e.g. '{\"width\": 200}'",
+            "must be a JSON object of argument names and values, such as '{\"width\": 200}'",
             param_hint="PAYLOAD",
         )
     return payload
@@ -147,8 +110,8 @@ def _follow(session: Session, handle: JobHandle[Any]) -> None:
     screen = session.screen
     if not screen.structured:
         screen.note(f"submitted {handle.id}")
-    for told in handle.warnings:
-        screen.note(f"Warning: {told}")
+    for warning in handle.warnings:
+        screen.note(f"Warning: {warning}")
     try:
         job = session.run(_wait(session.app, handle.id, screen))
     except KeyboardInterrupt:
@@ -168,7 +131,7 @@ async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
                TaskProgressColumn())  # fmt: skip
     visible = screen.err.is_terminal and not screen.structured
     loop = asyncio.get_running_loop()
-    pause, explain_at, told = 0.02, loop.time() + _EXPLAIN_AFTER, ""
+    pause, explain_at, explained = 0.02, loop.time() + _EXPLAIN_AFTER, ""
     with Progress(*columns, console=screen.err, transient=True, disable=not visible) as progress:
         bar = progress.add_task("submitted", total=None)
         while True:
@@ -179,17 +142,17 @@ async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
                 _draw(progress, bar, job)
                 if visible and job.state != "running" and loop.time() >= explain_at:
                     why = await app.jobs.explain(job_id)
-                    if why.code != told:
+                    if why.code != explained:
                         screen.note(why.sentence)
-                    explain_at, told = loop.time() + _EXPLAIN_AFTER, why.code
+                    explain_at, explained = loop.time() + _EXPLAIN_AFTER, why.code
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, 0.5)
 
 
 def _draw(progress: Progress, bar: TaskID, job: Job) -> None:
-    told = job.progress if isinstance(job.progress, dict) else {}
-    description = told.get("message") or job.state
+    reported = job.progress if isinstance(job.progress, dict) else {}
+    description = reported.get("message") or job.state
     progress.update(
-        bar, description=plain(f"{job.task}: {description}"), total=told.get("total"),
-        completed=told.get("done") or 0,
+        bar, description=plain(f"{job.task}: {description}"), total=reported.get("total"),
+        completed=reported.get("done") or 0,
     )  # fmt: skip

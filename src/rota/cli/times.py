@@ -1,41 +1,59 @@
-"""Times and durations as people write and read them. Pure: the database says what time it is."""
+"""Times and durations on the command line. The database's clock says what time it is."""
 
 from __future__ import annotations
 
 import re
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 
 import typer
 
 from rota.core.durations import format_distance
+from rota.core.time.interval import seconds_of
+from rota.errors import ConfigError
 
-_SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_PART = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|min|s|m|h|d|w)\s*")
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds: '90', '1.5', '30s', '5m', '1h30m', '2d'."""
-    text = text.strip().lower()
-    if re.fullmatch(r"\d+(\.\d+)?", text):
-        return float(text)
-    if not text or not re.fullmatch(f"(?:{_PART.pattern})+", text):
-        raise typer.BadParameter(f"{text!r} is not a duration; write 90, 30s, 5m, 1h30m or 2d")
-    return sum(float(number) * _SECONDS[unit] for number, unit in _PART.findall(text))
-
-
-def parse_moment(text: str) -> datetime:
-    """An ISO 8601 time with its zone."""
+    """Parse '90', '30s', '1h30m' or '2d' into seconds."""
     try:
-        moment = datetime.fromisoformat(text.strip())
+        return seconds_of(text)
+    except ConfigError as error:
+        raise typer.BadParameter(str(error).removeprefix("duration: ")) from None
+
+
+class When:
+    """A moment, or a distance from the database's present."""
+
+    def __init__(self, *, moment: datetime | None = None, offset: timedelta | None = None) -> None:
+        self.moment = moment
+        self._offset = offset or timedelta()
+
+    def at(self, now: datetime) -> datetime:
+        return self.moment if self.moment is not None else now + self._offset
+
+
+def parse_when(text: str) -> When:
+    """Parse '2026-03-01T09:00+01:00', '2026-03-01' (midnight in UTC), 'now', '-2d', '+1h30m'."""
+    text = text.strip()
+    if text == "now":
+        return When()
+    if text[:1] in ("+", "-"):
+        distance = timedelta(seconds=parse_duration(text[1:]))
+        return When(offset=distance if text[0] == "+" else -distance)
+    try:
+        moment = datetime.fromisoformat(text)
     except ValueError:
         raise typer.BadParameter(
-            f"{text!r} is not a time; write e.g. 2027-01-31T09:00:00+01:00"
+            f"{text!r} is not a time; write 2027-01-31T09:00:00+01:00, 2027-01-31, -2d or +3h"
         ) from None
+    if _DAY.fullmatch(text):
+        moment = moment.replace(tzinfo=UTC)
     if moment.tzinfo is None:
         raise typer.BadParameter(f"{text!r} has no time zone; add Z for UTC, or e.g. +01:00")
-    return moment
+    return When(moment=moment)
 
 
 def relative(moment: datetime | None, now: datetime) -> str:
-    """'in 3 min', '2 s ago', 'now'; '-' when it never was."""
+    """Format a moment as 'in 3 min', '2 s ago' or 'now'; '-' if there is none."""
     return "-" if moment is None else format_distance((moment - now).total_seconds())

@@ -7,10 +7,8 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.options import AllNamespaces, TokenRole, Yes
-from rota.cli.output import plain, table
+from rota.cli.options import AllNamespaces, TokenRole, Yes, argument, duration, option
 from rota.cli.session import Session, callback, command
-from rota.cli.times import parse_duration
 
 group = typer.Typer(help="Manage API tokens.")
 
@@ -20,23 +18,24 @@ group = typer.Typer(help="Manage API tokens.")
 def list_tokens(
     session: Session,
     all_namespaces: AllNamespaces = False,
-    revoked: Annotated[bool, typer.Option("--revoked", help="Include revoked tokens.")] = False,
+    revoked: Annotated[bool, option("Include revoked tokens.")] = False,
 ) -> None:
     """List API tokens, without their secrets, which are not stored."""
     namespace = None if all_namespaces else session.app.settings.namespace
     tokens = session.run(session.installation.tokens.list(namespace, revoked=revoked))
-    screen = session.screen
-    if not screen.listing(tokens, "No tokens. Create one: rota tokens create NAME --role viewer"):
-        return
-    rows = table("token", "name", "namespace", "role", "scopes", "expires", "last used", "",
-                 whole=["token"])  # fmt: skip
-    for token in tokens:
-        rows.add_row(
-            f"rota_{token.prefix}_...", plain(token.name), token.namespace, token.role,
-            ", ".join(token.tasks or token.scopes) or "all", _moment(token.expires_at, "never"),
-            _moment(token.last_used_at, "-"), "revoked" if token.revoked_at else "",
-        )  # fmt: skip
-    screen.show(rows)
+    session.screen.listing(
+        tokens, "No tokens. Create one: rota tokens create NAME --role viewer",
+        ("token", "name", "namespace", "role", "scopes", "expires", "last used", ""),
+        (
+            (
+                f"rota_{token.prefix}_...", token.name, token.namespace, token.role,
+                ", ".join(token.tasks or token.scopes) or "all", _moment(token.expires_at, "never"),
+                _moment(token.last_used_at, "-"), "revoked" if token.revoked_at else "",
+            )
+            for token in tokens
+        ),
+        whole=["token"],
+    )  # fmt: skip
 
 
 def _moment(at: datetime | None, otherwise: str) -> str:
@@ -46,30 +45,26 @@ def _moment(at: datetime | None, otherwise: str) -> str:
 @command(group, "create")
 def create(
     session: Session,
-    name: Annotated[str, typer.Argument(metavar="NAME", help="Describes what the token is for.")],
+    name: Annotated[str, argument("NAME", "Describes what the token is for.")],
     role: TokenRole = "viewer",
     scope: Annotated[
         list[str] | None,
-        typer.Option(help="Limit it to a scope: jobs, jobs:read, schedules:write. Repeatable."),
+        option("Limit it to a scope: jobs, jobs:read, schedules:write. Repeatable."),
     ] = None,
     task: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Limit it to submitting jobs of a task; mail.* for several. Repeatable.",
-        ),
+        option("Limit it to submitting jobs of a task; mail.* for several. Repeatable."),
     ] = None,
     expires: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="Time until it expires: 90d, 12h. (default: never)"),
+        float | None, duration("Time until it expires: 90d, 12h. (default: never)")
     ] = None,
     all_namespaces: AllNamespaces = False,
-) -> None:  # fmt: skip
+) -> None:
     """Create an API token, and show it once."""
     created = session.run(
         session.installation.tokens.create(
             name, namespace=session.app.settings.namespace, everywhere=all_namespaces, role=role,
-            scopes=scope or (), tasks=task or (),
-            expires_in=parse_duration(expires) if expires is not None else None,
+            scopes=scope or (), tasks=task or (), expires_in=expires,
         )
     )  # fmt: skip
     session.screen.answer(created, created.token)
@@ -79,12 +74,8 @@ def create(
 @command(group, "revoke")
 def revoke(
     session: Session,
-    prefix: Annotated[
-        str, typer.Argument(metavar="TOKEN", help="Prefix of the token, as `rota tokens` lists it.")
-    ],
-    made: Annotated[
-        bool, typer.Option("--made", help="Also revoke the tokens that were created with it.")
-    ] = False,
+    prefix: Annotated[str, argument("TOKEN", "Prefix of the token, as `rota tokens` lists it.")],
+    made: Annotated[bool, option("Also revoke the tokens that were created with it.")] = False,
     yes: Yes = False,
 ) -> None:
     """Revoke an API token, within five seconds on every server."""

@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from rota.cli.options import AllNamespaces, UserRole, Yes
-from rota.cli.output import plain, table
+from rota.cli.options import AllNamespaces, UserRole, Yes, argument, option
 from rota.cli.session import Session, callback, command
 from rota.config import Settings
 from rota.core.access import ANYWHERE
@@ -16,22 +15,18 @@ from rota.core.durations import format_duration
 
 group = typer.Typer(help="Manage the users of the dashboard.")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="An e-mail address, or a short name.")]
+Name = Annotated[str, argument("NAME", "An e-mail address, or a short name.")]
 
 
 def login(
     session: Session,
     user: Annotated[
-        str | None,
-        typer.Option("--as", metavar="NAME", help="Log in as this user, with their roles."),
+        str | None, option("Log in as this user, with their roles.", "--as", metavar="NAME")
     ] = None,
     role: UserRole = "admin",
-    only_here: Annotated[
-        bool, typer.Option("--only-here", help="Limit the role to this namespace; without --as.")
-    ] = False,
+    only_here: Annotated[bool, option("Limit the role to this namespace; without --as.")] = False,
     url: Annotated[
-        str | None,
-        typer.Option(metavar="URL", help="Address of the server. (default: from the settings)"),
+        str | None, option("Address of the server. (default: from the settings)", metavar="URL")
     ] = None,
 ) -> None:
     """Print a one-time login link for the dashboard."""
@@ -47,7 +42,7 @@ def login(
 
 
 def server_url(settings: Settings) -> str:
-    """Return the address of the server, as far as the settings tell."""
+    """Return the address of the server by its settings."""
     if settings.public_url:
         return settings.public_url
     host = f"[{settings.host}]" if ":" in settings.host else settings.host
@@ -59,15 +54,17 @@ def server_url(settings: Settings) -> str:
 def list_users(session: Session) -> None:
     """List the users who may log in, and their roles by namespace."""
     found = session.run(session.installation.users.list(None))
-    screen = session.screen
-    if not screen.listing(found, "No users. Add one: rota users add NAME --role operator"):
-        return
-    rows = table("name", "roles", "password", "provider")
-    for user in found:
-        roles = ", ".join(f"{role} of {name}" for name, role in user.memberships.items())
-        rows.add_row(plain(user.name), roles, "yes" if user.has_password else "no",
-                     plain(user.issuer or "-"))  # fmt: skip
-    screen.show(rows)
+    session.screen.listing(
+        found, "No users. Add one: rota users add NAME --role operator",
+        ("name", "roles", "password", "provider"),
+        (
+            (
+                user.name, ", ".join(f"{role} of {name}" for name, role in user.memberships.items()),
+                "yes" if user.has_password else "no", user.issuer or "-",
+            )
+            for user in found
+        ),
+    )  # fmt: skip
 
 
 @command(group, "add")
@@ -76,8 +73,7 @@ def add(
     name: Name,
     role: UserRole = "viewer",
     password: Annotated[
-        bool,
-        typer.Option("--password", help="Ask for a password; from a pipe, read its first line."),
+        bool, option("Ask for a password; from a pipe, read its first line.")
     ] = False,
     all_namespaces: AllNamespaces = False,
 ) -> None:

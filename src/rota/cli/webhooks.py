@@ -5,50 +5,37 @@ from __future__ import annotations
 from typing import Annotated
 from uuid import UUID
 
-import typer
+from rich.text import Text
 
-from rota.cli.jobs import database_now, parse_id
-from rota.cli.options import Yes
-from rota.cli.output import plain, state, table
-from rota.cli.session import Session, callback, command
+from rota.cli.jobs import parse_id
+from rota.cli.options import Yes, argument, option
+from rota.cli.output import state
+from rota.cli.session import Session, command, make_group
 from rota.cli.times import relative
 from rota.errors import RotaError
 from rota.model import Job
 from rota.operations.webhooks import KINDS, Format
+from rota.store.webhooks import Webhook
 
-group = typer.Typer(help="Manage webhooks, which send events to other programs.")
-_Id = Annotated[
-    UUID,
-    typer.Argument(metavar="ID", parser=parse_id, show_default=False, help="Id of the webhook."),
-]
-_Entry = Annotated[
-    str, typer.Argument(metavar="HOST", help="A host, an address, or a network like 10.0.0.0/8.")
-]
-
-
-@callback(group)
-def root(session: Session, context: typer.Context) -> None:
-    session.screen.help(context)
+group = make_group("Manage webhooks, which send events to other programs.")
+_Id = Annotated[UUID, argument("ID", "Id of the webhook.", parser=parse_id, show_default=False)]
+_Entry = Annotated[str, argument("HOST", "A host, an address, or a network like 10.0.0.0/8.")]
 
 
 @command(group, "add")
 def add(
     session: Session,
-    url: Annotated[str, typer.Argument(metavar="URL", help="An http or https URL.")],
+    url: Annotated[str, argument("URL", "An http or https URL.")],
     kind: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="KIND",
-            help=f"Kind of events to send: {', '.join(KINDS)}. Repeatable. (default: all)",
-        ),
+        option(f"Kind of events to send: {', '.join(KINDS)}. Repeatable. (default: all)",
+               metavar="KIND"),
     ] = None,
     form: Annotated[
         Format,
-        typer.Option(
-            "--format", help="Format of deliveries: the event itself, or a sentence for Slack."
-        ),
+        option("Format of deliveries: the event itself, or a sentence for Slack.", "--format"),
     ] = "json",
-) -> None:
+) -> None:  # fmt: skip
     """Add a webhook: send events to a URL from now on."""
     new = session.run(session.app.webhooks.add(url, kinds=kind or (), form=form))
     session.screen.answer(new, f"added {new.id}", f"secret {new.secret}")
@@ -64,22 +51,28 @@ def list_webhooks(session: Session) -> None:
     if screen.structured:
         screen.document({"webhooks": webhooks, "allowed": allowed})
         return
-    if not webhooks:
-        screen.note("No webhooks.")
-    else:
-        now = session.run(database_now(session))
-        rows = table("id", "url", "kinds", "format", "state", "delivered", "error", whole=["id"])
-        for webhook in webhooks:
-            failing = f"{webhook.failures} failures" if webhook.failures else "live"
-            rows.add_row(
-                str(webhook.id), plain(webhook.url), ", ".join(webhook.kinds) or "all",
-                webhook.format, state("paused" if webhook.paused_at else failing),
-                relative(webhook.delivered_at, now) if webhook.delivered_at else "never",
-                plain(webhook.last_error or ""),
-            )  # fmt: skip
-        screen.show(rows)
+    screen.listing(
+        webhooks, "No webhooks.",
+        ("id", "url", "kinds", "format", "state", "delivered", "error"),
+        (
+            (
+                str(webhook.id), webhook.url, ", ".join(webhook.kinds) or "all", webhook.format,
+                _state(webhook),
+                relative(webhook.delivered_at, session.now) if webhook.delivered_at else "never",
+                webhook.last_error or "",
+            )
+            for webhook in webhooks
+        ),
+        whole=["id"],
+    )  # fmt: skip
     if allowed:
         screen.note(f"Allowed besides public addresses: {', '.join(allowed)}")
+
+
+def _state(webhook: Webhook) -> Text:
+    if webhook.paused_at:
+        return state("paused")
+    return state(f"{webhook.failures} failures" if webhook.failures else "live")
 
 
 @command(group, "remove")
@@ -108,7 +101,7 @@ def resume(session: Session, webhook_id: _Id) -> None:
 def send_test(
     session: Session,
     webhook_id: _Id,
-    timeout: Annotated[float, typer.Option(min=1, help="Seconds to wait for the delivery.")] = 30,
+    timeout: Annotated[float, option("Seconds to wait for the delivery.", min=1)] = 30,
 ) -> None:
     """Send a test event, and wait for its delivery."""
     job = session.run(_deliver(session, webhook_id, timeout))

@@ -24,7 +24,7 @@ from typing import Any, Self
 from rota.client import wire
 from rota.client.bulk import JobsRefused
 from rota.client.cluster import Dead, Events, Nodes, Queues
-from rota.client.connections import AsyncConnection, BlockingConnection, C, Call, Resource
+from rota.client.connections import AsyncConnection, BlockingConnection, C, Resource, call
 from rota.client.exchanges import Exchange, RetryPolicy, fetch
 from rota.client.jobs import Jobs
 from rota.client.schedules import Schedules
@@ -84,7 +84,7 @@ class _Client(Resource[C]):
         self.dead = Dead(connection)
         self.events = Events(connection)
 
-    @Call
+    @call
     def me(self) -> Exchange[wire.Me]:
         """Return the owner of the token, and its permissions."""
         return fetch("/v1/session", wire.Me)

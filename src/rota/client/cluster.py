@@ -9,7 +9,7 @@ from urllib.parse import quote
 from uuid import UUID
 
 from rota.client import wire
-from rota.client.connections import C, Call, Iteration, Resource
+from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.streams import Stream
 from rota.model import ManyChanged, NodeStatus, QueueStatus
@@ -24,27 +24,27 @@ def _path(*parts: Any) -> str:
 class Queues(Resource[C]):
     """`client.queues`"""
 
-    @Call
+    @call
     def list(self) -> Exchange[Sequence[QueueStatus]]:
         """List queues, with the numbers of their jobs and their lag."""
         return (yield from fetch("/v1/queues", wire.QueueList)).items
 
-    @Call
+    @call
     def get(self, name: str) -> Exchange[QueueStatus]:
         """Return a queue."""
         return fetch(_path("queues", name), QueueStatus)
 
-    @Call
+    @call
     def pause(self, name: str) -> Exchange[QueueStatus]:
         """Start none of its jobs until it is resumed. Running jobs are not affected."""
         return send("POST", _path("queues", name, "pause"), QueueStatus, repeatable=True)
 
-    @Call
+    @call
     def resume(self, name: str) -> Exchange[QueueStatus]:
         """Start the jobs of a paused queue again."""
         return send("POST", _path("queues", name, "resume"), QueueStatus, repeatable=True)
 
-    @Call
+    @call
     def set_max_run_time(self, name: str, seconds: float | None) -> Exchange[QueueStatus]:
         """Set how long an attempt of this queue's jobs may run when the job has no timeout.
 
@@ -58,12 +58,12 @@ class Queues(Resource[C]):
 class Nodes(Resource[C]):
     """`client.nodes`"""
 
-    @Call
+    @call
     def list(self, *, ended: bool = False) -> Exchange[wire.NodeList]:
         """List the live nodes; with `ended`, also those that stopped or died within the last day."""
         return fetch("/v1/nodes", wire.NodeList, ended=ended)
 
-    @Call
+    @call
     def get(self, id: UUID | str) -> Exchange[NodeStatus]:
         """Return a node."""
         return fetch(_path("nodes", id), NodeStatus)
@@ -72,7 +72,7 @@ class Nodes(Resource[C]):
 class Dead(Resource[C]):
     """`client.dead`: dead letters, grouped by task and error."""
 
-    @Call
+    @call
     def list(
         self, *, task: str | None = None, queue: str | None = None, limit: int = 100
     ) -> Exchange[Sequence[DeadGroup]]:
@@ -80,14 +80,14 @@ class Dead(Resource[C]):
         query = {"task": task, "queue": queue, "limit": limit}
         return (yield from fetch("/v1/dead", wire.DeadGroups, **query)).items
 
-    @Call
+    @call
     def retry(
         self, fingerprint: str, *, dry_run: bool = False, limit: int = 10_000
     ) -> Exchange[ManyChanged]:
         """Run a group's jobs again, the oldest first."""
         return _change_group(fingerprint, "retry", dry_run, limit)
 
-    @Call
+    @call
     def discard(
         self, fingerprint: str, *, dry_run: bool = False, limit: int = 10_000
     ) -> Exchange[ManyChanged]:
@@ -106,7 +106,7 @@ def _change_group(
 class Events(Resource[C]):
     """`client.events`"""
 
-    @Iteration
+    @iteration
     def list(
         self, *, kind: str | None = None, since: datetime | None = None, limit: int | None = None,
         page_size: int = 100,
@@ -114,7 +114,7 @@ class Events(Resource[C]):
         """List events, newest first."""
         return Pages("/v1/events", Page[Event], {"kind": kind, "since": since}, limit, page_size)
 
-    @Iteration
+    @iteration
     def follow(self, *, kind: str | None = None, from_start: bool = False) -> Stream[Event]:
         """Follow events as they happen, without end; `from_start`: begin with the stored ones."""
         query = {"kind": kind, "after": "0.0" if from_start else None}

@@ -6,7 +6,7 @@ import asyncio
 import functools
 import time
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
-from typing import Any, Concatenate, Generic, ParamSpec, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, TypeVar, overload
 
 import httpx
 
@@ -23,6 +23,8 @@ from rota.client.transport import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
+A = TypeVar("A")
+B = TypeVar("B")
 
 
 class BlockingConnection:
@@ -52,12 +54,15 @@ class BlockingConnection:
         except httpx.TransportError as error:
             return to_no_response(error)
 
-    def iterate(self, source: Pages[T] | Stream[T]) -> Generator[T, None, None]:
-        if isinstance(source, Stream):
-            yield from self._follow(source)
-        else:
-            while source.is_more:
-                yield from self.run(source.next_page)
+    def iterate(
+        self, source: Callable[P, Pages[T] | Stream[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> Generator[T, None, None]:
+        found = source(*args, **kwargs)
+        return self._follow(found) if isinstance(found, Stream) else self._read(found)
+
+    def _read(self, pages: Pages[T]) -> Generator[T, None, None]:
+        while pages.is_more:
+            yield from self.run(pages.next_page)
 
     def _follow(self, stream: Stream[T]) -> Generator[T, None, None]:
         while not stream.has_ended:
@@ -103,27 +108,33 @@ class AsyncConnection:
         except httpx.TransportError as error:
             return to_no_response(error)
 
-    async def iterate(self, source: Pages[T] | Stream[T]) -> AsyncGenerator[T, None]:
-        if isinstance(source, Pages):
-            while source.is_more:
-                for one in await self.run(source.next_page):
-                    yield one
-            return
-        while not source.has_ended:
+    def iterate(
+        self, source: Callable[P, Pages[T] | Stream[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> AsyncGenerator[T, None]:
+        found = source(*args, **kwargs)
+        return self._follow(found) if isinstance(found, Stream) else self._read(found)
+
+    async def _read(self, pages: Pages[T]) -> AsyncGenerator[T, None]:
+        while pages.is_more:
+            for one in await self.run(pages.next_page):
+                yield one
+
+    async def _follow(self, stream: Stream[T]) -> AsyncGenerator[T, None]:
+        while not stream.has_ended:
             received: Response | NoResponse = CLOSED
             try:
-                async with self.http.stream(**request_arguments(source.request())) as response:
+                async with self.http.stream(**request_arguments(stream.request())) as response:
                     if response.status_code != 200:
                         await response.aread()
                         received = to_response(response)
                     else:
                         async for piece in response.aiter_bytes():
-                            for one in source.feed(piece):
+                            for one in stream.feed(piece):
                                 yield one
             except httpx.TransportError as error:
                 received = to_no_response(error)
-            if not source.has_ended:
-                await asyncio.sleep(source.reconnect_delay(received, self._policy.timeout))
+            if not stream.has_ended:
+                await asyncio.sleep(stream.reconnect_delay(received, self._policy.timeout))
 
 
 C = TypeVar("C", bound=BlockingConnection | AsyncConnection)
@@ -136,52 +147,41 @@ class Resource(Generic[C]):
         self._connection = connection
 
 
-class Call(Generic[P, T]):
-    """A method that performs an exchange: blocking or to be awaited, as its connection is."""
+class Method(Generic[P, B, A]):
+    """A method of a resource. It returns B on a blocking connection, and A on an asynchronous one."""
 
-    def __init__(self, function: Callable[Concatenate[Any, P], Exchange[T]]) -> None:
+    def __init__(self, function: Callable[..., Any], perform: Literal["run", "iterate"]) -> None:
         self.function = function
+        self._perform = perform
         self.__doc__ = function.__doc__
 
     @overload
-    def __get__(self, resource: Resource[BlockingConnection], owner: Any) -> Callable[P, T]: ...
+    def __get__(self, resource: Resource[BlockingConnection], owner: Any) -> Callable[P, B]: ...
     @overload
-    def __get__(
-        self, resource: Resource[AsyncConnection], owner: Any
-    ) -> Callable[P, Coroutine[Any, Any, T]]: ...
+    def __get__(self, resource: Resource[AsyncConnection], owner: Any) -> Callable[P, A]: ...
 
     def __get__(self, resource: Any, owner: Any) -> Any:
-        return _bind(self.function, resource, resource._connection.run)
+        if resource is None:
+            return self.function
+        perform = getattr(resource._connection, self._perform)
+        method = self.function.__get__(resource)
+
+        @functools.wraps(method)
+        def bound(*args: Any, **kwargs: Any) -> Any:
+            return perform(method, *args, **kwargs)
+
+        return bound
 
 
-class Iteration(Generic[P, T]):
-    """A method that returns an iterator over a list or stream, asynchronous if its connection is."""
-
-    def __init__(self, function: Callable[Concatenate[Any, P], Pages[T] | Stream[T]]) -> None:
-        self.function = function
-        self.__doc__ = function.__doc__
-
-    @overload
-    def __get__(
-        self, resource: Resource[BlockingConnection], owner: Any
-    ) -> Callable[P, Generator[T, None, None]]: ...
-    @overload
-    def __get__(
-        self, resource: Resource[AsyncConnection], owner: Any
-    ) -> Callable[P, AsyncGenerator[T, None]]: ...
-
-    def __get__(self, resource: Any, owner: Any) -> Any:
-        def iterate(method: Callable[P, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
-            return resource._connection.iterate(method(*args, **kwargs))
-
-        return _bind(self.function, resource, iterate)
+def call(
+    function: Callable[Concatenate[Any, P], Exchange[T]],
+) -> Method[P, T, Coroutine[Any, Any, T]]:
+    """Make a method that performs an exchange and returns its result."""
+    return Method(function, "run")
 
 
-def _bind(function: Any, resource: Any, perform: Callable[..., Any]) -> Any:
-    method = function.__get__(resource)
-
-    @functools.wraps(method)
-    def bound(*args: Any, **kwargs: Any) -> Any:
-        return perform(method, *args, **kwargs)
-
-    return bound
+def iteration(
+    function: Callable[Concatenate[Any, P], Pages[T] | Stream[T]],
+) -> Method[P, Generator[T, None, None], AsyncGenerator[T, None]]:
+    """Make a method that returns an iterator over a list or a stream."""
+    return Method(function, "iterate")

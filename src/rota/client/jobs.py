@@ -11,7 +11,7 @@ from uuid import UUID
 import msgspec
 
 from rota.client import bulk, wire
-from rota.client.connections import C, Call, Iteration, Resource
+from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, Sleep, decode, fetch, send
 from rota.client.streams import Stream
 from rota.client.transport import Request
@@ -30,7 +30,7 @@ Id = UUID | str
 class Jobs(Resource[C]):
     """`client.jobs`"""
 
-    @Call
+    @call
     def submit(
         self, task: str, payload: Mapping[str, Any] | None = None, *,
         at: datetime | None = None, delay: float | timedelta | None = None,
@@ -61,7 +61,7 @@ class Jobs(Resource[C]):
         existed = key is not None and response.headers.get("idempotent-replayed") == "true"
         return msgspec.structs.replace(accepted, existed=existed)
 
-    @Call
+    @call
     def submit_many(
         self, jobs: Iterable[wire.NewJobDict], *, on_error: bulk.OnError = "raise"
     ) -> Exchange[wire.ManySubmitted]:
@@ -73,12 +73,12 @@ class Jobs(Resource[C]):
         """
         return bulk.submit_many(jobs, on_error)
 
-    @Call
+    @call
     def get(self, id: Id) -> Exchange[Job]:
         """Return a job."""
         return fetch(_path(id), Job)
 
-    @Iteration
+    @iteration
     def list(
         self, *, limit: int | None = None, page_size: int = 100,
         **filters: Unpack[wire.JobFilterDict],
@@ -86,7 +86,7 @@ class Jobs(Resource[C]):
         """List the jobs that match, newest first. Pages are fetched as the iteration reaches them."""
         return Pages("/v1/jobs", Page[JobSummary], _checked(filters), limit, page_size)
 
-    @Call
+    @call
     def count(self, **filters: Unpack[wire.JobFilterDict]) -> Exchange[Count]:
         """Count the jobs that match. `exact` is false for an estimate."""
         query = {**_checked(filters), "limit": 1, "count": "true"}
@@ -94,12 +94,12 @@ class Jobs(Resource[C]):
         assert page.count is not None
         return page.count
 
-    @Call
+    @call
     def result(self, id: Id, *, wait: float | None = None) -> Exchange[wire.JobResult]:
         """Return the result of a job. With `wait`, wait up to so many seconds for the job to end."""
         return _result(id, wait or 0.0)
 
-    @Call
+    @call
     def wait(self, id: Id, timeout: float | None = None) -> Exchange[Job]:
         """Wait until a job has ended, and return it; `TimeoutError` after `timeout` seconds."""
         end = None if timeout is None else time.monotonic() + timeout
@@ -110,17 +110,17 @@ class Jobs(Resource[C]):
             if end is not None and time.monotonic() >= end:
                 raise TimeoutError(f"job {id} has not ended within {timeout:g} s")
 
-    @Call
+    @call
     def attempts(self, id: Id) -> Exchange[wire.Attempts]:
         """Return the attempts of a job that failed, were lost or were interrupted."""
         return fetch(_path(id, "/attempts"), wire.Attempts)
 
-    @Call
+    @call
     def explain(self, id: Id) -> Exchange[Explanation]:
         """Explain why a job isn't running now, or what it is doing."""
         return fetch(_path(id, "/explain"), Explanation)
 
-    @Iteration
+    @iteration
     def logs(
         self, id: Id, *, attempt: int | None = None, follow: bool = False
     ) -> Pages[LogLine] | Stream[LogLine]:
@@ -130,23 +130,23 @@ class Jobs(Resource[C]):
             return Stream(f"{path}/stream", query, LogLine, until="end")
         return Pages(path, Page[LogLine], query, None, 500)
 
-    @Call
+    @call
     def cancel(self, id: Id) -> Exchange[Cancelled]:
         """Cancel a job, or ask it to stop if it runs. Raises `Conflict` if it has ended."""
         return send("POST", _path(id, "/cancel"), Cancelled, repeatable=True)
 
-    @Call
+    @call
     def retry(self, id: Id) -> Exchange[Accepted]:
         """Run a failed job again, or one that waits for its next retry now. The request is not repeated
         when a response is lost: by then the job may have failed once more."""
         return send("POST", _path(id, "/retry"), Accepted)
 
-    @Call
+    @call
     def discard(self, id: Id) -> Exchange[Discarded]:
         """Remove a failed job from the dead letters for good."""
         return send("POST", _path(id, "/discard"), Discarded, repeatable=True)
 
-    @Call
+    @call
     def cancel_many(
         self, *, dry_run: bool = False, limit: int = 10_000, **filters: Unpack[wire.JobFilterDict]
     ) -> Exchange[ManyChanged]:
@@ -154,7 +154,7 @@ class Jobs(Resource[C]):
         body = {**_checked(filters), "dry_run": dry_run, "limit": limit}
         return send("POST", "/v1/jobs:cancel", ManyChanged, body, repeatable=dry_run)
 
-    @Call
+    @call
     def retry_many(
         self, *, dry_run: bool = False, limit: int = 10_000, **filters: Unpack[wire.JobFilterDict]
     ) -> Exchange[ManyChanged]:

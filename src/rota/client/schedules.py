@@ -8,7 +8,7 @@ from typing import Any, Literal, Unpack
 from urllib.parse import quote
 
 from rota.client import wire
-from rota.client.connections import C, Call, Iteration, Resource
+from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.problems import error_from
 from rota.client.transport import Request
@@ -22,14 +22,14 @@ _PATH = "/v1/schedules"
 class Schedules(Resource[C]):
     """`client.schedules`"""
 
-    @Call
+    @call
     def create(
         self, name: str, task: str, **settings: Unpack[wire.ScheduleSettings]
     ) -> Exchange[ScheduleStatus]:
         """Create a schedule. Raises `Conflict` if one of that name exists."""
         return _create(name, task, settings)
 
-    @Call
+    @call
     def put(
         self, name: str, task: str, *, only_version: ScheduleStatus | None = None,
         **settings: Unpack[wire.ScheduleSettings],
@@ -50,7 +50,7 @@ class Schedules(Resource[C]):
             )
         )
 
-    @Call
+    @call
     def delete(self, name: str, *, only_version: ScheduleStatus | None = None) -> Exchange[None]:
         """Delete a schedule. Its ledger and its jobs stay until their retention is over."""
         path = yield from _path(name)
@@ -61,12 +61,12 @@ class Schedules(Resource[C]):
         if not response.is_success and not deleted_before:
             raise error_from(response)
 
-    @Call
+    @call
     def get(self, name: str) -> Exchange[ScheduleStatus]:
         """Return a schedule by its name or its id."""
         return (yield from fetch((yield from _path(name)), ScheduleStatus))
 
-    @Iteration
+    @iteration
     def list(
         self, *, task: str | None = None, tag: str | None = None, paused: bool | None = None,
         text: str | None = None, limit: int | None = None, page_size: int = 100,
@@ -75,26 +75,26 @@ class Schedules(Resource[C]):
         query = {"task": task, "tag": tag, "paused": paused, "text": text}
         return Pages(_PATH, Page[ScheduleStatus], query, limit, page_size)
 
-    @Call
+    @call
     def pause(self, name: str, *, until: datetime | None = None) -> Exchange[ScheduleStatus]:
         """Pause a schedule until it is resumed, or `until`. Running jobs continue."""
         body = None if until is None else {"until": until}
         path = yield from _path(name, "/pause")
         return (yield from send("POST", path, ScheduleStatus, body, repeatable=True))
 
-    @Call
+    @call
     def resume(self, name: str) -> Exchange[ScheduleStatus]:
         """Resume a schedule. Its catch-up policy decides about occurrences during the pause."""
         path = yield from _path(name, "/resume")
         return (yield from send("POST", path, ScheduleStatus, repeatable=True))
 
-    @Call
+    @call
     def trigger(self, name: str) -> Exchange[Triggered]:
         """Run a schedule once, now, beside its rule. The request is not repeated when a response is
         lost: it would run twice."""
         return (yield from send("POST", (yield from _path(name, "/trigger")), Triggered))
 
-    @Call
+    @call
     def backfill(
         self, name: str, first: datetime, end: datetime, *, max_parallel: int | None = None,
         dry_run: bool = False,
@@ -105,7 +105,7 @@ class Schedules(Resource[C]):
         path = yield from _path(name, "/backfill")
         return (yield from send("POST", path, Backfilled, body, repeatable=True))
 
-    @Iteration
+    @iteration
     def occurrences(
         self, name: str, *, first: datetime | None = None, end: datetime | None = None,
         state: Literal["fired", "skipped"] | None = None, limit: int | None = None,
@@ -116,7 +116,7 @@ class Schedules(Resource[C]):
         query = {"first": first, "end": end, "state": state}
         return Pages(path, Page[OccurrenceStatus], query, limit, page_size)
 
-    @Call
+    @call
     def audit(
         self, name: str, *, first: datetime | None = None, end: datetime | None = None
     ) -> Exchange[wire.AuditReport]:
@@ -124,7 +124,7 @@ class Schedules(Resource[C]):
         path = yield from _path(name, "/audit")
         return (yield from fetch(path, wire.AuditReport, first=first, end=end))
 
-    @Call
+    @call
     def preview(
         self, name: str, *, count: int = 10, after: datetime | None = None
     ) -> Exchange[Preview]:
@@ -132,7 +132,7 @@ class Schedules(Resource[C]):
         path = yield from _path(name, "/preview")
         return (yield from fetch(path, Preview, count=count, after=after))
 
-    @Call
+    @call
     def preview_rule(
         self, *, name: str = "preview", count: int = 10, after: datetime | None = None,
         **rule: Unpack[wire.RuleSettings],
@@ -141,7 +141,7 @@ class Schedules(Resource[C]):
         body = {"name": name, "count": count, "after": after, **_encoded(rule)}
         return send("POST", f"{_PATH}:preview", Preview, body, repeatable=True)
 
-    @Call
+    @call
     def lint(self, *, herd: int = 100) -> Exchange[wire.Lint]:
         """Check schedules for problems."""
         return fetch(f"{_PATH}:lint", wire.Lint, herd=herd)

@@ -1,8 +1,7 @@
-"""From what is there to what is wanted: the difference, to be shown, and then to be made.
+"""The difference between stored and wanted schedules, to be shown and then applied.
 
-The difference is decided purely, then applied: calendars first, because schedules name them, and
-deletions last. Each schedule changes in a transaction of its own; a run that is cut off is finished
-by running it again.
+Calendars are applied first, because schedules name them, then all schedules in one transaction. A run
+that is cut off in between is finished by running it again.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import msgspec
 from rota.app import App
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.interval import duration_text
-from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, RRule, ScheduleSpec
+from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, RRule, Rule, ScheduleSpec
 from rota.operations.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore
 
@@ -25,7 +24,7 @@ _DURATIONS = ("jitter", "spread")
 
 
 class FieldChange(msgspec.Struct, frozen=True):
-    """A field before and after, as a file would say it. None: its default."""
+    """A field before and after, as written in a file. None: its default."""
 
     field: str
     old: Any
@@ -61,22 +60,20 @@ def difference(
     *,
     prune: str | None = None,
 ) -> list[Change]:
-    """Return what would change.
+    """Return the changes from the stored to the wanted schedules and calendars.
 
-    Args:
-        present: what is there.
-        schedules: what shall be there.
-        calendars: the same.
-        prune: delete the other schedules of this source.
+    With `prune`, the other schedules of this source are deleted.
     """
-    changes = [
-        _change("calendar", name, _calendar_fields(present.calendars.get(name)),
-                _calendar_fields(calendar))
-        for name, calendar in (calendars or {}).items()
-    ]  # fmt: skip
+    changes: list[Change] = []
+    for name, calendar in (calendars or {}).items():
+        known = present.calendars.get(name)
+        old = None if known is None else _calendar_fields(known)
+        changes.append(_change("calendar", name, old, _calendar_fields(calendar)))
     for name, spec in schedules.items():
         status = present.schedules.get(name)
-        before = None if status is None else _fields_before(status)
+        before = None
+        if status is not None:  # one that can't be read differs from every other
+            before = fields_of(status.spec) if status.spec else {"problem": status.problem}
         changes.append(_change("schedule", name, before, fields_of(spec)))
     for name, status in present.schedules.items():
         if prune is not None and status.source == prune and name not in schedules:
@@ -92,7 +89,7 @@ async def apply(
     *,
     source: str,
 ) -> None:
-    """Make the difference: calendars first, then all schedules in one transaction."""
+    """Apply changes: calendars first, then all schedules in one transaction."""
     needed = [change for change in changes if change.action != "unchanged"]
     for change in needed:
         if change.kind == "calendar":
@@ -105,29 +102,29 @@ async def apply(
     )
 
 
-def _fields_before(status: ScheduleStatus) -> dict[str, Any]:
-    """One that can't be read differs from everything."""
-    return fields_of(status.spec) if status.spec is not None else {"problem": status.problem}
+def rule_fields(rule: Rule) -> dict[str, Any]:
+    """Return a rule as written in a file."""
+    match rule:
+        case Cron(expression):
+            return {"cron": expression}
+        case Every(seconds, anchor):
+            return {"every": duration_text(seconds), **({"anchor": anchor} if anchor else {})}
+        case Calendar(phrase):
+            return {"calendar": phrase}
+        case RRule(text):
+            return {"rrule": text}
 
 
 def fields_of(spec: ScheduleSpec) -> dict[str, Any]:
-    """A schedule as a file would say it: without what is the default."""
-    rule: dict[str, Any]
-    match spec.rule:
-        case Cron(expression):
-            rule = {"cron": expression}
-        case Every(seconds, anchor):
-            rule = {"every": duration_text(seconds), "anchor": anchor}
-        case Calendar(phrase):
-            rule = {"calendar": phrase}
-        case RRule(text):
-            rule = {"rrule": text}
-    said = {"task": spec.task, **rule}
+    """Return the fields of a schedule as written in a file, without defaults."""
+    written = {"task": spec.task, **rule_fields(spec.rule)}
     for field in msgspec.structs.fields(ScheduleSpec):
         value = getattr(spec, field.name)
         if field.name not in ("name", "task", "rule") and value != _default(field):
-            said[field.name] = _as_written(field.name, value)
-    return {name: value for name, value in msgspec.to_builtins(said).items() if value is not None}
+            written[field.name] = _as_written(field.name, value)
+    return {
+        name: value for name, value in msgspec.to_builtins(written).items() if value is not None
+    }
 
 
 def _default(field: Any) -> Any:
@@ -142,30 +139,24 @@ def _as_written(field: str, value: Any) -> Any:
     return value
 
 
-def _calendar_fields(calendar: NamedCalendar | None) -> dict[str, Any] | None:
-    if calendar is None:
-        return None
+def _calendar_fields(calendar: NamedCalendar) -> dict[str, Any]:
     fields = {
-        "dates": sorted(calendar.dates),
-        "ranges": sorted(calendar.ranges),
-        "weekdays": sorted(calendar.weekdays),
-        "description": calendar.description,
-    }
+        "dates": sorted(calendar.dates), "ranges": sorted(calendar.ranges),
+        "weekdays": sorted(calendar.weekdays), "description": calendar.description,
+    }  # fmt: skip
     return {name: value for name, value in msgspec.to_builtins(fields).items() if value}
 
 
 def _change(
-    kind: Literal["schedule", "calendar"],
-    name: str,
-    old: dict[str, Any] | None,
-    new: dict[str, Any] | None,
-) -> Change:
-    before, after = old or {}, new or {}
-    if old is not None and before == after:
+    kind: Literal["schedule", "calendar"], name: str, old: dict[str, Any] | None,
+    new: dict[str, Any],
+) -> Change:  # fmt: skip
+    before = old or {}
+    if old == new:
         return Change(kind, "unchanged", name)
     fields = [
-        FieldChange(field, before.get(field), after.get(field))
-        for field in dict.fromkeys((*before, *after))
-        if before.get(field) != after.get(field)
+        FieldChange(field, before.get(field), new.get(field))
+        for field in dict.fromkeys((*before, *new))
+        if before.get(field) != new.get(field)
     ]
     return Change(kind, "create" if old is None else "update", name, fields)

@@ -1,6 +1,6 @@
-"""A crontab as schedules of programs.
+"""Read a crontab as schedules of programs, as cron does.
 
-Read as cron reads it: variables apply to the entries after them; the first ``%`` of a command that
+Variables apply to the entries after them; the first ``%`` of a command that
 has no backslash ends it, and what follows is its standard input, with a line break for each further
 one. ``CRON_TZ`` and ``TZ`` set the zone, ``RANDOM_DELAY`` (minutes) spreads. Comments directly above
 an entry become its description.
@@ -24,7 +24,6 @@ from rota.core.time.schedule import ScheduleSpec, compile_schedule, make_spec
 from rota.core.time.zones import zone
 from rota.errors import ConfigError
 
-MAX_BYTES = 1_000_000
 _VARIABLE = re.compile(
     r"""(?:"(?P<double>[^"]+)"|'(?P<single>[^']+)'|(?P<bare>[^\s="'@#]+))\s*=\s*(?P<value>.*)"""
 )
@@ -35,7 +34,7 @@ _HEADING = re.compile(r"m(in)?\w*\s+h(our)?\w*\s+dom\b.*", re.IGNORECASE)
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Something about a line that a person has to know."""
+    """A remark about a line, for a person."""
 
     line: int
     message: str
@@ -53,13 +52,13 @@ class Crontab(msgspec.Struct, frozen=True):
 def read_crontab(
     text: str, *, with_user: bool = False, tz: str = "UTC", prefix: str = "crontab"
 ) -> Crontab:
-    """The entries of a crontab as schedules.
+    """Read the entries of a crontab as schedules.
 
     Args:
         text: the crontab.
-        with_user: it has a user column, as /etc/crontab and the files of /etc/cron.d.
-        tz: the zone of its times, until it says otherwise.
-        prefix: what the names of the schedules begin with.
+        with_user: it has a user column, like /etc/crontab and the files of /etc/cron.d.
+        tz: the zone of its times, until it sets another.
+        prefix: the prefix of the schedules' names.
     """
     zone(tz)
     reader = _Reader(with_user, tz, prefix)
@@ -99,7 +98,7 @@ class _Reader:
         if (variable := _read_variable(line)) is not None:
             self._set(number, *variable)
         elif line.lower().split(maxsplit=1)[0] == "@reboot":
-            message = "@reboot is left out: a cluster has no such moment"
+            message = "@reboot is left out: a cluster has no start of its own"
             self.warnings.append(Remark(number, message))
         else:
             self._entry(number, line)
@@ -107,7 +106,7 @@ class _Reader:
     def _set(self, number: int, name: str, value: str) -> None:
         if name in _MAIL:
             if value and name == "MAILTO":
-                kept = "Rota sends no mail: a job keeps its output, see `rota jobs show`"
+                kept = "Rota sends no mail; `rota jobs show` shows a job's output"
                 self.warnings.append(Remark(number, f"MAILTO={value} is left out: {kept}"))
         elif name == "RANDOM_DELAY":
             if not value.isdecimal() or not 0 <= int(value) <= 1440:
@@ -136,14 +135,9 @@ class _Reader:
             raise ConfigError("the entry has no command")
         name = self._name(user, rest)
         spec = make_spec(
-            name,
-            COMMAND_TASK,
-            cron=expression,
-            tz=self._tz,
-            spread=self._spread,
-            payload=self._payload(command, stdin, user),
-            description=self._description(),
-        )
+            name, COMMAND_TASK, cron=expression, tz=self._tz, spread=self._spread,
+            payload=self._payload(command, stdin, user), description=self._description(),
+        )  # fmt: skip
         compile_schedule(spec)
         self.schedules[name] = spec
         self.lines[name] = number
@@ -151,22 +145,16 @@ class _Reader:
             self._users.setdefault(user, number)
 
     def user_warnings(self) -> list[Remark]:
-        said = "is noted, but the command runs as the worker's own user"
-        return [Remark(line, f"user {user} {said}") for user, line in self._users.items()]
+        note = "is stored, but the command runs as the worker's own user"
+        return [Remark(line, f"user {user} {note}") for user, line in self._users.items()]
 
     def _payload(self, command: str, stdin: str | None, user: str | None) -> dict[str, Any]:
-        payload: dict[str, Any] = {"shell": command}
-        if self._env:
-            payload["env"] = dict(self._env)
-        if stdin is not None:
-            payload["stdin"] = stdin
-        if user is not None:
-            payload["user"] = user
-        return payload
+        parts = {"shell": command, "env": dict(self._env) or None, "stdin": stdin, "user": user}
+        return {name: value for name, value in parts.items() if value is not None}
 
     def _description(self) -> str:
-        said = [line for line in self._comments if line and not _HEADING.fullmatch(line)]
-        return "\n".join(said)[:1000]
+        lines = [line for line in self._comments if line and not _HEADING.fullmatch(line)]
+        return "\n".join(lines)[:1000]
 
     def _name(self, user: str | None, command: str) -> str:
         digest = hashlib.blake2b(f"{user or ''}\0{command}".encode(), digest_size=4).hexdigest()
@@ -177,7 +165,7 @@ class _Reader:
 
 
 def _read_variable(line: str) -> tuple[str, str] | None:
-    """The name and value of a line such as ``NAME = "value"``; None if it is none."""
+    """Return the name and value of a line such as ``NAME = "value"``; None for another line."""
     found = _VARIABLE.fullmatch(line)
     if found is None:
         return None
@@ -192,7 +180,7 @@ def _read_variable(line: str) -> tuple[str, str] | None:
 
 
 def _split(text: str, fields: int) -> tuple[str, str]:
-    """The first so many fields, and the rest."""
+    """Return the first so many fields, and the rest."""
     parts = text.split(None, fields)
     if len(parts) <= fields:
         return "", ""
@@ -200,22 +188,12 @@ def _split(text: str, fields: int) -> tuple[str, str]:
 
 
 def _split_percent(text: str) -> tuple[str, str | None]:
-    """The command and its standard input, if it has one."""
-    command, percent, rest = _until_percent(text)
-    if not percent:
-        return command, None
-    lines = []
-    while percent:
-        line, percent, rest = _until_percent(rest)
-        lines.append(line)
+    """Return the command and its standard input, if it has one."""
+    command, *lines = (part.replace("\\%", "%") for part in re.split(r"(?<!\\)%", text))
     stdin = "\n".join(lines)
-    return command, stdin if not stdin or stdin.endswith("\n") else f"{stdin}\n"
-
-
-def _until_percent(text: str) -> tuple[str, str, str]:
-    found = re.search(r"(?<!\\)%", text)
-    end = len(text) if found is None else found.start()
-    return text[:end].replace("\\%", "%"), text[end : end + 1], text[end + 1 :]
+    if stdin and not stdin.endswith("\n"):
+        stdin += "\n"
+    return command, stdin if lines else None
 
 
 def _program(command: str) -> str:

@@ -2,16 +2,20 @@
 
 Only plain YAML is read: no tags of programming languages, no dates (they stay text), and only
 ``true`` and ``false`` are booleans, so that the country ``NO`` stays a text. Anchors, aliases and
-``<<`` work; a document that aliases blow up, that contains itself or is nested too deeply is refused.
+``<<`` work. A document that aliases expand too far, that contains itself or is nested too deeply is
+refused.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, NamedTuple
 
+import msgspec
 import yaml
 
 from rota.errors import ConfigError
@@ -25,7 +29,7 @@ _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class _Loader(_Base):  # type: ignore[misc] # the same in C, where there is one
-    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - how PyYAML wants it
+    yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own attribute
 
 
 for _kind, _pattern, _first in (
@@ -42,6 +46,13 @@ for _kind, _pattern, _first in (
     _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))
 
 
+_SCALARS: dict[str, Callable[[str], Any]] = {
+    "str": str, "merge": str, "float": float,
+    "int": lambda text: int(text, 0),
+    "bool": lambda text: {"true": True, "false": False}[text.lower()],
+}  # fmt: skip
+
+
 class Place(NamedTuple):
     """The start of a node, counted from 1."""
 
@@ -53,12 +64,40 @@ class Place(NamedTuple):
         return f"{self.file}:{self.line}:{self.column}"
 
 
+class Source(msgspec.Struct, frozen=True):
+    """A file to read: its name in messages, its content, and the folder of the files it names."""
+
+    name: str
+    content: bytes
+    folder: Path = Path()
+
+    @classmethod
+    def read(cls, name: str | Path) -> Source:
+        path = Path(name)
+        try:
+            with path.open("rb") as file:
+                content = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigError(f"{path} can't be read: {error.strerror}") from None
+        return cls(str(path), content, path.parent)
+
+    def text(self) -> str:
+        """Return the content as text; a `ConfigError` doesn't repeat the name."""
+        if len(self.content) > MAX_BYTES:
+            raise ConfigError(f"has over {MAX_BYTES:,} bytes")
+        try:
+            return self.content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            line = self.content.count(b"\n", 0, error.start) + 1
+            raise ConfigError(f"is not UTF-8 text in line {line}") from None
+
+
 class Problems:
     """Collects all errors of a set of files."""
 
     def __init__(self) -> None:
         self._found: list[tuple[Place, str, str]] = []
-        self._values = 0
+        self.values = 0  # counted, because aliases make many values of few
 
     def add(self, place: Place, path: str, message: str) -> None:
         problem = (place, path, message)
@@ -73,20 +112,16 @@ class Problems:
             )
             raise ConfigError("\n".join(lines))
 
-    def count_value(self) -> bool:
-        """Count a value, and return whether the limit holds: aliases make many values of few."""
-        self._values += 1
-        return self._values <= _MAX_VALUES
 
-
+@dataclass
 class Value:
     """A node of a file, with the path that leads to it."""
 
-    def __init__(self, node: yaml.Node, file: str, path: str, problems: Problems) -> None:
-        self.node = node
-        self.file = file
-        self.path = path
-        self.problems = problems
+    node: yaml.Node
+    file: str
+    path: str
+    problems: Problems
+    key: Value | None = None  # of a mapping's value
 
     @property
     def place(self) -> Place:
@@ -96,9 +131,9 @@ class Value:
     def wrong(self, message: str) -> None:
         self.problems.add(self.place, self.path, message)
 
-    def _inner(self, node: yaml.Node, name: str) -> Value:
+    def _inner(self, node: yaml.Node, name: str, key: Value | None = None) -> Value:
         path = f"{self.path}.{name}" if self.path else name
-        return Value(node, self.file, path, self.problems)
+        return Value(node, self.file, path, self.problems, key)
 
     @property
     def is_null(self) -> bool:
@@ -115,18 +150,14 @@ class Value:
     def text(self) -> str | None:
         """Return a scalar as it is written; otherwise report an error and return None."""
         if not isinstance(self.node, yaml.ScalarNode) or self.is_null:
-            self.wrong(f"must be a text, not {self._kind()}")
+            kind = "empty" if self.is_null else "a mapping" if self.is_mapping else "a list"
+            self.wrong(f"must be a text, not {kind}")
             return None
         text = str(self.node.value)
         if bad := re.search("[\0\ud800-\udfff]", text):
             self.wrong(f"has the character {bad[0]!r}, which can't be stored")
             return None
         return text
-
-    def _kind(self) -> str:
-        if self.is_null:
-            return "empty"
-        return "a mapping" if self.is_mapping else "a list"
 
     def entries(self, known: Collection[str] | None = None) -> dict[str, Value]:
         """Return a mapping's values by key. With `known`, other keys are errors."""
@@ -141,20 +172,16 @@ class Value:
             if key.tag == f"{_TAG}merge":
                 merged.update(self._merge(node))
                 continue
-            name = self._inner(key, "?").text()
-            if name is None:
+            if (name := self._inner(key, "?").text()) is None:
                 continue
-            inner = self._inner(node, name)
+            place = self._inner(key, name)
             if name in own:
-                self._inner(key, name).wrong("is there twice")
+                place.wrong("is there twice")
             elif known is not None and name not in known and not name.startswith("x-"):
-                self._inner(key, name).wrong(_unknown(name, known))
+                place.wrong(_unknown(name, known))
             else:
-                own[name] = inner
-                inner.key = self._inner(key, name)
+                own[name] = self._inner(node, name, place)
         return {**merged, **own}
-
-    key: Value | None = None  # of a mapping's value
 
     def _merge(self, node: yaml.Node) -> dict[str, Value]:
         """Return the entries that `<<` merges; of several mappings the first wins."""
@@ -163,9 +190,7 @@ class Value:
         for each in reversed([inner] if inner.is_mapping else list(inner.items())):
             if not each.is_mapping:
                 each.wrong("must be a mapping, or a list of them")
-            for name, value in each.entries().items():
-                path = f"{self.path}.{name}" if self.path else name
-                found[name] = Value(value.node, self.file, path, self.problems)
+            found |= {name: self._inner(value.node, name) for name, value in each.entries().items()}
         return found
 
     def items(self) -> Iterator[Value]:
@@ -178,7 +203,8 @@ class Value:
 
     def data(self) -> Any:
         """Return the value as dicts, lists, texts and numbers."""
-        if not self.problems.count_value():
+        self.problems.values += 1
+        if self.problems.values > _MAX_VALUES:
             self.wrong(f"has over {_MAX_VALUES:,} values, aliases counted")
             return None
         if self.is_mapping:
@@ -188,28 +214,14 @@ class Value:
         return self._scalar()
 
     def _scalar(self) -> Any:
-        if self.is_null:
-            return None
-        text = self.text()
+        text = None if self.is_null else self.text()
         if text is None:
             return None
-        match self.node.tag.removeprefix(_TAG):
-            case "str" | "merge":
-                return text
-            case "bool" if text.lower() in ("true", "false"):
-                return text.lower() == "true"
-            case "int" | "float" as kind:
-                return self._number(kind, text)
-        self.wrong(f"{text[:40]!r} is neither true nor false")
-        return None
-
-    def _number(self, kind: str, text: str) -> int | float | None:
+        kind = self.node.tag.removeprefix(_TAG)
         try:
-            if kind == "float":
-                return float(text)
-            return int(text, {"0o": 8, "0x": 16}.get(text[:2], 10))
-        except ValueError:
-            self.wrong(f"{text[:40]} is not a number that can be read")
+            return _SCALARS[kind](text)
+        except (ValueError, KeyError):
+            self.wrong(f"{text[:40]} is not a valid {kind}")
             return None
 
 
@@ -220,41 +232,33 @@ def _unknown(name: str, known: Collection[str]) -> str:
     return f"is not known here; there are {', '.join(sorted(known))}"
 
 
-def read_document(file: str, content: bytes, problems: Problems) -> Value | None:
+def read_document(source: Source, problems: Problems) -> Value | None:
     """Return the root of a file; report an error and return None if it isn't YAML."""
-    start = Place(file, 1, 1)
-    if len(content) > MAX_BYTES:
-        problems.add(start, "", f"has {len(content):,} bytes, the limit is {MAX_BYTES:,}")
-        return None
+    place = Place(source.name, 1, 1)
     try:
-        text = content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = content.count(b"\n", 0, error.start) + 1
-        problems.add(Place(file, line, 1), "", "is not UTF-8 text")
-        return None
-    try:
+        text = source.text()
         _check_structure(text)
         root = yaml.compose(text, Loader=_Loader)
+    except ConfigError as error:
+        problems.add(place, "", str(error))
     except yaml.MarkedYAMLError as error:
-        mark: Any = error.problem_mark or error.context_mark
-        place = Place(file, mark.line + 1, mark.column + 1) if mark else start
+        if mark := error.problem_mark or error.context_mark:
+            place = Place(source.name, mark.line + 1, mark.column + 1)
         problems.add(place, "", f"is not YAML: {_reason(error)}")
-        return None
     except yaml.reader.ReaderError as error:
-        at = text[: error.position]
-        place = Place(file, at.count("\n") + 1, len(at) - at.rfind("\n"))
+        before = text[: error.position]
+        place = Place(source.name, before.count("\n") + 1, len(before) - before.rfind("\n"))
         problems.add(place, "", "is not YAML: a control character")
-        return None
-    if root is None:
-        return None
-    return Value(root, file, "", problems)
+    else:
+        return None if root is None else Value(root, source.name, "", problems)
+    return None
 
 
 def _reason(error: yaml.MarkedYAMLError) -> str:
-    said = ", ".join(part for part in (error.context, error.problem) if part)
-    if "cannot start any token" in said:
-        said += '; put the value in quotes: "@daily"'
-    return said
+    reason = ", ".join(part for part in (error.context, error.problem) if part)
+    if "cannot start any token" in reason:
+        reason += '; put the value in quotes: "@daily"'
+    return reason
 
 
 def _check_structure(text: str) -> None:

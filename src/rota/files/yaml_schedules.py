@@ -9,8 +9,8 @@
     calendars:
       company-holidays: {dates: [2026-12-24], weekdays: [sat, sun]}
 
-A file is read as a whole: everything that is wrong with it is said at once, each with its line and
-field, and then nothing of it is used. What is read here has been compiled, so that it will fire.
+A file is read as a whole: all its errors are reported at once, each with its line and field, and a file
+with an error is not used at all. The rules of all schedules have been compiled, so that they will fire.
 """
 
 from __future__ import annotations
@@ -28,35 +28,18 @@ from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, cale
 from rota.core.time.interval import seconds_of
 from rota.core.time.schedule import OPTIONS, CatchUp, ScheduleSpec, compile_schedule, make_spec
 from rota.errors import ConfigError, SubmitError
-from rota.files.yaml_nodes import MAX_BYTES, Place, Problems, Value, read_document
+from rota.files.yaml_nodes import Place, Problems, Source, Value, read_document
 from rota.task import SubmitOptions
 
 T = TypeVar("T")
 
 RULES = ("cron", "every", "calendar", "rrule")
 _HOLIDAY_YEARS = range(2020, 2051)  # fixed, so that a file means the same next year
-_YEARS = range(1900, 2201)  # what is far outside can't be moved between zones
-_WEEKDAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_YEARS = range(1900, 2201)  # times far outside can't be converted between zones
+_WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DEFAULT_LIMITS = Limits(1_000_000, 64)
-# How the messages of the rules begin, which say what was written.
+# The beginning of messages about rules, which quote the rule.
 _RULE_PREFIX = re.compile(r"(cron|calendar rule|rrule) (?:'.*?'|\".*?\")(?::)? (.*)", re.DOTALL)
-
-
-class Source(msgspec.Struct, frozen=True):
-    """A file to read: how it is called in messages, and its content."""
-
-    name: str
-    content: bytes
-    folder: Path = Path()
-
-    @classmethod
-    def read(cls, path: Path) -> Source:
-        try:
-            with path.open("rb") as file:
-                content = file.read(MAX_BYTES + 1)
-        except OSError as error:
-            raise ConfigError(f"{path} can't be read: {error.strerror}") from None
-        return cls(str(path), content, path.parent)
 
 
 class Wanted(msgspec.Struct, frozen=True):
@@ -82,7 +65,7 @@ def read_schedules(
     problems = Problems()
     sections: dict[str, list[tuple[Source, str, Value]]] = {"schedules": [], "calendars": []}
     for source in sources:
-        root = read_document(source.name, source.content, problems)
+        root = read_document(source, problems)
         top = root.entries(sections) if root is not None else {}
         for section in sections:
             if section in top:
@@ -114,23 +97,19 @@ def _once(found: Sequence[tuple[Source, str, Value]]) -> Iterable[tuple[Source, 
 # -- values
 
 
-def _text(value: Value) -> str | None:
-    return value.text()
-
-
 def _duration(value: Value) -> float | None:
     text = value.text()
     return None if text is None else seconds_of(text, _last(value))
 
 
-def _whole(value: Value) -> int | None:
+def _whole(value: Value) -> int:
     number = value.data()
     if not isinstance(number, int) or isinstance(number, bool):
         raise ConfigError(f"must be a whole number, not {_shown(number)}")
     return number
 
 
-def _boolean(value: Value) -> bool | None:
+def _boolean(value: Value) -> bool:
     found = value.data()
     if not isinstance(found, bool):
         raise ConfigError(f"must be true or false, not {_shown(found)}")
@@ -174,8 +153,7 @@ def _catch_up(value: Value) -> CatchUp | None:
 def _options(value: Value) -> dict[str, Any] | None:
     chosen: dict[str, Any] = {}
     for name, inner in value.entries(OPTIONS).items():
-        read: Callable[[Value], Any] = _OPTION_READERS[name]
-        found = _converted(inner, read)
+        found = _converted(inner, _OPTION_READERS[name])
         if found is not None:
             try:
                 SubmitOptions.checked(**{name: found})
@@ -186,20 +164,20 @@ def _options(value: Value) -> dict[str, Any] | None:
 
 
 _OPTION_READERS: dict[str, Callable[[Value], Any]] = {
-    "queue": _text, "priority": _whole, "needs": _names, "timeout": _duration,
+    "queue": Value.text, "priority": _whole, "needs": _names, "timeout": _duration,
     "heartbeat_timeout": _duration, "max_attempts": _whole, "tags": _names,
 }  # fmt: skip
 
 _READERS: dict[str, Callable[[Value], Any]] = {
-    "task": _text, "cron": _text, "every": _duration, "calendar": _text, "rrule": _text,
-    "anchor": _moment, "tz": _text, "gap": _text, "fold": _text, "payload": Value.data,
-    "options": _options, "overlap": _text, "max_queued": _whole, "drop": _text,
+    "task": Value.text, "cron": Value.text, "every": _duration, "calendar": Value.text,
+    "rrule": Value.text,
+    "anchor": _moment, "tz": Value.text, "gap": Value.text, "fold": Value.text, "payload": Value.data,
+    "options": _options, "overlap": Value.text, "max_queued": _whole, "drop": Value.text,
     "max_running": _whole, "catch_up": _catch_up, "starts": _moment, "ends": _moment,
     "max_occurrences": _whole, "jitter": _duration, "spread": _duration, "exclude": _names,
-    "include": _names, "description": _text, "tags": _names, "paused": _boolean,
+    "include": _names, "description": Value.text, "tags": _names, "paused": _boolean,
 }  # fmt: skip
 FIELDS = tuple(_READERS)
-_PLACEHOLDER = "placeholder"  # for a name that is wrong, so that the rest can be looked at
 _NEEDED = ("task", *RULES)  # those can't be left empty
 
 
@@ -224,7 +202,7 @@ def _shown(value: Any) -> str:
 
 
 class _Reader:
-    """One schedule of a file."""
+    """Reads one schedule of a file."""
 
     def __init__(
         self, name: str, value: Value, calendars: Mapping[str, NamedCalendar], limits: Limits
@@ -235,7 +213,6 @@ class _Reader:
         self._is_mapping = value.is_mapping
         self._calendars = calendars
         self._limits = limits
-        self._sound = True
 
     def read(self) -> ScheduleSpec | None:
         if not self._is_mapping:
@@ -250,9 +227,12 @@ class _Reader:
         found = {name: value for name, value in given.items() if value is not None}
         if "starts" in given and "starts" not in found:
             found.pop("max_occurrences", None)
-        spec = self._spec(found)
+        spec = self._spec({"name": self._name, **found})
         if spec is not None and any(rule in found for rule in RULES):
-            self._compile(spec)
+            try:
+                compile_schedule(spec, self._calendars)
+            except ConfigError as error:
+                self._report(error)
         return spec
 
     def _check_parts(self, given: dict[str, Any]) -> None:
@@ -266,45 +246,32 @@ class _Reader:
             given[extra] = None
         if "anchor" in given and "every" not in rules:
             self._fields["anchor"].wrong("goes with every")
-        if (payload := given.get("payload")) is not None:
-            self._check_payload(payload)
-
-    def _check_payload(self, payload: Any) -> None:
-        if not isinstance(payload, dict):
+        payload = given.get("payload")
+        if payload is not None and not isinstance(payload, dict):
             self._fields["payload"].wrong("must be a mapping of argument names and values")
-            return
-        try:
-            encode_payload(payload, self._limits, self._name)
-        except SubmitError as error:
-            self._fields["payload"].wrong(str(error).removeprefix(f"task {self._name!r}: "))
-
-    def _spec(self, found: dict[str, Any]) -> ScheduleSpec | None:
-        """Leaves out one wrong field after the other, so that each is found."""
-        rest = dict(found)
-        while True:
-            parts = {"task": "?", **rest}
-            if not any(rule in rest for rule in RULES):
-                parts = {**parts, "cron": "0 0 * * *"}
-                parts.pop("anchor", None)
+        elif payload is not None:
             try:
-                return make_spec(self._name, **parts)
+                encode_payload(payload, self._limits, self._name)
+            except SubmitError as error:
+                self._fields["payload"].wrong(str(error).removeprefix(f"task {self._name!r}: "))
+
+    def _spec(self, parts: dict[str, Any]) -> ScheduleSpec | None:
+        """Make the schedule. One wrong field after the other is left out, so that each is reported."""
+        while True:
+            complete = {"name": "placeholder", "task": "?", **parts}
+            if not any(rule in parts for rule in RULES):
+                complete["cron"] = "0 0 * * *"
+                complete.pop("anchor", None)
+            try:
+                return make_spec(**complete)
             except ConfigError as error:
-                field = self._tell(error)
-                if field == "name" and self._name != _PLACEHOLDER:
-                    self._name = _PLACEHOLDER
-                elif field in rest:
-                    del rest[field]
-                else:
+                field = self._report(error)
+                if field not in parts:
                     return None
+                del parts[field]
 
-    def _compile(self, spec: ScheduleSpec) -> None:
-        try:
-            compile_schedule(spec, self._calendars)
-        except ConfigError as error:
-            self._tell(error)
-
-    def _tell(self, error: ConfigError) -> str:
-        """Complain where it is; the field's name."""
+    def _report(self, error: ConfigError) -> str:
+        """Report an error at its field, and return the field's name."""
         text = str(error)
         if rule := _RULE_PREFIX.fullmatch(text):
             field, message = rule[1].partition(" ")[0], rule[2]
@@ -314,8 +281,8 @@ class _Reader:
             message = f"{part}: {message}" if part else message
         if field in self._fields:
             self._fields[field].wrong(message)
-            return field
-        self._whole.wrong(message if field == "name" else text)
+        else:
+            self._whole.wrong(message if field == "name" else text)
         return field
 
 
@@ -323,12 +290,12 @@ class _Reader:
 
 
 def _calendar(name: str, value: Value, folder: Path) -> NamedCalendar:
-    """Its days from all that it names. A broken one is complained about, and empty."""
+    """Return a calendar with the days of all its parts. Parts with errors are reported and left out."""
     entries = value.entries(("dates", "ranges", "weekdays", "ics", "holidays", "description"))
     made = list(_made(name, entries, folder))
     dates = frozenset(_each(entries, "dates", _date)).union(*(part.dates for part in made))
     ranges = {*_each(entries, "ranges", _range), *(r for part in made for r in part.ranges)}
-    description = _converted(entries["description"], _text) if "description" in entries else ""
+    description = _converted(entries["description"], Value.text) if "description" in entries else ""
     return NamedCalendar(
         name=name,
         dates=dates,
@@ -357,13 +324,9 @@ def _from_ics(name: str, value: Value, folder: Path) -> NamedCalendar | None:
     path = value.text()
     if path is None:
         return None
-    content = Source.read(folder / path).content
-    if len(content) > MAX_BYTES:
-        raise ConfigError(f"{path} has over {MAX_BYTES:,} bytes")
+    source = Source.read(folder / path)
     try:
-        return calendar_from_ics(name, content.decode("utf-8-sig"))
-    except UnicodeDecodeError:
-        raise ConfigError(f"{path} is not UTF-8 text") from None
+        return calendar_from_ics(name, source.text())
     except ConfigError as error:
         raise ConfigError(f"{path}: {_without_name(name, error)}") from None
 
@@ -416,8 +379,8 @@ def _weekday(value: Value) -> int | None:
     text = value.text()
     if text is None:
         return None
-    short = text.lower()[:3]
-    full = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
-    if short not in _WEEKDAYS or not full[_WEEKDAYS.index(short)].startswith(text.lower()):
-        raise ConfigError(f"{text!r} is not a weekday; there are {', '.join(_WEEKDAYS)}")
-    return _WEEKDAYS.index(short)
+    for number, day in enumerate(_WEEKDAYS):
+        if len(text) >= 3 and day.startswith(text.lower()):
+            return number
+    known = ", ".join(day[:3] for day in _WEEKDAYS)
+    raise ConfigError(f"{text!r} is not a weekday; there are {known}")

@@ -9,8 +9,9 @@ from rota.errors import ConfigError
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
-_UNITS = {"w": 604800, "d": 86400, "h": 3600, "m": 60, "s": 1}
-_PART = re.compile(r"(\d+(?:\.\d+)?)([wdhms])")
+_UNITS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "ms": 0.001}
+_WRITTEN = ("d", "h", "m", "s")
+_PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|[wdhms])")
 _HINT = "write 90, 90s, 15m, 1h30m or 2d"
 
 
@@ -34,8 +35,8 @@ def _parse(text: str, field: str) -> float:
     parts = _PART.findall(compact)
     if not parts or "".join(number + unit for number, unit in parts) != compact:
         raise ConfigError(f"{field}: {text!r} is not a duration; {_HINT}")
-    ranks = [list(_UNITS).index(unit) for _, unit in parts]
-    if ranks != sorted(set(ranks)):
+    sizes = [_UNITS[unit] for _, unit in parts]
+    if sizes != sorted(set(sizes), reverse=True):
         raise ConfigError(f"{field}: {text!r} names its units out of order or twice; {_HINT}")
     return sum(float(number) * _UNITS[unit] for number, unit in parts)
 
@@ -45,8 +46,9 @@ def duration_text(seconds: float) -> str:
     if seconds != int(seconds):
         return f"{seconds:g}s"
     rest, parts = int(seconds), []
-    for unit, size in _UNITS.items():
-        if unit != "w" and rest >= size:
+    for unit in _WRITTEN:
+        size = int(_UNITS[unit])
+        if rest >= size:
             parts.append(f"{rest // size}{unit}")
             rest %= size
     return "".join(parts) or "0s"

@@ -37,7 +37,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 def previewed(recurrence: Recurrence, after: datetime, count: int) -> list[Previewed]:
-    """The next occurrences, and between them what the clocks' jumps take away."""
+    """Return the next occurrences, and between them the wall times that a clock change skips."""
     after = after.astimezone(UTC)
     found = list(recurrence.after(after, count))
     end = found[-1].nominal if found else after
@@ -49,7 +49,7 @@ def previewed(recurrence: Recurrence, after: datetime, count: int) -> list[Previ
 
 
 def lost_walls(recurrence: Recurrence, after: datetime, end: datetime) -> Iterator[Lost]:
-    """The rule's wall times in the gaps of a stretch of time."""
+    """Yield the rule's wall times that the clock changes of a period skip."""
     rule = recurrence.rule
     if isinstance(rule, Ticks) or rule.hourly:
         return
@@ -111,7 +111,7 @@ def _never(lost: Lost) -> Previewed:
 
 
 def _clocks(walls: Sequence[datetime]) -> str:
-    """'02:30 doesn't exist', '02:00 and 02:30 don't exist'."""
+    """Write "02:30 doesn't exist" or "02:00 and 02:30 don't exist"."""
     if len(walls) == 1:
         return f"{walls[0]:%H:%M} doesn't exist"
     if len(walls) > _MOST:

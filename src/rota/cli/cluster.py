@@ -1,0 +1,101 @@
+"""`rota nodes` and `rota shards`: the nodes of the cluster, and the owners of shards."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Annotated
+
+from rota.cli.options import option
+from rota.cli.output import state, table
+from rota.cli.session import Session
+from rota.cli.times import relative
+from rota.core.durations import format_duration
+from rota.model import ShardStatus, Takeover
+
+_NOBODY = "nobody"
+
+
+def list_nodes(
+    session: Session,
+    ended: Annotated[bool, option("Include nodes that stopped or died recently.", "--all")] = False,
+) -> None:
+    """List the nodes of the cluster."""
+    nodes = session.run(session.app.nodes.list(ended=ended))
+    session.screen.listing(
+        nodes, "No node is alive. Start one: rota dev, or rota start module:app",
+        ("name", "state", "roles", "queues", "running", "slots", "load", "waits", "shards",
+         "heartbeat", "started", "version"),
+        (
+            (
+                node.name, state(node.state),
+                ", ".join(node.roles) + (" (http)" if node.remote else ""),
+                "+".join((", ".join(node.queues) or "all", *node.capabilities)),
+                f"{node.running:,}", f"{node.slots:,}",
+                "-" if node.load is None else f"{node.load:.0%}",
+                "-" if node.idle_slots is None else "for work",
+                "-" if node.shards is None else f"{node.shards:,}",
+                f"{format_duration(max(node.heartbeat_age, 0))} ago",
+                relative(node.started_at, session.now), node.version,
+            )
+            for node in nodes
+        ),
+        right=["running", "slots", "load", "shards", "heartbeat"], whole=["name"],
+    )  # fmt: skip
+
+
+def list_shards(
+    session: Session,
+    hours: Annotated[float, option("Hours of takeovers to show.", min=0)] = 24,
+) -> None:
+    """List shards with the schedulers that own them, and recent takeovers."""
+    screen = session.screen
+    shards = session.run(session.app.nodes.shards())
+    takeovers = session.run(session.app.nodes.takeovers(hours * 3600))
+    if screen.structured:
+        screen.document({"shards": shards, "takeovers": takeovers})
+        return
+    owners = (
+        (name, f"{len(numbers)}", ranges(numbers)) for name, numbers in _by_owner(shards).items()
+    )
+    screen.show(
+        table(("scheduler", "shards", "which"), owners, right=["shards"], whole=["scheduler"])
+    )
+    if takeovers:
+        moves = (
+            (relative(each.at, session.now), each.node or str(each.owner), f"{each.shards}",
+             _from(each), "" if each.gap is None else format_duration(each.gap))
+            for each in takeovers[:20]
+        )  # fmt: skip
+        screen.show(
+            table(("taken", "by", "shards", "from", "unowned for"), moves, right=["shards"])
+        )
+    if any(shard.owner is None for shard in shards):
+        screen.note(
+            "Shards without an owner are swept by every scheduler; without any scheduler their jobs "
+            "wait. `rota nodes` lists the schedulers."
+        )
+
+
+def _by_owner(shards: Sequence[ShardStatus]) -> dict[str, list[int]]:
+    owned: dict[str, list[int]] = defaultdict(list)
+    for shard in shards:
+        owned[shard.node or _NOBODY].append(shard.shard)
+    return dict(sorted(owned.items(), key=lambda item: (item[0] == _NOBODY, item[0])))
+
+
+def _from(takeover: Takeover) -> str:
+    if takeover.previous is not None:
+        return takeover.previous_node or str(takeover.previous)
+    return "handed over" if takeover.gap is not None else "new"
+
+
+def ranges(numbers: Sequence[int]) -> str:
+    """Format sorted numbers as '0-3, 7, 9-12'."""
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and number == found[-1][-1] + 1:
+            found[-1][1:] = [number]
+        else:
+            found.append([number])
+    return ", ".join("-".join(map(str, each)) for each in found)
