@@ -14,6 +14,8 @@ from typing import Any
 import asyncpg
 import msgspec
 
+import rota.scheduler.firer
+import rota.scheduler.releaser
 import rota.store.database
 from proof.checker import Report, check
 from proof.history import Meta, Recorder, dump_database, write_meta
@@ -31,8 +33,6 @@ from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA, SimServer
 from proof.simulation.workload import LIMITS, SCHEDULED, choose_schedules, task_promises
 from rota import App, Settings
-from rota.scheduler.firer import Firer
-from rota.scheduler.releaser import Releaser
 from rota.store.queries import load_queries
 
 _CALM = 20.0  # virtual seconds that a mended cluster is watched for at least
@@ -267,15 +267,8 @@ async def _limit_queue(app: App) -> None:
 
 def _slow_down(patches: Patches, interval: float) -> None:
     """Schedulers look less often, so that an hour is simulated in fewer statements."""
-    for service in (Firer, Releaser):
-        patches.set(service, "__init__", _with_interval(service.__init__, interval))
-
-
-def _with_interval(honest: Any, interval: float) -> Any:
-    def initialise(self: Any, *arguments: Any, **options: Any) -> None:
-        honest(self, *arguments, **{"interval": interval, **options})
-
-    return initialise
+    for module in (rota.scheduler.firer, rota.scheduler.releaser):
+        patches.set(module, "_INTERVAL", interval)
 
 
 def _write(folder: Path, name: str, lines: list[Any]) -> None:

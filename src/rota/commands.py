@@ -1,6 +1,6 @@
 """Programs as jobs: the task `rota.command`, for crontab entries and whatever isn't Python.
 
-Protocol. A node knows the task only where its operator allows it: who may submit jobs could
+Protocol. A node has the task only where its operator allows it: who may submit jobs could
 otherwise run programs there. The program gets a process group of its own, and only the environment
 that its job names, on top of a minimal one: never the node's, with its secrets. The job lasts until
 the program has ended and nothing holds its output any more, as under cron. A stop (timeout, cancel,
@@ -75,7 +75,7 @@ class CommandInterrupted(JobError):
 
 
 class CommandResult(TypedDict):
-    """What is kept of a program that succeeded."""
+    """The result of a program that succeeded."""
 
     exit_code: int
     stdout: str
@@ -83,7 +83,7 @@ class CommandResult(TypedDict):
 
 
 class _Rules(msgspec.Struct, frozen=True):
-    """What jobs may run where not everything is allowed."""
+    """The programs, variables and folders that jobs may use where not everything is allowed."""
 
     programs: frozenset[str]
     lists: frozenset[tuple[str, ...]]
@@ -139,7 +139,7 @@ def enable_commands(
 def _rules(
     allow: Sequence[str | Sequence[str]], env: Sequence[str], folders: Sequence[str]
 ) -> _Rules:
-    """Refuses what would allow everything by another name."""
+    """Check the lists. Raises ConfigError for an entry that would allow everything."""
     programs = frozenset(entry for entry in allow if isinstance(entry, str))
     for program in programs:
         if _RUN_OTHERS.fullmatch(os.path.basename(program)):
@@ -174,18 +174,15 @@ def _check(
     for name, value in env.items():
         harmless = _HARMLESS.get(name)
         if name not in rules.variables and not (harmless and harmless.fullmatch(value)):
-            raise Fatal(f"env: {name} can't be set to this value by a job. {_hint(name)}")
+            hint = "This worker's operator allows a variable with enable_commands(..., env=[...])"
+            if harmless or _is_deciding(name):
+                hint = "This worker runs only given programs, and it could lead to another"
+            raise Fatal(f"env: {name} can't be set to this value by a job. {hint}")
     if cwd is not None and os.path.realpath(cwd) not in rules.folders:
         raise Fatal(
             f"cwd: this worker runs only given programs, not in {cwd!r}. The worker's operator allows a "
             "folder: enable_commands(..., folders=[...])"
         )
-
-
-def _hint(name: str) -> str:
-    if _is_deciding(name) or name in _HARMLESS:
-        return "This worker runs only given programs, and it could lead to another"
-    return "This worker's operator allows a variable with enable_commands(..., env=[...])"
 
 
 def _is_deciding(name: str) -> bool:
@@ -204,7 +201,7 @@ def _base_environment() -> dict[str, str]:
 def _program(
     argv: list[str] | None, shell: str | None, environment: Mapping[str, str], *, only_given: bool
 ) -> list[str]:
-    """What to execute: a whole argument list."""
+    """Return the argument list to execute."""
     if (argv is None) == (shell is None):
         raise Fatal(f"{COMMAND_TASK}: give either argv or shell")
     if shell is not None:
@@ -222,7 +219,7 @@ def _program(
 
 
 def _folder(cwd: str | None, environment: Mapping[str, str]) -> str:
-    """Where it runs: as under cron, at home unless said otherwise."""
+    """Return the folder it runs in: `cwd`, or else the home directory, as under cron."""
     if cwd is None:
         home = environment["HOME"]
         return home if os.path.isdir(home) else "/"
@@ -318,9 +315,6 @@ class _Output:
         if len(self._tail) > 2 * half:  # not at every byte: cutting copies
             self._cut(half)
 
-    def end(self) -> None:
-        self.add(b"", final=True)
-
     def _cut(self, size: int) -> None:
         over = len(self._tail) - size
         if over > 0:
@@ -330,43 +324,33 @@ class _Output:
     def text(self) -> str:
         self._cut(OUTPUT_LIMIT - len(self._head))
         head, tail = bytes(self._head), bytes(self._tail)
-        if not self._dropped:
-            return _decode(head + tail)
-        return f"{_decode(head)}\n[... {self._dropped:,} bytes left out ...]\n{_decode(tail)}"
-
-
-def _decode(data: bytes) -> str:
-    """Whatever it was, it can be stored: PostgreSQL takes no NUL."""
-    return data.decode("utf-8", "replace").replace("\0", "\ufffd")
+        if self._dropped:
+            head += f"\n[... {self._dropped:,} bytes left out ...]\n".encode()
+        # Whatever it was, it can be stored: PostgreSQL takes no NUL.
+        return (head + tail).decode("utf-8", "replace").replace("\0", "\ufffd")
 
 
 class _Watch(asyncio.SubprocessProtocol):
-    """One running program, and all that it leaves behind."""
+    """One running program and its output."""
 
     def __init__(self) -> None:
         source = capture.current.get()
         self.stdout, self.stderr = _Output("stdout", source), _Output("stderr", source)
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._transport: asyncio.SubprocessTransport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        self._transport = cast("asyncio.SubprocessTransport", transport)
+        self._process = cast("asyncio.SubprocessTransport", transport)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         (self.stdout if fd == 1 else self.stderr).add(data)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """It was reaped, and nobody holds its output."""
-        self.stdout.end()
-        self.stderr.end()
+        """Note that it was reaped, and that no process holds its output."""
+        self.stdout.add(b"", final=True)
+        self.stderr.add(b"", final=True)
         self._process.close()
         if not self.ended.done():
             self.ended.set_result(None)
-
-    @property
-    def _process(self) -> asyncio.SubprocessTransport:
-        assert self._transport is not None
-        return self._transport
 
     @property
     def exit_code(self) -> int:
@@ -393,7 +377,7 @@ class _Watch(asyncio.SubprocessProtocol):
 
 
 def _signal_group(group: int, number: int) -> bool:
-    """Whether there is somebody in it."""
+    """Send a signal to a process group. Return whether a process is in it."""
     try:
         os.killpg(group, number)
     except ProcessLookupError:
@@ -413,7 +397,7 @@ async def _is_gone(group: int, seconds: float) -> bool:
 
 
 async def _whole(coroutine: Coroutine[Any, Any, T]) -> tuple[T, BaseException | None]:
-    """Its result, and how we were cancelled meanwhile: a runner cancels again and again."""
+    """Return its result, and the last cancellation meanwhile: a runner cancels again and again."""
     task = asyncio.ensure_future(coroutine)
     cancelled: BaseException | None = None
     while not task.done():

@@ -128,7 +128,7 @@ class _JobContext:
 
     @property
     def cancelled(self) -> bool:
-        """Whether this attempt has been asked to stop (by a cancel, a timeout or a shutdown)."""
+        """True once this attempt was asked to stop (by a cancel, a timeout or a shutdown)."""
         return bool(self._channel.cancelled)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:

@@ -40,7 +40,7 @@ from rota.worker.webhook_delivery import enable_webhooks
 log = logging.getLogger("rota.node")
 
 Role = Literal["scheduler", "worker", "server"]
-ROLES: tuple[Role, ...] = ("scheduler", "worker")  # unless told otherwise
+ROLES: tuple[Role, ...] = ("scheduler", "worker")  # the default
 _LONGEST_WAIT = 10.0  # seconds between two attempts to start while the database is away
 _KNOWN_ROLES: tuple[Role, ...] = (*ROLES, "server")
 
@@ -59,7 +59,7 @@ class Node:
     `run()` waits for a database that is away, as it would if that happened later; `start()` raises.
 
     Args:
-        app: whose tasks it knows.
+        app: the application whose tasks it runs.
         roles: ``scheduler`` (releases, reaps, cleans up), ``worker``, or both.
         queues: the queues it serves; none named: all. As a mapping, with how many jobs of a queue
             it has at a time: ``{"heavy": 2, "default": None}``.

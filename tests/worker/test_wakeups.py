@@ -476,7 +476,7 @@ async def test_who_is_hungry_and_full_in_turns_writes_at_most_twice_a_second(
             await idle.advertise(3)
             seen.append(await connection.fetchrow(row, node.id))
             now += 0.05
-            idle.receive(LANE, 1, 1)
+            idle.pending.add(LANE, 1, 1)
             await idle.withdraw(full=True)
             seen.append(await connection.fetchrow(row, node.id))
     wanted, versions = {one["idle_slots"] for one in seen}, {one["xmin"] for one in seen}

@@ -1,1 +1,1 @@
-"""What workers, schedulers and the server share: the ticker, the heartbeat, the clock, verdicts."""
+"""Parts that workers, schedulers and the server share: ticker, heartbeat, clock, verdicts."""

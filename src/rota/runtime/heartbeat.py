@@ -140,7 +140,7 @@ class Lease:
 
     @property
     def trusted(self) -> bool:
-        """Whether this node may still start jobs."""
+        """True while this node may start jobs."""
         return monotonic() < self.trusted_until
 
 

@@ -50,7 +50,7 @@ class Ticker:
 
     @property
     def failing(self) -> bool:
-        """Whether the last tick ended with an error."""
+        """True if the last tick ended with an error."""
         return self._failures > 0
 
     def wake(self) -> None:

@@ -103,7 +103,7 @@ class Shards(Service):
 
     @property
     def joined(self) -> bool:
-        """Whether this scheduler takes part in sharing the shards, however many it got."""
+        """True while this scheduler takes part in sharing the shards, however many it got."""
         return monotonic() < self._believed_until and self._me == self._node()
 
     def others(self) -> list[int]:

@@ -253,7 +253,7 @@ class Worker(Service):
     def hint(self, lane: str, rank: int, count: int, to_us_alone: bool) -> None:
         if lane in self._served:
             if to_us_alone:
-                self.idle.receive(lane, rank, count)
+                self.idle.pending.add(lane, rank, count)
             if lane not in self._lanes:
                 self._lanes_at = -_LANES_EVERY
             self.cursors.lower(lane, rank)

@@ -1,10 +1,10 @@
 """Remembers where claims stopped in each lane, so that rows that were passed aren't read again.
 
-A cursor only ever skips; what may lie behind it is found again in three ways: a hint names the lowest
+A cursor only ever skips; rows before it are found again in three ways: a hint names the lowest
 rank that was added; a sweep from the start comes by, not more often than once a second and at most a
-twentieth of the time (behind an old transaction's dead rows a sweep can be slow); and no worker comes to
-rest before it has swept. Hints aren't heard by all: a worker that goes on claiming finds what is more
-urgent by its sweeps, within about a second.
+twentieth of the time (an old transaction's dead rows can make a sweep slow); and no worker comes to
+rest before it has swept. Hints don't reach all workers: a worker that goes on claiming finds what is
+more urgent by its sweeps, within about a second.
 """
 
 from __future__ import annotations
@@ -42,10 +42,7 @@ class Cursors:
         """Return a claim from the cursor, or from the start when a sweep is due."""
         place = self._place(lane)
         if place.hinted is not None and place.hinted <= place.rank:
-            place.rank, place.id = (
-                place.hinted - 1 if place.hinted > LOWEST_RANK else LOWEST_RANK,
-                NIL,
-            )
+            place.rank, place.id = max(place.hinted - 1, LOWEST_RANK), NIL
         place.hinted = None
         if now >= place.next_sweep:
             place.rank, place.id = LOWEST_RANK, NIL

@@ -35,31 +35,27 @@ class IdleAdvertisement:
         self._advertise_after = 0.0
         self._busy_since: float | None = None
         self._pass_after = 0.0
-        self._pending = PendingHints()
+        self.pending = PendingHints()  # hints that only few workers were given
         self._claims: list[float] = []
 
     # -- hints
 
-    def receive(self, lane: str, rank: int, count: int) -> None:
-        """Keep a hint that only few workers were given."""
-        self._pending.add(lane, rank, count)
-
     def settle(self, wishes: Iterable[LaneClaim], found: Mapping[str, int]) -> None:
         """Forget hints after a claim: jobs that weren't found have been claimed by others."""
-        if self._pending:
+        if self.pending:
             for wish in wishes:
                 claimed = found[wish.lane]
-                self._pending.settle(wish.lane, claimed, exhausted=claimed < wish.slots)
+                self.pending.settle(wish.lane, claimed, exhausted=claimed < wish.slots)
 
     async def pass_on(self) -> float:
         """Give hints to other workers. Return the seconds until more of them may be passed on."""
         now = monotonic()
-        if not self._pending:
+        if not self.pending:
             return NEVER
         if now < self._pass_after:  # not too often: the others may have no room either
             return self._pass_after - now
         self._pass_after = now + _PASS_EVERY
-        await self._pending.pass_on(self._store, self._lease.node_id, self._namespace)
+        await self.pending.pass_on(self._store, self._lease.node_id, self._namespace)
         return NEVER
 
     # -- our row
@@ -85,7 +81,7 @@ class IdleAdvertisement:
         now = monotonic()
         if self._busy_since is None:
             self._busy_since = now
-        if (full and self._pending) or now - self._busy_since >= _BUSY_AFTER:
+        if (full and self.pending) or now - self._busy_since >= _BUSY_AFTER:
             await self.leave()
 
     async def leave(self) -> None:

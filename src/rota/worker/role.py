@@ -190,7 +190,7 @@ class WorkerRole:
 
     @property
     def claims(self) -> bool:
-        """Whether it claims jobs, or would if there were any."""
+        """True while it claims jobs, or would if there were any."""
         claiming = self._claiming
         return claiming is not None and not claiming.failing and not self.worker.starter.keyless
 

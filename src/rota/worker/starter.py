@@ -51,7 +51,7 @@ class Starter:
 
     @property
     def keyless(self) -> bool:
-        """Whether to claim nothing for a while, for want of an encryption key."""
+        """True while nothing is to be claimed, for want of an encryption key."""
         return monotonic() < self._keyless_until
 
     def accept(self, row: Any) -> Work | None:

@@ -1,10 +1,10 @@
 """Delivers events: the jobs of the built-in task `rota.webhook`.
 
 Protocol. The database hands an event over in the transaction that records it: one job per webhook that
-wants it, with the event inside. A delivery that isn't answered with 2xx is a failed attempt, tried again
-by the engine with growing pauses and dead-lettered in the end. Whoever receives may see a delivery
-twice, and knows it by the `Rota-Delivery` header. 410 pauses the webhook, and so do many failures in a
-row. Where it may go is judged anew for each attempt.
+subscribes to it, with the event inside. A delivery that isn't answered with 2xx is a failed attempt,
+tried again by the engine with growing pauses and dead-lettered in the end. A receiver may see a delivery
+twice, and recognises it by the `Rota-Delivery` header. 410 pauses the webhook, and so do many failures
+in a row. The address is checked anew for each attempt.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def enable_webhooks(app: App) -> None:
             answer = await _send(delivery, event, ctx)
         except (RequestFailed, ForbiddenAddress) as error:
             await store.note_failure(webhook, str(error))
-            # A name that nobody knows may be known in a minute; an address that is forbidden stays so.
+            # A name may be found by DNS a minute later; an address that is forbidden stays so.
             final = isinstance(error, ForbiddenAddress) and not isinstance(error, UnknownHost)
             kind = Fatal if final else WebhookFailed
             raise kind(str(error)) from None

@@ -1,1 +1,1 @@
-"""How a handler runs: on the event loop, in a child process, or in a thread."""
+"""Runners of handlers: on the event loop, in child processes, and in threads."""

@@ -98,11 +98,9 @@ class Child:
                     return
 
     def _set_up(self, setup: Setup) -> bool:
-        for name, value in setup.environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
+        os.environ.pop("PYTHONPATH", None)
+        if setup.python_path is not None:
+            os.environ["PYTHONPATH"] = setup.python_path
         sys.path[:] = setup.sys_path
         self._max_result_bytes = setup.max_result_bytes
         self.frame_limit = setup.frame_limit

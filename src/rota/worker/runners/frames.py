@@ -33,7 +33,7 @@ FRAME_SLACK = 256 * 1024
 class Setup(msgspec.Struct, array_like=True, tag=1):
     reference: AppReference
     sys_path: list[str]
-    environment: dict[str, str | None]  # to restore: the child was started with other values
+    python_path: str | None  # PYTHONPATH to restore: the child was started with another
     max_result_bytes: int
     frame_limit: int
     log_limits: Limits

@@ -287,7 +287,7 @@ class ProcessRunner(Runner):
         return frames.Setup(
             reference=self._reference,
             sys_path=sys.path,
-            environment={"PYTHONPATH": os.environ.get("PYTHONPATH")},
+            python_path=os.environ.get("PYTHONPATH"),
             max_result_bytes=self._settings.max_result_bytes,
             frame_limit=largest + frames.FRAME_SLACK,
             log_limits=Limits(self._settings.log_bytes, self._settings.log_lines_per_second),

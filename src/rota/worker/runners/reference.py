@@ -44,24 +44,19 @@ class AppReference(msgspec.Struct, frozen=True):
 
 def reference_to(app: App) -> AppReference:
     """Return the module and the name under which this app is found."""
-    for module in _likely_modules(app):
-        for name, value in vars(module).items():
-            if value is app:
-                return _reference(module, name)
+    # First the modules that define its tasks, then all others.
+    defining = [task.function.__module__ for task in app.tasks.values()]
+    for module_name in dict.fromkeys([*defining, *sys.modules]):
+        module = sys.modules.get(module_name)
+        if isinstance(module, ModuleType):
+            for name, value in vars(module).items():
+                if value is app:
+                    return _reference(module, name)
     raise ConfigError(
         "plain functions run in child processes, which import the app by its module and name, but "
         "this App isn't a global variable of any module. Define it at module level, or give its "
         'plain functions runner="thread"'
     )
-
-
-def _likely_modules(app: App) -> list[ModuleType]:
-    """Return modules: first those that define its tasks, then all others."""
-    names = dict.fromkeys(
-        [*(task.function.__module__ for task in app.tasks.values()), *list(sys.modules)]
-    )
-    found = [sys.modules.get(name) for name in names]
-    return [module for module in found if isinstance(module, ModuleType)]
 
 
 def _reference(module: ModuleType, attribute: str) -> AppReference:
