@@ -23,9 +23,9 @@ from rota.cli import cli
 from rota.cli.faults import EXIT_CODES
 from rota.config import Settings
 from rota.server.application import make_server
-from rota.server.dependencies import DEPENDENCIES
 from rota.server.openapi import make_document
 from rota.server.policy import route_table
+from rota.server.requests import DEPENDENCIES
 from rota.server.routes import all_routes
 
 HERE = Path(__file__).parent

@@ -94,7 +94,7 @@ class Refuse:
 sys.meta_path.insert(0, Refuse())
 from rota.app import App
 from rota.server.application import make_server
-from rota.server.dependencies import DEPENDENCIES
+from rota.server.requests import DEPENDENCIES
 from rota.server.openapi import make_document
 from rota.server.policy import route_table
 from rota.server.routes import all_routes

@@ -15,9 +15,9 @@ import msgspec
 from proof.cost.measure import STRANGERS_LIMIT, Cost, Fuzzer, make_names, objections
 from rota import App
 from rota.operations.installation import Installation
-from rota.server.dependencies import DEPENDENCIES
 from rota.server.openapi import make_document
 from rota.server.policy import route_table
+from rota.server.requests import DEPENDENCIES
 from rota.server.routes import all_routes
 from rota.server.serving import Server
 

@@ -13,7 +13,6 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-import rota.client.wire as told
 from rota.client import AsyncClient, Client, JobsRefused
 from rota.client.exchanges import RetryPolicy, Sleep, fetch, send, with_retries
 from rota.client.jobs import Jobs
@@ -30,7 +29,6 @@ from rota.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from rota.server.api import session
 from rota.store.quotas import Limits
 from tests.support.api import fail_jobs, log, tell
 from tests.support.server_fixtures import LiveServer, serving
@@ -271,11 +269,6 @@ def test_a_bound_method_has_the_signature_and_help_text_of_its_definition():
         assert list(inspect.signature(client.jobs.get).parameters) == ["id"]
         assert client.jobs.list.__doc__ == Jobs.__dict__["list"].__doc__
         assert "newest first" in (client.jobs.list.__doc__ or "")
-
-
-def test_an_answer_has_the_fields_that_the_server_gives():
-    required = {field.name for field in msgspec.structs.fields(told.Me) if field.required}
-    assert required <= {field.name for field in msgspec.structs.fields(session.Me)}
 
 
 # -- what is refused

@@ -192,6 +192,22 @@ async def _tag(browser: httpx.AsyncClient, address: str) -> str:
     return page.text.split('name="tag" value="')[1].split('"')[0].replace("&#34;", '"')
 
 
+async def test_entries_of_a_period_are_listed_by_rest(server: LiveServer):
+    client = await server.client("admin")
+    for name in ("a", "b"):
+        await client.post("/v1/tokens", json={"name": name, "role": "viewer"})
+    second, first = (await client.get("/v1/audit")).json()["items"]
+    for period, expected in (
+        ({"since": second["at"]}, [second["id"]]),
+        ({"until": second["at"]}, [first["id"]]),
+        ({"since": first["at"], "until": second["at"]}, [first["id"]]),
+    ):
+        answer = await client.get("/v1/audit", params=period)
+        assert [entry["id"] for entry in answer.json()["items"]] == expected, period
+    answer = await client.get("/v1/audit", params={"since": "2027-01-31T09:00:00"})
+    assert answer.status_code == 400
+
+
 async def test_logging_in_and_out_is_recorded_with_it_or_not_done(server: LiveServer):
     world = World(server.app)
     link = await server.link(role="admin", namespace="*")
@@ -270,7 +286,7 @@ READS = {
     "dead": {"groups"},
     "queues": {"get", "list"},
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
-                  "compile_spec"},
+                  "compile_spec", "forecast", "calendar_load", "coming"},
     "webhooks": {"list", "get", "allowed"},
     "endpoints": {"list", "get"},
     "nodes": {"get", "list", "shards", "takeovers"},

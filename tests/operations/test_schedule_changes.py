@@ -22,7 +22,7 @@ from rota.operations.deleting import finish_deletions
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.shards import AllShards
-from rota.server.dashboard.strips import to_cells
+from rota.server.dashboard.schedules import to_cells
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, LaneClaim, UpkeepStore, WorkStore
 from tests.support.sandboxes import isolated

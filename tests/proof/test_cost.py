@@ -17,8 +17,8 @@ from proof.cost.measure import STRANGERS_LIMIT, Cost, Fuzzer, make_names, object
 from rota import App
 from rota.core import arguments
 from rota.node import Node
-from rota.server.limits import check_json
 from rota.server.problems import Problem
+from rota.server.strict import check_json
 from tests.support.server_fixtures import LiveServer
 
 _SIZE = 64_000

@@ -104,7 +104,7 @@ async def test_the_calendar_tells_what_it_did_not_get_to(
     server: LiveServer, monkeypatch: pytest.MonkeyPatch
 ):
     await with_schedules(server)
-    monkeypatch.setattr("rota.server.dashboard.calendar._SECONDS", -1.0)
+    monkeypatch.setattr("rota.operations.schedule_forecasts._SECONDS", -1.0)
     admin = await server.client("admin", "*")
     answer = await admin.get("/calendar")
     assert answer.status_code == 200

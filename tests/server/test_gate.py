@@ -166,14 +166,14 @@ def noun_of(route: RouteInfo) -> str:
 
 async def fill(server: LiveServer, namespace: str) -> None:
     """A namespace in which there is something of everything."""
-    tenant = server.context.tenants.get(namespace)
+    tenant = server.context.tenant(namespace)
     await tenant.submit("greet", {"name": namespace})
     await tenant.submit("later", {}, delay=3600, queue="mail")
     await tenant.schedule("nightly", "greet", cron="0 3 * * *")
     await tenant.endpoints.add("pushed", "https://example.com/pushed")
     await tenant.webhooks.add("https://example.com/told")
     link = await server.link(namespace=namespace)
-    await server.context.sessions.begin_by_link(link)
+    await server.context.installation.sessions.log_in("link", link=link)
     await query(
         server,
         "insert into {}.dead (id, due_at, created_at, finished_at, state, priority, guarantee, "

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from proof.waiting import eventually
 from rota import App
 from rota.core.arguments import json_depth
-from rota.server.limits import check_json, has_half_surrogate
 from rota.server.problems import Problem
+from rota.server.strict import check_json, has_half_surrogate
 from tests.support.routes import ROUTES
 from tests.support.server_fixtures import LiveServer, serving
 

@@ -8,12 +8,8 @@ from typing import Any
 
 import asyncpg
 import pytest
-from litestar import post
-from litestar.params import FromPath
 
 from rota.errors import TooManyRequests
-from rota.server.api import session
-from rota.server.policy import OPERATOR
 from rota.store.functions import FUNCTIONS
 from rota.store.migrate import known_migrations, migrate
 from rota.store.quotas import Limits, QuotaStore
@@ -28,7 +24,7 @@ from tests.support.sessions import log_in
 
 async def fill(server: LiveServer, namespace: str) -> Any:
     """A namespace in which there is something of everything."""
-    tenant = server.context.tenants.get(namespace)
+    tenant = server.context.tenant(namespace)
     job = await tenant.submit("greet", {"name": namespace}, key="k")
     await tenant.submit("later", {}, delay=3600)
     await tenant.schedule("nightly", "greet", cron="0 3 * * *")
@@ -44,7 +40,7 @@ async def test_a_query_that_forgets_its_namespace_sees_only_its_own(server: Live
     schema = server.app.settings.schema
     await fill(server, "acme")
     await fill(server, "other")
-    mine = server.context.tenants.get("acme").connector.database
+    mine = server.context.tenant("acme").connector.database
     for table in [*walled_tables(), "job"]:
         every = await query(server, f"select from {{}}.{table}")
         async with mine.connection() as connection:
@@ -58,7 +54,7 @@ async def test_a_write_that_forgets_its_namespace_changes_only_its_own(server: L
     schema = server.app.settings.schema
     await fill(server, "acme")
     await fill(server, "other")
-    async with server.context.tenants.get("acme").connector.database.connection() as connection:
+    async with server.context.tenant("acme").connector.database.connection() as connection:
         await connection.execute(f"update {schema}.future set priority = 7")
         await connection.execute(f"delete from {schema}.present")
         with pytest.raises(asyncpg.InsufficientPrivilegeError, match="row-level security"):
@@ -74,7 +70,7 @@ async def test_a_write_that_forgets_its_namespace_changes_only_its_own(server: L
 
 async def test_a_tenant_cannot_touch_what_is_the_servers_own(server: LiveServer):
     schema = server.app.settings.schema
-    async with server.context.tenants.get("acme").connector.database.connection() as connection:
+    async with server.context.tenant("acme").connector.database.connection() as connection:
         for table in ("api_token", "session", "person", "login_link", "namespace", "row_security"):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(f"select from {schema}.{table}")
@@ -86,12 +82,10 @@ async def test_connections_are_lent_to_one_tenant_after_the_other(server: LiveSe
     """The pool's connections go round: none brings the tenant before along."""
     namespaces = [f"n{number}" for number in range(6)]
     for namespace in namespaces:
-        await server.context.tenants.get(namespace).submit("greet", {"name": namespace})
+        await server.context.tenant(namespace).submit("greet", {"name": namespace})
 
     async def look(namespace: str) -> set[str]:
-        async with server.context.tenants.get(
-            namespace
-        ).connector.database.connection() as connection:
+        async with server.context.tenant(namespace).connector.database.connection() as connection:
             rows = await connection.fetch(
                 f"select namespace from {server.app.settings.schema}.present"
             )
@@ -103,7 +97,7 @@ async def test_connections_are_lent_to_one_tenant_after_the_other(server: LiveSe
 
 
 async def test_a_bulk_is_copied_and_stays_in_its_namespace(server: LiveServer):
-    tenant = server.context.tenants.get("acme")
+    tenant = server.context.tenant("acme")
 
     @server.app.task
     async def greet(name: str) -> None:
@@ -120,7 +114,7 @@ async def test_a_bulk_is_copied_and_stays_in_its_namespace(server: LiveServer):
     # Row security applies again to the connection that copied.
     async with tenant.connector.database.connection() as connection:
         assert await connection.fetchval("select current_user") == "rota_tenant"
-    async with server.context.tenants.get("other").connector.database.connection() as connection:
+    async with server.context.tenant("other").connector.database.connection() as connection:
         assert not await connection.fetch(f"select from {server.app.settings.schema}.present")
 
 
@@ -204,7 +198,7 @@ async def test_the_audit_log_cannot_be_changed_by_anyone(server: LiveServer):
     ):  # fmt: skip
         with pytest.raises(asyncpg.PostgresError, match="only ever added to"):
             await query(server, statement)
-    tenant = server.context.tenants.get("default").connector.database
+    tenant = server.context.tenant("default").connector.database
     async with tenant.connection() as connection:
         for statement in (
             "update {}.audit set actor = 'nobody'", "delete from {}.audit", "truncate {}.audit",
@@ -223,23 +217,6 @@ async def test_the_owner_ends_the_retention_of_old_entries_alone(server: LiveSer
     await server.context.identity.sweep(1)
     assert len(await query(server, "select from {}.audit")) == 1
     assert (await query(server, "select {}.trim_audit(now() + interval '1 second')"))[0][0] == 1
-
-
-async def test_what_changes_something_and_says_nothing_is_recorded_nevertheless(make_app):
-    @post("/v1/things/{name:str}", policy=OPERATOR)
-    async def poke(name: FromPath[str]) -> None:
-        """Says nothing to the audit."""
-
-    @post("/v1/loud/{name:str}", policy=OPERATOR.unaudited)
-    async def shout(name: FromPath[str]) -> None:
-        """Is its own record."""
-
-    async with serving(make_app(port=0), [poke, shout, *session.ROUTES]) as server:
-        client = await server.client("operator")
-        assert (await client.post("/v1/things/door")).status_code == 201
-        assert (await client.post("/v1/loud/door")).status_code == 201
-        [row] = await query(server, "select action, subject, actor from {}.audit")
-    assert tuple(row) == ("poke", "/v1/things/door", "operator of default")
 
 
 async def test_a_change_that_cannot_be_recorded_is_not_made(server: LiveServer):
@@ -298,7 +275,7 @@ async def test_a_quota_of_jobs_holds_across_two_servers(make_app):
 
 async def test_what_is_counted_anew_is_the_truth(server: LiveServer):
     await limit(server, max_jobs=3, max_payload_bytes=1000)
-    tenant = server.context.tenants.get("acme")
+    tenant = server.context.tenant("acme")
     await tenant.submit("greet", {"name": "x"})
     await tenant.submit("greet", {"name": "y"}, delay=3600)
     await query(server, "update {}.namespace set stored_jobs = 1000")

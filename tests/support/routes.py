@@ -9,13 +9,13 @@ from litestar import get, post
 from litestar.params import JSONBody
 from litestar.response import ServerSentEvent
 
-from rota.server.api import health, session
-from rota.server.dependencies import ContextDep
+from rota.server import login
+from rota.server.api import health
 from rota.server.policy import OPERATOR, PUBLIC
-from rota.server.requests import RotaRequest
+from rota.server.requests import ContextDep, RotaRequest
 
 
-@post("/v1/echo", policy=OPERATOR.unaudited)
+@post("/v1/echo", policy=OPERATOR)
 async def echo(data: JSONBody[Any]) -> Any:
     """What comes goes back."""
     return data
@@ -27,7 +27,7 @@ async def anyone(data: JSONBody[Any]) -> int:
     return len(data)
 
 
-@post("/v1/count", policy=OPERATOR.unaudited, request_max_body_size=None)
+@post("/v1/count", policy=OPERATOR, request_max_body_size=None)
 async def count(request: RotaRequest) -> int:
     """A body of any size, in pieces."""
     return sum([len(piece) async for piece in request.stream()])
@@ -56,4 +56,4 @@ async def endless(context: ContextDep) -> ServerSentEvent:
     return ServerSentEvent(events())
 
 
-ROUTES = [echo, anyone, count, large, broken, endless, *health.ROUTES, *session.ROUTES]
+ROUTES = [echo, anyone, count, large, broken, endless, *health.ROUTES, *login.ROUTES]

@@ -156,7 +156,8 @@ class Lint(msgspec.Struct, frozen=True):
 
 
 class Me(msgspec.Struct, frozen=True, kw_only=True):
-    """The owner of a token, and its permissions."""
+    """The identity of a token or session, and what it may do. `csrf` must be sent as X-Rota-CSRF with
+    every change that is made with a session's cookie."""
 
     name: str
     kind: str
@@ -164,4 +165,6 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     role: str
     namespaces: dict[str, str]
     scopes: list[str]
-    expires_at: datetime | None
+    prefix: str | None = None
+    expires_at: datetime | None = None
+    csrf: str | None = None

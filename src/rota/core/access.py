@@ -61,11 +61,6 @@ class Policy(msgspec.Struct, frozen=True):
 
     role: Role | None
     everywhere: bool = False  # the role must hold in all namespaces
-    audited: bool = True  # whether its changes are recorded
-
-    @property
-    def unaudited(self) -> Policy:
-        return msgspec.structs.replace(self, audited=False)
 
 
 class Identity(msgspec.Struct, frozen=True, kw_only=True):

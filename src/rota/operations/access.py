@@ -14,6 +14,7 @@ from rota.config import check_name
 from rota.core.access import (
     ANYWHERE,
     SUBMIT_SCOPE,
+    Identity,
     Principal,
     Role,
     check_label,
@@ -23,7 +24,7 @@ from rota.core.access import (
 from rota.errors import ConfigError, NotFound
 from rota.lib.ids import hash_secret, new_id, new_prefix, new_secret
 from rota.operations.base import InstallationOperations
-from rota.store.changes import local_user
+from rota.store.changes import changing, current_actor, local_user
 from rota.store.identity import IdentityStore, NewToken, OpenSession, TokenInfo, User
 
 Place: TypeAlias = tuple[datetime, UUID]  # where a page of a list ends
@@ -178,6 +179,14 @@ class LoginLink(msgspec.Struct, frozen=True):
         return f"{base.rstrip('/')}/login#{self.secret}"
 
 
+class BegunSession(msgspec.Struct, frozen=True):
+    """A new session. `secret` is for the browser's cookie; only its hash is stored."""
+
+    secret: str
+    name: str
+    seconds: int
+
+
 class Sessions(_Access):
     """The sessions of browsers that are logged in, and the links that begin them."""
 
@@ -210,6 +219,37 @@ class Sessions(_Access):
     async def end_links(self) -> Ids:
         """End the sessions that were begun with a login link."""
         return await self.end([one.id for one in await self.list(None) if one.by_link])
+
+    async def log_in(
+        self, via: str, *, user: UUID | None = None, link: str | None = None
+    ) -> BegunSession | None:
+        """Begin a session, and record it as a login of its owner.
+
+        It is for a user who was identified by `via`, or for the owner of a one-time link: None if the
+        link was used, has expired or never existed.
+        """
+        store, seconds = await self._store(), self._connections.settings.session_hours * 3600
+        secret, id = new_secret(), new_id()
+        async with changing(await self._database(), "login", f"session {id}") as change:
+            if user is not None:
+                await store.create_session(hash_secret(secret), id, user, seconds)
+            elif link is None or not await store.use_link(
+                hash_secret(link), hash_secret(secret), id, seconds
+            ):
+                change.void()
+                return None
+            found = await store.find_session(hash_secret(secret))
+            if found is None:  # the user was removed meanwhile
+                change.void()
+                return None
+            change.actor = current_actor(found[0].name, via)
+        return BegunSession(secret, found[0].name, int(seconds))
+
+    async def log_out(self, secret: str, owner: Identity) -> None:
+        """End the session of a cookie, and record it as a logout of its owner."""
+        async with self._changing("logout", f"session {owner.id}") as change:
+            change.actor = current_actor(owner.name, owner.via)
+            await (await self._store()).end_session(hash_secret(secret))
 
     async def create_link(
         self, *, user: str | None = None, role: str = "admin", namespace: str = ANYWHERE

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _TICK = timedelta(microseconds=1)
 _LEDGER_PAGE = 500
+_AT_A_TIME = 100  # schedules that lint checks before other requests run
+_PAGE = 500
 YEARS = range(1970, 9999)  # in which rules can be computed
 
 
@@ -98,12 +101,18 @@ class ScheduleReads(Operations):
         text: str | None = None, after: str | None = None, limit: int = 50,
     ) -> Sequence[ScheduleStatus]:  # fmt: skip
         """List the schedules that match, by name, beginning after the name `after`."""
-        database = await self._database()
-        rows = await database.fetch(
+        rows = await self._page(task, tag, paused, text, after, limit)
+        shown = (await self._database()).encryption.shown_spec
+        return [to_status(row, shown) for row in rows]
+
+    async def _page(
+        self, task: str | None = None, tag: str | None = None, paused: bool | None = None,
+        text: str | None = None, after: str | None = None, limit: int = _PAGE,
+    ) -> Sequence[Any]:  # fmt: skip
+        return await (await self._database()).fetch(
             "schedules_page", self._namespace, task or None, tag or None, paused, text or None,
             after, limit,
         )  # fmt: skip
-        return [to_status(row, database.encryption.shown_spec) for row in rows]
 
     async def resolve(self, name_or_id: str) -> str:
         """Return the name of a schedule that is given by its name or its id."""
@@ -191,12 +200,17 @@ class ScheduleReads(Operations):
         """Return the stored schedules compiled, with how long their tasks usually take."""
         store = await self._store()
         calendars, durations = await self._calendars(), await store.task_durations(self._namespace)
-        stored = await self.list()
+        rows: list[Any] = []  # in pages, so that other requests are answered in between
+        while len(page := await self._page(after=rows[-1]["name"] if rows else None)) == _PAGE:
+            rows += page
+        rows += page
+        shown = store.database.encryption.shown_spec
 
         def compute(spend: Spend) -> Measured:
             watched: list[tuple[ScheduleStatus, Watched]] = []
             broken: list[Warned] = []
-            for status in spend(stored):
+            for row in spend(rows):
+                status = to_status(row, shown)
                 try:
                     spec, usual = status.readable, durations.get(status.task)
                     recurrence = compile_schedule(spec, calendars)
@@ -237,7 +251,9 @@ async def lint_tasks(rota: Rota, specs: Iterable[ScheduleSpec]) -> list[Warned]:
     """Warn of schedules whose task no node has registered, or doesn't take their payload."""
     found: list[Warned] = []
     unknown: dict[str, tuple[str, ...]] = {}
-    for spec in specs:
+    for number, spec in enumerate(specs):
+        if number % _AT_A_TIME == 0:
+            await asyncio.sleep(0)  # let other requests run
         try:
             warnings = unknown.get(spec.task) or await task_warnings(rota, spec)
             if warnings:

@@ -27,7 +27,8 @@ from rota.operations.firing import to_entry
 from rota.operations.ledger import ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.schedule_changes import Change, Prepared, ScheduleChanges
-from rota.operations.schedule_reads import ScheduleReads, check_years, task_warnings
+from rota.operations.schedule_forecasts import ScheduleForecasts
+from rota.operations.schedule_reads import check_years, task_warnings
 from rota.store.schedules import Entry, JobOptions, ScheduleStore, decode_spec
 from rota.task import SubmitOptions
 
@@ -46,7 +47,7 @@ class Saved(msgspec.Struct, frozen=True):
     status: ScheduleStatus
 
 
-class Schedules(ScheduleReads):
+class Schedules(ScheduleForecasts):
     """`app.schedules`"""
 
     def __init__(self, rota: Rota) -> None:

@@ -1,4 +1,4 @@
-"""Makes the HTTP application out of a `rota.App`: routes, gate, limits, errors, OpenAPI."""
+"""Make the HTTP application of a `rota.App`: routes, authorization, limits, errors, OpenAPI."""
 
 from __future__ import annotations
 
@@ -13,30 +13,27 @@ from typing import Any
 from litestar import Litestar, Request, Response, get
 from litestar.config.compression import CompressionConfig
 from litestar.datastructures import State
-from litestar.types import ControllerRouterHandler, Scope
+from litestar.types import ControllerRouterHandler
 
 from rota.app import App
 from rota.runtime.ticker import Ticker
 from rota.server.authorization import gate
-from rota.server.context import ServerContext
-from rota.server.dashboard.pages import prepare
-from rota.server.dashboard.problems import problem_page
-from rota.server.dependencies import DEPENDENCIES
+from rota.server.context import ServerContext, ServerUpkeep
+from rota.server.dashboard.pages import prepare, problem_page
 from rota.server.frame import Frame
 from rota.server.openapi import make_document
-from rota.server.policy import PUBLIC, SAFE_METHODS, policy_of, route_table
-from rota.server.problems import answer, what_to_tell
-from rota.server.requests import RotaRequest
+from rota.server.policy import PUBLIC, route_table
+from rota.server.problems import describe, to_response
+from rota.server.requests import DEPENDENCIES, RotaRequest
 from rota.server.routes import all_routes
-from rota.server.upkeep import ServerUpkeep
 
 
 def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = None) -> Litestar:
-    """The ASGI application of the server. It opens its connections when it is started.
+    """Return the ASGI application of the server. It opens its connections when it is started.
 
     Args:
-        app: whose tasks can be submitted, and whose settings and database are used.
-        routes: what it answers; all there is, unless given.
+        app: the application whose tasks, settings and database are used.
+        routes: the routes to serve (default: all).
     """
     settings = app.settings
     limit = settings.max_body_bytes
@@ -44,7 +41,7 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
 
     @contextlib.asynccontextmanager
     async def lifespan() -> AsyncIterator[None]:
-        async with _remembering_failure(server), ServerContext.open(app) as context:
+        async with _keeping_failure(server), ServerContext.open(app) as context:
             server.state.context = context
             await asyncio.to_thread(prepare)
             upkeep = Ticker(ServerUpkeep(context))
@@ -58,14 +55,14 @@ def make_server(app: App, routes: Sequence[ControllerRouterHandler] | None = Non
     server.state = State()
     server.opening = lifespan
     server.asgi_router = copy.copy(server.asgi_router)
-    server.asgi_router.app = server  # whose lifespan it runs
-    # Not as a middleware, which wouldn't see requests that no route is for.
-    server.asgi_handler = Frame(server.asgi_handler, settings.request_timeout, write_changes)
+    server.asgi_router.app = server  # it runs the lifespan of its app
+    # Not a middleware, which would not see requests that match no route.
+    server.asgi_handler = Frame(server.asgi_handler, settings.request_timeout)
     return server
 
 
 class _Routed(Litestar):
-    """The routes, without an app. A copy of it serves one app: see `make_server`."""
+    """The routes, without an app. `make_server` makes a copy for each app."""
 
     opening: Callable[[], AbstractAsyncContextManager[None]]
 
@@ -75,7 +72,7 @@ class _Routed(Litestar):
 
 @functools.cache
 def _all_routes(max_body_bytes: int) -> _Routed:
-    """Shared by the servers of a process: reading all signatures takes a quarter of a second."""
+    """Return all routes, shared by the servers of a process: parsing their signatures is slow."""
     return _read_routes(all_routes(), max_body_bytes)
 
 
@@ -105,45 +102,21 @@ def _read_routes(routes: Sequence[ControllerRouterHandler], max_body_bytes: int)
         logging_config=None,
         debug=False,
     )
-    list(route_table(routed))  # a route without a policy: better now than when it is used
+    list(route_table(routed))  # raises for a route without a policy
     return routed
 
 
 def _handle_error(request: Request[Any, Any, Any], error: Exception) -> Response[Any]:
-    """Told as a page to those who look, else as problem+json."""
-    problem = what_to_tell(request, error)
-    return problem_page(request, problem) or answer(request, problem)
+    """Answer an error: browsers get a page, programs problem+json."""
+    problem = describe(request, error)
+    return problem_page(request, problem) or to_response(request, problem)
 
 
 @contextlib.asynccontextmanager
-async def _remembering_failure(server: Litestar) -> AsyncIterator[None]:
-    """Why it couldn't start: who serves the application only hears that it couldn't."""
+async def _keeping_failure(server: Litestar) -> AsyncIterator[None]:
+    """Keep the error of a failed start: uvicorn only reports that the start failed."""
     try:
         yield
     except Exception as error:
         server.state.failure = error
         raise
-
-
-async def write_changes(scope: Scope, status: int) -> None:
-    """A change that recorded nothing by itself is recorded before its answer goes out.
-
-    Changes are recorded in their own transaction (see `rota.store.changes`); this is for a route
-    that doesn't.
-    """
-    state: dict[str, Any] = scope["state"]
-    if status < 400 and _is_unrecorded_change(scope, state):
-        async with RotaRequest(scope).changing(scope["route_handler"].handler_name, scope["path"]):
-            pass
-
-
-def _is_unrecorded_change(scope: Scope, state: dict[str, Any]) -> bool:
-    handler = scope.get("route_handler")
-    policy = policy_of(handler) if handler is not None else None
-    return (
-        scope.get("method") not in SAFE_METHODS
-        and policy is not None
-        and policy.audited
-        and "principal" in state
-        and not state["acting"].recorded
-    )

@@ -1,9 +1,8 @@
-"""The gate before every route: who asks, about which namespace, and whether its policy lets them.
+"""Authorize every request: identify its sender and namespace, and check the policy of its route.
 
-Runs after routing and before anything of the body is read. A bearer token goes before a cookie. With a
-cookie, a change must come from our own pages: it carries the session's CSRF token, and what the browser
-says of its origin must be us. A form of a page carries the token as a field, which is looked for last,
-when all else is in order.
+Runs after routing, and before the body is read. A bearer token takes precedence over a cookie. With a
+cookie, a change must come from a page of this server: it carries the session's CSRF token, and the
+origin that the browser sends is this server. A form has the token as a field, which is checked last.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from litestar.types import ASGIApp, Receive, Scope, Send
 from rota.config import NAME
 from rota.core.access import Identity, Policy, Principal
 from rota.server.context import ServerContext, context_of
-from rota.server.identity.sessions import csrf_token
+from rota.server.identity.credentials import csrf_token
 from rota.server.policy import SAFE_METHODS, policy_of, scope_of
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
@@ -34,12 +33,12 @@ AnyConnection = ASGIConnection[Any, Any, Any, Any]
 
 
 def cookie_name(secure: bool) -> str:
-    """`__Host-`: the browser takes it only over TLS, for this host alone and for all its paths."""
+    """Return the name of the cookie. With `__Host-` browsers accept it only over TLS, for this host."""
     return "__Host-rota_session" if secure else "rota_session"
 
 
 def is_secure(connection: AnyConnection) -> bool:
-    """Whether people reach us over TLS."""
+    """Return whether clients use TLS."""
     public = context_of(connection.app).settings.public_url
     scheme = urlsplit(public).scheme if public else connection.scope.get("scheme", "http")
     return scheme == "https"
@@ -54,7 +53,7 @@ def method_of(connection: AnyConnection) -> str:
 
 
 def gate(app: ASGIApp) -> ASGIApp:
-    """The innermost middleware. Not as a guard: for each of those the framework copies the handler."""
+    """Authorize requests as the innermost middleware. The framework would copy handlers for a guard."""
 
     async def gated(scope: Scope, receive: Receive, send: Send) -> None:
         request = RotaRequest(scope, receive, send)
@@ -63,10 +62,9 @@ def gate(app: ASGIApp) -> ASGIApp:
         if request.query_params:
             check_query(handler, request.query_params)
         if (needed := needed_body(handler)) is not None and not await request.body():
-            told, fields = needed
-            raise Problem(400, "invalid", told, fields=fields)
-        with acting_as(request.actor()) as acting:
-            scope["state"]["acting"] = acting
+            detail, fields = needed
+            raise Problem(400, "invalid", detail, fields=fields)
+        with acting_as(request.actor()):
             await app(scope, receive, send)
 
     return gated
@@ -86,14 +84,14 @@ async def authorize(connection: AnyConnection, handler: BaseRouteHandler) -> Non
     check_policy(connection, principal, policy)
     state = connection.scope["state"]
     if is_change_by_cookie and by_form:
-        state["trusted_body"] = True  # of somebody we know, though not yet of a page of ours
+        state["trusted_body"] = True  # the sender is known, though not yet the page
         check_csrf(connection, await _csrf_field(connection))
     state["principal"] = principal
     connection.scope["user"] = principal
 
 
 async def authorize_again(request: RotaRequest) -> None:
-    """For an answer that takes its time: refuse who may no longer ask for it."""
+    """Authorize a long request again, while it is answered."""
     namespace = request.principal.namespace
     await authorize(request, request.scope["route_handler"])
     if request.principal.namespace != namespace:
@@ -108,22 +106,19 @@ async def _identify(connection: AnyConnection, context: ServerContext) -> tuple[
             identity := await context.tokens.identify(token.strip())
         ):
             return identity, False
-        raise Problem(
-            401, "unauthorized",
-            "Invalid, expired or revoked token.",
-        )  # fmt: skip
+        raise Problem(401, "unauthorized", "Invalid, expired or revoked token.")
     if secret := session_secret(connection):
         if identity := await context.sessions.identify(secret):
             return identity, True
         raise Problem(401, "unauthorized", "The session has ended. Log in again.")
     raise Problem(
         401, "unauthorized",
-        "send a token, `Authorization: Bearer rota_...`: `rota tokens create` makes one",
+        "send a token, `Authorization: Bearer rota_...`: `rota tokens create` creates one",
     )  # fmt: skip
 
 
 async def _csrf_field(connection: AnyConnection) -> str:
-    check_origin(connection)  # before anything of the body is read
+    check_origin(connection)  # before the body is read
     if not isinstance(connection, RotaRequest):
         return ""
     return (await connection.fields()).get(CSRF_FIELD, [""])[0]
@@ -136,14 +131,14 @@ def check_csrf(connection: AnyConnection, by_form: str | None = None) -> None:
     if not hmac.compare_digest(given.encode(), expected.encode()):
         raise Problem(
             403, "csrf",
-            "a change with a session's cookie needs the session's X-Rota-CSRF: GET /v1/session",
+            "a change with a session's cookie needs the header X-Rota-CSRF: see GET /v1/session",
         )  # fmt: skip
 
 
 def check_origin(connection: AnyConnection) -> None:
-    """What the browser says of where this comes from must be us."""
+    """Refuse a request that the browser says comes from another site."""
     if connection.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
-        raise Problem(403, "csrf", "this came from another site")
+        raise Problem(403, "csrf", "the request came from another site")
     origin = connection.headers.get("origin")
     if origin is None:
         return
@@ -154,11 +149,11 @@ def check_origin(connection: AnyConnection) -> None:
     except ValueError:  # http://[bad
         theirs = None
     if theirs != ours:
-        raise Problem(403, "csrf", "this came from another site")
+        raise Problem(403, "csrf", "the request came from another site")
 
 
 def _choose(connection: AnyConnection, context: ServerContext, identity: Identity) -> Principal:
-    """Who they are in the namespace they name; in their own, when they name none."""
+    """Return the sender in the namespace that the request names, or in their own."""
     asked = connection.headers.get(NAMESPACE_HEADER) or connection.query_params.get("namespace")
     if isinstance(asked, list):
         raise Problem(
@@ -167,11 +162,14 @@ def _choose(connection: AnyConnection, context: ServerContext, identity: Identit
     namespace = asked or identity.home(context.settings.namespace)
     if namespace is not None and not NAME.fullmatch(namespace):
         raise Problem(
-            400, "invalid", "that is not a namespace's name", fields={"namespace": "not a name"}
+            400,
+            "invalid",
+            "invalid name of a namespace",
+            fields={"namespace": "is not a valid name"},
         )
     principal = identity.within(namespace) if namespace is not None else None
     if principal is None:
-        # The same for one that exists and one that doesn't.
+        # The same answer whether it exists or not.
         raise Problem(403, "forbidden", "you have no role in this namespace")
     return principal
 
@@ -186,4 +184,8 @@ def check_policy(connection: AnyConnection, principal: Principal, policy: Policy
         )  # fmt: skip
     scope = scope_of(method_of(connection), connection.scope["path"])
     if not principal.has_scope(scope):
-        raise Problem(403, "scope", f"this token isn't for {scope}: {', '.join(principal.scopes)}")
+        raise Problem(
+            403,
+            "scope",
+            f"this token has no scope {scope}; its scopes are: {', '.join(principal.scopes)}",
+        )

@@ -1,4 +1,4 @@
-"""What the server's routes work with: made when it starts, the same for all requests."""
+"""The state of a running server, which all requests share."""
 
 from __future__ import annotations
 
@@ -6,32 +6,59 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator
+from functools import lru_cache
 
 from litestar import Litestar
 
 from rota.app import App
+from rota.config import Settings
+from rota.operations.connection import Opened
 from rota.operations.installation import Installation
+from rota.operations.rota import Rota
+from rota.runtime.ticker import Service
+from rota.server.calculation import compute_change, compute_read
+from rota.server.identity.credentials import Sessions, Tokens
 from rota.server.identity.oidc import OpenIDConnect
 from rota.server.identity.passwords import Passwords
-from rota.server.identity.sessions import Sessions
-from rota.server.identity.tokens import Tokens
 from rota.server.quotas import Quotas
-from rota.server.remote_workers.desk import RemoteDesk
-from rota.server.tenants import ServerConnections, Tenants
+from rota.server.remote_workers.claims import Claims
+from rota.server.remote_workers.subscription import Subscriptions
+from rota.server.remote_workers.workers import RemoteWorkers
 from rota.store.database import Database
+from rota.store.encrypted import Encryption
+from rota.store.endpoints import EndpointStore
 from rota.store.identity import IdentityStore
 from rota.store.quotas import QuotaStore
+from rota.store.remote import RemoteStore
 from rota.store.row_security import RowSecurity
 
 log = logging.getLogger("rota.server")
 
 _LEAST_CONNECTIONS = 8
+_MOST_NAMESPACES = 1_000  # whose objects are kept
+_MOST_OCCURRENCES = 10_000  # that one request makes the server compute
+_SAVE_SECONDS = 30.0
+_SWEEP_TICKS = 120  # once an hour
+
+
+class ServerConnections:
+    """Connections of a database that is opened and closed with the server."""
+
+    def __init__(self, settings: Settings, database: Database) -> None:
+        self.settings = settings
+        self.encryption = Encryption(settings)
+        self.database = database
+        self._opened = Opened(database)
+
+    async def opened(self) -> Opened:
+        return self._opened
 
 
 class ServerContext:
-    """`database` is for the server's own tables; what belongs to a namespace goes through `tenants`.
+    """The objects that routes work with.
 
-    `hot`: as `row_security`, for what workers over HTTP do to the queue.
+    `tenant` gives access to what belongs to a namespace, restricted by row security; `database` is for
+    the server's own tables. `hot` has connections with pinned plans, for the jobs of remote workers.
     """
 
     def __init__(
@@ -41,23 +68,40 @@ class ServerContext:
         self.settings = app.settings
         self.database = database
         self.row_security = row_security
+        self._hot = hot
         self.quotas = Quotas(QuotaStore(database))
-        self.tenants = Tenants(app.settings, app.tasks, row_security, self.quotas.admit)
         self.identity = IdentityStore(database)
         self.tokens = Tokens(self.identity)
-        self.sessions = Sessions(self.identity, app.settings.session_hours * 3600)
+        self.sessions = Sessions(self.identity)
         self.passwords = Passwords(self.identity)
         self.oidc = OpenIDConnect(app.settings, self.identity) if app.settings.oidc_issuer else None
         self.installation = Installation(
             ServerConnections(app.settings, database), self.forget_access
         )
-        self.stopping = asyncio.Event()  # long answers end when it is set
-        self.remote = RemoteDesk(app, hot, database, self.stopping)
+        self.stopping = asyncio.Event()  # streams and waiting claims end when it is set
+        self.subscriptions = Subscriptions(database)
+        self.claims = Claims(self.subscriptions, app.settings, self.stopping)
+        self.tenant = lru_cache(_MOST_NAMESPACES)(self._make_tenant)
+        self.remote_workers = lru_cache(_MOST_NAMESPACES)(self._make_remote_workers)
+
+    def _make_tenant(self, namespace: str) -> Rota:
+        database = self.row_security.for_namespace(namespace)
+        settings = self.settings.replace(namespace=namespace)
+        rota = Rota(ServerConnections(settings, database), self.app.tasks)
+        rota.submissions.admit = self.quotas.admit
+        rota.schedules.compute = compute_change
+        rota.schedules.compute_read = compute_read
+        rota.schedules.most_occurrences = _MOST_OCCURRENCES
+        return rota
+
+    def _make_remote_workers(self, namespace: str) -> RemoteWorkers:
+        store = RemoteStore(self._hot.for_namespace(namespace), namespace)
+        return RemoteWorkers(store, self.app.tasks, self.settings, self.database)
 
     def forget_access(self) -> None:
-        """Drop what was looked up about access and limits: it holds here at once, elsewhere soon."""
-        self.tokens.memory.forget_all()
-        self.sessions.memory.forget_all()
+        """Drop cached access and limits after a change. Other servers' caches expire within seconds."""
+        self.tokens.cache.clear()
+        self.sessions.cache.clear()
         self.quotas.forget()
 
     @classmethod
@@ -65,30 +109,50 @@ class ServerContext:
     async def open(cls, app: App) -> AsyncIterator[ServerContext]:
         database = await app.connector.open_database()
         size = max(app.settings.pool_size, _LEAST_CONNECTIONS)
-        lent = database.sibling(app.settings.replace(pool_size=size))
-        hot = Database(database.url, lent.settings, hot=True)
+        shared = database.sibling(app.settings.replace(pool_size=size))
+        hot = Database(database.url, shared.settings, hot=True)
         try:
-            await lent.open()
+            await shared.open()
             await hot.open()
-            row_security = await RowSecurity.find(lent)
+            row_security = await RowSecurity.find(shared)
             if not row_security.enabled:
                 log.warning(
-                    "there is no row-level security behind the queries: the role rota_tenant could "
-                    "not be made. Let a superuser run `create role rota_tenant nologin` and grant it "
-                    "to the role that runs `rota migrate`, then `select %s.enable_row_security()`",
+                    "row-level security is not enabled, because the role rota_tenant could not be "
+                    "created. Let a superuser run `create role rota_tenant nologin` and grant it to "
+                    "the role that runs `rota migrate`, then `select %s.enable_row_security()`",
                     app.settings.schema,
                 )
             context = cls(
                 app, database, row_security, RowSecurity(hot, enabled=row_security.enabled)
             )
             yield context
-            await context.remote.close()
+            await context.subscriptions.close()
         finally:
             await hot.close()
-            await lent.close()
+            await shared.close()
             await database.close()
 
 
 def context_of(server: Litestar) -> ServerContext:
     context: ServerContext = server.state.context
     return context
+
+
+class ServerUpkeep(Service):
+    """A service that saves when tokens were last used and deletes what has
+    expired. Every server runs it; they don't conflict. A crash loses a minute of last uses."""
+
+    name = "server upkeep"
+
+    def __init__(self, context: ServerContext) -> None:
+        self._context = context
+        self._ticks = 0
+
+    async def tick(self) -> float:
+        await self._context.tokens.save_uses()
+        if self._ticks % _SWEEP_TICKS == 0:
+            settings = self._context.settings
+            await self._context.identity.sweep(settings.audit_days)
+            await EndpointStore(self._context.database).forget_callbacks(settings.retention_days)
+        self._ticks += 1
+        return _SAVE_SECONDS

@@ -1,17 +1,15 @@
-"""Around every request: its id, its time limit, and what the answer says to browsers.
+"""Wrap every request: its id, the time limit of its body, and the security headers of its answer.
 
-A body must arrive at a kilobyte a second or faster, after a start of `request_timeout` seconds; one that
-doesn't is answered 408. How slowly headers may come and answers may be taken is the protocol's business.
+A body must arrive at a kilobyte a second or faster, after a start of `request_timeout` seconds; a slower
+one is answered with 408. `protocol` limits the time for headers and for reading the answer.
 """
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
@@ -21,11 +19,9 @@ from litestar.types import ASGIApp, Message, Receive, Scope, Send
 from rota.lib.ids import new_id
 from rota.server.problems import MEDIA_TYPE, Problem, render
 
-log = logging.getLogger("rota.server")
-
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9_.:-]{1,64}")
-# Of requests that bring no id: this process, and a number.
-_OURS = new_id().hex
+# The id of a request that brings none: this process, and a number.
+_PROCESS = new_id().hex
 _numbers = itertools.count(1)
 _LEAST_RATE = 1_000.0  # bytes a second
 
@@ -42,7 +38,7 @@ _OURS_ONLY = (
 )
 _CSP = (b"content-security-policy", _OURS_ONLY)
 _CSP_OF_DATA = (b"content-security-policy", b"default-src 'none'; frame-ancestors 'none'")
-# Pages tell themselves where they are: without it browsers send forms with an origin of "null".
+# With no-referrer, browsers would send the forms of pages with the origin "null".
 _REFERRER = (b"referrer-policy", b"same-origin")
 _REFERRER_OF_DATA = (b"referrer-policy", b"no-referrer")
 _NO_STORE = (b"cache-control", b"no-store")
@@ -52,14 +48,11 @@ _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
 class Frame:
-    """Around the whole application. `record` is called before an answer begins, with its status."""
+    """Wraps the whole application."""
 
-    def __init__(
-        self, app: ASGIApp, request_timeout: float, record: Callable[[Scope, int], Awaitable[None]]
-    ) -> None:
+    def __init__(self, app: ASGIApp, request_timeout: float) -> None:
         self._app = app
         self._timeout = request_timeout
-        self._record = record
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != ScopeType.HTTP:
@@ -70,42 +63,16 @@ class Frame:
         state["request_id"] = request_id
         framed = _framed(send, request_id, secure=scope.get("scheme") == "https")
         if _has_nul(scope):
-            problem = Problem(
-                400, "nul", "the address holds a NUL character, which can't be stored"
-            )
+            problem = Problem(400, "nul", "the URL contains a NUL character, which can't be stored")
             await _send_problem(problem, request_id, framed)
             return
         if scope["method"] == "OPTIONS":
             framed = _with_methods(scope, framed)
-        recorded = self._recorded(scope, request_id, framed)
-        await self._app(scope, _Limited(receive, self._timeout), recorded)
-
-    def _recorded(self, scope: Scope, request_id: str, send: Send) -> Send:
-        """What can't be recorded isn't confirmed: another answer takes the place of this one."""
-        replaced = False
-
-        async def sending(message: Message) -> None:
-            nonlocal replaced
-            if message["type"] == "http.response.start":
-                try:
-                    await self._record(scope, message["status"])
-                except Exception as error:
-                    log.error(
-                        "request %s: its changes were not recorded", request_id, exc_info=error
-                    )
-                    replaced = True
-                    detail = (
-                        f"it was done, but could not be recorded; the log has it as {request_id}"
-                    )
-                    await _send_problem(Problem(500, "internal", detail), request_id, send)
-            if not replaced:
-                await send(message)
-
-        return sending
+        await self._app(scope, _Limited(receive, self._timeout), framed)
 
 
 class _Limited:
-    """`receive`, for as long as there is a body to come."""
+    """Calls `receive` with a time limit until the body is complete."""
 
     def __init__(self, receive: Receive, timeout: float) -> None:
         self._receive = receive
@@ -121,7 +88,7 @@ class _Limited:
         except TimeoutError:
             self._arriving = False
             raise Problem(
-                408, "timeout", "the body came too slowly", headers={"Connection": "close"}
+                408, "timeout", "the body arrived too slowly", headers={"Connection": "close"}
             ) from None
         if message["type"] == "http.request":
             self._end += len(message.get("body", b"")) / _LEAST_RATE
@@ -132,7 +99,7 @@ class _Limited:
 
 
 def _with_methods(scope: Scope, send: Send) -> Send:
-    """The framework's answer names only the methods that came with the path's first route."""
+    """Name all methods of a path in Allow: the framework only names those of the path's first route."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start" and "path_template" in scope:
@@ -147,11 +114,11 @@ def _with_methods(scope: Scope, send: Send) -> Send:
 
 
 def _request_id(scope: Scope) -> str:
-    """The client's own, if it gave a usable one: so that its log and ours can be laid side by side."""
+    """Return the client's request id, so that both logs can be compared, or a new one."""
     for name, value in scope["headers"]:
         if name == b"x-request-id" and _REQUEST_ID.fullmatch(value):
             return value.decode()
-    return f"{_OURS}-{next(_numbers):x}"
+    return f"{_PROCESS}-{next(_numbers):x}"
 
 
 def _has_nul(scope: Scope) -> bool:

@@ -1,4 +1,4 @@
-"""The OpenAPI document: made from the routes, with the problems that any of them may answer."""
+"""Make the OpenAPI document from the routes, with the errors that each of them may return."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ _DESCRIPTION = """\
 Jobs, schedules, queues and nodes over HTTP.
 
 Send a token with each request: `Authorization: Bearer rota_...`. It belongs to a namespace, which
-`X-Rota-Namespace` or `?namespace=` chooses when there are several. Errors are
+`X-Rota-Namespace` or `?namespace=` selects if there are several. Errors are
 `application/problem+json`.
 """
 
 _ANY = {
-    400: "What was sent can't be understood",
-    408: "What was sent came too slowly",
-    413: "What was sent is too large",
-    422: "What was sent makes no sense here",
-    503: "The database, or this server, can't take it right now",
+    400: "The request can't be read",
+    408: "The body arrived too slowly",
+    413: "The body is too large",
+    422: "The request is invalid",
+    503: "The database or the server is not available",
 }
-_GATED = {401: "No token, or one that isn't good", 403: "Your role or token isn't for this"}
-_LOOKED_UP = {404: "There is no such thing in this namespace"}
+_GATED = {401: "No valid token or session", 403: "Your role or token doesn't permit it"}
+_LOOKED_UP = {404: "It does not exist in this namespace"}
 _CHANGES = {
-    409: "Something stands in the way",
-    412: "It has changed meanwhile",
-    415: "This kind of body isn't understood",
-    428: "Say which version you mean",
-    429: "Too much, or too fast; see Retry-After",
+    409: "It conflicts with the current state",
+    412: "It was changed meanwhile",
+    415: "The media type is not supported",
+    428: "A precondition is required",
+    429: "A limit is exceeded; see Retry-After",
 }
 
 
@@ -47,8 +47,8 @@ def make_document(
     routes: Iterable[ControllerRouterHandler], dependencies: Mapping[str, Provide],
     table: Iterable[RouteInfo],
 ) -> bytes:  # fmt: skip
-    """As JSON."""
-    # An app of its own: the one that serves has none of the routes that this brings along.
+    """Return the document as JSON."""
+    # A separate app: OpenAPI adds routes, which the server must not have.
     described = Litestar(
         [*routes],
         dependencies=dict(dependencies),
@@ -77,7 +77,7 @@ def make_document(
 
 
 def _without_offset(schemas: dict[str, Any]) -> None:
-    """A wall time has no offset, so that it is no date-time of JSON Schema."""
+    """Describe wall times, which have no offset and so are no date-time of JSON Schema."""
     for name, schema in schemas.items():
         if name.rpartition("_")[2] == "Occurrence" and "local" in schema.get("properties", {}):
             schema["properties"]["local"] = _WALL_TIME

@@ -20,12 +20,12 @@ PUBLIC = Policy(None)
 VIEWER = Policy(Role.VIEWER)
 OPERATOR = Policy(Role.OPERATOR)
 ADMIN = Policy(Role.ADMIN)
-WORKER = Policy(Role.WORKER, audited=False)
+WORKER = Policy(Role.WORKER)
 EVERYWHERE = Policy(Role.ADMIN, everywhere=True)
 
 
 class RouteInfo(msgspec.Struct, frozen=True):
-    """A line of the route table."""
+    """A route."""
 
     method: str
     path: str  # as in the code: /v1/jobs/{job_id:uuid}
@@ -63,7 +63,7 @@ def route_table(server: Litestar) -> Iterator[RouteInfo]:
             raise ConfigError(f"route {route.path}: only HTTP routes can have a policy")
         for method, (handler, _) in sorted(handlers.items()):
             if method == "OPTIONS" and handler.handler_name == "options_handler":
-                continue  # Litestar's own: tells the methods, and nothing else
+                continue  # Litestar's own: it only names the methods
             policy = policy_of(handler)
             if policy is None:
                 raise ConfigError(

@@ -1,6 +1,6 @@
-"""Errors as problem+json (RFC 9457): a stable type, what happened, to what, and what to do next.
+"""Errors as problem+json (RFC 9457): a stable code, what happened, to what, and what to do next.
 
-Whatever is not foreseen here is a 500 that says nothing of its inside, logged with its request id.
+An error that is not listed here is answered with a 500 without details, and logged with its request id.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ class ProblemField(msgspec.Struct, frozen=True):
 
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """What is sent (RFC 9457). `subject`: the id or name of what it is about. `key`: the idempotency key
-    that names another job, `subject`."""
+    """The body of an error (RFC 9457). `subject`: the id or name of what it is about. `key`: the
+    idempotency key that already belongs to another job, `subject`."""
 
     type: str
     title: str
@@ -44,7 +44,7 @@ class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
 
 
 class Problem(Exception):
-    """Raise it from a handler."""
+    """Raised by handlers to answer with an error."""
 
     def __init__(
         self, status: int, code: str, detail: str, *, fields: dict[str, str] | None = None,
@@ -63,8 +63,8 @@ class Problem(Exception):
             self.headers["Retry-After"] = str(max(1, math.ceil(retry_after)))
 
 
-# The first that fits is the answer.
-_FAMILIAR: tuple[tuple[type[errors.RotaError], int, str], ...] = (
+# The first class that matches decides.
+_STATUSES: tuple[tuple[type[errors.RotaError], int, str], ...] = (
     (errors.KeyConflict, 409, "key-conflict"),
     (errors.PayloadTooLarge, 413, "payload-too-large"),
     (errors.UnknownTask, 422, "unknown-task"),
@@ -76,7 +76,7 @@ _FAMILIAR: tuple[tuple[type[errors.RotaError], int, str], ...] = (
     (errors.Conflict, 409, "conflict"),
     (errors.TooManyRequests, 429, "too-many-requests"),
     (errors.TooMuchToRead, 503, "too-much-to-read"),
-    (errors.KeyMissing, 503, "key-missing"),  # ours, not the client's
+    (errors.KeyMissing, 503, "key-missing"),  # the server's fault, not the client's
     (errors.ConfigError, 422, "invalid"),
 )
 
@@ -91,7 +91,7 @@ _CODES = {
 
 
 def to_problem(error: BaseException) -> Problem | None:
-    """What the client is told about an error; None: nothing of its inside."""
+    """Return the problem to answer with; None for an error whose details are not for clients."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, ValidationException):
@@ -100,7 +100,7 @@ def to_problem(error: BaseException) -> Problem | None:
         code = _CODES.get(error.status_code, "error")
         headers = {k: v for k, v in (error.headers or {}).items() if k.lower() == "allow"}
         return Problem(error.status_code, code, error.detail, headers=headers)
-    for kind, status, code in _FAMILIAR:
+    for kind, status, code in _STATUSES:
         if isinstance(error, kind):
             return Problem(
                 status, error.code or code, str(error), fields=dict(error.fields),
@@ -109,10 +109,12 @@ def to_problem(error: BaseException) -> Problem | None:
                 retry_after=getattr(error, "retry_after", None),
             )  # fmt: skip
     if isinstance(error, errors.StoreUnavailable | errors.SchemaMismatch):
-        # Its message may name hosts and users.
-        return Problem(503, "unavailable", "the database can't be used right now", retry_after=2)
+        # The message may name hosts and users.
+        return Problem(
+            503, "unavailable", "the database is not available at the moment", retry_after=2
+        )
     if isinstance(error, asyncpg.DataError):
-        # A number or a time that PostgreSQL has no room for, text it can't store.
+        # A number or time out of the range of PostgreSQL, or text that it can't store.
         return Problem(422, "invalid", "a value can't be stored: it is out of range, or not text")
     return None
 
@@ -129,7 +131,7 @@ def _of_validation(error: ValidationException) -> Problem:
 
 
 def render(problem: Problem, request_id: str) -> tuple[bytes, dict[str, str]]:
-    """Body and headers of the answer."""
+    """Return the body and the headers of the answer."""
     details = ProblemDetails(
         type=TYPE_BASE + problem.code,
         title=_title(problem.status),
@@ -154,18 +156,20 @@ def _title(status: int) -> str:
         return "Error"
 
 
-def what_to_tell(request: Request[Any, Any, Any], error: Exception) -> Problem:
-    """What isn't foreseen is logged, and told as nothing but the place in the log."""
+def describe(request: Request[Any, Any, Any], error: Exception) -> Problem:
+    """Return the problem of an error. An unexpected error is logged, and only its log entry is named."""
     problem = to_problem(error)
     if problem is not None:
         return problem
     request_id = _request_id(request)
     path = request.scope.get("path", "")
     log.error("request %s: %s %s failed", request_id, request.method, path, exc_info=error)
-    return Problem(500, "internal", f"something broke here; the log has it as {request_id}")
+    return Problem(
+        500, "internal", f"internal error; the server's log has the details under {request_id}"
+    )
 
 
-def answer(request: Request[Any, Any, Any], problem: Problem) -> Response[bytes]:
+def to_response(request: Request[Any, Any, Any], problem: Problem) -> Response[bytes]:
     body, headers = render(problem, _request_id(request))
     return Response(body, status_code=problem.status, headers=headers, media_type=MEDIA_TYPE)
 

@@ -1,12 +1,12 @@
-"""HTTP as uvicorn speaks it, with an end to everyone's patience.
+"""The HTTP protocol of uvicorn, with limits of time, size and connections.
 
-uvicorn bounds what a body may occupy, and ends idle connections. It waits for ever for the headers of a
-request, for the rest of a body that nobody reads any more, and for a client that doesn't take its
-answer; and it reads headers of any size. None of that here.
+uvicorn limits the memory of a body, and ends idle connections. But it waits without limit for the
+headers of a request, for the rest of a body that is no longer read, and for a client that doesn't read
+its answer; and it accepts headers of any size. All of these have limits here.
 
-Nor can somebody who says nothing keep others out: one address gets a part of the connections and no
-more, a new connection takes the place of the one that has been idle for longest when there are too many,
-and whether the server is there is answered even when it is full.
+Idle clients can't keep others out: each address gets only a part of the connections, a new connection
+replaces the one that has been idle for longest when there are too many, and probes are answered even
+when the server is full.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 _MOST_HEADER_BYTES = 65_536
 _HEADER_SECONDS = 10.0  # for the first request's headers; fewer with a shorter request_timeout
-_SHORT_LINGER = 0.2  # for one too many
+_SHORT_LINGER = 0.2  # for a connection that is refused
 _PROBES = (b"/healthz", b"/readyz")
-_LINGER = 5.0  # seconds for a client to notice that it has been answered in the middle of its body
+_LINGER = 5.0  # seconds for a client to read an answer that came before the end of its body
 
 
-class Crowd:
-    """The connections of one server, by address, and those that no request is on."""
+class OpenConnections:
+    """The connections of one server, by address, and those that are idle."""
 
     def __init__(self, most: int, most_per_address: int, trusted_proxies: str) -> None:
         self._most = most
@@ -36,10 +36,10 @@ class Crowd:
         self._trusted = _networks(trusted_proxies)
         self._by_address: Counter[str] = Counter()
         self._all = 0
-        self._idle: dict[GuardedProtocol, None] = {}  # in the order in which they became it
+        self._idle: dict[GuardedProtocol, None] = {}  # in the order in which they became idle
 
     def enter(self, address: str) -> bool:
-        """Whether it may stay; then it counts until it leaves."""
+        """Count a new connection, until it leaves; return False if it must be refused."""
         if self._by_address[address] >= self._most_per_address and not self._is_trusted(address):
             return False
         self._by_address[address] += 1
@@ -69,7 +69,7 @@ class Crowd:
             return True
         try:
             judged = ip_address(address)
-        except ValueError:  # a socket of this machine has none
+        except ValueError:  # a local socket has no address
             return not address
         return any(judged in network for network in self._trusted)
 
@@ -84,23 +84,23 @@ def _networks(entries: str) -> list[IPv4Network | IPv6Network]:
 
 class GuardedProtocol(HttpToolsProtocol):
     request_timeout: ClassVar[float] = 30.0
-    crowd: ClassVar[Crowd] = Crowd(1_000, 250, "")
+    open_connections: ClassVar[OpenConnections] = OpenConnections(1_000, 250, "")
 
     def __init__(self, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._reading_headers = True
         self._header_bytes = 0
-        self._refused = False  # what still comes belongs to no request
-        self._address: str | None = None  # while it counts as one of the crowd
+        self._refused = False  # what still arrives belongs to no request
+        self._address: str | None = None  # while it is counted
         self._read_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         address = self.client[0] if self.client else ""
-        if self.crowd.enter(address):
+        if self.open_connections.enter(address):
             self._address = address
-            self.crowd.is_idle(self)
+            self.open_connections.is_idle(self)
             self._end_in(min(self.request_timeout, _HEADER_SECONDS))
         else:
             self.connections.discard(self)
@@ -110,7 +110,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_timers()
         if self._address is not None:
-            self.crowd.leave(self, self._address)
+            self.open_connections.leave(self, self._address)
         super().connection_lost(exc)
 
     # -- reading
@@ -136,10 +136,10 @@ class GuardedProtocol(HttpToolsProtocol):
         if len(self.url) + sum(len(n) + len(v) for n, v in self.headers) > _MOST_HEADER_BYTES:
             self._refuse(431)
             return
-        self.crowd.is_busy(self)
+        self.open_connections.is_busy(self)
         limit = self.limit_concurrency
         if self.url.partition(b"?")[0] in _PROBES:
-            self.limit_concurrency = None  # answered also when there is no room for anything else
+            self.limit_concurrency = None  # answered even when the server is full
         super().on_headers_complete()
         self.limit_concurrency = limit
 
@@ -147,7 +147,7 @@ class GuardedProtocol(HttpToolsProtocol):
         unread = self.cycle.response_complete and self.cycle.more_body
         super().on_response_complete()
         if not self.pipeline:
-            self.crowd.is_idle(self)
+            self.open_connections.is_idle(self)
         if unread:
             self._end_in(_LINGER)
 
@@ -169,7 +169,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self.transport.write(
             STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n"
         )
-        # Closed with something unread, a line is cut before the client has read what we said.
+        # A connection that is closed with unread data is reset before the client has read the answer.
         if self.transport.can_write_eof():
             self.transport.write_eof()
         self._end_in(_LINGER)

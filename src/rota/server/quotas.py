@@ -1,8 +1,8 @@
-"""What a namespace may submit. The limits are kept in the database, so that all servers share them.
+"""Admit submits within the limits of namespaces, which are counted in the database for all servers.
 
-Protocol. A namespace without limits is known as such for five seconds, and costs nothing. For one with
-limits, requests that come at the same time ask together: one question is under way at a time, and takes
-what gathered during the one before. If all of it can't be admitted, each asks for itself.
+Protocol. Namespaces without limits are cached for five seconds, and cost nothing. For one with limits,
+simultaneous requests share a query: one runs at a time, and takes what arrived during the one before. If
+the sum can't be admitted, each request is admitted or refused by itself.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from collections.abc import Callable
 from rota.errors import TooManyRequests
 from rota.store.quotas import Admission, QuotaStore
 
-_BELIEVED_SECONDS = 5.0
+_CACHED_SECONDS = 5.0
 _REASONS = {
-    "submits_per_second": "namespace {0!r} submits faster than it may",
-    "max_jobs": "namespace {0!r} has as many jobs as it may; let some end, or discard failed ones",
-    "max_payload_bytes": "the payloads in namespace {0!r} are as large as they may be, together",
+    "submits_per_second": "namespace {0!r} exceeds its limit of submits per second",
+    "max_jobs": "namespace {0!r} has reached its limit of jobs; let some end, or discard failed ones",
+    "max_payload_bytes": "namespace {0!r} has reached its limit of payload bytes",
 }
 
 _Asked = tuple[int, int, asyncio.Future[Admission]]
@@ -29,7 +29,7 @@ class Quotas:
         self.store = store
         self._clock = clock
         self._limited: frozenset[str] = frozenset()
-        self._believed_until = float("-inf")
+        self._cached_until = float("-inf")
         self._waiting: dict[str, list[_Asked]] = {}
         self._flushers: set[asyncio.Task[None]] = set()
 
@@ -45,13 +45,13 @@ class Quotas:
             )  # fmt: skip
 
     def forget(self) -> None:
-        self._believed_until = float("-inf")
+        self._cached_until = float("-inf")
 
     async def _is_limited(self, namespace: str) -> bool:
         now = self._clock()
-        if now >= self._believed_until:
+        if now >= self._cached_until:
             self._limited = await self.store.limited_namespaces()
-            self._believed_until = now + _BELIEVED_SECONDS
+            self._cached_until = now + _CACHED_SECONDS
         return namespace in self._limited
 
     async def _ask_together(self, namespace: str, jobs: int, payload_bytes: int) -> Admission:
@@ -61,7 +61,7 @@ class Quotas:
             self._waiting[namespace].append(asked)
         else:
             self._waiting[namespace] = [asked]
-            # A task of its own: whoever was first may hang up while others wait.
+            # In a task of its own: the first request may be cancelled while others wait.
             flusher = asyncio.create_task(self._flush(namespace))
             self._flushers.add(flusher)
             flusher.add_done_callback(self._flushers.discard)
@@ -84,7 +84,7 @@ class Quotas:
                     one = await self.store.admit(namespace, jobs, payload_bytes, allow_debt=True)
                 if not answer.done():
                     answer.set_result(one)
-        except Exception as error:  # noqa: BLE001 - handed to those who wait for it
+        except Exception as error:  # noqa: BLE001 - raised by the waiting requests
             for _, _, answer in gathered:
                 if not answer.done():
                     answer.set_exception(error)

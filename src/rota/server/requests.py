@@ -1,29 +1,31 @@
-"""A request: its body judged before it is parsed, and what it changed."""
+"""A request, with its body checked before it is parsed, and what handlers can ask for by name."""
 
 from __future__ import annotations
 
-from contextlib import AbstractAsyncContextManager
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeAlias
 from urllib.parse import parse_qs
 
 from litestar import Request
 from litestar.datastructures import Headers
+from litestar.di import NamedDependency, Provide
 from litestar.exceptions import ClientException
 from litestar.exceptions.http_exceptions import RequestEntityTooLarge
 
 from rota.core.access import Principal
+from rota.operations.rota import Rota
 from rota.server.context import ServerContext, context_of
-from rota.server.limits import check_json
 from rota.server.problems import Problem
-from rota.server.strict import body_decoder, decode_strictly
-from rota.store.changes import Actor, Change, changing
+from rota.server.remote_workers.workers import RemoteWorkers
+from rota.server.strict import body_decoder, check_json, decode_strictly
+from rota.store.changes import Actor
+from rota.store.dashboard import DashboardStore
 
-_ROOM_AROUND_A_PAYLOAD = 16  # levels
+_LEVELS_AROUND_PAYLOAD = 16
 _NOBODY = "nobody"
 _FORM = "application/x-www-form-urlencoded"
-_MOST_FIELDS = 12_000  # as many jobs as can be acted on at once, and some
-_MOST_BYTES_OF_STRANGERS = 16_384
+_MOST_FIELDS = 12_000  # more than the jobs that can be changed at once
+_MOST_BYTES_WITHOUT_TOKEN = 16_384
 _JSON_KINDS = ("", "application/json", "application/x-ndjson")
 
 
@@ -38,11 +40,11 @@ def _check_kind(content_type: str) -> None:
 
 
 class RotaRequest(Request[Any, Any, Any]):
-    """What handlers get as `request`."""
+    """The `request` of handlers."""
 
     @cached_property
     def headers(self) -> Headers:
-        """They are looked at a dozen times; the framework looks them up each time."""
+        """The headers, parsed once: the framework would parse them each time they are read."""
         return Headers.from_scope(self.scope)
 
     @property
@@ -60,18 +62,18 @@ class RotaRequest(Request[Any, Any, Any]):
         return principal
 
     async def body(self) -> bytes:
-        """Whole, and judged, once: it must be JSON. A form is read by `fields()`."""
+        """Return the whole body, checked once. It must be JSON; `fields()` reads a form."""
         state = self.scope["state"]
-        if "judged" not in state:
+        if "checked" not in state:
             _check_kind(self.headers.get("content-type", ""))
             if body := await self._raw_body():
-                depth = self.context.settings.max_payload_depth + _ROOM_AROUND_A_PAYLOAD
+                depth = self.context.settings.max_payload_depth + _LEVELS_AROUND_PAYLOAD
                 check_json(body, depth)
-            state["judged"] = True
+            state["checked"] = True
         return await self._raw_body()
 
     async def json(self) -> Any:
-        """As the type that the route declares. Not the framework's way, which makes things fit."""
+        """Decode the body as the type that the route declares, without the framework's conversions."""
         decoder = body_decoder(self.route_handler)
         if decoder is None:
             return await super().json()
@@ -83,27 +85,27 @@ class RotaRequest(Request[Any, Any, Any]):
             if (encoding := self.headers.get("content-encoding", "identity")) != "identity":
                 raise Problem(
                     415, "unsupported-media-type",
-                    f"the body is encoded as {encoding[:50]!r}: send it as it is",
+                    f"the body is encoded as {encoding[:50]!r}: send it without encoding",
                 )  # fmt: skip
-            # Under the framework's name for it as well: its own ways to the body end there.
+            # Also under the framework's name for it, so that the framework doesn't read the body again.
             state["body"] = self._body = self._connection_state.body = await self._whole_body()
         known: bytes = state["body"]
         return known
 
     def trust_body(self) -> None:
-        """Of somebody who has shown that we know them: bodies of theirs may be of full size."""
+        """Accept a body of full size: the sender has proved who they are."""
         self.scope["state"]["trusted_body"] = True
 
     @property
     def _most_bytes(self) -> int:
-        """Of somebody who has shown no token, no more than a name and a password need."""
+        """The limit of the body. Without a token, it is what a name and a password need."""
         most = self.context.settings.max_body_bytes
         state = self.scope["state"]
         known = "principal" in state or "trusted_body" in state
-        return most if known else min(most, _MOST_BYTES_OF_STRANGERS)
+        return most if known else min(most, _MOST_BYTES_WITHOUT_TOKEN)
 
     async def _whole_body(self) -> bytes:
-        """Most bodies are one message; the framework's stream costs more than the rest of a request."""
+        """Read the whole body. Most are one message, for which the framework's stream is slow."""
         most = self._most_bytes
         if (self.content_length or 0) > most:
             raise RequestEntityTooLarge
@@ -113,7 +115,7 @@ class RotaRequest(Request[Any, Any, Any]):
         while more:
             message: Any = await self.receive()
             if message["type"] == "http.disconnect":
-                raise ClientException("the client went away")
+                raise ClientException("the client disconnected")
             parts.append(message.get("body", b""))
             size += len(parts[-1])
             more = message.get("more_body", False)
@@ -122,7 +124,7 @@ class RotaRequest(Request[Any, Any, Any]):
         return b"".join(parts)
 
     async def fields(self) -> dict[str, list[str]]:
-        """What a form says; of anything else, nothing. Not the framework's way, which guesses types."""
+        """Return the fields of a form, and {} for other bodies. The framework would guess types."""
         if kind_of(self.headers.get("content-type", "")) != _FORM:
             return {}
         try:
@@ -133,27 +135,53 @@ class RotaRequest(Request[Any, Any, Any]):
         except ValueError as error:
             raise Problem(400, "invalid", f"the form can't be read: {error}") from None
         if any("\0" in text for name, texts in found.items() for text in (name, *texts)):
-            raise Problem(400, "nul", "the form holds a NUL character, which can't be stored")
+            raise Problem(400, "nul", "the form contains a NUL character, which can't be stored")
         return found
 
-    def actor(self, name: str = _NOBODY, via: str = _NOBODY) -> Actor:
-        """Who asks, for the audit log: the principal, or before there is one, who is named here."""
+    def actor(self) -> Actor:
+        """Return the sender of the request, as the audit log names them."""
         principal: Principal | None = self.scope["state"].get("principal")
-        if principal is not None:
-            name, via = principal.name, principal.identity.via
         return Actor(
-            name=name, via=via, request_id=self.id,
+            name=principal.name if principal else _NOBODY,
+            via=principal.identity.via if principal else _NOBODY, request_id=self.id,
             interface="rest" if self.scope["path"].startswith("/v1/") else "dashboard",
             address=self.client.host if self.client else None,
         )  # fmt: skip
 
-    def changing(
-        self, action: str, subject: str, *, before: Any = None, after: Any = None,
-        namespace: str | None = None,
-    ) -> AbstractAsyncContextManager[Change]:  # fmt: skip
-        """The transaction of a change of the server's own tables; see `rota.store.changes`."""
-        principal: Principal | None = self.scope["state"].get("principal")
-        space = namespace or (principal.namespace if principal is not None else None)
-        return changing(
-            self.context.database, action, subject, namespace=space, before=before, after=after
-        )
+
+# The dependencies that handlers can declare, by name.
+ContextDep: TypeAlias = NamedDependency[ServerContext]
+PrincipalDep: TypeAlias = NamedDependency[Principal]
+TenantDep: TypeAlias = NamedDependency[Rota]
+StatsDep: TypeAlias = NamedDependency[DashboardStore]
+WorkersDep: TypeAlias = NamedDependency[RemoteWorkers]
+
+
+def provide_context(request: RotaRequest) -> ServerContext:
+    return request.context
+
+
+def provide_principal(request: RotaRequest) -> Principal:
+    return request.principal
+
+
+def provide_tenant(request: RotaRequest) -> Rota:
+    return request.context.tenant(request.principal.namespace)
+
+
+async def provide_stats(request: RotaRequest) -> DashboardStore:
+    tenant = provide_tenant(request)
+    return DashboardStore((await tenant.store()).database, tenant.namespace)
+
+
+def provide_workers(request: RotaRequest) -> RemoteWorkers:
+    return request.context.remote_workers(request.principal.namespace)
+
+
+DEPENDENCIES = {
+    "context": Provide(provide_context, sync_to_thread=False),
+    "principal": Provide(provide_principal, sync_to_thread=False),
+    "tenant": Provide(provide_tenant, sync_to_thread=False),
+    "stats": Provide(provide_stats),
+    "workers": Provide(provide_workers, sync_to_thread=False),
+}

@@ -1,38 +1,42 @@
-"""All routes of the server: a module per noun, and the pages of the dashboard."""
+"""All routes of the server: the REST API, the login, and the pages of the dashboard."""
 
 from __future__ import annotations
 
 from litestar.types import ControllerRouterHandler
 
+from rota.server import login
 from rota.server.api import (
-    audit,
+    access,
     bulk,
     callbacks,
-    dead,
     endpoints,
-    events,
     health,
     jobs,
-    login,
-    logs,
-    metrics,
-    namespaces,
-    nodes,
     queues,
     schedules,
-    session,
-    sessions,
-    tokens,
-    webhooks,
+    streams,
     workers,
 )
-from rota.server.dashboard import routes as dashboard
+from rota.server.dashboard import (
+    calendar,
+    cluster,
+    job,
+    live,
+    overview,
+    pages,
+    schedule_edit,
+    settings,
+)
+from rota.server.dashboard import jobs as job_pages
+from rota.server.dashboard import queues as queue_pages
+from rota.server.dashboard import schedules as schedule_pages
 
-NOUNS = (
-    audit, bulk, callbacks, dead, endpoints, events, health, jobs, login, logs, metrics, namespaces,
-    nodes, queues, schedules, session, sessions, tokens, webhooks, workers,
+_MODULES = (
+    access, bulk, callbacks, endpoints, health, jobs, queues, schedules, streams, workers, login,
+    pages, live, overview, job_pages, job, schedule_pages, schedule_edit, queue_pages, calendar,
+    cluster, settings,
 )  # fmt: skip
 
 
 def all_routes() -> list[ControllerRouterHandler]:
-    return [*(route for noun in NOUNS for route in noun.ROUTES), *dashboard.ROUTES]
+    return [route for module in _MODULES for route in module.ROUTES]

@@ -1,8 +1,8 @@
-"""ServedQueues the application with uvicorn on the node's own loop: the node's role `server`.
+"""Serve the application with uvicorn on the event loop of the node: the node's role `server`.
 
-Protocol. `start()` binds (refusing a public address that nothing protects), opens the application and
-returns when it answers. `stop()` takes no more connections, tells long answers to end, lets the others
-finish within the node's grace, and closes. The address is free for another server from then on.
+Protocol. `start()` binds the address (but not a public one without TLS), opens the application and
+returns when it answers. `stop()` accepts no more connections, ends streams, lets other requests finish
+within the node's grace period, and closes. Then another server can use the address.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from rota.config import Settings
 from rota.errors import ConfigError
 from rota.server.application import make_server
 from rota.server.context import context_of
-from rota.server.protocol import Crowd, GuardedProtocol
+from rota.server.protocol import GuardedProtocol, OpenConnections
 
 log = logging.getLogger("rota.server")
 
@@ -36,7 +36,7 @@ class Server:
         self, app: App, *, any_port: bool = False,
         routes: Sequence[ControllerRouterHandler] | None = None,
     ) -> None:  # fmt: skip
-        """`any_port`: when the port is taken, use another. `routes`: all, unless given."""
+        """`any_port`: use another port if it is taken. `routes`: the routes to serve (default: all)."""
         self._app = app
         self._routes = routes
         self._any_port = any_port
@@ -47,7 +47,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """How people reach it."""
+        """The URL for clients."""
         settings = self._app.settings
         if settings.public_url:
             return settings.public_url.rstrip("/")
@@ -80,7 +80,7 @@ class Server:
         log.info("serving on %s", self.url)
 
     def _failure(self) -> BaseException:
-        """Why it didn't start: the application's own reason, if it had one."""
+        """Return why the server didn't start."""
         assert self._serving is not None
         assert self.asgi is not None
         failed: BaseException | None = self.asgi.state.get("failure") or self._serving.exception()
@@ -94,12 +94,12 @@ class Server:
         if self.asgi is not None and "context" in self.asgi.state:
             context_of(self.asgi).stopping.set()
         server.should_exit = True
-        with contextlib.suppress(ConfigError):  # one that never started has said so
+        with contextlib.suppress(ConfigError):  # `start` has raised it
             await serving
 
 
 class _Uvicorn(uvicorn.Server):
-    """Without hands of its own on the process's signals: those are the node's."""
+    """uvicorn without its signal handlers: the node has its own."""
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
@@ -113,7 +113,7 @@ class _Uvicorn(uvicorn.Server):
         try:
             await super().startup(sockets)
         except SystemExit:
-            # uvicorn's way to say that the application didn't start.
+            # uvicorn exits when the application doesn't start.
             raise ConfigError("the server could not start; the log says why") from None
         self.answering.set()
 
@@ -121,7 +121,7 @@ class _Uvicorn(uvicorn.Server):
 def _configuration(asgi: Litestar, settings: Settings) -> uvicorn.Config:
     class Protocol(GuardedProtocol):
         request_timeout = settings.request_timeout
-        crowd = Crowd(
+        open_connections = OpenConnections(
             settings.max_connections, settings.max_connections_per_address, settings.trusted_proxies
         )
 
@@ -145,18 +145,18 @@ def _configuration(asgi: Litestar, settings: Settings) -> uvicorn.Config:
 
 
 def check_binding(settings: Settings) -> None:
-    """Refuses to be public without protection, with a sentence."""
+    """Refuse to listen on a public address without TLS."""
     if is_loopback(settings.host) or settings.tls_cert or settings.insecure_public:
         return
     raise ConfigError(
         f"the server would listen on {settings.host!r}, for everyone and without TLS: tokens and "
         "sessions could be read on the way. Give a certificate (ROTA_TLS_CERT and ROTA_TLS_KEY), or "
-        "say that something in front of it sees to that (--insecure-public), or stay on 127.0.0.1"
+        "confirm that a proxy in front of it does TLS (--insecure-public), or listen on 127.0.0.1"
     )
 
 
 def is_loopback(host: str) -> bool:
-    """An address of this machine alone; a name counts only if all it stands for does."""
+    """Return whether a host is only reachable from this machine: all its addresses, if it is a name."""
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:
@@ -197,7 +197,7 @@ def _bind(host: str, port: int) -> socket.socket:
 
 
 def check_certificate(settings: Settings) -> None:
-    """Refuses a certificate that can't be used, before anything is started."""
+    """Refuse a certificate that can't be used, before anything is started."""
     if settings.tls_cert is None:
         return
     try:

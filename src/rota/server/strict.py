@@ -1,8 +1,9 @@
-"""What is sent is what the OpenAPI document says, and isn't made to fit.
+"""Check that requests are as the OpenAPI document says, without conversions.
 
 The framework is lenient: it reads `1e1` as a whole number, a number as a time since 1970, and in a body
-`0` as false and `"5"` as a number. Query parameters are judged here before it sees them; bodies are
-decoded here, straight into the type that their route declares.
+`0` as false and `"5"` as a number. Query parameters are checked here before; bodies are decoded here,
+into the type that their route declares. Before that, their JSON is checked: a parser recurses into
+nested values, PostgreSQL can't store a NUL, and half of a surrogate pair is not text.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from litestar.datastructures import MultiDict
 from litestar.handlers import BaseRouteHandler
 from litestar.params import QueryParameter
 
+from rota.core.arguments import has_nul, json_depth
 from rota.server.problems import Problem
 
 _PLACE = re.compile(r" - at `\$\.?(.*)`$")
@@ -35,18 +37,18 @@ _READABLE: Mapping[type, tuple[re.Pattern[str], str]] = {
 def check_query(handler: BaseRouteHandler, query: MultiDict[str]) -> None:
     """Refuse a parameter whose text isn't of the type that the route declares."""
     wrong = {
-        name: told
-        for name, (pattern, told) in _judged(handler).items()
+        name: message
+        for name, (pattern, message) in _checked(handler).items()
         if not all(map(pattern.fullmatch, query.getall(name, [])))
     }
     if wrong:
-        said = ", ".join(f"{name}: {told}" for name, told in wrong.items())
-        raise Problem(400, "invalid", said, fields=wrong)
+        detail = ", ".join(f"{name}: {message}" for name, message in wrong.items())
+        raise Problem(400, "invalid", detail, fields=wrong)
 
 
 @cache
-def _judged(handler: BaseRouteHandler) -> dict[str, tuple[re.Pattern[str], str]]:
-    """By the parameter's name in the query."""
+def _checked(handler: BaseRouteHandler) -> dict[str, tuple[re.Pattern[str], str]]:
+    """Return the pattern and the message of each query parameter, by name."""
     found: dict[str, tuple[re.Pattern[str], str]] = {}
     for name, field in handler.parsed_fn_signature.parameters.items():
         definition = field.kwarg_definition
@@ -65,32 +67,32 @@ def _kinds(annotation: Any) -> Iterator[Any]:
 
 @cache
 def body_decoder(handler: BaseRouteHandler) -> msgspec.json.Decoder[Any] | None:
-    """None: the route declares no body."""
+    """Return the decoder of a route's body; None if it declares none."""
     field = handler.parsed_fn_signature.parameters.get("data")
     return None if field is None else msgspec.json.Decoder(field.annotation)
 
 
 def decode_strictly(decoder: msgspec.json.Decoder[Any], body: bytes) -> Any:
-    """What is wrong is told with the field it is about."""
+    """Decode a body; an error names the field that is wrong."""
     try:
         return decoder.decode(body)
     except msgspec.ValidationError as error:
         raise of_validation(error) from None
     except msgspec.DecodeError as error:
-        raise Problem(400, "invalid", f"the body is no JSON: {error}") from None
+        raise Problem(400, "invalid", f"the body is not JSON: {error}") from None
 
 
 def of_validation(error: msgspec.ValidationError) -> Problem:
     message = str(error)
     place = _PLACE.search(message)
     field = place[1] if place else ""
-    told = _PLACE.sub("", message)
-    return Problem(400, "invalid", f"{field}: {told}" if field else told, fields={field: told})
+    wrong = _PLACE.sub("", message)
+    return Problem(400, "invalid", f"{field}: {wrong}" if field else wrong, fields={field: wrong})
 
 
 @cache
 def needed_body(handler: BaseRouteHandler) -> tuple[str, dict[str, str]] | None:
-    """What to tell who sends none, also by field; None when the route can do without."""
+    """Return the error for a missing body, in all and by field; None if the body is optional."""
     field = handler.parsed_fn_signature.parameters.get("data")
     if field is None or field.is_optional or field.has_default:
         return None
@@ -100,9 +102,48 @@ def needed_body(handler: BaseRouteHandler) -> tuple[str, dict[str, str]] | None:
     fields = msgspec.structs.fields(field.annotation)
     needed = [one.encode_name for one in fields if one.required]
     rest = [one.encode_name for one in fields if not one.required]
-    told = "a body is needed: a JSON object"
+    detail = "a body is needed: a JSON object"
     if needed:
-        told += f" with {', '.join(needed)}"
+        detail += f" with {', '.join(needed)}"
     if rest:
-        told += f"{' and,' if needed else ' with,'} if you like, {', '.join(rest)}"
-    return told, dict.fromkeys(needed or ["body"], "is missing")
+        detail += f"{' and' if needed else ' with'} optionally {', '.join(rest)}"
+    return detail, dict.fromkeys(needed or ["body"], "is missing")
+
+
+# Text in which every escaped half of a surrogate pair is next to its other half. Possessive: each byte
+# is read once.
+_WHOLE_PAIRS = re.compile(
+    rb"(?:[^\\]++"
+    rb"|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}"
+    rb"|\\u(?![dD][89a-fA-F][0-9a-fA-F]{2})"
+    rb"|\\[^u])*+\\?",
+    re.DOTALL,
+)
+
+
+def has_half_surrogate(body: bytes) -> bool:
+    """Return whether a string has half of a surrogate pair."""
+    if b"\\ud" not in body and b"\\uD" not in body:
+        return False
+    return _WHOLE_PAIRS.fullmatch(body) is None
+
+
+def check_json(body: bytes, max_depth: int) -> None:
+    """Refuse a body that is nested too deeply or is not text that can be stored."""
+    # The cheap check first: there can't be more levels than opening brackets.
+    if body.count(b"[") + body.count(b"{") > max_depth and (depth := json_depth(body)) > max_depth:
+        raise Problem(
+            400, "too-deep", f"the body is nested {depth} levels deep, the limit is {max_depth}"
+        )
+    if has_nul(body) or b"\0" in body:
+        raise Problem(
+            400, "nul", "a string in the body contains a NUL character, which can't be stored"
+        )
+    if has_half_surrogate(body):
+        raise Problem(400, "not-text", "a string in the body contains half of a surrogate pair")
+    try:
+        body.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise Problem(
+            400, "not-text", f"the body is not UTF-8: byte {error.start} can't be read"
+        ) from None

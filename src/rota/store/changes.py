@@ -37,35 +37,22 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
     address: str | None = None
 
 
-class Acting:
-    """An actor at work, with the number of changes that were recorded for them."""
-
-    __slots__ = ("actor", "recorded")
-
-    def __init__(self, actor: Actor) -> None:
-        self.actor = actor
-        self.recorded = 0
-
-
-_acting: ContextVar[Acting | None] = ContextVar("rota_acting", default=None)
+_actor: ContextVar[Actor | None] = ContextVar("rota_actor", default=None)
 
 
 @contextlib.contextmanager
-def acting_as(actor: Actor) -> Iterator[Acting]:
+def acting_as(actor: Actor) -> Iterator[None]:
     """Record the changes made within the block under this actor."""
-    acting = Acting(actor)
-    token = _acting.set(acting)
+    token = _actor.set(actor)
     try:
-        yield acting
+        yield
     finally:
-        _acting.reset(token)
+        _actor.reset(token)
 
 
-def act_as(actor: Actor) -> Acting:
+def act_as(actor: Actor) -> None:
     """Record the changes of the current context, to its end, under this actor."""
-    acting = Acting(actor)
-    _acting.set(acting)
-    return acting
+    _actor.set(actor)
 
 
 @cache
@@ -80,6 +67,12 @@ def local_user() -> str:
 
 def local_actor(interface: Interface) -> Actor:
     return Actor(name=local_user(), via=interface, interface=interface)
+
+
+def current_actor(name: str | None = None, via: str | None = None) -> Actor:
+    """Return who acts in this context; with `name` and `via` in place of what the context has."""
+    actor = _actor.get() or local_actor("python")
+    return msgspec.structs.replace(actor, name=name or actor.name, via=via or actor.via)
 
 
 class Change:
@@ -130,15 +123,12 @@ async def record(database: Database, connection: Connection, change: Change) -> 
 
 
 async def record_on(connection: Connection, query: str, change: Change) -> None:
-    acting = _acting.get()
-    actor = change.actor or (acting.actor if acting else local_actor("python"))
+    actor = change.actor or current_actor()
     await connection.execute(
         query, change.namespace, actor.name, actor.via, change.action, change.subject,
         as_json(change.before), as_json(change.after), actor.request_id, actor.address,
         actor.interface,
     )  # fmt: skip
-    if acting is not None:
-        acting.recorded += 1
 
 
 def as_json(value: Any) -> str | None:

@@ -165,9 +165,6 @@ class DashboardStore:
 
     # -- what comes
 
-    async def coming_schedules(self, until: datetime, limit: int) -> list[Any]:
-        return await self._fetch("coming_schedules", until, limit)
-
     async def coming_jobs(self, now: datetime, until: datetime, shards: int) -> Coming:
         rows = await self._fetch("coming_jobs", now, until, shards, _FEW_PER_SHARD)
         if all(row["most"] < _FEW_PER_SHARD for row in rows):

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from rota.store.database import Database
 
+Amount = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
 
-class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """What a namespace may use; None: as much as it likes."""
 
-    max_jobs: int | None = None  # that wait, run or have failed
-    max_payload_bytes: int | None = None  # of those jobs, together
-    submits_per_second: float | None = None
+class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The limits of a namespace; null: no limit."""
+
+    max_jobs: Amount | None = None  # that wait, run or have failed
+    max_payload_bytes: Amount | None = None  # of those jobs, together
+    submits_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
 
 
 class Namespace(msgspec.Struct, frozen=True, kw_only=True):

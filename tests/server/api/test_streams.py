@@ -194,7 +194,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(server: LiveServer, path:
     async with client.stream("GET", path.format(job=job)) as answer:
         assert answer.status_code == 200
         await admin.delete(f"/v1/tokens/{prefix}")
-        assert "no longer good" in await ended(answer)
+        assert "no longer valid" in await ended(answer)
 
 
 @pytest.mark.parametrize("change", ["update {}.membership set namespace = 'acme'",
@@ -211,13 +211,13 @@ async def test_a_stream_ends_when_its_person_may_no_longer_look(server: LiveServ
         assert answer.status_code == 200
         async with (await server.app.store()).database.connection() as connection:
             await connection.execute(change.format(server.app.settings.schema))
-        assert "no longer good" in await ended(answer)
+        assert "no longer valid" in await ended(answer)
 
 
 async def test_a_stream_whose_token_is_good_goes_on(server: LiveServer):
     async with listening(await server.client("viewer")) as heard:
         for number in range(3):
-            server.context.tokens.memory.forget_all()
+            server.context.tokens.cache.clear()
             await asyncio.sleep(0.6)  # longer than it is believed without a look
             await tell(server, f"task{number}")
         assert await heard.tasks(3) == ["task0", "task1", "task2"]

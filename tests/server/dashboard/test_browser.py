@@ -187,7 +187,7 @@ async def test_a_schedule_is_made_previewed_paused_and_triggered(browser: Browse
     await rule.fill("30 2 25 10 *")
     await expect(preview.locator(".mark").first).to_contain_text("the clocks go back")
     await rule.fill("0 9 * * MON-FRI")
-    await page.get_by_role("button", name="Make it").click()
+    await page.get_by_role("button", name="Create").click()
     await page.wait_for_url(f"{stage.url}/schedules/digest")
     await page.get_by_role("button", name="Pause").first.click()
     await expect(page.locator("h1 + .state")).to_have_text(re.compile("paused"))
@@ -206,7 +206,7 @@ async def test_a_backfill_is_counted_before_it_is_run(browser: Browser, stage: S
     page = window.page
     await window.go("/schedules/hourly")
     await page.get_by_role("button", name="Count them").click()
-    await expect(page.locator("h1")).to_contain_text("Fill in 168 occurrences of hourly?")
+    await expect(page.locator("h1")).to_contain_text("Backfill 168 occurrences of hourly?")
     assert not await stage.app.schedules.occurrences(
         "hourly", (await (await stage.app.store()).now()).replace(year=2020), await _soon(stage)
     )
@@ -249,7 +249,7 @@ async def test_many_jobs_are_cancelled_after_a_count_and_a_confirmation(
     page = window.page
     await window.go("/jobs?tag=bulk")
     await page.get_by_label("all that match").check()
-    await page.get_by_role("button", name="Cancel chosen").click()
+    await page.get_by_role("button", name="Cancel selected").click()
     await expect(page.locator("h1")).to_have_text("Cancel 3 jobs?")
     assert (await stage.app.jobs.get(jobs[0].id)).state == "scheduled"
     await page.get_by_role("button", name="Cancel 3 jobs").click()

@@ -241,10 +241,10 @@ async def test_a_new_password_ends_the_sessions_and_links_of_before(server: Live
     browser = await server.client(None)
     browser.cookies.update(cookies)
     await add_ada(server, None)  # another role, no other password: nothing ends
-    server.context.sessions.memory.forget_all()
+    server.context.sessions.cache.clear()
     assert (await browser.get("/v1/session")).status_code == 200
     await add_ada(server, "another horse battery")
-    server.context.sessions.memory.forget_all()  # as five seconds do
+    server.context.sessions.cache.clear()  # as five seconds do
     assert (await browser.get("/v1/session")).status_code == 401
     stranger = await server.client(None)
     assert (await stranger.post("/login/link", json={"link": link})).status_code == 401

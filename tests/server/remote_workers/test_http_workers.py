@@ -282,7 +282,7 @@ async def test_a_repeated_claim_gets_the_same_jobs_and_fences_the_first_answer(s
 async def test_a_try_that_was_overtaken_by_its_repetition_gets_nothing(server: LiveServer):
     worker = await RemoteWorker.register(server)
     await submit(server)
-    store = server.context.remote.workers("default").store
+    store = server.context.remote_workers("default").store
     overtaken, latest = await store.next_try(), await store.next_try()
     assert len(await store.claim(UUID(worker.id), "r", latest, 10)) == 1
     await submit(server)
@@ -442,7 +442,7 @@ async def test_a_server_without_the_key_hands_out_nothing_that_is_encrypted(
 
 async def test_another_tenant_s_worker_is_like_none(server: LiveServer):
     worker = await RemoteWorker.register(server, namespace="theirs")
-    await server.context.tenants.get("theirs").submit("work", {})
+    await server.context.tenant("theirs").submit("work", {})
     job = await worker.claim_one()
     intruder = RemoteWorker(await server.client("worker"), worker.id)
     items = {"items": [{**ticket(job), "outcome": "succeeded"}]}
@@ -461,7 +461,7 @@ async def test_another_tenant_s_worker_is_like_none(server: LiveServer):
 
 
 async def test_a_claim_takes_nothing_of_other_tenants(server: LiveServer):
-    await server.context.tenants.get("theirs").submit("work", {})
+    await server.context.tenant("theirs").submit("work", {})
     worker = await RemoteWorker.register(server)
     assert await worker.claim() == []
 

@@ -46,7 +46,7 @@ async def test_who_waits_goes_on_waiting_when_the_line_that_hears_is_cut(
         worker = await RemoteWorker.register(server)
         waiting = asyncio.create_task(worker.claim(wait=30))
         await eventually(lambda: is_idle(server), what="advertise_idle")
-        subscriptions = server.context.remote._subscriptions
+        subscriptions = server.context.subscriptions
         before = subscriptions._connection
         before.terminate()
         await eventually(
@@ -79,7 +79,7 @@ NO_LONGER = {
 async def lose_rights(server: LiveServer, worker: RemoteWorker, change: str) -> None:
     prefix = worker.client.headers["authorization"].split("_")[1]
     await query(server, f"update {{}}.api_token set {change} where prefix = $1", prefix)
-    server.context.tokens.memory.forget_all()  # as after five seconds
+    server.context.tokens.cache.clear()  # as after five seconds
 
 
 @pytest.mark.parametrize("change", NO_LONGER)

@@ -1,1 +1,1 @@
-"""The routes, one module per noun."""
+"""The REST API."""

@@ -1,4 +1,4 @@
-"""Many jobs in one request: a stream of lines, each a job as in ``POST /v1/jobs``.
+"""Submit many jobs in one request: a stream of lines, each a job as in ``POST /v1/jobs``.
 
 Protocol. Lines are read as they arrive, gathered into chunks and written chunk by chunk, each in one
 transaction, while the next one is being read: memory stays the same however long the stream is. What
@@ -15,8 +15,8 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import IO, Annotated, Literal
+from collections.abc import AsyncIterator, Iterator
+from typing import IO, Annotated, Literal, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -31,12 +31,11 @@ from rota.errors import InvalidArguments, KeyConflict, RotaError
 from rota.lib.ids import new_ids
 from rota.operations.job_request import JobRequest, check_guarantee
 from rota.operations.rota import Rota
-from rota.server.api.bodies import NDJSON, BulkOperation
+from rota.server.api.bodies import NDJSON, describe_body
 from rota.server.api.jobs import check_task_of_token
-from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem
-from rota.server.requests import RotaRequest
+from rota.server.requests import RotaRequest, TenantDep
 from rota.store.rows import NewJob, Submitted
 
 _CHUNK_LINES = 2_000
@@ -44,8 +43,8 @@ _LINES_AT_A_TIME = 200
 _CHUNK_BYTES = 4_000_000
 _SPOOL_BYTES = 1_000_000  # in memory; the rest is on disk
 _MOST_WARNINGS = 20
-_MOST_ERRORS = 1_000  # that are told one by one; the rest is counted
-_ROOM_AROUND_A_PAYLOAD = 65_536
+_MOST_ERRORS = 1_000  # that are listed; the others are counted
+_BYTES_AROUND_PAYLOAD = 65_536
 
 _decode = msgspec.json.Decoder(JobRequest).decode
 _encode = msgspec.json.Encoder().encode
@@ -57,8 +56,12 @@ class LineStored(msgspec.Struct, frozen=True):
     existed: bool = False
 
 
+Answer: TypeAlias = LineStored | LineRefused
+Chunk: TypeAlias = list[tuple[int, NewJob | LineRefused]]
+
+
 class BulkSummary(msgspec.Struct, kw_only=True):
-    """`stored` counts new jobs, `existed` those whose key had been used for the same before."""
+    """`stored` counts new jobs; `existed` those that were stored before with the same key."""
 
     lines: int = 0
     stored: int = 0
@@ -69,13 +72,11 @@ class BulkSummary(msgspec.Struct, kw_only=True):
 
 
 class Lines:
-    """Pieces of a stream to lines. One that is too long comes as None, and is never held."""
+    """Splits a stream into lines. A line that is too long is returned as None, and not kept."""
 
     def __init__(self, longest: int) -> None:
         self._longest = longest
-        self._begun: list[
-            bytes
-        ] = []  # pieces of the line that hasn't ended: joined once, when it does
+        self._begun: list[bytes] = []  # the pieces of the current line
         self._size = 0
         self._skipping = False
 
@@ -105,27 +106,19 @@ class Lines:
 
 
 class Bulk:
-    """One request's stream on its way into the store."""
+    """Stores the jobs of one request."""
 
-    def __init__(
-        self,
-        tenant: Rota,
-        principal: Principal,
-        *,
-        stop: bool,
-    ) -> None:
+    def __init__(self, tenant: Rota, principal: Principal, *, stop: bool) -> None:
         self._tenant = tenant
         self._principal = principal
-        self._unknown: set[str] = set()  # tasks that nobody has registered, to be told of
+        self._unknown: set[str] = set()  # tasks that no node has registered
         self._stop = stop
-        self._longest = tenant.settings.max_payload_bytes + _ROOM_AROUND_A_PAYLOAD
+        self._longest = tenant.settings.max_payload_bytes + _BYTES_AROUND_PAYLOAD
         self.summary = BulkSummary()
 
-    async def run(
-        self, stream: AsyncIterator[bytes]
-    ) -> AsyncIterator[Sequence[LineStored | LineRefused]]:
-        """What became of the lines, chunk by chunk."""
-        writing: asyncio.Task[list[LineStored | LineRefused]] | None = None
+    async def run(self, stream: AsyncIterator[bytes]) -> AsyncIterator[list[Answer]]:
+        """Store the lines, and yield their answers chunk by chunk."""
+        writing: asyncio.Task[list[Answer]] | None = None
         try:
             async for chunk in self._chunks(stream):
                 if writing is not None:
@@ -135,22 +128,20 @@ class Bulk:
                 yield await writing
         finally:
             if writing is not None and not writing.done():
-                # The client has gone. What is under way is committed or not; we don't ask.
+                # The client has disconnected. Let the transaction end, committed or not.
                 await asyncio.wait([writing])
 
-    async def _chunks(
-        self, stream: AsyncIterator[bytes]
-    ) -> AsyncIterator[list[tuple[int, NewJob | LineRefused]]]:
+    async def _chunks(self, stream: AsyncIterator[bytes]) -> AsyncIterator[Chunk]:
         lines = Lines(self._longest)
-        chunk: list[tuple[int, NewJob | LineRefused]] = []
+        chunk: Chunk = []
         size = 0
         async for piece in _pieces(stream):
             for line in lines.end() if piece is None else lines.feed(piece):
                 self.summary.lines += 1
                 if self.summary.lines % _LINES_AT_A_TIME == 0:
-                    await asyncio.sleep(0)  # others have their turn
+                    await asyncio.sleep(0)  # let other requests run
                 if line is not None and not line.strip():
-                    continue  # an empty line is nothing
+                    continue
                 read = await self._checked(self._read(self.summary.lines, line))
                 chunk.append((self.summary.lines, read))
                 size += len(line or b"")
@@ -169,21 +160,19 @@ class Bulk:
                 number, "payload-too-large", f"the line has more than {self._longest:,} bytes"
             )
         try:
-            # Its id is given when it is written, with those of the whole chunk.
+            # The ids of a chunk are made when it is written.
             request, tenant = _decode(line), self._tenant
             check_task_of_token(self._principal, request.name)
             return request.to_new_job(_NO_ID, tenant.namespace, tenant.tasks, tenant.limits)
         except RecursionError:
-            return LineRefused(number, "too-deep", "it is nested too deeply")
+            return LineRefused(number, "too-deep", "the line is nested too deeply")
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             return LineRefused(number, "invalid", str(error))
         except (RotaError, Problem) as error:
             return _refused(number, error)
 
-    async def _with_declared(
-        self, chunk: list[tuple[int, NewJob | LineRefused]]
-    ) -> list[tuple[int, NewJob | LineRefused]]:
-        """Those that ask for another guarantee than their task declares, wherever it does, refused."""
+    async def _with_declared(self, chunk: Chunk) -> Chunk:
+        """Refuse jobs that ask for another guarantee than their task declares."""
         asking = {
             job.task for _, job in chunk
             if isinstance(job, NewJob) and job.guarantee and job.task not in self._tenant.tasks
@@ -201,7 +190,7 @@ class Bulk:
         return [(number, judged(number, read)) for number, read in chunk] if declared else chunk
 
     async def _checked(self, read: NewJob | LineRefused) -> NewJob | LineRefused:
-        """By what nodes registered, if the task's code isn't here."""
+        """Check a job by the registered signatures, if the code of its task isn't in this process."""
         if isinstance(read, LineRefused) or read.task in self._tenant.tasks:
             return read
         try:
@@ -214,44 +203,39 @@ class Bulk:
             self._unknown.add(read.task)
         return read
 
-    async def _write(
-        self, chunk: list[tuple[int, NewJob | LineRefused]]
-    ) -> list[LineStored | LineRefused]:
+    async def _write(self, chunk: Chunk) -> list[Answer]:
         chunk = await self._with_declared(chunk)
         jobs = [read for _, read in chunk if isinstance(read, NewJob)]
         for job, id in zip(jobs, new_ids(len(jobs)) if jobs else [], strict=True):
             job.id = id
         answers: Iterator[Submitted] = iter(await self._store_jobs(jobs) if jobs else [])
-        told = [
-            read if isinstance(read, LineRefused) else _told(number, read, next(answers))
+        results = [
+            read if isinstance(read, LineRefused) else _answer(number, read, next(answers))
             for number, read in chunk
         ]
         for job in jobs:
             if job.task in self._unknown:
                 self._unknown.remove(job.task)
                 await self._tenant.submissions.note_unknown(job.task, job.id)
-        self._count(told)
-        return told
+        self._count(results)
+        return results
 
     async def _store_jobs(self, jobs: list[NewJob]) -> list[Submitted]:
         try:
             return await self._tenant.submissions.write_many(jobs)
         except (Problem, RotaError) as error:
-            raise self._stopped(error) from error
-
-    def _stopped(self, error: Exception) -> Problem:
-        problem = to_problem(error)
+            problem, cause = to_problem(error), error
         assert problem is not None
         done = self.summary.stored + self.summary.existed + self.summary.refused
-        return Problem(
+        raise Problem(
             problem.status, problem.code,
-            f"{problem.detail}. The request ended there: {done:,} jobs before were dealt with",
+            f"{problem.detail}. The request ended there; {done:,} jobs before were processed",
             fields={**problem.fields, "jobs_dealt_with": str(done)}, headers=problem.headers,
-        )  # fmt: skip
+        ) from cause  # fmt: skip
 
-    def _count(self, told: list[LineStored | LineRefused]) -> None:
+    def _count(self, answers: list[Answer]) -> None:
         summary = self.summary
-        for one in told:
+        for one in answers:
             if isinstance(one, LineRefused):
                 summary.refused += 1
                 if len(summary.errors) < _MOST_ERRORS:
@@ -266,16 +250,16 @@ _NO_ID = UUID(int=0)
 
 
 async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
-    """And None at the end."""
+    """Yield the pieces of the stream, then None."""
     try:
         async for piece in stream:
             yield piece
     except InternalServerException:
-        raise Problem(400, "disconnected", "the client went away") from None  # nobody hears it
+        raise Problem(400, "disconnected", "the client disconnected") from None
     yield None
 
 
-def _told(number: int, job: NewJob, answer: Submitted) -> LineStored | LineRefused:
+def _answer(number: int, job: NewJob, answer: Submitted) -> Answer:
     if answer.conflict:
         return _refused(number, KeyConflict(job.key or "", str(answer.id)))
     return LineStored(number, answer.id, answer.existed)
@@ -288,12 +272,13 @@ def _refused(number: int, error: RotaError | Problem) -> LineRefused:
 
 
 @post(
-    "/v1/jobs:bulk", policy=OPERATOR.unaudited, summary="Submit many jobs", status_code=200,
-    request_max_body_size=None, operation_class=BulkOperation, opt={"uncompressed": True},
+    "/v1/jobs:bulk", policy=OPERATOR, summary="Submit many jobs", status_code=200,
+    request_max_body_size=None, opt={"uncompressed": True},
+    operation_class=describe_body(None, media_type=NDJSON),
     description="The body is NDJSON: a job per line, as in `POST /v1/jobs`. Lines are stored in "
-    "chunks of up to 2,000, each in one transaction. A line that can't be stored is refused alone "
-    "and told with its number; `on_error=stop` ends there instead. Answered when all is stored: with "
-    "a summary, or with `answer=lines` by a line for each line, and then the summary.",
+    "chunks of up to 2,000, each in one transaction. A line that can't be stored is refused, and "
+    "listed with its number; `on_error=stop` ends the request there. Answered when all are stored: "
+    "with a summary, or with `answer=lines` with a line for each line, followed by the summary.",
 )  # fmt: skip
 async def submit_bulk(
     tenant: TenantDep,
@@ -302,24 +287,22 @@ async def submit_bulk(
     on_error: Annotated[Literal["continue", "stop"], QueryParameter()] = "continue",
 ) -> Response[BulkSummary]:
     if request.headers.get("content-encoding", "identity") != "identity":
-        raise Problem(415, "unsupported-media-type", "send the lines as they are, not encoded")
+        raise Problem(415, "unsupported-media-type", "send the lines without encoding")
     bulk = Bulk(tenant, request.principal, stop=on_error == "stop")
-    told = bulk.run(request.stream())
+    answers = bulk.run(request.stream())
     if answer == "lines":
-        return Stream(_read_back(await _spooled(told, bulk)), media_type=NDJSON)  # type: ignore[return-value]
-    async for _ in told:
+        return Stream(_read_back(await _spooled(answers, bulk)), media_type=NDJSON)  # type: ignore[return-value]
+    async for _ in answers:
         pass
     return Response(bulk.summary)
 
 
-async def _spooled(
-    chunks: AsyncIterator[Sequence[LineStored | LineRefused]], bulk: Bulk
-) -> IO[bytes]:
-    """Kept on disk until everything has been read: many clients don't read before they have sent."""
+async def _spooled(chunks: AsyncIterator[list[Answer]], bulk: Bulk) -> IO[bytes]:
+    """Write the answers to disk first: many clients don't read before they have sent everything."""
     spool: IO[bytes] = tempfile.SpooledTemporaryFile(max_size=_SPOOL_BYTES)  # noqa: SIM115
     try:
-        async for told in chunks:
-            spool.write(b"".join(_encode(one) + b"\n" for one in told))
+        async for answers in chunks:
+            spool.write(b"".join(_encode(one) + b"\n" for one in answers))
     except Problem as problem:
         stopped = LineRefused(bulk.summary.lines, problem.code, problem.detail)
         spool.write(_encode({"stopped": stopped}) + b"\n")

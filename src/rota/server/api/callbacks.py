@@ -1,13 +1,12 @@
 """Reports of attempts that an endpoint answered with 202. See `rota.operations.endpoint_callbacks`.
 
-Public: it needs no token, but the key that the push carried, which is for one attempt of one job. A key
-that isn't good is answered in the same way whether there is such a job or not.
+The route needs no token, but the key that the push carried, which is valid for one attempt of one job. A
+wrong key gets the same answer whether there is such a job or not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import msgspec
@@ -18,12 +17,11 @@ from msgspec import Meta
 from rota.errors import NotFound
 from rota.lib.encryption import Encryptor
 from rota.operations.endpoint_callbacks import KEY_HEADER, read_key
-from rota.server.api.bodies import DecodedHere, decode_body, schema_of
+from rota.server.api.bodies import decode_body, describe_body
 from rota.server.context import ServerContext
-from rota.server.dependencies import ContextDep
 from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
-from rota.server.requests import RotaRequest
+from rota.server.requests import ContextDep, RotaRequest
 from rota.store.endpoints import EndpointStore, Reported
 from rota.worker.runners.results import mark_unencrypted
 
@@ -31,8 +29,8 @@ _NULL = msgspec.Raw(b"null")
 
 
 class CallbackRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How it ended. The last three are of a failure: its message, whether never to try again, and the
-    seconds after which to (else the task's own policy holds)."""
+    """The outcome of an attempt. Of a failure: `error` is its message; `fatal` prevents a retry;
+    `retry_after` is the seconds until the retry (default: by the task's policy)."""
 
     outcome: Literal["succeeded", "failed"] = "succeeded"
     result: Annotated[msgspec.Raw, Meta(description="Any JSON.", extra_json_schema={})] = (
@@ -44,51 +42,41 @@ class CallbackRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class CallbackAccepted(msgspec.Struct, frozen=True):
-    """It is written. The same report again gets the same answer."""
+    """The report was stored. The same report again gets the same answer."""
 
     id: UUID
     outcome: Literal["succeeded", "failed"]
 
 
-@dataclass
-class CallbackOperation(DecodedHere):
-    body: ClassVar[dict[str, Any]] = {
-        "required": True,
-        "content": {"application/json": {"schema": schema_of(CallbackRequest)}},
-    }
-
-    def to_schema(self) -> dict[str, Any]:
-        schema = super().to_schema()
-        header = {
-            "name": KEY_HEADER, "in": "header", "required": True,
-            "description": "As the push carried it.", "schema": {"type": "string"},
-        }  # fmt: skip
-        schema["parameters"] = [*schema.get("parameters", ()), header]
-        return schema
-
-
 _decoder = msgspec.json.Decoder(CallbackRequest)
+_CallbackOperation = describe_body(
+    CallbackRequest,
+    {"name": KEY_HEADER, "required": True, "schema": {"type": "string"},
+     "description": "The key that the push carried."},
+)  # fmt: skip
 
 
 @post(
     "/v1/jobs/{job_id:uuid}/callback", policy=PUBLIC, status_code=200,
-    summary="Report how a pushed job ended", operation_class=CallbackOperation,
+    summary="Report how a pushed job ended", operation_class=_CallbackOperation,
     description="For endpoints that answered a push with 202. It needs no token, but the key that the "
-    "push carried. 409: the attempt is over, and another has the job, or it was reported otherwise.",
+    "push carried. 409: the attempt is over, or another outcome was reported before.",
 )  # fmt: skip
 async def take_callback(
     request: RotaRequest, context: ContextDep, job_id: FromPath[UUID]
 ) -> CallbackAccepted:
     store = EndpointStore(context.database)
     key = request.headers.get(KEY_HEADER.lower(), "")
-    # Before anything of the body is read: who has no key costs nothing.
+    # Before the body is read, so that a request without a key costs little.
     token = read_key(await store.callback_secret(), job_id, key)
     if token is None:
         raise NotFound(f"no attempt of job {job_id} has this key: send the push's {KEY_HEADER}")
     request.trust_body()
-    said = await decode_body(request, _decoder)
-    reported = Reported(said.outcome == "succeeded", said.error, said.fatal, said.retry_after)
-    result, dropped = _result(said, context.settings.max_result_bytes)
+    report = await decode_body(request, _decoder)
+    reported = Reported(
+        report.outcome == "succeeded", report.error, report.fatal, report.retry_after
+    )
+    result, dropped = _result(report, context.settings.max_result_bytes)
     encryptor = _encryptor_of(context, await store.attempt_place(job_id, token), job_id)
     if encryptor is not None:
         reported = msgspec.structs.replace(
@@ -100,21 +88,21 @@ async def take_callback(
         result = mark_unencrypted(result)
     if not await store.take_callback(job_id, token, reported, result, dropped):
         await _check_the_same(store, job_id, token, reported)
-    return CallbackAccepted(job_id, said.outcome)
+    return CallbackAccepted(job_id, report.outcome)
 
 
 def _encryptor_of(
     context: ServerContext, place: tuple[str, bool] | None, job: UUID
 ) -> Encryptor | None:
-    """What is reported of a job whose payload is encrypted is encrypted, too."""
+    """Return the encryptor of a job whose payload is encrypted."""
     if place is None or not place[1]:
         return None
-    encryption = context.tenants.get(place[0]).connector.encryption
+    encryption = context.tenant(place[0]).connector.encryption
     if encryption.ring is None:
         raise Problem(
             503,
             "key-missing",
-            "this job is encrypted, and this server has no key: report to another",
+            "this job is encrypted, and this server has no key: send the report to another",
         )
     return encryption.for_job(job)
 
@@ -125,19 +113,19 @@ async def _check_the_same(store: EndpointStore, job: UUID, token: int, reported:
         raise Problem(
             409, "stale",
             f"this attempt of job {job} is over: it timed out, was cancelled, or its node was lost and "
-            "another attempt has the job, under a higher token. What is reported of it no longer counts",
+            "another attempt has the job. Its report is ignored",
         )  # fmt: skip
     if before.succeeded != reported.succeeded:
         ended = "succeeded" if before.succeeded else "failed"
         raise Problem(409, "reported", f"this attempt of job {job} was reported before, as {ended}")
 
 
-def _result(said: CallbackRequest, limit: int) -> tuple[bytes | None, str | None]:
-    """It was done, so it stays done: a result that can't be kept is left out, and said so."""
-    if said.outcome == "failed":
+def _result(report: CallbackRequest, limit: int) -> tuple[bytes | None, str | None]:
+    """Return the result, or why it can't be stored: the job has succeeded all the same."""
+    if report.outcome == "failed":
         return None, None
     try:
-        value = msgspec.json.decode(said.result)
+        value = msgspec.json.decode(report.result)
     except (msgspec.DecodeError, RecursionError) as error:
         return None, f"the result can't be kept: {error}"
     encoded = None if value is None else msgspec.json.encode(value)

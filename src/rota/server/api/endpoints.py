@@ -1,42 +1,32 @@
-"""REST routes of endpoints. Admins decide where payloads are sent; operators see it."""
+"""REST routes of endpoints and webhooks, to which Rota sends requests. Only admins change them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated
+from uuid import UUID
 
 import msgspec
 from litestar import Response, delete, get, patch, post
-from litestar.params import JSONBody, PathParameter
+from litestar.params import FromPath, JSONBody, PathParameter
 from msgspec import UNSET, Meta, UnsetType
 
-from rota.model import GuaranteeName
+from rota.model import Accepted, GuaranteeName
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.operations.job_request import Name
-from rota.server.dependencies import TenantDep
+from rota.operations.webhooks import WEBHOOK_TASK, Format, Kind, NewWebhook
 from rota.server.policy import ADMIN, OPERATOR
+from rota.server.remote_workers.messages import RetryRequest
+from rota.server.requests import TenantDep
 from rota.store.endpoints import RetryNumbers
+from rota.store.webhooks import Webhook
 
 EndpointName = Annotated[str, PathParameter(max_length=100)]
 Url = Annotated[str, Meta(min_length=1, max_length=2_000)]
 Secret = Annotated[str, Meta(min_length=16, max_length=200)]
-Seconds = Annotated[float, Meta(gt=0, le=2_592_000)]
+Timeout = Annotated[float, Meta(gt=0, le=2_592_000)]
 Needs = Annotated[list[Name], Meta(max_length=20)]
 Priority = Annotated[int, Meta(ge=-1000, le=1000)]
-Number = Annotated[float, Meta(ge=0, le=1e9)]
-
-
-class RetryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The pause before attempt n + 1 is `base * factor ** (n - 1)` seconds, at most `cap`."""
-
-    max_attempts: Annotated[int, Meta(ge=1, le=32_000)] = 5
-    base: Number = 2.0
-    factor: Annotated[float, Meta(ge=1, le=1000)] = 2.0
-    cap: Number = 3600.0
-    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.2
-
-    def numbers(self) -> RetryNumbers:
-        return RetryNumbers(**msgspec.structs.asdict(self))
 
 
 class EndpointRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -51,8 +41,8 @@ class EndpointRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     priority: Priority = 0
     guarantee: GuaranteeName = "at_least_once"
     retry: RetryRequest = msgspec.field(default_factory=RetryRequest)
-    timeout: Seconds = 30.0
-    callback_timeout: Seconds = 3600.0
+    timeout: Timeout = 30.0
+    callback_timeout: Timeout = 3600.0
 
 
 class EndpointChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -65,8 +55,8 @@ class EndpointChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     priority: Priority | UnsetType = UNSET
     guarantee: GuaranteeName | UnsetType = UNSET
     retry: RetryRequest | UnsetType = UNSET
-    timeout: Seconds | UnsetType = UNSET
-    callback_timeout: Seconds | UnsetType = UNSET
+    timeout: Timeout | UnsetType = UNSET
+    callback_timeout: Timeout | UnsetType = UNSET
 
 
 class EndpointList(msgspec.Struct, frozen=True):
@@ -75,7 +65,7 @@ class EndpointList(msgspec.Struct, frozen=True):
 
 @get("/v1/endpoints", policy=OPERATOR, summary="List the endpoints")
 async def list_endpoints(tenant: TenantDep) -> EndpointList:
-    """The stored endpoints, without their secrets. Endpoints that code declares are not included."""
+    """List the stored endpoints, without secrets. Endpoints that code declares are not included."""
     return EndpointList(await tenant.endpoints.list())
 
 
@@ -89,7 +79,8 @@ async def add_endpoint(tenant: TenantDep, data: JSONBody[EndpointRequest]) -> Ne
     """Make an HTTP endpoint a task: every worker of the namespace pushes its jobs, within seconds."""
     return await tenant.endpoints.add(
         data.name, data.url, secret=data.secret, queue=data.queue, needs=data.needs,
-        priority=data.priority, guarantee=data.guarantee, retry=data.retry.numbers(),
+        priority=data.priority, guarantee=data.guarantee,
+        retry=RetryNumbers(**msgspec.structs.asdict(data.retry)),
         timeout=data.timeout, callback_timeout=data.callback_timeout,
     )  # fmt: skip
 
@@ -98,18 +89,102 @@ async def add_endpoint(tenant: TenantDep, data: JSONBody[EndpointRequest]) -> Ne
 async def change_endpoint(
     tenant: TenantDep, name: EndpointName, data: JSONBody[EndpointChange]
 ) -> EndpointStatus:
-    """It holds for pushes from a few seconds later on."""
+    """Change an endpoint. The change applies to pushes within seconds."""
     changes = {field: value for field, value in msgspec.structs.asdict(data).items()
                if value is not UNSET}  # fmt: skip
     if isinstance(data.retry, RetryRequest):
-        changes["retry"] = data.retry.numbers()
+        changes["retry"] = RetryNumbers(**msgspec.structs.asdict(data.retry))
     return await tenant.endpoints.change(name, **changes)
 
 
 @delete("/v1/endpoints/{name:str}", policy=ADMIN, summary="Remove an endpoint", status_code=200)
 async def remove_endpoint(tenant: TenantDep, name: EndpointName) -> Response[EndpointStatus]:
-    """Its jobs stay in their queue."""
+    """Remove an endpoint. Its jobs stay in their queue."""
     return Response(await tenant.endpoints.remove(name))
 
 
-ROUTES = [list_endpoints, get_endpoint, add_endpoint, change_endpoint, remove_endpoint]
+class WebhookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """A webhook to add. `kinds`: the kinds of events, all by default. `format`: the event itself, or a
+    sentence for Slack. `secret` is generated if it isn't given."""
+
+    url: Annotated[str, Meta(min_length=1, max_length=2_000)]
+    kinds: Annotated[list[Kind], Meta(max_length=20)] = []
+    format: Format = "json"
+    secret: Annotated[str, Meta(min_length=16, max_length=200)] | None = None
+
+
+class WebhookList(msgspec.Struct, frozen=True):
+    """Webhooks; `allowed`: hosts that requests may go to besides public addresses."""
+
+    items: Sequence[Webhook]
+    allowed: Sequence[str]
+
+
+@get("/v1/webhooks", policy=ADMIN, summary="List webhooks")
+async def list_webhooks(tenant: TenantDep) -> WebhookList:
+    return WebhookList(await tenant.webhooks.list(), await tenant.webhooks.allowed())
+
+
+@get("/v1/webhooks/{webhook_id:uuid}", policy=ADMIN, summary="Get a webhook")
+async def get_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Webhook:
+    return await tenant.webhooks.get(webhook_id)
+
+
+@post("/v1/webhooks", policy=ADMIN, summary="Add a webhook", status_code=201)
+async def add_webhook(tenant: TenantDep, data: JSONBody[WebhookRequest]) -> NewWebhook:
+    """Send events to a URL from now on. Addresses that aren't public are allowed with `rota webhooks
+    allow`."""
+    return await tenant.webhooks.add(
+        data.url, kinds=data.kinds, form=data.format, secret=data.secret
+    )
+
+
+@post(
+    "/v1/webhooks/{webhook_id:uuid}/pause", policy=ADMIN, summary="Pause a webhook", status_code=200
+)
+async def pause_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Webhook:
+    """Events that happen during the pause are not sent later."""
+    return await tenant.webhooks.pause(webhook_id)
+
+
+@post(
+    "/v1/webhooks/{webhook_id:uuid}/resume",
+    policy=ADMIN,
+    summary="Resume a webhook",
+    status_code=200,
+)
+async def resume_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Webhook:
+    return await tenant.webhooks.resume(webhook_id)
+
+
+@post(
+    "/v1/webhooks/{webhook_id:uuid}/test",
+    policy=ADMIN,
+    summary="Send a test event",
+    status_code=202,
+)
+async def test_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Accepted:
+    """Send a test event as a job, like all deliveries: `GET /v1/jobs/{id}` shows its outcome."""
+    handle = await tenant.webhooks.test(webhook_id)
+    return Accepted(handle.id, WEBHOOK_TASK)
+
+
+@delete("/v1/webhooks/{webhook_id:uuid}", policy=ADMIN, summary="Remove a webhook", status_code=200)
+async def remove_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Response[Webhook]:
+    return Response(await tenant.webhooks.remove(webhook_id))
+
+
+ROUTES = [
+    list_endpoints,
+    get_endpoint,
+    add_endpoint,
+    change_endpoint,
+    remove_endpoint,
+    list_webhooks,
+    get_webhook,
+    add_webhook,
+    pause_webhook,
+    resume_webhook,
+    test_webhook,
+    remove_webhook,
+]

@@ -1,15 +1,22 @@
-"""Whether the server is there (`/healthz`), and whether jobs will be run (`/readyz`)."""
+"""REST routes about the state of the installation: health, metrics and nodes."""
 
 from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
 
 import msgspec
 from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
+from litestar.params import FromPath, HeaderParameter, QueryParameter
 
+from rota.client.wire import NodeList
 from rota.errors import RotaError, SchemaMismatch, StoreUnavailable
+from rota.model import NodeStatus
+from rota.observe import Metrics, shared_metrics
 from rota.server.context import ServerContext
-from rota.server.dependencies import ContextDep
-from rota.server.policy import PUBLIC
+from rota.server.policy import PUBLIC, VIEWER
+from rota.server.requests import ContextDep, PrincipalDep, TenantDep
 from rota.store.migrate import check_schema, pending_names
 from rota.store.quotas import QuotaStore
 
@@ -19,7 +26,7 @@ class Health(msgspec.Struct):
 
 
 class Check(msgspec.Struct):
-    """One thing that has to be so."""
+    """A condition of readiness."""
 
     name: str
     ok: bool
@@ -27,28 +34,30 @@ class Check(msgspec.Struct):
 
 
 class Readiness(msgspec.Struct):
-    """Ready when all of it is."""
+    """The server is ready when all checks are ok."""
 
     ready: bool
     checks: list[Check]
 
 
-@get("/healthz", policy=PUBLIC, summary="Whether the server is there")
+@get("/healthz", policy=PUBLIC, summary="Check that the server answers")
 async def healthz() -> Health:
-    """Answers as long as the process does. It asks nothing of the database."""
+    """Answer without asking the database."""
     return Health("ok")
 
 
 _NOT_READY = ResponseSpec(
-    data_container=Readiness, description="Not ready, and why", generate_examples=False
+    data_container=Readiness,
+    description="Not ready; the checks have the reasons",
+    generate_examples=False,
 )
 
 
 @get(
-    "/readyz", policy=PUBLIC, summary="Whether jobs will be run", responses={503: _NOT_READY}
+    "/readyz", policy=PUBLIC, summary="Check that jobs will be run", responses={503: _NOT_READY}
 )  # fmt: skip
 async def readyz(context: ContextDep) -> Response[Readiness]:
-    """200 when a job submitted now will be run; else 503, with the reasons."""
+    """Answer 200 if a job that is submitted now will be run, else 503 with the reasons."""
     checks = [await _check_database(context)]
     if checks[0].ok:
         checks += [await _check_schema(context), *await _check_nodes(context)]
@@ -90,4 +99,39 @@ async def _check_nodes(context: ServerContext) -> list[Check]:
     ]
 
 
-ROUTES = (healthz, readyz)
+@get("/metrics", policy=VIEWER, summary="Stats for Prometheus", media_type="text/plain")
+async def metrics(
+    context: ContextDep,
+    principal: PrincipalDep,
+    accept: Annotated[str | None, HeaderParameter(name="Accept", required=False)] = None,
+) -> Response[bytes]:
+    """Return the metrics of the namespace; for admins of all namespaces those of all, and of the shards.
+
+    The database is queried at most every few seconds.
+    """
+    known = shared_metrics.get(context.app)
+    if known is None:
+        known = shared_metrics[context.app] = Metrics(context.database)
+    namespace = None if principal.everywhere else principal.namespace
+    body, content_type = await known.render(accept or "", namespace)
+    return Response(body, headers={"Content-Type": content_type})
+
+
+@get("/v1/nodes", policy=VIEWER, summary="List nodes")
+async def list_nodes(
+    tenant: TenantDep,
+    ended: Annotated[
+        bool, QueryParameter(description="Also nodes that ended within the last day.")
+    ] = False,
+) -> NodeList:
+    shards = await tenant.nodes.shards()
+    unowned = sum(shard.owner is None for shard in shards)
+    return NodeList(await tenant.nodes.list(ended=ended), len(shards), unowned)
+
+
+@get("/v1/nodes/{node_id:uuid}", policy=VIEWER, summary="Get a node")
+async def get_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
+    return await tenant.nodes.get(node_id)
+
+
+ROUTES = [healthz, readyz, metrics, list_nodes, get_node]

@@ -1,17 +1,18 @@
-"""Jobs: submitting, looking at and steering them."""
+"""REST routes of jobs and of dead letters."""
 
 from __future__ import annotations
 
+import hashlib
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
 from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
-from litestar.params import FromPath, JSONBody, QueryParameter
+from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 
-from rota.client.wire import Attempts, JobPage, JobResult
+from rota.client.wire import Attempts, DeadGroups, JobPage, JobResult
 from rota.core.access import Principal
 from rota.core.explain import Explanation
 from rota.lib import tracing
@@ -29,23 +30,33 @@ from rota.operations.job_request import JobRequest, Text
 from rota.operations.jobs import MANY, Action
 from rota.operations.preconditions import matches
 from rota.operations.rota import Rota
-from rota.server.api.bodies import SubmitOperation, decode_body
-from rota.server.api.conditions import tag_of
-from rota.server.api.encoded import Encoded
+from rota.server.api.bodies import Encoded, decode_body, describe_body
 from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
-from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
-from rota.server.requests import RotaRequest
+from rota.server.requests import RotaRequest, TenantDep
 from rota.store.search import JobFilter
 
+
+def _tag_of(value: Any) -> str:
+    """Return an ETag that changes with any field of the value."""
+    digest = hashlib.blake2b(msgspec.json.encode(value), digest_size=12).hexdigest()
+    return f'"{digest}"'
+
+
 _decoder = msgspec.json.Decoder(JobRequest)
+_SubmitOperation = describe_body(
+    JobRequest,
+    {"name": "Idempotency-Key", "schema": {"type": "string", "minLength": 1, "maxLength": 255},
+     "description": "The same key, task and payload return the same job."},
+    {"name": "traceparent", "schema": {"type": "string", "maxLength": 200},
+     "description": "W3C trace context, stored with the job (as is `tracestate`)."},
+)  # fmt: skip
 
 StateFilter = Annotated[
-    list[StateName] | None,
-    QueryParameter(name="state", description="One or several (repeat it).", max_items=8),
+    list[StateName] | None, QueryParameter(name="state", description="Repeatable.", max_items=8)
 ]
-Moment = Annotated[datetime | None, QueryParameter(description="With a time zone.")]
+QueryMoment = Annotated[datetime | None, QueryParameter(description="With a time zone.")]
 OutcomeFilter = Annotated[
     OutcomeName | None, QueryParameter(description="How the last attempt ended.")
 ]
@@ -53,7 +64,7 @@ Filter = Annotated[str | None, QueryParameter(max_length=200)]
 
 
 class BulkAction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Which jobs are meant. At least one of the filters has to be given."""
+    """The jobs to change. At least one filter is required."""
 
     state: list[StateName] | None = None
     task: Text | None = None
@@ -69,41 +80,41 @@ class BulkAction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 @post(
-    "/v1/jobs", policy=OPERATOR.unaudited, summary="Submit a job", status_code=201,
+    "/v1/jobs", policy=OPERATOR, summary="Submit a job", status_code=201,
     description="Answered when the job is committed. With an `Idempotency-Key` (or `key`), the same "
-    "task and payload give the same answer again, and others are a conflict.",
-    operation_class=SubmitOperation, opt={"uncompressed": True},
+    "task and payload get the same answer again; others are a conflict.",
+    operation_class=_SubmitOperation, opt={"uncompressed": True},
 )  # fmt: skip
 async def submit_job(request: RotaRequest) -> Response[Accepted]:
-    # The busiest route: what the framework would look up for it costs as much as all that it does.
+    # The busiest route: dependencies of the framework would cost as much as the rest of it.
     context, headers = request.context, request.headers
-    tenant = context.tenants.get(request.principal.namespace)
+    tenant = context.tenant(request.principal.namespace)
     data = await decode_body(request, _decoder)
     if (key := headers.get("idempotency-key")) is not None:
         data.key = _checked_key(data.key, key)
     if "traceparent" in headers:
-        # What the job's own headers say goes first.
+        # The job's own headers take precedence.
         data.headers = {**tracing.incoming(headers), **(data.headers or {})} or None
     check_task_of_token(request.principal, data.name)
     accepted = await tenant.submissions.submit_request(data)
-    told = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
+    answer = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
     if accepted.existed:
-        told.append((b"idempotent-replayed", b"true"))
-        # In the header alone: the same request gets the same body again.
+        answer.append((b"idempotent-replayed", b"true"))
+        # Only in the header: the same request gets the same body again.
         accepted = msgspec.structs.replace(accepted, existed=False)
-    return Encoded(accepted, 201, told)
+    return Encoded(accepted, 201, answer)
 
 
 def check_task_of_token(principal: Principal, task: str) -> None:
     if not principal.may_submit(task):
         only = ", ".join(principal.identity.tasks)
-        raise Problem(403, "forbidden", f"this token submits only jobs of {only}, not of {task}")
+        raise Problem(403, "forbidden", f"this token can only submit jobs of {only}, not of {task}")
 
 
-def _checked_key(said: str | None, header: str) -> str:
+def _checked_key(key: str | None, header: str) -> str:
     wrong = None
-    if said not in (None, header):
-        wrong = "key and Idempotency-Key differ; give one of them"
+    if key not in (None, header):
+        wrong = "key and Idempotency-Key differ; send one of them"
     elif not 1 <= len(header) <= 255:
         wrong = "Idempotency-Key must be 1 to 255 characters long"
     if wrong is not None:
@@ -118,15 +129,18 @@ async def list_jobs(
     task: Filter = None,
     queue: Filter = None,
     tag: Filter = None,
-    since: Moment = None,
-    until: Moment = None,
+    since: QueryMoment = None,
+    until: QueryMoment = None,
     text: Filter = None,
     schedule: Filter = None,
     outcome: OutcomeFilter = None,
     cursor: Cursor = None,
     limit: Limit = 50,
     count: Annotated[
-        bool, QueryParameter(description="Count all that match, if only roughly.")
+        bool,
+        QueryParameter(
+            description="Also count the jobs that match; the number may be an estimate."
+        ),
     ] = False,
 ) -> JobPage:
     wanted = JobFilter.of(
@@ -141,7 +155,7 @@ async def list_jobs(
 
 
 _UNCHANGED = ResponseSpec(
-    data_container=None, description="It is as `If-None-Match` says", generate_examples=False
+    data_container=None, description="The job is as `If-None-Match` says", generate_examples=False
 )
 
 
@@ -151,7 +165,7 @@ _UNCHANGED = ResponseSpec(
 )  # fmt: skip
 async def get_job(tenant: TenantDep, request: RotaRequest, job_id: FromPath[UUID]) -> Response[Job]:
     job = await tenant.jobs.get(job_id)
-    tag = tag_of(job)
+    tag = _tag_of(job)
     if matches(request.headers.get("if-none-match"), tag):
         return Response(None, status_code=304, headers={"ETag": tag})  # type: ignore[arg-type]
     return Response(job, headers={"ETag": tag})
@@ -172,7 +186,7 @@ async def get_attempts(tenant: TenantDep, job_id: FromPath[UUID]) -> Attempts:
 
 @get("/v1/jobs/{job_id:uuid}/explain", policy=VIEWER, summary="Explain a job")
 async def explain_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Explanation:
-    """Say why the job isn't running now, or what it does."""
+    """Explain why the job is not running, or what it does."""
     return await tenant.jobs.explain(job_id)
 
 
@@ -183,7 +197,7 @@ async def cancel_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Cancelled:
 
 @post("/v1/jobs/{job_id:uuid}/retry", policy=OPERATOR, summary="Retry a job", status_code=200)
 async def retry_job(tenant: TenantDep, job_id: FromPath[UUID]) -> Accepted:
-    """Run a failed job, or one that waits for its next retry, now, counting its attempts afresh."""
+    """Run a failed job, or one that waits for its next retry, now. Its attempts are counted anew."""
     return await tenant.jobs.retry(job_id)
 
 
@@ -205,23 +219,74 @@ async def retry_jobs(tenant: TenantDep, data: JSONBody[BulkAction]) -> ManyChang
 
 
 async def _act(tenant: Rota, action: Action, data: BulkAction) -> ManyChanged:
-    wanted = JobFilter.of(
-        states=data.state, task=data.task, queue=data.queue, tag=data.tag, since=data.since,
-        until=data.until, text=data.text, schedule=data.schedule, outcome=data.outcome,
-    )  # fmt: skip
-    return await tenant.jobs.change_matching(action, wanted, limit=data.limit, dry_run=data.dry_run)
+    given = msgspec.structs.asdict(data)
+    options = {name: given.pop(name) for name in ("limit", "dry_run")}
+    wanted = JobFilter.of(states=given.pop("state"), **given)
+    return await tenant.jobs.change_matching(action, wanted, **options)
 
 
 def zoned(field: str, moment: datetime | None) -> datetime | None:
     if moment is not None and moment.tzinfo is None:
         raise Problem(
-            400, "invalid", f"{field}: say in which time zone, such as 2027-01-31T09:00:00Z",
+            400, "invalid", f"{field}: needs a time zone, such as 2027-01-31T09:00:00Z",
             fields={field: "has no time zone"},
         )  # fmt: skip
     return moment
 
 
+Fingerprint = Annotated[
+    str, PathParameter(pattern="^[0-9a-f]{16}$", description="Identifies a group in the list.")
+]
+
+
+class GroupRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    dry_run: bool = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=MANY)] = MANY
+
+
+@get("/v1/dead", policy=VIEWER, summary="List dead letters in groups, the largest first")
+async def list_dead(
+    tenant: TenantDep, task: Filter = None, queue: Filter = None, limit: Limit = 100
+) -> DeadGroups:
+    """Groups are by task and error: messages that differ in numbers and ids only are one group. For
+    single jobs, see `GET /v1/jobs?state=failed`."""
+    return DeadGroups(await tenant.dead.groups(task=task, queue=queue, limit=limit))
+
+
+@post("/v1/dead/{fingerprint:str}/retry", policy=OPERATOR, summary="Retry a group", status_code=200)
+async def retry_group(
+    tenant: TenantDep, fingerprint: Fingerprint, data: JSONBody[GroupRequest | None] = None
+) -> ManyChanged:
+    """Run its jobs again, the oldest first."""
+    data = data or GroupRequest()
+    return await tenant.dead.retry_group(fingerprint, limit=data.limit, dry_run=data.dry_run)
+
+
+@post(
+    "/v1/dead/{fingerprint:str}/discard", policy=OPERATOR, summary="Discard a group",
+    status_code=200,
+)  # fmt: skip
+async def discard_group(
+    tenant: TenantDep, fingerprint: Fingerprint, data: JSONBody[GroupRequest | None] = None
+) -> ManyChanged:
+    """Take its jobs off the list for good. They can be read until their retention ends."""
+    data = data or GroupRequest()
+    return await tenant.dead.discard_group(fingerprint, limit=data.limit, dry_run=data.dry_run)
+
+
 ROUTES = [
-    submit_job, list_jobs, get_job, get_result, get_attempts, explain_job, cancel_job, retry_job,
-    discard_job, cancel_jobs, retry_jobs,
-]  # fmt: skip
+    submit_job,
+    list_jobs,
+    get_job,
+    get_result,
+    get_attempts,
+    explain_job,
+    cancel_job,
+    retry_job,
+    discard_job,
+    cancel_jobs,
+    retry_jobs,
+    list_dead,
+    retry_group,
+    discard_group,
+]

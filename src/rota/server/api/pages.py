@@ -1,9 +1,9 @@
-"""Lists in pages: the newest first, and a cursor for what follows.
+"""Lists in pages, each with a cursor for the next one.
 
-A cursor is where a page ended, as text that means nothing to the client. It holds nothing the client
-hasn't seen, and it is checked like any other input: one that was made up is refused, or starts elsewhere
-in the same list, which it may read anyway. Lists with filters give them as `question`: a cursor that is
-passed with other filters is refused, since what it would give is a page of neither.
+A cursor is the position where a page ended, as opaque text. It contains nothing that the client hasn't
+seen, and is checked like any other input: a forged one is refused, or begins elsewhere in the same list,
+which the client may read anyway. Lists with filters pass them as `question`: a cursor that is used with
+other filters is refused.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _LONGEST = 500
 _DIGEST = 6  # bytes
 
 Limit: TypeAlias = Annotated[
-    int, QueryParameter(ge=1, le=MOST, description="How many at most on this page")
+    int, QueryParameter(ge=1, le=MOST, description="The maximum number of items on this page")
 ]
 Cursor: TypeAlias = Annotated[
     str | None,
     QueryParameter(
-        max_length=_LONGEST, description="`next` of the page before; without it, the first"
+        max_length=_LONGEST, description="`next` of the previous page (default: the first page)"
     ),
 ]
 
@@ -50,16 +50,18 @@ def make_cursor(position: Any, question: Any = None) -> str:
 
 
 def read_cursor(cursor: str | None, kind: type[K], question: Any = None) -> K | None:
-    """Where to go on, as the type it was made of (``UUID``, ``tuple[datetime, UUID]``)."""
+    """Return the position, as the type it was made of (``UUID``, ``tuple[datetime, UUID]``)."""
     if cursor is None:
         return None
     try:
         packed = base64.b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
         if packed[:_DIGEST] != _digest(question):
-            raise _refused("this cursor belongs to a list with other filters: begin without one")
+            raise _refused(
+                "this cursor belongs to a list with other filters: start without a cursor"
+            )
         return msgspec.msgpack.decode(packed[_DIGEST:], type=kind)
     except (binascii.Error, msgspec.MsgspecError, ValueError, OverflowError):
-        raise _refused("this cursor didn't come from here: use `next` as it was given") from None
+        raise _refused("invalid cursor: use `next` as it was returned") from None
 
 
 def _digest(question: Any) -> bytes:
@@ -73,7 +75,7 @@ def _refused(detail: str) -> Problem:
 def make_page(
     found: Sequence[T], limit: int, position: Callable[[T], Any], question: Any = None
 ) -> Page[T]:
-    """Ask the store for `limit + 1`: one more than fits means that there is a next page."""
+    """Make a page of `limit + 1` items: one more than fits means that there is a next page."""
     items = list(found[:limit])
     more = len(found) > limit
     return Page(items, make_cursor(position(items[-1]), question) if more and items else None)

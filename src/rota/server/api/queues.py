@@ -11,13 +11,13 @@ from msgspec import Meta
 
 from rota.client.wire import QueueList
 from rota.model import QueueStatus
-from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
+from rota.server.requests import TenantDep
 
 QueueName = Annotated[str, PathParameter(max_length=100)]
 
 
-@get("/v1/queues", policy=VIEWER, summary="List queues, with how full and how late they are")
+@get("/v1/queues", policy=VIEWER, summary="List queues, with their jobs and lag")
 async def list_queues(tenant: TenantDep) -> QueueList:
     """`lag`: the seconds for which the oldest ready job has been due."""
     return QueueList(await tenant.queues.list())

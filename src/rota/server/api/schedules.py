@@ -1,4 +1,4 @@
-"""Schedules: create, change, pause, resume, trigger, backfill and read them, and their ledgers.
+"""REST routes of schedules and their ledgers.
 
 A path names a schedule by its name, or by its id (which has no slash in it). Its ETag changes with every
 change of its definition; with If-Match a change is made only to the version that the client read.
@@ -8,36 +8,119 @@ from __future__ import annotations
 
 import contextlib
 from datetime import datetime, timedelta
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.params import FromQuery, HeaderParameter, JSONBody, PathParameter, QueryParameter
+from msgspec import UNSET, Meta, UnsetType
 
 from rota.client.wire import AuditReport, Lint
-from rota.errors import NotFound
+from rota.core.time.schedule import (
+    Calendar,
+    CatchUp,
+    Cron,
+    Every,
+    Overlap,
+    RRule,
+    ScheduleSpec,
+    check_length,
+    make_spec,
+)
+from rota.core.time.zones import Fold, Gap
+from rota.errors import ConfigError, NotFound
 from rota.model import Backfilled, Triggered
-from rota.operations.job_request import Moment
+from rota.operations.job_request import Moment, Name
 from rota.operations.ledger import OccurrenceStatus, Preview, ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
-from rota.server.api.jobs import Filter, zoned
+from rota.operations.schedule_reads import check_years
+from rota.server.api.jobs import Filter, QueryMoment, zoned
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
-from rota.server.api.schedule_requests import (
-    NewScheduleRequest,
-    PreviewRequest,
-    ScheduleRequest,
-    to_spec,
-)
-from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
+from rota.server.requests import TenantDep
+
+Duration = Annotated[str, Meta(max_length=50, description="Such as 15m, 1h30m.")] | float
+
+CalendarNames = Annotated[list[Annotated[str, Meta(max_length=200)]], Meta(max_length=50)]
+
+
+class RuleRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """One of `cron`, `every`, `calendar`, `rrule` and `rule` (as in answers), and its options."""
+
+    cron: Annotated[str, Meta(max_length=500)] | UnsetType = UNSET
+    every: Duration | UnsetType = UNSET
+    calendar: Annotated[str, Meta(max_length=500)] | UnsetType = UNSET
+    rrule: Annotated[str, Meta(max_length=2000)] | UnsetType = UNSET
+    rule: Cron | Every | Calendar | RRule | UnsetType = UNSET
+    anchor: Moment | UnsetType = UNSET
+    tz: Annotated[str, Meta(max_length=100)] | UnsetType = UNSET
+    gap: Gap | UnsetType = UNSET
+    fold: Fold | UnsetType = UNSET
+    starts: Moment | UnsetType | None = UNSET
+    ends: Moment | UnsetType | None = UNSET
+    max_occurrences: int | UnsetType | None = UNSET
+    jitter: Duration | UnsetType = UNSET
+    spread: Duration | UnsetType = UNSET
+    exclude: CalendarNames | UnsetType = UNSET
+    include: CalendarNames | UnsetType = UNSET
+
+
+class ScheduleRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
+    """A schedule: its rule, its task, and the options of its runs."""
+
+    task: Name
+    payload: dict[str, Any] | UnsetType | None = UNSET
+    options: dict[str, Any] | UnsetType = UNSET
+    overlap: Overlap | UnsetType = UNSET
+    max_queued: int | UnsetType = UNSET
+    drop: Literal["oldest", "newest"] | UnsetType = UNSET
+    max_running: int | UnsetType | None = UNSET
+    catch_up: CatchUp | UnsetType = UNSET
+    description: Annotated[str, Meta(max_length=2000)] | UnsetType = UNSET
+    tags: Annotated[list[Name], Meta(max_length=50)] | UnsetType = UNSET
+    paused: bool | UnsetType = UNSET
+
+
+class NewScheduleRequest(ScheduleRequest, forbid_unknown_fields=True, kw_only=True):
+    name: Annotated[str, Meta(min_length=1, max_length=200)]
+
+
+class PreviewRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
+    """A rule to preview. `name`: the name of the schedule, on which `spread` and `H` depend."""
+
+    name: Annotated[str, Meta(min_length=1, max_length=200)] = "preview"
+    count: Annotated[int, Meta(ge=1, le=1000)] = 10
+    after: Moment | None = None
+
+
+_NOT_OF_THE_RULE = ("name", "task", "rule", "count", "after")
+
+
+def to_spec(said: RuleRequest, name: str, task: str) -> ScheduleSpec:
+    given = {
+        field: value
+        for field in said.__struct_fields__
+        if field not in _NOT_OF_THE_RULE
+        and (value := getattr(said, field)) is not UNSET
+        and value is not None
+    }
+    check_years(**{field: given.get(field) for field in ("starts", "ends", "anchor")})
+    if said.rule is UNSET:
+        return make_spec(name, task, **given)
+    if others := [rule for rule in ("cron", "every", "calendar", "rrule") if rule in given]:
+        raise ConfigError(f"{others[0]}: give either this or `rule`")
+    check_length(said.rule)
+    check_years(anchor=getattr(said.rule, "anchor", None))
+    spec = make_spec(name, task, cron="@daily", **given)  # its rule is replaced below
+    return msgspec.structs.replace(spec, rule=said.rule)
+
 
 _TICK = timedelta(microseconds=1)
 
 ScheduleName = Annotated[
     str, PathParameter(max_length=200, description="The name or the id of a schedule.")
 ]
-QueryMoment = Annotated[datetime | None, QueryParameter(description="With a time zone.")]
 
 
 class PauseRequest(msgspec.Struct, forbid_unknown_fields=True):
@@ -125,9 +208,7 @@ async def delete_schedule(
     "/v1/schedules/{name:str}/pause", policy=OPERATOR, summary="Pause a schedule", status_code=200
 )
 async def pause_schedule(
-    tenant: TenantDep,
-    name: ScheduleName,
-    data: JSONBody[PauseRequest | None] = None,
+    tenant: TenantDep, name: ScheduleName, data: JSONBody[PauseRequest | None] = None
 ) -> Response[ScheduleStatus]:
     """Fire no occurrence until it is resumed, or `until`. Running jobs are not affected."""
     name = await tenant.schedules.resolve(name)
@@ -160,7 +241,7 @@ async def trigger_schedule(tenant: TenantDep, name: ScheduleName) -> Response[Tr
 async def backfill_schedule(
     tenant: TenantDep, name: ScheduleName, data: JSONBody[BackfillRequest]
 ) -> Backfilled:
-    """Run the occurrences of a past stretch of time that have no row in the ledger."""
+    """Run the occurrences of a past period that have no row in the ledger."""
     name = await tenant.schedules.resolve(name)
     return await tenant.schedules.backfill(
         name, data.first, data.end, max_parallel=data.max_parallel, dry_run=data.dry_run
@@ -168,9 +249,7 @@ async def backfill_schedule(
 
 
 @get(
-    "/v1/schedules/{name:str}/occurrences",
-    policy=VIEWER,
-    summary="List occurrences, oldest first",
+    "/v1/schedules/{name:str}/occurrences", policy=VIEWER, summary="List occurrences, oldest first"
 )
 async def list_occurrences(
     tenant: TenantDep,
@@ -181,10 +260,10 @@ async def list_occurrences(
     cursor: Cursor = None,
     limit: Limit = 100,
 ) -> Page[OccurrenceStatus]:
-    """List every occurrence of a stretch of time (by default the last day), fired or skipped."""
+    """List every occurrence of a period (by default the last day), fired or skipped."""
     name = await tenant.schedules.resolve(name)
     question = (name, first, end, outcome)
-    begin, close = await _stretch(tenant, first, end, timedelta(days=1))
+    begin, close = await _period(tenant, first, end, timedelta(days=1))
     if (last := read_cursor(cursor, datetime, question)) is not None:
         begin = zoned("cursor", last) or begin
         begin += _TICK
@@ -196,18 +275,14 @@ async def list_occurrences(
 async def audit_schedule(
     tenant: TenantDep, name: ScheduleName, first: QueryMoment = None, end: QueryMoment = None
 ) -> AuditReport:
-    """Recompute what must be in the ledger of a stretch of time (the last week), and compare."""
+    """Recompute what must be in the ledger of a period (by default the last week), and compare."""
     name = await tenant.schedules.resolve(name)
-    begin, close = await _stretch(tenant, first, end, timedelta(days=7))
+    begin, close = await _period(tenant, first, end, timedelta(days=7))
     audit = await tenant.schedules.audit(name, begin, close)
     return AuditReport(audit.is_clean, audit)
 
 
-@get(
-    "/v1/schedules/{name:str}/preview",
-    policy=VIEWER,
-    summary="Preview a schedule",
-)
+@get("/v1/schedules/{name:str}/preview", policy=VIEWER, summary="Preview a schedule")
 async def preview_schedule(
     tenant: TenantDep,
     name: ScheduleName,
@@ -218,7 +293,7 @@ async def preview_schedule(
     return await tenant.schedules.preview(spec, count, after=zoned("after", after))
 
 
-@post("/v1/schedules:preview", policy=VIEWER.unaudited, summary="Preview a rule", status_code=200)
+@post("/v1/schedules:preview", policy=VIEWER, summary="Preview a rule", status_code=200)
 async def preview_rule(tenant: TenantDep, data: JSONBody[PreviewRequest]) -> Preview:
     """Compute the next occurrences of a rule without storing it."""
     spec = to_spec(data, data.name, "preview")
@@ -229,22 +304,33 @@ async def preview_rule(tenant: TenantDep, data: JSONBody[PreviewRequest]) -> Pre
 async def lint_schedules(
     tenant: TenantDep, herd: Annotated[int, QueryParameter(ge=2, le=100_000)] = 100
 ) -> Lint:
-    """Warn of DST, too many at once (`herd`), too often for its duration, an end soon, an unknown task,
-    or arguments that its task doesn't take."""
+    """Warn of DST, of too many occurrences at once (`herd`), of too many for their duration, of an end
+    soon, of unknown tasks, and of arguments that a task doesn't take."""
     return Lint(await tenant.schedules.lint(herd))
 
 
-async def _stretch(
+async def _period(
     tenant: Rota, first: datetime | None, end: datetime | None, back: timedelta
 ) -> tuple[datetime, datetime]:
-    """Until now, by default."""
+    """Return both ends of a period. By default it ends now."""
     first, end = zoned("first", first), zoned("end", end)
     close = end or await (await tenant.store()).now() + timedelta(hours=1)
     return first or close - back, close
 
 
 ROUTES = [
-    list_schedules, get_schedule, create_schedule, put_schedule, delete_schedule, pause_schedule,
-    resume_schedule, trigger_schedule, backfill_schedule, list_occurrences, audit_schedule,
-    preview_schedule, preview_rule, lint_schedules,
-]  # fmt: skip
+    list_schedules,
+    get_schedule,
+    create_schedule,
+    put_schedule,
+    delete_schedule,
+    pause_schedule,
+    resume_schedule,
+    trigger_schedule,
+    backfill_schedule,
+    list_occurrences,
+    audit_schedule,
+    preview_schedule,
+    preview_rule,
+    lint_schedules,
+]

@@ -1,37 +1,36 @@
-"""The dashboard: pages that show what Rota does, and forms that change it.
+"""The dashboard: pages that show the state of Rota, and forms that change it.
 
-Its pages are routes of the server like all others, each with a policy. They read behind row security,
-and change things by calling the same operations (`rota.operations`) as the HTTP API, so that checks,
-results and audit rows are the same.
+Its pages are routes of the server like all others, each with a policy. They read under row security,
+and make changes by the same operations (`rota.operations`) as the REST API, so that checks, results and
+audit rows are the same.
 
-How to add a page.
+To add a page:
 
-1. A handler in a module named after the noun, decorated with `page` (GET) or `action` (POST, a form),
-   and listed in that module's ``ROUTES``; the module in `routes.PAGES`. ::
+1. Write a handler, decorated with `page` (GET) or `action` (POST, a form), and add it to ``ROUTES`` of
+   its module; a new module is added to `rota.server.routes`. ::
 
-       @page("/queues", policy=VIEWER)
-       async def queues(request: RotaRequest, tenant: TenantDep) -> Html:
-           return await show(request, "queues.html", queues=await tenant.queues.list())
+       @pages.page("/queues", policy=VIEWER)
+       async def queues(request: RotaRequest, tenant: TenantDep) -> pages.Html:
+           return await pages.show(request, "queues.html", queues=await tenant.queues.list())
 
-       @action("/queues/{name:str}/pause", policy=OPERATOR)
-       async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
+       @pages.action("/queues/{name:str}/pause", policy=OPERATOR)
+       async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> pages.Back:
            await tenant.queues.pause(name, must_exist=True)
-           return back(request, "/queues", f"Queue {name} paused.")
+           return pages.back(request, "/queues", f"Queue {name} paused.")
 
-   The noun of the address is the scope that a limited token needs, and tests of the gate are made from
-   the route table: a new kind of parameter is told to tests/server/test_gate.py and
+   The first word of the path is the scope that a limited token needs. Tests of authorization are made
+   from the route table: add a new kind of parameter to tests/server/test_gate.py and
    tests/server/api/test_tenants.py.
-2. A template that extends ``frame.html`` and fills ``content``. What `pages.show` gives to each is said
-   there; words for moments, durations and numbers are in `words`, small pieces (state, form, copy) in
-   ``parts.html``. Whatever changes while one looks is in an element with an id and ``data-live``: when
-   something happened, the page is asked for again in the background and these elements are replaced.
-   Rows of a table with ``data-live="rows"`` and ids are replaced one by one, so that nobody loses their
-   place.
-3. What a person can do there, a `commands.Copyable` says how to do elsewhere.
-4. Reads: nothing that grows with the number of jobs. Queries are in store/sql/dashboard.sql, behind
-   `rota.store.dashboard`; numbers that aren't exact are `Count`s, and are shown with "about".
-5. No script and no style in the page, no ``style`` attribute: the content security policy refuses them.
-   Colours are custom properties of rota.css; a state is a word and a shape as well.
-6. A path in ``PAGES`` of tests/server/dashboard/test_browser.py, and a picture in docs/images/dashboard
-   (``make screenshots``).
+2. Write a template that extends ``frame.html`` and fills ``content``. `pages.show` lists the variables
+   that every template has; `words` formats moments, durations and numbers; ``parts.html`` has macros.
+   What changes while the page is open is in an element with an id and ``data-live``: the page is
+   requested again in the background, and these elements are replaced. Rows of a table with
+   ``data-live="rows"`` and ids are replaced one by one, so that the selected row stays selected.
+3. Give `pages.Copyable` commands that do the same elsewhere.
+4. Read nothing that grows with the number of jobs. Queries are in `rota.store.dashboard` (``stats``);
+   numbers that aren't exact are `Count`s, and are shown with "about".
+5. Use no script, no style and no ``style`` attribute in the page: the content security policy refuses
+   them. Colours are custom properties of rota.css; a state also has a word and a shape.
+6. Add the path to ``PAGES`` of tests/server/dashboard/test_browser.py, and a picture to
+   docs/images/dashboard (``make screenshots``).
 """

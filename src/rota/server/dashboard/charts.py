@@ -1,6 +1,6 @@
-"""Charts as SVG, drawn here: no script, no style attribute, and a sentence for those who don't see them.
+"""Draw charts as SVG, without script and style attribute, each with a sentence for screen readers.
 
-A plot is stretched to the width there is; what is written stands around it as text, which isn't.
+A plot is stretched to the width of the page; text is around it, since it must not be stretched.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _NOTHING = Markup("")
 
 
 def bars(columns: Sequence[tuple[float, float]], label: str, titles: Sequence[str] = ()) -> Markup:
-    """Columns of two parts: what went well from the ground up, what failed on top of it."""
+    """Draw columns of two parts: the first at the bottom, the failures on top."""
     highest = max((good + bad for good, bad in columns), default=0.0) or 1.0
     step = _WIDTH / max(len(columns), 1)
     drawn = _NOTHING
@@ -40,7 +40,7 @@ def bars(columns: Sequence[tuple[float, float]], label: str, titles: Sequence[st
 
 
 def curve(values: Sequence[float | None], label: str) -> Markup:
-    """A line; it is broken where nothing is known."""
+    """Draw a line, with gaps where no value is known."""
     highest = max((value for value in values if value is not None), default=0.0) or 1.0
     step = _WIDTH / max(len(values) - 1, 1)
     path, drawing = "", False
@@ -49,14 +49,14 @@ def curve(values: Sequence[float | None], label: str) -> Markup:
             drawing = False
             continue
         x, y = place * step, _HEIGHT - 3 - (_HEIGHT - 6) * value / highest
-        # A point alone is a short stroke, or it wouldn't be seen.
+        # A single point is a short stroke, to be visible.
         path += f"L{x:.1f} {y:.1f}" if drawing else f"M{x - 2:.1f} {y:.1f}L{x:.1f} {y:.1f}"
         drawing = True
     return _SVG.format(_WIDTH, _HEIGHT, label, _PATH.format("curve", path) if path else _NOTHING)
 
 
 def ticks(shares: Sequence[float], label: str, kind: str = "live") -> Markup:
-    """Moments on a line, each as its share of the way."""
+    """Draw moments on a line, given as shares of its length."""
     drawn = _NOTHING
     for share in shares:
         drawn += _RECT.format(kind, min(share, 0.995) * _WIDTH, 2.0, 4.0, _HEIGHT - 4)
@@ -64,7 +64,7 @@ def ticks(shares: Sequence[float], label: str, kind: str = "live") -> Markup:
 
 
 def bar(parts: Sequence[tuple[str, float, float]], label: str) -> Markup:
-    """Stretches (class, from, to) on one line, as shares of it."""
+    """Draw sections (class, from, to) of a line, given as shares of its length."""
     drawn = _NOTHING
     for kind, first, end in parts:
         width = max((end - first) * _WIDTH, 3.0)

@@ -1,4 +1,4 @@
-"""The cluster: nodes and their heartbeats, shards as a map, who took over from whom."""
+"""The page of the cluster: nodes and their heartbeats, shards and their owners, takeovers."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.model import ShardStatus, Takeover
-from rota.server.dashboard.commands import Copyable, cli, curl, python
-from rota.server.dashboard.pages import Html, page, show
+from rota.server.dashboard.pages import Copyable, Html, cli, curl, page, show
 from rota.server.dashboard.words import NOTHING
-from rota.server.dependencies import ContextDep, PrincipalDep, TenantDep
 from rota.server.policy import VIEWER
-from rota.server.requests import RotaRequest
+from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
 
 _COLOURS = 4
 _MOVES = 20
 
 
 class Owner(msgspec.Struct, frozen=True):
-    """A scheduler, and what it looks after."""
+    """A scheduler, and the number of shards that it owns."""
 
     id: UUID | None
     name: str
@@ -41,7 +39,7 @@ async def cluster(
 ) -> Html:
     nodes = await tenant.nodes.list(ended=bool(ended))
     shards = await tenant.nodes.shards()
-    # Of nodes in all namespaces: for those who may see all.
+    # They concern nodes of all namespaces.
     moves: Sequence[Takeover] = ()
     if principal.everywhere:
         moves = (await context.app.nodes.takeovers())[:_MOVES]
@@ -52,20 +50,20 @@ async def cluster(
         owner_of={owner.id: owner for owner in owners}, moves=moves, ended=bool(ended),
         how=Copyable(
             cli="\n".join((cli("nodes"), cli("shards"))), curl=curl("GET", "/v1/nodes"),
-            python=python("await app.nodes.list()"),
+            python="await app.nodes.list()",
         ),
     )  # fmt: skip
 
 
 def _owners(shards: Sequence[ShardStatus]) -> list[Owner]:
-    """Each with a letter and a colour: a colour alone would tell some people nothing."""
+    """Return the owners, each with a letter as well: some people don't see colours."""
     held: dict[UUID | None, list[ShardStatus]] = {}
     for shard in shards:
         held.setdefault(shard.owner, []).append(shard)
     found, place = [], 0
     for owner, own in sorted(held.items(), key=lambda item: str(item[0])):
         if owner is None:
-            found.append(Owner(None, "nobody", NOTHING, "none", len(own)))
+            found.append(Owner(None, "no owner", NOTHING, "none", len(own)))
             continue
         name = own[0].node or "a scheduler of another namespace"
         letter = chr(ord("A") + place % 26)

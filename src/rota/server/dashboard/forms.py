@@ -1,26 +1,28 @@
-"""What a form says, as values; and what becomes of it when it can't be done."""
+"""Read the fields of a form as values."""
 
 from __future__ import annotations
 
-import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError, RotaError
+from rota.server.dashboard.pages import can_be_corrected
 from rota.server.problems import Problem, to_problem
 from rota.server.requests import RotaRequest
 from rota.server.strict import of_validation
+
+T = TypeVar("T")
 
 _SEPARATORS = re.compile(r"[\s,]+")
 
 
 class Fields:
-    """The fields of a form, by name. What is blank isn't there."""
+    """The fields of a form, by name. A blank field is None."""
 
     def __init__(self, found: Mapping[str, Sequence[str]]) -> None:
         self._found = found
@@ -34,67 +36,58 @@ class Fields:
         return value or None
 
     def raw(self, name: str) -> str:
-        """With its spaces and line ends, for showing it again."""
+        """Return the text with its spaces and line ends, to show it again."""
         return self._found.get(name, [""])[0]
 
     def several(self, name: str) -> list[str]:
         return [value for value in self._found.get(name, ()) if value.strip()]
 
     def words(self, name: str) -> list[str]:
-        """Names between commas or spaces."""
+        """Return names that are separated by commas or spaces."""
         return [word for word in _SEPARATORS.split(self.text(name) or "") if word]
 
     def flag(self, name: str) -> bool:
         return self.text(name) is not None
 
     def whole(self, name: str) -> int | None:
-        text = self.text(name)
-        if text is None:
-            return None
-        try:
-            return int(text)
-        except ValueError:
-            raise ConfigError(f"{name}: {text[:50]!r} is not a whole number") from None
+        return self._parsed(name, int, "a whole number")
 
     def decimal(self, name: str) -> float | None:
+        return self._parsed(name, float, "a number")
+
+    def _parsed(self, name: str, parse: Callable[[str], T], what: str) -> T | None:
         text = self.text(name)
-        if text is None:
-            return None
         try:
-            return float(text)
+            return None if text is None else parse(text)
         except ValueError:
-            raise ConfigError(f"{name}: {text[:50]!r} is not a number") from None
+            raise ConfigError(f"{name}: {text and text[:50]!r} is not {what}") from None
 
     def seconds(self, name: str) -> float | None:
         text = self.text(name)
         return None if text is None else seconds_of(text, name)
 
     def moment(self, name: str) -> datetime | None:
-        """As 2027-01-31T09:00:00+01:00; without a zone it is in UTC, and the form says so."""
-        text = self.text(name)
-        if text is None:
-            return None
-        try:
-            found = datetime.fromisoformat(text.replace(" UTC", "Z"))
-        except ValueError:
-            raise ConfigError(
-                f"{name}: {text[:50]!r} is not a time; write e.g. 2027-01-31 09:00 (UTC) or "
-                "2027-01-31T09:00+01:00"
-            ) from None
-        return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+        """Return a time such as 2027-01-31T09:00:00+01:00. Without an offset it is in UTC."""
+        example = "a time; write e.g. 2027-01-31 09:00 (UTC) or 2027-01-31T09:00+01:00"
+        found = self._parsed(
+            name, lambda text: datetime.fromisoformat(text.replace(" UTC", "Z")), example
+        )
+        return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
 
-    def json(self, name: str) -> Any:
+    def object(self, name: str) -> dict[str, Any] | None:
+        """Return a JSON object."""
         text = self.text(name)
-        if text is None:
-            return None
         try:
-            return msgspec.json.decode(text)
+            found = None if text is None else msgspec.json.decode(text)
         except (msgspec.DecodeError, RecursionError) as error:
             raise ConfigError(f"{name}: this is not JSON: {error}") from None
+        if not isinstance(found, dict | None):
+            raise ConfigError(f"{name}: must be a JSON object, with names and values")
+        return found
 
 
 def convert(values: Mapping[str, Any], kind: type[Any]) -> Any:
-    """As a body of the API would be; what isn't there is left out."""
+    """Convert values as if they were a body of the REST API. Those that are None are left out."""
     given = {name: value for name, value in values.items() if value is not None}
     try:
         return msgspec.convert(given, kind, str_keys=True)
@@ -102,21 +95,9 @@ def convert(values: Mapping[str, Any], kind: type[Any]) -> Any:
         raise of_validation(error) from None
 
 
-class Wrong(Exception):
-    """What was asked for can't be done; the page says why."""
-
-    def __init__(self, problem: Problem) -> None:
-        super().__init__(problem.detail)
-        self.problem = problem
-
-
-@contextlib.contextmanager
-def telling_why() -> Iterator[None]:
-    """Turns what the person can do something about into `Wrong`. What isn't there stays a 404."""
-    try:
-        yield
-    except (Problem, RotaError) as error:
-        problem = to_problem(error)
-        if problem is None or problem.status in (401, 403, 404) or problem.status >= 500:
-            raise
-        raise Wrong(problem) from None
+def explain(error: Problem | RotaError) -> str:
+    """Return why a form was refused, to show it again. Raises what its user can't correct."""
+    problem = to_problem(error)
+    if problem is None or not can_be_corrected(problem):
+        raise error
+    return problem.detail

@@ -1,64 +1,45 @@
-"""One job: what it is, why it isn't running or what it did, and what can be done about it."""
+"""The page of a job, and the form that submits one."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 from uuid import UUID
 
 import msgspec
-from litestar.params import FromPath
+from litestar.params import FromPath, QueryParameter
 
-from rota.model import Failure, Job, State
-from rota.server.dashboard import charts
-from rota.server.dashboard.commands import Copyable, cli, curl, python
-from rota.server.dashboard.forms import Wrong, telling_why
-from rota.server.dashboard.pages import Back, Html, action, back, page, show
+from rota.errors import RotaError
+from rota.model import Attempt, Guarantee, Job, State
+from rota.operations.job_request import JobRequest
+from rota.server.dashboard import charts, pages
+from rota.server.dashboard.forms import Fields, convert, explain
 from rota.server.dashboard.words import pretty, span
-from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.requests import RotaRequest
+from rota.server.problems import Problem
+from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
 _LINES = 300
 _COLOURS = {"succeeded": "good", "running": "live", "cancelled": "idle", "returned": "idle"}
 
 
-class Try(msgspec.Struct, frozen=True, kw_only=True):
-    """An attempt as the page shows it."""
-
-    number: int
-    outcome: str
-    started_at: datetime | None
-    ended_at: datetime | None
-    node: str
-    token: int | None
-    error: Failure | None
-    bar: str
-
-    @property
-    def took(self) -> float | None:
-        if self.started_at is None or self.ended_at is None:
-            return None
-        return (self.ended_at - self.started_at).total_seconds()
-
-
-@page("/jobs/{job_id:uuid}", policy=VIEWER)
-async def show_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Html:
-    store = await tenant.store()
-    namespace = tenant.namespace
+@pages.page("/jobs/{job_id:uuid}", policy=VIEWER)
+async def show_job(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, job_id: FromPath[UUID]
+) -> pages.Html:
     job = await tenant.jobs.get(job_id)
     explanation = await tenant.jobs.explain(job_id)
-    now = await store.now()
+    now = await (await tenant.store()).now()
     lines = await tenant.jobs.log_lines(job_id, read={}, limit=_LINES + 1)
     nodes = {str(node.id): node.name for node in await tenant.nodes.list(ended=True)}
     state = State.parse(job.state)
-    return await show(
+    return await pages.show(
         request, "job.html", now=now, job=job, explanation=explanation,
         tries=_tries(job, now, nodes), node_name=nodes.get(str(job.node)) if job.node else None,
         lines=lines[:_LINES], more_lines=len(lines) > _LINES,
-        schedule=await DashboardStore(store.database, namespace).schedule_of(job_id),
+        schedule=await stats.schedule_of(job_id),
         payload=pretty(job.payload), result=None if job.result is None else pretty(job.result),
         headers=pretty(_other_headers(job)) if _other_headers(job) else None,
         tags=_tags(job), progress=_progress(job),
@@ -68,37 +49,31 @@ async def show_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUI
     )  # fmt: skip
 
 
-def _tries(job: Job, now: datetime, nodes: dict[str, str]) -> list[Try]:
-    """Those that are kept with the job, and the current or last one, on one scale of time."""
-    kept: list[dict[str, Any]] = [
-        {"number": one.number, "outcome": one.outcome, "started_at": one.started_at,
-         "ended_at": one.ended_at, "node": nodes.get(one.node, one.node), "token": one.token,
-         "error": one.error}
-        for one in job.attempts
-    ]  # fmt: skip
-    if job.started_at is not None and not (kept and kept[-1]["number"] == job.attempt):
-        node = nodes.get(str(job.node), str(job.node)) if job.node else ""
-        kept.append(
-            {"number": job.attempt, "outcome": job.state, "started_at": job.started_at,
-             "ended_at": job.finished_at, "node": node, "token": job.token, "error": job.error}
+def _tries(job: Job, now: datetime, nodes: dict[str, str]) -> list[tuple[Attempt, str]]:
+    """Return the kept attempts and the current or last one, with charts on one scale of time."""
+    kept = job.attempts
+    if job.started_at is not None and not (kept and kept[-1].number == job.attempt):
+        current = Attempt(
+            number=job.attempt, outcome=job.state, started_at=job.started_at,
+            ended_at=job.finished_at, node=str(job.node or ""), token=job.token or 0,
+            error=job.error,
         )  # fmt: skip
-    begins = [one["started_at"] for one in kept if one["started_at"] is not None]
-    if not begins:
-        return [Try(**one, bar="") for one in kept]
-    first = min(begins)
-    last = max(one["ended_at"] or now for one in kept)
+        kept = [*kept, current]
+    first = min((one.started_at for one in kept if one.started_at is not None), default=now)
+    last = max((one.ended_at or now for one in kept), default=now)
     whole = max((last - first).total_seconds(), 0.001)
-    return [Try(**one, bar=_bar(one, first, whole, now)) for one in kept]
 
+    def bar(one: Attempt) -> str:
+        if one.started_at is None:
+            return ""
+        begin = (one.started_at - first).total_seconds() / whole
+        end = ((one.ended_at or now) - first).total_seconds() / whole
+        label = f"attempt {one.number}: {one.outcome}, {span((end - begin) * whole)}"
+        return charts.bar([(_COLOURS.get(one.outcome, "bad"), begin, end)], label)
 
-def _bar(one: dict[str, Any], first: datetime, whole: float, now: datetime) -> str:
-    if one["started_at"] is None:
-        return ""
-    begin = (one["started_at"] - first).total_seconds() / whole
-    end = ((one["ended_at"] or now) - first).total_seconds() / whole
-    took = span((end - begin) * whole)
-    kind = _COLOURS.get(one["outcome"], "bad")
-    return charts.bar([(kind, begin, end)], f"attempt {one['number']}: {one['outcome']}, {took}")
+    return [
+        (msgspec.structs.replace(one, node=nodes.get(one.node, one.node)), bar(one)) for one in kept
+    ]
 
 
 def _tags(job: Job) -> Sequence[str]:
@@ -123,69 +98,112 @@ def _progress(job: Job) -> Progress | None:
         return None
 
 
-def _again(job: Job) -> Copyable:
-    """The same job, submitted anew."""
-    said: dict[str, Any] = {"task": job.task, "payload": job.payload, "queue": job.queue}
+def _again(job: Job) -> pages.Copyable:
+    """Return commands that submit the same job again."""
+    request: dict[str, Any] = {"task": job.task, "payload": job.payload, "queue": job.queue}
     if job.priority:
-        said["priority"] = job.priority
+        request["priority"] = job.priority
     shown = msgspec.json.encode(job.payload).decode()
-    return Copyable(
-        cli=cli("jobs", "submit", job.task, shown, "--queue", job.queue),
-        curl=curl("POST", "/v1/jobs", said),
-        python=python(f"await app.submit({job.task!r}, {job.payload!r}, queue={job.queue!r})"),
+    return pages.Copyable(
+        cli=pages.cli("jobs", "submit", job.task, shown, "--queue", job.queue),
+        curl=pages.curl("POST", "/v1/jobs", request),
+        python=f"await app.submit({job.task!r}, {job.payload!r}, queue={job.queue!r})",
     )
 
 
-def _how(job: Job) -> Copyable:
-    ended = State.parse(job.state).is_final
-    if job.state == "failed":
-        return Copyable(
-            cli=cli("jobs", "retry", job.id), curl=curl("POST", f"/v1/jobs/{job.id}/retry"),
-            python=python(f"await app.jobs.retry({str(job.id)!r})"),
+def _how(job: Job) -> pages.Copyable:
+    verb = "retry" if job.state == "failed" else "cancel"
+    if State.parse(job.state).is_final and job.state != "failed":
+        return pages.Copyable(
+            cli=pages.cli("jobs", "show", job.id), curl=pages.curl("GET", f"/v1/jobs/{job.id}"),
+            python=f"await app.jobs.get({str(job.id)!r})",
         )  # fmt: skip
-    if not ended:
-        return Copyable(
-            cli=cli("jobs", "cancel", job.id), curl=curl("POST", f"/v1/jobs/{job.id}/cancel"),
-            python=python(f"await app.jobs.cancel({str(job.id)!r})"),
-        )  # fmt: skip
-    return Copyable(
-        cli=cli("jobs", "show", job.id), curl=curl("GET", f"/v1/jobs/{job.id}"),
-        python=python(f"await app.jobs.get({str(job.id)!r})"),
+    return pages.Copyable(
+        cli=pages.cli("jobs", verb, job.id), curl=pages.curl("POST", f"/v1/jobs/{job.id}/{verb}"),
+        python=f"await app.jobs.{verb}({str(job.id)!r})",
     )  # fmt: skip
 
 
-# -- doing something about it
+@pages.action("/jobs/{job_id:uuid}/retry", policy=OPERATOR, on_error="/jobs/{job_id}")
+async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> pages.Back:
+    await tenant.jobs.retry(job_id)
+    return pages.back(request, f"/jobs/{job_id}", "The job will run again.")
 
 
-@action("/jobs/{job_id:uuid}/retry", policy=OPERATOR)
-async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
+@pages.action("/jobs/{job_id:uuid}/cancel", policy=OPERATOR, on_error="/jobs/{job_id}")
+async def cancel_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> pages.Back:
+    done = await tenant.jobs.cancel(job_id)
+    text = "Job cancelled." if done.outcome == "cancelled" else "The job has been asked to stop."
+    return pages.back(request, f"/jobs/{job_id}", text)
+
+
+@pages.action("/jobs/{job_id:uuid}/discard", policy=OPERATOR, on_error="/jobs/{job_id}")
+async def discard_job(
+    request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]
+) -> pages.Back:
+    await tenant.jobs.discard(job_id)
+    return pages.back(request, f"/jobs/{job_id}", "Job discarded.")
+
+
+_TEXTS = ("task", "payload", "queue", "needs", "at", "delay", "priority", "max_attempts", "timeout",
+          "guarantee", "key", "tags")  # fmt: skip
+
+
+@pages.page("/jobs/new", policy=OPERATOR)
+async def new_job(
+    request: RotaRequest,
+    tenant: TenantDep,
+    stats: StatsDep,
+    source: Annotated[UUID | None, QueryParameter(name="from")] = None,
+) -> pages.Html:
+    values = dict.fromkeys(_TEXTS, "") | {"payload": "{}"}
+    if source is not None:
+        job = await tenant.jobs.get(source)
+        tags = job.headers.get("tags", [])
+        values |= {
+            "task": job.task, "payload": pretty(job.payload), "queue": job.queue,
+            "needs": " ".join(job.needs), "priority": str(job.priority or ""),
+            "max_attempts": str(job.max_attempts), "guarantee": job.guarantee,
+            "timeout": f"{job.timeout:g}" if job.timeout else "",
+            "tags": " ".join(tags) if isinstance(tags, list) else "",
+        }  # fmt: skip
+    return await _form(request, stats, values, source)
+
+
+async def _form(
+    request: RotaRequest, stats: DashboardStore, values: dict[str, str], source: UUID | None,
+    problem: str | None = None,
+) -> pages.Html:  # fmt: skip
+    return await pages.show(
+        request, "submit.html", values=values, source=source, problem=problem,
+        tasks=await stats.tasks(), guarantees=[guarantee.label for guarantee in Guarantee],
+        status=200 if problem is None else 422,
+    )  # fmt: skip
+
+
+@pages.action("/jobs/new", policy=OPERATOR)
+async def submit_job(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep
+) -> pages.Back | pages.Html:
+    fields = await Fields.of(request)
     try:
-        with telling_why():
-            await tenant.jobs.retry(job_id)
-    except Wrong as wrong:
-        return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
-    return back(request, f"/jobs/{job_id}", "The job will run again.")
+        stored = await tenant.submissions.submit_request(convert(_values(fields), JobRequest))
+    except (Problem, RotaError) as error:
+        values = {name: fields.raw(name) for name in _TEXTS}
+        return await _form(request, stats, values, None, explain(error))
+    return pages.back(request, f"/jobs/{stored.id}", "Job submitted.")
 
 
-@action("/jobs/{job_id:uuid}/cancel", policy=OPERATOR)
-async def cancel_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
-    try:
-        with telling_why():
-            done = await tenant.jobs.cancel(job_id)
-    except Wrong as wrong:
-        return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
-    told = "Job cancelled." if done.outcome == "cancelled" else "The job has been asked to stop."
-    return back(request, f"/jobs/{job_id}", told)
+def _values(fields: Fields) -> dict[str, Any]:
+    payload = fields.object("payload") or {}
+    return {
+        "task": fields.text("task"), "queue": fields.text("queue"), "at": fields.moment("at"),
+        "payload": msgspec.Raw(msgspec.json.encode(payload)),
+        "needs": fields.words("needs") or None, "delay": fields.seconds("delay"),
+        "priority": fields.whole("priority"), "max_attempts": fields.whole("max_attempts"),
+        "timeout": fields.seconds("timeout"), "guarantee": fields.text("guarantee"),
+        "key": fields.text("key"), "tags": fields.words("tags"),
+    }  # fmt: skip
 
 
-@action("/jobs/{job_id:uuid}/discard", policy=OPERATOR)
-async def discard_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> Back:
-    try:
-        with telling_why():
-            await tenant.jobs.discard(job_id)
-    except Wrong as wrong:
-        return back(request, f"/jobs/{job_id}", str(wrong), kind="problem")
-    return back(request, f"/jobs/{job_id}", "Job discarded.")
-
-
-ROUTES = [show_job, retry_job, cancel_job, discard_job]
+ROUTES = [show_job, retry_job, cancel_job, discard_job, new_job, submit_job]

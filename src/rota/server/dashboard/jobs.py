@@ -1,7 +1,7 @@
-"""Jobs: finding them, and doing the same to many.
+"""The pages of jobs and of dead letters.
 
-Filters are in the address. A page goes on below the last id of the page before, so that a million of
-them are as quick as ten. Whatever is done to many is first shown as a number on a page of its own.
+Filters are in the address. A page begins after the last id of the page before, so that the millionth is
+as quick as the first. Changes of many jobs are confirmed on a page that shows their number.
 """
 
 from __future__ import annotations
@@ -15,25 +15,26 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.core.time.interval import seconds_of
-from rota.errors import ConfigError, TooMuchToRead
+from rota.errors import ConfigError, NotFound, TooMuchToRead
 from rota.model import OutcomeKind, State
 from rota.operations.jobs import MANY, Action
-from rota.server.api.login import safe_target
+from rota.operations.rota import Rota
+from rota.server.api.jobs import Fingerprint
 from rota.server.api.pages import make_page, read_cursor
-from rota.server.dashboard.commands import Copyable, cli, curl
+from rota.server.dashboard import pages
 from rota.server.dashboard.forms import Fields
-from rota.server.dashboard.pages import Back, Here, Html, action, back, page, show
 from rota.server.dashboard.words import plural
-from rota.server.dependencies import TenantDep
+from rota.server.login import safe_target
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.requests import RotaRequest
+from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 from rota.store.search import Count, JobFilter, JobSummary
 
 _ROWS = 50
 _PAGE_MS = 3_000
 _WITHIN = ("15m", "1h", "24h", "7d")
-# What is said when an action is done.
+_ROUNDS = 20  # of ten thousand jobs of a group
+# The message after an action.
 _DONE: dict[Action, str] = {
     "retry": "will run again",
     "cancel": "were cancelled or asked to stop",
@@ -45,7 +46,7 @@ States = Annotated[list[str] | None, QueryParameter(name="state", max_items=8)]
 
 
 class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The filters as the address has them."""
+    """The filters in the address."""
 
     state: list[str] = []
     task: str | None = None
@@ -58,12 +59,12 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @classmethod
     def made(cls, **given: Any) -> Asked:
-        """Blank fields of the form mean nothing."""
+        """Make the filters. Blank fields of the form are left out."""
         kept = {name: value for name, value in given.items() if value not in (None, "", [])}
         asked = cls(**kept)
-        JobFilter.of(states=asked.state, outcome=asked.outcome)  # refuses unknown names
+        JobFilter.of(states=asked.state, outcome=asked.outcome)  # raises for unknown names
         if asked.within is not None and asked.within not in _WITHIN:
-            raise ConfigError(f"within: is one of {', '.join(_WITHIN)}")
+            raise ConfigError(f"within: must be one of {', '.join(_WITHIN)}")
         return asked
 
     def filter(self, now: datetime) -> JobFilter:
@@ -79,10 +80,11 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         return found
 
 
-@page("/jobs", policy=VIEWER)
-async def list_jobs(
+@pages.page("/jobs", policy=VIEWER)
+async def show_jobs(
     request: RotaRequest,
     tenant: TenantDep,
+    stats: StatsDep,
     states: States = None,
     task: Text = None,
     queue: Text = None,
@@ -92,17 +94,11 @@ async def list_jobs(
     outcome: Text = None,
     within: Text = None,
     cursor: Annotated[str | None, QueryParameter(max_length=500)] = None,
-) -> Html:
+) -> pages.Html:
     asked = Asked.made(
-        state=states,
-        task=task,
-        queue=queue,
-        tag=tag,
-        text=text,
-        schedule=schedule,
-        outcome=outcome,
-        within=within,
-    )
+        state=states, task=task, queue=queue, tag=tag, text=text, schedule=schedule,
+        outcome=outcome, within=within,
+    )  # fmt: skip
     store = await tenant.store()
     now = await store.now()
     wanted = asked.filter(now)
@@ -121,39 +117,35 @@ async def list_jobs(
             count = await tenant.jobs.count_matching(wanted, quick=True)
     except TooMuchToRead as error:
         too_much = str(error)
-    here = Here(request)
-    known = DashboardStore(store.database, tenant.namespace)
-    return await show(
+    here = pages.Here(request)
+    return await pages.show(
         request, "jobs.html", now=now, asked=asked, jobs=items, count=count, too_much=too_much,
         next=here.url("/jobs", **asked.given, cursor=following) if following else None,
         cursor=cursor, states=[state.label for state in State], withins=_WITHIN,
         outcomes=[kind.label for kind in OutcomeKind],
-        tasks=await known.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
+        tasks=await stats.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
         how=_how(asked),
     )  # fmt: skip
 
 
-def _how(asked: Asked) -> Copyable:
+def _how(asked: Asked) -> pages.Copyable:
     words: list[str] = ["jobs", "list"]
     for name in ("task", "queue", "tag", "outcome"):
         if value := getattr(asked, name):
             words += [f"--{name}", value]
     words += [word for state in asked.state[:1] for word in ("--state", state)]
-    # The shell asks for one state, and knows no text, schedule or time.
+    # `rota jobs list` has options for one state, and none for text, schedule or time.
     exact = len(asked.state) <= 1 and not (asked.text or asked.schedule or asked.within)
     query = [
         (name, value) for name, value in asked.given.items() if name not in ("within", "state")
     ]
     query += [("state", state) for state in asked.state]
     address = "/v1/jobs" + ("?" + "&".join(f"{n}={v}" for n, v in query) if query else "")
-    return Copyable(cli=cli(*words) if exact else "", curl=curl("GET", address))
+    return pages.Copyable(cli=pages.cli(*words) if exact else "", curl=pages.curl("GET", address))
 
 
-# -- many at once
-
-
-@action("/jobs/bulk", policy=OPERATOR)
-async def act_on_many(request: RotaRequest, tenant: TenantDep) -> Back | Html:
+@pages.action("/jobs/bulk", policy=OPERATOR)
+async def change_jobs(request: RotaRequest, tenant: TenantDep) -> pages.Back | pages.Html:
     """Ask for confirmation first, with the number of jobs. With `sure`, act."""
     fields = await Fields.of(request)
     word = next((action for action in _DONE if action == fields.text("do")), None)
@@ -171,9 +163,9 @@ async def act_on_many(request: RotaRequest, tenant: TenantDep) -> Back | Html:
     else:
         ids = await tenant.jobs.applicable(word, fields.several("id")[:MANY])
     if not ids:
-        return back(request, target, f"There is no job to {word} among them.", kind="problem")
+        return pages.back(request, target, f"There is no job to {word} among them.", kind="problem")
     if not fields.flag("sure"):
-        return await show(
+        return await pages.show(
             request, "jobs_confirm.html", word=word, count=len(ids), more=len(ids) == MANY,
             asked=asked, ids=ids if asked is None else (), target=target,
             sample=await (await tenant.store()).get_jobs(tenant.namespace, ids[:5]),
@@ -184,10 +176,74 @@ async def act_on_many(request: RotaRequest, tenant: TenantDep) -> Back | Html:
     else:
         done = len(await tenant.jobs.change_many(word, ids))
         left = len(ids) - done
-    told = f"{plural(done, 'job')} {_DONE[word]}."
+    text = _summary(done, word)
     if left:
-        told += f" {plural(left, 'other')} had changed meanwhile."
-    return back(request, target, told.replace("1 job were", "1 job was"))
+        text += f" {plural(left, 'other')} had changed meanwhile."
+    return pages.back(request, target, text)
 
 
-ROUTES = [list_jobs, act_on_many]
+# -- dead letters
+
+
+@pages.page("/dead", policy=VIEWER)
+async def show_dead(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, task: Text = None
+) -> pages.Html:
+    count = await tenant.jobs.count_matching(JobFilter(states=(State.FAILED,)), quick=True)
+    return await pages.show(
+        request, "dead.html", dead=await stats.dead_groups(task or None), count=count,
+        task=task or "",
+        how=pages.Copyable(cli=pages.cli("jobs", "dead"), curl=pages.curl("GET", "/v1/dead")),
+    )  # fmt: skip
+
+
+@pages.action("/dead/{fingerprint:str}/retry", policy=OPERATOR)
+async def retry_group(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, fingerprint: Fingerprint
+) -> pages.Back | pages.Html:
+    return await _change_group(request, tenant, stats, fingerprint, "retry")
+
+
+@pages.action("/dead/{fingerprint:str}/discard", policy=OPERATOR)
+async def discard_group(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, fingerprint: Fingerprint
+) -> pages.Back | pages.Html:
+    return await _change_group(request, tenant, stats, fingerprint, "discard")
+
+
+async def _change_group(
+    request: RotaRequest, tenant: Rota, stats: DashboardStore, fingerprint: str, word: Action
+) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, change jobs in rounds until none is left."""
+    if not (await Fields.of(request)).flag("sure"):
+        preview = await tenant.dead.retry_group(fingerprint, dry_run=True)
+        # Among the newest, which are quick to read, or among all.
+        groups = [*(await stats.dead_groups()).groups]
+        if all(group.fingerprint != fingerprint for group in groups):
+            groups = [*await tenant.dead.groups(limit=MANY)]
+        group = next((group for group in groups if group.fingerprint == fingerprint), None)
+        if group is None:
+            raise NotFound(f"there are no dead letters {fingerprint!r}", subject=fingerprint)
+        return await pages.show(
+            request, "dead_confirm.html", group=group, count=preview.matched, more=preview.more,
+            word=word, how=pages.Copyable(curl=pages.curl("POST", f"/v1/dead/{fingerprint}/{word}")),
+        )  # fmt: skip
+    changed = 0
+    for _ in range(_ROUNDS):
+        try:
+            done = await tenant.dead.change_group(word, fingerprint)
+        except NotFound:
+            if changed:
+                break  # the round before changed the last of them
+            raise
+        changed += done.changed
+        if not done.more:
+            break
+    return pages.back(request, "/dead", _summary(changed, word))
+
+
+def _summary(changed: int, action: Action) -> str:
+    return f"{plural(changed, 'job')} {_DONE[action]}.".replace("1 job were", "1 job was")
+
+
+ROUTES = [show_jobs, change_jobs, show_dead, retry_group, discard_group]

@@ -1,10 +1,10 @@
-"""What tells an open page that it is time to look again.
+"""The stream that makes open pages reload.
 
-Protocol. A stream of server-sent events. For a job's page the job is looked at twice a second, and an
-event is sent when it has changed; for other pages there is an event every two seconds. The page then
-asks for itself again, in the background, and replaces what is different; after an event that arrives
-meanwhile it asks once more. So nothing is sent that a page wouldn't show, and a hidden page asks for
-nothing. When the server stops, the stream ends, the page says so, and comes back by itself.
+Protocol. A stream of server-sent events. For the page of a job, the job is read twice a second, and an
+event is sent when it has changed; other pages get an event every two seconds. The page then requests
+itself in the background, and replaces what is different; after an event that arrives meanwhile, it does
+so once more. A hidden page requests nothing. When the server stops, the stream ends; the page shows
+that, and reconnects.
 """
 
 from __future__ import annotations
@@ -20,9 +20,8 @@ from litestar.response import Stream
 from rota.operations.rota import Rota
 from rota.server.api.streams import MEDIA_TYPE, event_bytes, pause, stream_of
 from rota.server.context import ServerContext
-from rota.server.dependencies import ContextDep, TenantDep
 from rota.server.policy import VIEWER
-from rota.server.requests import RotaRequest
+from rota.server.requests import ContextDep, RotaRequest, TenantDep
 
 _LOOK = 0.5
 _TICK = 2.0

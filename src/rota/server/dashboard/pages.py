@@ -1,10 +1,12 @@
-"""Pages and forms: how they become routes, how they are shown, and what a form is answered with."""
+"""Pages and forms of the dashboard: their routes, how they are rendered, and the answers to forms."""
 
 from __future__ import annotations
 
 import base64
 import binascii
 import hashlib
+import json
+import shlex
 from collections.abc import Callable
 from functools import cache, partial
 from importlib import resources
@@ -13,28 +15,30 @@ from urllib.parse import quote, urlencode
 
 import jinja2
 import msgspec
-from litestar import Response, get, post
+from litestar import Request, Response, get, post
 from litestar.datastructures import Cookie
 from litestar.response import Redirect
+from litestar.types import ControllerRouterHandler
 
 import rota
 from rota.core.access import Policy
 from rota.core.durations import format_distance
 from rota.server.authorization import CSRF_FIELD, is_secure, session_secret
 from rota.server.dashboard import words
-from rota.server.dashboard.commands import Copyable
-from rota.server.identity.sessions import csrf_token
-from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, VIEWER
+from rota.server.identity.credentials import csrf_token
+from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, PUBLIC, VIEWER
+from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
 
 Html: TypeAlias = Response[str]
 Back: TypeAlias = Redirect
+AnyRequest: TypeAlias = Request[Any, Any, Any]
 
 _FLASH = "rota_flash"
 _FLASH_SECONDS = 60
-_LONGEST_FLASH = 1_000
+_MOST_FLASH_CHARACTERS = 1_000
 
-# The address, the word, and the role that one needs to see it.
+# The address, the title, and the policy of those who see it.
 NAVIGATION = (
     ("/", "Overview", VIEWER), ("/jobs", "Jobs", VIEWER), ("/schedules", "Schedules", VIEWER),
     ("/calendar", "Calendar", VIEWER), ("/queues", "Queues", VIEWER),
@@ -45,31 +49,72 @@ SETTINGS = (
     ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
 )  # fmt: skip
+ASSETS = {
+    "/rota.css": "text/css", "/rota.js": "text/javascript", "/login.js": "text/javascript",
+    "/icon.svg": "image/svg+xml",
+}  # fmt: skip
+_TITLES = {
+    400: "Invalid request", 401: "You are not logged in", 403: "Not permitted", 404: "Not found",
+    405: "Not possible here", 409: "Conflict", 413: "Too large", 422: "Invalid request",
+    429: "Too many requests", 503: "Not available",
+}  # fmt: skip
 
 
 def page(path: str, *, policy: Policy = VIEWER) -> Callable[[Any], Any]:
-    """A page. It is no part of the OpenAPI document."""
+    """Declare a page. It is not part of the OpenAPI document."""
     return get(path, policy=policy, include_in_schema=False)
 
 
-def action(path: str, *, policy: Policy = OPERATOR) -> Callable[[Any], Any]:
-    """What a form of a page is sent to; the form carries the session's CSRF token.
+def action(
+    path: str, *, policy: Policy = OPERATOR, on_error: str | None = None
+) -> Callable[[Any], Any]:
+    """Declare the target of a form, which carries the session's CSRF token.
 
-    It isn't audited by itself: a first step that only counts changes nothing. What is changed is
-    recorded by the verb that changes it, or by the page's own ``request.changing``.
+    `on_error`: the page that shows an error of the form, with the parameters of `path`.
     """
-    return post(path, policy=policy.unaudited, include_in_schema=False, form=True, status_code=303)
+    return post(
+        path, policy=policy, include_in_schema=False, form=True, on_error=on_error, status_code=303
+    )
 
 
-class Told(msgspec.Struct, frozen=True):
-    """What a page says of what was done just before."""
+class Copyable(msgspec.Struct, frozen=True):
+    """The equivalents of a page or form for the shell, curl and Python. Empty ones are left out."""
+
+    cli: str = ""
+    curl: str = ""
+    python: str = ""
+
+    @property
+    def languages(self) -> list[tuple[str, str]]:
+        named = (("Shell", self.cli), ("curl", self.curl), ("Python", self.python))
+        return [(name, text) for name, text in named if text]
+
+
+def cli(*words: Any) -> str:
+    return shlex.join(["rota", *(str(word) for word in words)])
+
+
+def curl(method: str, path: str, body: Any = None) -> str:
+    """Return a curl command. `$ROTA` is the server's URL, `$TOKEN` a token of `rota tokens create`."""
+    parts = ["curl"]
+    if method != "GET":
+        parts.append(f"-X {method}")
+    parts.append('-H "Authorization: Bearer $TOKEN"')
+    if body is not None:
+        parts.append("-H 'Content-Type: application/json'")
+        parts.append(f"-d {shlex.quote(json.dumps(msgspec.to_builtins(body)))}")
+    return " ".join([*parts, f'"$ROTA"{shlex.quote(path)}'])
+
+
+class Flash(msgspec.Struct, frozen=True):
+    """The message of the form that was sent before, shown once by the next page."""
 
     text: str
     kind: str = "done"  # or problem
 
 
 class Here:
-    """Where we are and who looks, for templates."""
+    """The request as templates see it: address, user, permissions and links."""
 
     def __init__(self, request: RotaRequest) -> None:
         self._request = request
@@ -79,6 +124,8 @@ class Here:
         self.name = principal.name
         self.role = principal.role.label
         self.everywhere = principal.everywhere
+        self.operates = principal.may(OPERATOR)
+        self.administers_all = principal.may(EVERYWHERE)
         self.is_home = principal.namespace == principal.identity.home(
             request.context.settings.namespace
         )
@@ -87,19 +134,8 @@ class Here:
         self.csrf_field = CSRF_FIELD
         self.version = rota.__version__
 
-    def may(self, policy: Policy) -> bool:
-        return self._request.principal.may(policy)
-
-    @property
-    def operates(self) -> bool:
-        return self.may(OPERATOR)
-
-    @property
-    def administers_all(self) -> bool:
-        return self.may(EVERYWHERE)
-
     def url(self, path: str, **parameters: Any) -> str:
-        """An address in the namespace that is looked at. Parameters that are None are left out."""
+        """Return an address in the namespace that is shown. Parameters that are None are left out."""
         given: list[tuple[str, str]] = []
         for name, value in parameters.items():
             several = value if isinstance(value, list | tuple) else [value]
@@ -111,8 +147,7 @@ class Here:
     @property
     def this(self) -> str:
         """The address of this page, filters included."""
-        query = self._request.scope.get("query_string", b"").decode("latin-1")
-        return quote(self.path, safe="/:") + (f"?{query}" if query else "")
+        return _address(self._request)
 
     @property
     def navigation(self) -> list[tuple[str, str, bool]]:
@@ -123,12 +158,14 @@ class Here:
         return [
             (self.url(path), word, is_current(path) or (path == "/settings" and in_settings))
             for path, word, policy in NAVIGATION
-            if self.may(policy)
+            if self._request.principal.may(policy)
         ]
 
     @property
     def settings(self) -> list[tuple[str, str]]:
-        return [(path, word) for path, word, policy in SETTINGS if self.may(policy)]
+        return [
+            (path, word) for path, word, policy in SETTINGS if self._request.principal.may(policy)
+        ]
 
 
 @cache
@@ -146,7 +183,7 @@ def environment() -> jinja2.Environment:
 
 
 def prepare() -> None:
-    """Compiles all templates: better when the server starts than when somebody waits."""
+    """Compile all templates when the server starts, not while a user waits."""
     for name in environment().list_templates():
         environment().get_template(name)
     for path in ASSETS:
@@ -154,63 +191,94 @@ def prepare() -> None:
 
 
 async def show(request: RotaRequest, template: str, *, status: int = 200, **given: Any) -> Html:
-    """A page. Its template has, besides what is given: `here`, `url`, `now`, `ago`, `moment`, `told`."""
+    """Render a page. Its template has, besides what is given: `here`, `url`, `now`, `ago`, `flash`."""
     here = Here(request)
     now = given.pop("now", None)
     if now is None:
-        now = await (await request.context.tenants.get(here.namespace).store()).now()
-    told = _told_before(request)
-    html = (
-        environment()
-        .get_template(template)
-        .render(
-            here=here, url=here.url, now=now, ago=partial(words.ago, now=now), told=told, **given
-        )
-    )
-    answer = Response(html, media_type="text/html", status_code=status)
-    if told is not None:
+        now = await (await request.context.tenant(here.namespace).store()).now()
+    flash = _read_flash(request)
+    answer = show_bare(
+        template, status, here=here, url=here.url, now=now, ago=partial(words.ago, now=now),
+        flash=flash, **given,
+    )  # fmt: skip
+    if flash is not None:
         answer.delete_cookie(_FLASH, path="/")
     return answer
 
 
-def show_bare(template: str, status: int = 200, **given: Any) -> Html:
-    """A page for somebody of whom nothing is known."""
+def show_bare(template: str, status_code: int = 200, /, **given: Any) -> Html:
+    """Render a page for a user who is not logged in."""
     html = environment().get_template(template).render(**given)
-    return Response(html, media_type="text/html", status_code=status)
+    return Response(html, media_type="text/html", status_code=status_code)
 
 
 def back(request: RotaRequest, path: str, text: str, *, kind: str = "done") -> Back:
-    """After a form: to a page, which will say what was done."""
+    """Answer a form with a redirect to a page that shows a message."""
     target = path if "?" in path else Here(request).url(path)
-    return Redirect(target, status_code=303, cookies=[_flash(request, Told(text, kind))])
-
-
-def _flash(request: RotaRequest, told: Told) -> Cookie:
-    """In a cookie, and not in the address, where anybody could make us say anything."""
-    cut = Told(told.text[:_LONGEST_FLASH], told.kind)
-    value = base64.urlsafe_b64encode(msgspec.json.encode(cut)).decode()
-    return Cookie(
-        key=_FLASH, value=value, path="/", httponly=True, secure=is_secure(request),
-        samesite="lax", max_age=_FLASH_SECONDS,
+    flash = msgspec.json.encode(Flash(text[:_MOST_FLASH_CHARACTERS], kind))
+    # In a cookie: if it were in the address, anybody could make a link that shows their text.
+    cookie = Cookie(
+        key=_FLASH, value=base64.urlsafe_b64encode(flash).decode(), path="/", httponly=True,
+        secure=is_secure(request), samesite="lax", max_age=_FLASH_SECONDS,
     )  # fmt: skip
+    return Redirect(target, status_code=303, cookies=[cookie])
 
 
-def _told_before(request: RotaRequest) -> Told | None:
+def _read_flash(request: RotaRequest) -> Flash | None:
     value = request.cookies.get(_FLASH)
     if value is None:
         return None
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(value), type=Told)
+        return msgspec.json.decode(base64.urlsafe_b64decode(value), type=Flash)
     except (binascii.Error, msgspec.MsgspecError, ValueError):
         return None
 
 
-# -- files of our own
+# -- errors
 
-ASSETS = {
-    "/rota.css": "text/css", "/rota.js": "text/javascript", "/login.js": "text/javascript",
-    "/icon.svg": "image/svg+xml",
-}  # fmt: skip
+
+def problem_page(request: AnyRequest, problem: Problem) -> Response[Any] | None:
+    """Return the page of an error; None for programs and the REST API."""
+    path: str = request.scope.get("path", "")
+    if "text/html" not in request.headers.get("accept", "") or path.startswith("/v1/"):
+        return None
+    if problem.status == 401 and request.method in ("GET", "HEAD"):
+        here = _address(request)
+        login = "/login" if here == "/" else f"/login?{urlencode({'next': here})}"
+        return Redirect(login, status_code=303)
+    if (target := _page_of_form(request, problem)) is not None:
+        return back(RotaRequest(request.scope), target, problem.detail, kind="problem")
+    answer = show_bare(
+        "problem.html", problem.status, title=_TITLES.get(problem.status, "Internal error"),
+        problem=problem, request_id=request.scope["state"].get("request_id", ""),
+    )  # fmt: skip
+    answer.headers.update(problem.headers)
+    return answer
+
+
+def _page_of_form(request: AnyRequest, problem: Problem) -> str | None:
+    """Return the page that shows the error of a form; None if the user can't correct it there."""
+    handler = request.scope.get("route_handler")
+    if (
+        handler is None
+        or "principal" not in request.scope["state"]
+        or not can_be_corrected(problem)
+    ):
+        return None
+    path: str | None = handler.opt.get("on_error")
+    return None if path is None else path.format(**request.path_params)
+
+
+def can_be_corrected(problem: Problem) -> bool:
+    return 400 <= problem.status < 500 and problem.status not in (401, 403, 404)
+
+
+def _address(request: AnyRequest) -> str:
+    query = request.scope.get("query_string", b"").decode("latin-1")
+    return quote(request.scope["path"], safe="/:") + (f"?{query}" if query else "")
+
+
+# -- static files
 
 
 @cache
@@ -220,5 +288,18 @@ def asset(path: str) -> bytes:
 
 @cache
 def asset_url(path: str) -> str:
-    """With what is in it, so that a browser can keep it for ever."""
+    """Return a URL that changes with the content, so that browsers can cache it for ever."""
     return f"{path}?v={hashlib.blake2b(asset(path), digest_size=6).hexdigest()}"
+
+
+def _asset_route(path: str, media_type: str) -> ControllerRouterHandler:
+    @get(path, policy=PUBLIC, include_in_schema=False)
+    async def get_asset(request: RotaRequest) -> Response[bytes]:
+        versioned = request.scope["query_string"]
+        kept = "public, max-age=31536000, immutable" if versioned else "no-cache"
+        return Response(asset(path), media_type=media_type, headers={"Cache-Control": kept})
+
+    return get_asset
+
+
+ROUTES = [_asset_route(path, media_type) for path, media_type in ASSETS.items()]

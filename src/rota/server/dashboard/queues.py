@@ -1,4 +1,4 @@
-"""Queues: how full and how late they are, how quickly they move, who serves them; and pausing them."""
+"""The page of queues: their jobs, lag, throughput and workers."""
 
 from __future__ import annotations
 
@@ -9,15 +9,13 @@ import msgspec
 
 from rota.model import NodeStatus
 from rota.server.api.queues import QueueName
-from rota.server.dashboard.commands import Copyable, cli, curl, python
-from rota.server.dashboard.pages import Back, Html, action, back, page, show
+from rota.server.dashboard import pages
 from rota.server.dashboard.words import rate
-from rota.server.dependencies import TenantDep
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.requests import RotaRequest
-from rota.store.dashboard import DashboardStore, FinishedMinute, QueueNow
+from rota.server.requests import RotaRequest, StatsDep, TenantDep
+from rota.store.dashboard import FinishedMinute, QueueNow
 
-_LATELY = timedelta(minutes=15)
+_RECENT = timedelta(minutes=15)
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -26,18 +24,16 @@ class Row(msgspec.Struct, frozen=True):
     exact: bool
     slots: int
     workers: int
-    how: Copyable
+    how: pages.Copyable
 
 
-@page("/queues", policy=VIEWER)
-async def list_queues(request: RotaRequest, tenant: TenantDep) -> Html:
-    job_store = await tenant.store()
-    now = await job_store.now()
-    store = DashboardStore(job_store.database, tenant.namespace)
-    finished = await store.finished(now - _LATELY, now)
+@pages.page("/queues", policy=VIEWER)
+async def show_queues(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> pages.Html:
+    now = await (await tenant.store()).now()
+    finished = await stats.finished(now - _RECENT, now)
     nodes = await tenant.nodes.list()
-    rows = [_row(queue, finished, nodes) for queue in await store.queues()]
-    return await show(
+    rows = [_row(queue, finished, nodes) for queue in await stats.queues()]
+    return await pages.show(
         request, "queues.html", now=now, rows=rows, max_run_time=tenant.settings.max_run_time
     )
 
@@ -51,27 +47,28 @@ def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[No
     ]  # fmt: skip
     word = "resume" if queue.paused_at else "pause"
     return Row(
-        queue, rate(sum(one.jobs for one in own) / _LATELY.total_seconds()),
+        queue, rate(sum(one.jobs for one in own) / _RECENT.total_seconds()),
         all(one.exact for one in own), sum(node.slots for node in serving), len(serving),
-        Copyable(
-            cli=cli("queues", word, queue.name), curl=curl("POST", f"/v1/queues/{queue.name}/{word}"),
-            python=python(f"await app.queues.{word}({queue.name!r})"),
+        pages.Copyable(
+            cli=pages.cli("queues", word, queue.name),
+            curl=pages.curl("POST", f"/v1/queues/{queue.name}/{word}"),
+            python=f"await app.queues.{word}({queue.name!r})",
         ),
     )  # fmt: skip
 
 
-@action("/queues/{name:str}/pause", policy=OPERATOR)
-async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
+@pages.action("/queues/{name:str}/pause", policy=OPERATOR)
+async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> pages.Back:
     await tenant.queues.pause(name, must_exist=True)
-    return back(
+    return pages.back(
         request, "/queues", f"Queue {name} paused: none of its jobs starts until it is resumed."
     )
 
 
-@action("/queues/{name:str}/resume", policy=OPERATOR)
-async def resume(request: RotaRequest, tenant: TenantDep, name: QueueName) -> Back:
+@pages.action("/queues/{name:str}/resume", policy=OPERATOR)
+async def resume(request: RotaRequest, tenant: TenantDep, name: QueueName) -> pages.Back:
     await tenant.queues.resume(name)
-    return back(request, "/queues", f"Queue {name} resumed.")
+    return pages.back(request, "/queues", f"Queue {name} resumed.")
 
 
-ROUTES = [list_queues, pause, resume]
+ROUTES = [show_queues, pause, resume]

@@ -1,7 +1,7 @@
-"""Moments, durations, numbers and states as a page tells them. Pure; all of it is escaped.
+"""Format moments, durations, numbers and states for pages. All values are escaped.
 
-A moment is a ``<time>`` in UTC. The script turns it into the zone that the viewer has chosen: their own,
-UTC, or the schedule's own (`zone`).
+A moment is a ``<time>`` in UTC. The script converts it to the zone that the user has chosen: their own,
+UTC, or the schedule's (`zone`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from rota.core.durations import format_distance, format_duration
 from rota.store.search import Count
 
 NOTHING = "\u2013"
-# A shape for each state: colour alone tells some people nothing.
+# A shape for each state: some people don't see colours.
 SHAPES = {
     "waiting": "◔", "scheduled": "○", "ready": "▷", "running": "▶", "succeeded": "✓", "failed": "✕",
     "cancelled": "⊘", "skipped": NOTHING,
@@ -33,7 +33,7 @@ _ZONE = Markup(' data-zone="{0}"')
 
 
 def moment(at: datetime | None, zone: str | None = None, *, absent: str = NOTHING) -> Markup | str:
-    """The whole of it, to the second."""
+    """Format a moment to the second."""
     if at is None:
         return absent
     utc = at.astimezone(UTC)
@@ -43,7 +43,7 @@ def moment(at: datetime | None, zone: str | None = None, *, absent: str = NOTHIN
 
 
 def ago(at: datetime | None, now: datetime, *, absent: str = NOTHING) -> Markup | str:
-    """How far away: "3 min ago", "in 2 h"."""
+    """Format the distance of a moment from now: "3 min ago", "in 2 h"."""
     if at is None:
         return absent
     utc = at.astimezone(UTC)
@@ -53,15 +53,12 @@ def ago(at: datetime | None, now: datetime, *, absent: str = NOTHING) -> Markup 
 
 
 def with_times(text: str) -> Markup:
-    """A sentence, with the moments in it as moments."""
-    told = Markup("")
-    for place, part in enumerate(_MOMENT.split(text)):
-        told += (
-            part
-            if place % 2 == 0
-            else _TIME.format(part.replace(" UTC", "Z").replace(" ", "T"), "", part)
-        )
-    return told
+    """Format the moments within a sentence."""
+    parts = _MOMENT.split(text)
+    for place in range(1, len(parts), 2):
+        iso = parts[place].replace(" UTC", "Z").replace(" ", "T")
+        parts[place] = _TIME.format(iso, "", parts[place])
+    return Markup("").join(parts)
 
 
 def _iso(utc: datetime) -> str:
@@ -69,12 +66,12 @@ def _iso(utc: datetime) -> str:
 
 
 def span(seconds: float | None, absent: str = NOTHING) -> str:
-    """How long something took, in its two largest units."""
+    """Format a duration in its two largest units."""
     return absent if seconds is None else format_duration(seconds)
 
 
 def number(value: Count | float | None, absent: str = NOTHING) -> str:
-    """With "about" where it is an estimate."""
+    """Format a number, with "about" if it is an estimate."""
     if value is None:
         return absent
     if isinstance(value, Count):
@@ -83,7 +80,7 @@ def number(value: Count | float | None, absent: str = NOTHING) -> str:
 
 
 def _rounded(value: int) -> int:
-    """To two digits: more would be a lie."""
+    """Round to two digits: more would look exact."""
     size = max(len(str(value)) - 2, 0)
     return round(value, -size)
 
@@ -94,7 +91,7 @@ def plural(count: Count | int, one: str, many: str = "") -> str:
 
 
 def rate(per_second: float) -> str:
-    """Jobs a second, or a minute where that says more."""
+    """Format a rate of jobs, per second or per minute."""
     if per_second >= 10:
         return f"{per_second:,.0f}/s"
     if per_second >= 1:
@@ -103,7 +100,7 @@ def rate(per_second: float) -> str:
 
 
 def pretty(value: Any) -> str:
-    """As JSON that people can read."""
+    """Format a value as indented JSON."""
     return json.dumps(msgspec.to_builtins(value), indent=2, ensure_ascii=False)
 
 
@@ -113,7 +110,7 @@ def first_line(text: str | None, longest: int = 160) -> str:
 
 
 def short_id(id: Any) -> str:
-    """The end of an id: its beginning is the time, the same for neighbours."""
+    """Shorten an id to its end: the beginning is the time, the same for neighbours."""
     return "…" + str(id)[-8:]
 
 

@@ -1,10 +1,10 @@
 """Login with OpenID Connect: the code flow with state, nonce and PKCE.
 
 Protocol. `begin` remembers a new state (by its hash), nonce and verifier in the database and sends the
-browser to the provider; the browser keeps the state in a cookie, too. When it returns, the state must be
-that of the cookie and one that is waiting, which it then no longer is: so a log-in can neither be
-replayed nor be forced upon another's browser. The code is exchanged with the verifier, and the ID token
-must be signed by the provider, for us, now, and with the nonce. Who it names must be known here: by the
+browser to the provider; the browser keeps the state in a cookie, too. When it returns, the state must
+be that of the cookie and one that is waiting, and is then deleted: so a login can neither be replayed
+nor be forced upon another browser. The code is exchanged with the verifier, and the ID token must be
+signed by the provider, for us, now, and with the nonce. Who it names must be known here: by the
 provider's own id; the first time, by an e-mail address that the provider vouches for.
 """
 
@@ -23,7 +23,7 @@ from rota.lib.ids import hash_secret, new_secret
 from rota.server.problems import Problem
 from rota.store.identity import IdentityStore
 
-_FRESH_SECONDS = 3600.0  # how long the provider's addresses and keys are believed
+_FRESH_SECONDS = 3600.0  # for which the provider's addresses and keys are cached
 _LEEWAY = 60  # seconds that its clock may differ from ours
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
                "EdDSA"]  # fmt: skip
@@ -36,7 +36,7 @@ class OpenIDConnect:
     def __init__(self, settings: Settings, store: IdentityStore) -> None:
         assert settings.oidc_issuer is not None
         if not settings.oidc_client_id or not settings.oidc_client_secret:
-            raise ConfigError("oidc_issuer needs oidc_client_id and oidc_client_secret beside it")
+            raise ConfigError("oidc_issuer also needs oidc_client_id and oidc_client_secret")
         self._issuer = settings.oidc_issuer.rstrip("/")
         self._client_id = settings.oidc_client_id
         self._client_secret = settings.oidc_client_secret
@@ -63,7 +63,7 @@ class OpenIDConnect:
     async def finish(
         self, *, callback: str, code: str, state: str, cookie: str | None
     ) -> tuple[UUID, str]:
-        """The user, and where they wanted to go."""
+        """Return the user, and the path to go to."""
         if cookie is None or not hmac.compare_digest(state.encode(), cookie.encode()):
             raise Problem(403, "csrf", "This login was not started in this browser. Start again.")
         waiting = await self._store.end_oidc(hash_secret(state))
@@ -124,10 +124,10 @@ class OpenIDConnect:
                 metadata = found.raise_for_status().json()
                 keys = (await client.get(metadata["jwks_uri"])).raise_for_status().json()
             if metadata["issuer"].rstrip("/") != self._issuer:
-                raise ValueError("it calls itself by another name")
+                raise ValueError("the provider has another issuer")
             self._keys = self._jwk.KeySet.import_key_set(keys)
         except Exception as error:
-            raise Problem(503, "unavailable", "the log-in provider can't be reached") from error
+            raise Problem(503, "unavailable", "the login provider can't be reached") from error
         self._metadata = metadata
         self._fetched_at = time.monotonic()
 

@@ -1,4 +1,4 @@
-"""Hands out jobs to workers over HTTP, and lets requests wait while there are none.
+"""Hand out jobs to remote workers, and let requests wait while there are none.
 
 Protocol. See `rota.runtime.attempts`, steps 1 to 5. A claim is one statement (`rota.claim_remote`)
 under a new token. What it took is held here until it is due, marked as started where that is needed,
@@ -22,7 +22,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from time import monotonic
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -30,12 +30,13 @@ import msgspec
 from rota.config import Settings
 from rota.core.lifecycle import PRIME_SUSPECT_CRASHES, runs_alone
 from rota.errors import StoreUnavailable
-from rota.lib.ids import unit
+from rota.lib.ids import new_id, unit
 from rota.runtime.attempts import mark, must_mark, to_work
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.work import Work
-from rota.server.remote_workers.encryption import decrypted
+from rota.server.remote_workers.messages import ClaimRequest
 from rota.server.remote_workers.subscription import Subscription, Subscriptions
+from rota.server.remote_workers.workers import decrypted
 from rota.store.remote import JobToken, RemoteStore, WorkerState
 from rota.store.work import Returned
 
@@ -47,30 +48,18 @@ _MOST_BYTES = 4_000_000  # of payloads in one answer
 _EPSILON = 0.002  # seconds: what is due so soon is due
 
 
-class Ask(msgspec.Struct, frozen=True):
-    """A worker's claim."""
+class Asker(msgspec.Struct, frozen=True):
+    """The worker that claims. `gone` ends when its client has disconnected; `check` raises when it may
+    no longer claim."""
 
     worker: UUID
-    request: str
-    most: int
-    wait: float
-
-
-class Asker(msgspec.Struct, frozen=True):
-    """`gone`: ends when the client has disconnected. `check`: raises when it may not ask now."""
-
     gone: Awaitable[None]
     check: Callable[[], Awaitable[None]]
 
 
-class Handed(msgspec.Struct, frozen=True):
-    """`cancels`: jobs that are to be stopped, when a cancellation arrived while the request waited."""
-
-    jobs: Sequence[Work]
-    cancels: Sequence[JobToken]
-
-
-NOTHING = Handed((), ())
+# The jobs to hand out, and those to stop if a cancellation arrived while the request waited.
+Handed: TypeAlias = tuple[Sequence[Work], Sequence[JobToken]]
+NOTHING: Handed = ((), ())
 
 
 class Claims:
@@ -82,22 +71,21 @@ class Claims:
         self._stopping = stopping
 
     async def claim(
-        self, store: RemoteStore, worker: WorkerState, ask: Ask, asker: Asker
+        self, store: RemoteStore, worker: WorkerState, request: ClaimRequest, asker: Asker
     ) -> Handed:
-        ends = monotonic() + ask.wait
-        this_try = await store.next_try()
+        ends = monotonic() + request.wait
         left = asyncio.ensure_future(asker.gone)
-        claim_once = _Claim(store, ask, this_try, left, asker.check)
+        claim_once = _Claim(store, request, await store.next_try(), left, asker)
         try:
             if jobs := await claim_once():
-                return Handed(jobs, ())
-            if ask.wait <= 0 or left.done():
+                return jobs, ()
+            if request.wait <= 0 or left.done():
                 return NOTHING
             served = ServedQueues(dict.fromkeys(worker.queues), worker.capabilities)
-            subscription = Subscription(ask.worker, store.namespace, served)
+            subscription = Subscription(asker.worker, store.namespace, served)
             async with self._subscriptions.open(subscription):
                 try:
-                    return await self._wait(store, ask, claim_once, subscription, ends)
+                    return await self._wait(store, request.max, claim_once, subscription, ends)
                 finally:
                     await asyncio.shield(_withdraw(store, subscription))
         finally:
@@ -106,28 +94,28 @@ class Claims:
     async def _wait(
         self,
         store: RemoteStore,
-        ask: Ask,
+        most: int,
         claim_once: _Claim,
         subscription: Subscription,
         ends: float,
     ) -> Handed:
-        await store.work.advertise_idle(ask.worker, ask.most)
+        await store.work.advertise_idle(subscription.worker, most)
         while not (claim_once.left.done() or self._stopping.is_set()):
             subscription.woken.clear()
             jobs = await claim_once()
             subscription.settle(row["lane"] for row in claim_once.took)
             if jobs or subscription.signalled:
-                cancels = await store.cancels(ask.worker) if subscription.signalled else ()
-                return Handed(jobs, cancels)
-            state = await store.find(ask.worker)
-            # Its lease must not run out while it waits for our answer.
+                worker = subscription.worker
+                return jobs, await store.cancels(worker) if subscription.signalled else ()
+            state = await store.find(subscription.worker)
+            # Its lease must not expire while it waits for the answer.
             if state is None or state.trusted < self._settings.lease_seconds / 3:
                 break
             left_to_wait = ends - monotonic()
             if left_to_wait <= 0:
                 break
             if claim_once.took:
-                # It gave back all it found, and that was a hint for itself too.
+                # All that was found was given back, which was a hint for this request, too.
                 await asyncio.sleep(min(_AFTER_NOTHING, left_to_wait))
             else:
                 pause = min(self._pause(subscription), left_to_wait)
@@ -164,20 +152,22 @@ class _Claim:
     """One claim, and everything between it and the answer to the request."""
 
     def __init__(
-        self, store: RemoteStore, ask: Ask, this_try: int, left: asyncio.Future[None],
-        check: Callable[[], Awaitable[None]],
+        self, store: RemoteStore, request: ClaimRequest, this_try: int,
+        left: asyncio.Future[None], asker: Asker,
     ) -> None:  # fmt: skip
         self._store = store
-        self._ask = ask
+        self._worker = asker.worker
+        self._id = request.request or str(new_id())
+        self._most = request.max
         self._try = this_try
         self.left = left
-        self.check = check
+        self.check = asker.check
         self.took: Sequence[Any] = ()  # rows that the last call claimed, handed out or not
 
     async def __call__(self) -> list[Work]:
         """Claim jobs and return those that can be handed out now. The rest is given back in any case."""
-        ask = self._ask
-        self.took = rows = await self._store.claim(ask.worker, ask.request, self._try, ask.most)
+        rows = await self._store.claim(self._worker, self._id, self._try, self._most)
+        self.took = rows
         received = monotonic()
         if not rows:
             return []
@@ -186,7 +176,7 @@ class _Claim:
             kept = await self._without_suspects(_within(rows, _MOST_BYTES))
             due = await self._due(kept, received)
             works = [to_work(row[:-1]) for row in due]  # without `now`
-            readable = await decrypted(self._store, ask.worker, works)
+            readable = await decrypted(self._store, self._worker, works)
             await self.check()
             handed = await self._started(readable)
             if self.left.done():
@@ -198,7 +188,7 @@ class _Claim:
             out = {work.id for work in handed}
             rest = [Returned(row["id"], row["token"]) for row in rows if row["id"] not in out]
             # Rows that moved on meanwhile (skipped, put off) are not found there, which is right.
-            await asyncio.shield(self._store.give_back(ask.worker, rest))
+            await asyncio.shield(self._store.give_back(self._worker, rest))
         return handed
 
     async def _without_suspects(self, rows: list[Any]) -> list[Any]:
@@ -207,15 +197,12 @@ class _Claim:
         if not suspects:
             return rows
         token = rows[0]["token"]
-        held = await self._store.count_suspects(self._ask.worker, token, PRIME_SUSPECT_CRASHES)
+        held = await self._store.count_suspects(self._worker, token, PRIME_SUSPECT_CRASHES)
         refused = set(suspects if held else suspects[1:])
         return [row for row in rows if row["id"] not in refused]
 
     async def _due(self, rows: list[Any], received: float) -> list[Any]:
-        """Hold jobs until they are due:
-
-        they are released shortly before, and nothing may start early.
-        """
+        """Hold jobs until they are due: they are released shortly before, and none may start early."""
         early = [row["early"] for row in rows if row["early"] is not None]
         if not early:
             return rows
@@ -234,7 +221,7 @@ class _Claim:
         if self.left.done():
             return []
         marked = [work for work in works if must_mark(work)]
-        answers = await mark(self._store.work, self._ask.worker, marked)
+        answers = await mark(self._store.work, self._worker, marked)
         return [work for work in works if not must_mark(work) or answers.get(work.id) == "start"]
 
 

@@ -1,7 +1,7 @@
-"""Receives hints on behalf of workers over HTTP whose claims wait here.
+"""Receive hints for remote workers whose claims wait here.
 
 Protocol. One connection of this server LISTENs on the channel of each worker that waits, and on its
-namespace's; and holds the worker's advisory lock, by which a hint knows that somebody listens
+namespace's; and holds the worker's advisory lock, by which senders of hints see that it is listening
 (`rota.is_listening`). A subscription is opened for one waiting request, and closed with it; two requests
 of a worker share what they need. When the connection breaks, all waiting requests are woken, and
 subscribe again; without a connection (or behind a pooler, where LISTEN is of no use) no hints arrive,
@@ -87,7 +87,7 @@ class Subscriptions:
             await asyncio.shield(self._close(subscription))
 
     async def listen(self, subscription: Subscription) -> None:
-        """Listen for its hints, unless that is so already. If that fails, none arrive."""
+        """Listen for its hints, unless it does already. If that fails, none arrive."""
         if self._database.behind_pooler or self.works(subscription):
             return
         worker, namespace = subscription.worker, subscription.namespace

@@ -1,18 +1,22 @@
-"""Takes in the reports of workers over HTTP: registration, heartbeats, outcomes, progress, log lines.
+"""Reports of remote workers, which use the HTTP API: registration, heartbeats, outcomes, progress, logs.
 
-Protocol. A worker is a row of `rota.node`; its lease runs by the database's clock and begins anew with
-each heartbeat and each claim. Each report on a job is guarded by (job, token, worker). Nothing
-is kept here between two calls, so that any server can answer any of them, and each call can be
-repeated: an outcome that was written before is accepted again, and changes nothing.
+Protocol. A worker is a row of `rota.node`; its lease runs by the database's clock and is renewed by each
+heartbeat and each claim. Each report on a job is guarded by (job, token, worker). Nothing is kept here
+between two calls, so that any server can answer any of them, and each call can be repeated: an outcome
+that was written before is accepted again, and changes nothing.
 
-A heartbeat may name all jobs that the worker knows of. What it holds beyond those for longer than a
-lease was handed out in an answer that never arrived (and wasn't asked for again): that is given back.
+A heartbeat may name all jobs that the worker holds. A job that it holds beyond those for longer than a
+lease was handed out in an answer that never arrived (and was not asked for again): it is given back.
+
+Encrypted jobs are decrypted and encrypted by the server, so that workers need no keys: they get plain
+values, over TLS. A server without the key hands out no such jobs and accepts no reports about them.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -21,14 +25,21 @@ from rota.config import Settings
 from rota.context import encode_progress
 from rota.core.lifecycle import TryAgain
 from rota.core.signature import Signature, release_of
-from rota.errors import NotFound
+from rota.errors import KeyMissing, NotFound
 from rota.lib.capture.lines import shortened, storable
 from rota.lib.capture.recorder import MARK
 from rota.lib.encryption import Encryptor
 from rota.model import Outcome, OutcomeKind, Retry
-from rota.runtime.attempts import Verdicts, failed_once, retry_of, to_held
+from rota.runtime.attempts import Verdicts, decrypt, failed_once, retry_of, to_held
+from rota.runtime.work import Work
 from rota.server.problems import Problem
-from rota.server.remote_workers.encryption import encryptor_of
+from rota.server.remote_workers.messages import (
+    Answer,
+    FinishItem,
+    LogItem,
+    ProgressItem,
+    to_outcome,
+)
 from rota.store.database import Database, is_bad_value
 from rota.store.events import EventStore, Noticed
 from rota.store.logs import LogStore, SaidLine, log_field
@@ -36,26 +47,11 @@ from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, Remote
 from rota.store.work import WorkStore
 from rota.task import Task
 
+log = logging.getLogger("rota.server")
+
 _ANYTHING = Signature(open=True)
 
-_MOST_NOTICED = 100  # failures in one report that become events: more would be a flood
-
-Answer = Literal["accepted", "stale"]
-
-
-class Finished(msgspec.Struct, frozen=True):
-    """How an attempt ended, as its worker saw it. `begun`: whether it had started at all."""
-
-    job: JobToken
-    outcome: Outcome
-    begun: bool = True
-
-
-class Said(msgspec.Struct, frozen=True):
-    """Lines of an attempt: its number in the attempt, the stream, the text."""
-
-    job: JobToken
-    lines: Sequence[tuple[int, str, str]]
+_MOST_NOTICED = 100  # failures of one report that become events
 
 
 class RemoteWorkers:
@@ -65,7 +61,7 @@ class RemoteWorkers:
         self, store: RemoteStore, tasks: Mapping[str, Task[..., Any]], settings: Settings,
         database: Database,
     ) -> None:  # fmt: skip
-        """`database`: as the server itself sees it. Tenants only read tasks' signatures."""
+        """`database` is not restricted to a namespace: namespaces can't write tasks' signatures."""
         self.store = store
         self._own = WorkStore(database)
         self._tasks = tasks
@@ -80,17 +76,21 @@ class RemoteWorkers:
         await self.store.register(worker, self._settings.lease_seconds)
         found = await self.store.find(worker.id)
         if found is None:
-            raise Problem(409, "worker-id-taken", f"{worker.id} is another's: choose a new id")
+            raise Problem(
+                409,
+                "worker-id-taken",
+                f"the id {worker.id} belongs to another worker: choose a new one",
+            )
         _check_alive(worker.id, found)
         await self._register_signatures(worker, tasks)
 
     async def _register_signatures(self, worker: NewWorker, tasks: Sequence[RemoteTask]) -> None:
         """Register signatures, as a node does at its start. Without any, submits are not checked."""
-        told = {task.name: task.signature for task in tasks if task.signature is not None}
-        if not told:
+        given = {task.name: task.signature for task in tasks if task.signature is not None}
+        if not given:
             return
         signatures = {
-            name: msgspec.json.encode(told.get(name, _ANYTHING)).decode() for name in worker.tasks
+            name: msgspec.json.encode(given.get(name, _ANYTHING)).decode() for name in worker.tasks
         }
         release = release_of(signatures)
         await self._own.register_signatures(self.store.namespace, release, signatures)
@@ -141,8 +141,10 @@ class RemoteWorkers:
 
     # -- outcomes
 
-    async def finish(self, id: UUID, finished: Sequence[Finished]) -> list[Answer]:
+    async def finish(self, id: UUID, items: Sequence[FinishItem]) -> list[Answer]:
         """Judge and write outcomes. Return one answer for each, in order."""
+        limit = self._settings.max_result_bytes
+        finished = [(item, to_outcome(item, limit)) for item in items]
         try:
             return await self._finish(id, finished, apart=False)
         except Exception as error:
@@ -150,9 +152,11 @@ class RemoteWorkers:
                 raise
         return await self._finish(id, finished, apart=True)
 
-    async def _finish(self, id: UUID, finished: Sequence[Finished], *, apart: bool) -> list[Answer]:
+    async def _finish(
+        self, id: UUID, finished: Sequence[tuple[FinishItem, Outcome]], *, apart: bool
+    ) -> list[Answer]:
         store = self.store
-        jobs = list(dict.fromkeys(one.job for one in finished))
+        jobs = list(dict.fromkeys(item.key for item, _ in finished))
         async with store.database.transaction("finish_remote") as connection:
             rows = await store.held_for_finish(connection, id, jobs)
             held = {(row["id"], row["token"]): row for row in rows}
@@ -160,26 +164,27 @@ class RemoteWorkers:
             known = await store.were_finished(connection, id, others) if others else set()
             verdicts, noticed = self._verdicts(id), list[Noticed]()
             retries = await self._retries(connection, finished, held)
-            for one in finished:
-                if one.job in held:
-                    row = held.pop(one.job)  # reported twice: the first counts
-                    known.add(one.job)
-                    noticed += self._judge(verdicts, row, one, retries)
+            for item, outcome in finished:
+                if item.key in held:
+                    row = held.pop(item.key)  # reported twice: the first counts
+                    known.add(item.key)
+                    noticed += self._judge(verdicts, row, item, outcome, retries)
             await verdicts.write(store.work, connection, apart=apart)
             await store.close_finished(id, {token for _, token in jobs}, connection)
         if noticed:
             await self._events.add(store.namespace, noticed[:_MOST_NOTICED])
-        return ["accepted" if one.job in known else "stale" for one in finished]
+        return ["accepted" if item.key in known else "stale" for item, _ in finished]
 
     def _judge(
-        self, verdicts: Verdicts, row: Any, one: Finished, retries: Mapping[str, Retry]
-    ) -> list[Noticed]:
+        self, verdicts: Verdicts, row: Any, item: FinishItem, outcome: Outcome,
+        retries: Mapping[str, Retry],
+    ) -> list[Noticed]:  # fmt: skip
         """Judge one outcome. Return the event of a failure that is tried again."""
-        work, outcome = to_held(row), one.outcome
+        work = to_held(row)
         if outcome.kind is OutcomeKind.CANCELLED and not row["cancelled"]:
-            # Nobody asked for that, and a job must not be lost by a wrong report.
+            # No cancellation was requested, and a job must not be lost by a wrong report.
             outcome = Outcome(OutcomeKind.RETURNED)
-        if outcome.kind is OutcomeKind.RETURNED and not one.begun:
+        if outcome.kind is OutcomeKind.RETURNED and not item.begun:
             verdicts.give_back(work)
             return []
         if row["encrypted"]:
@@ -191,12 +196,13 @@ class RemoteWorkers:
         return []
 
     async def _retries(
-        self, connection: Any, finished: Sequence[Finished], held: Mapping[JobToken, Any]
-    ) -> dict[str, Retry]:
+        self, connection: Any, finished: Sequence[tuple[FinishItem, Outcome]],
+        held: Mapping[JobToken, Any],
+    ) -> dict[str, Retry]:  # fmt: skip
         """Return the stored policies of the tasks of which a job failed."""
         failed = {
-            held[one.job]["task"] for one in finished
-            if one.job in held and one.outcome.kind is OutcomeKind.RAISED
+            held[item.key]["task"] for item, outcome in finished
+            if item.key in held and outcome.kind is OutcomeKind.RAISED
         }  # fmt: skip
         return await self.store.retries_of(connection, failed) if failed else {}
 
@@ -205,49 +211,49 @@ class RemoteWorkers:
 
     # -- progress and log lines
 
-    async def report_progress(
-        self, id: UUID, reports: Sequence[tuple[JobToken, float, float | None, str]]
-    ) -> list[Answer]:
-        encrypted = await self.store.encrypted_of(id, [job for job, *_ in reports])
+    async def report_progress(self, id: UUID, reports: Sequence[ProgressItem]) -> list[Answer]:
+        encrypted = await self.store.encrypted_of(id, [one.key for one in reports])
         latest: dict[JobToken, str] = {}
-        for job, done, total, message in reports:
-            said = encode_progress(done, total, message)
-            encryptor = encryptor_of(self.store, job[0]) if job[0] in encrypted else None
-            latest[job] = encryptor.json("progress", said) if encryptor else said.decode()
+        for one in reports:
+            progress = encode_progress(one.done, one.total, one.message)
+            encryptor = encryptor_of(self.store, one.job) if one.job in encrypted else None
+            latest[one.key] = (
+                encryptor.json("progress", progress) if encryptor else progress.decode()
+            )
         accepted = await self.store.report_progress(id, list(latest), list(latest.values()))
-        return ["accepted" if job in accepted else "stale" for job, *_ in reports]
+        return ["accepted" if one.key in accepted else "stale" for one in reports]
 
-    async def log(self, id: UUID, said: Sequence[Said]) -> list[Answer]:
+    async def add_log_lines(self, id: UUID, items: Sequence[LogItem]) -> list[Answer]:
         answers: list[Answer] = []
-        for one in said:
-            so_far = await self.store.log_so_far(id, one.job)
+        for one in items:
+            so_far = await self.store.log_so_far(id, one.key)
             if so_far is None:
                 answers.append("stale")
                 continue
             lines = _new_lines(one, so_far, self._settings.log_bytes)
             if so_far.encrypted:
-                lines = _encrypted(lines, encryptor_of(self.store, one.job[0]))
+                lines = _encrypted(lines, encryptor_of(self.store, one.job))
             refused = await self._logs.add(id, self.store.namespace, lines) if lines else 0
             answers.append("stale" if refused else "accepted")
         return answers
 
 
-def _new_lines(said: Said, so_far: LogSoFar, limit: int) -> list[SaidLine]:
-    """Return the lines that weren't written before, as far as they fit; a mark if the rest is cut."""
-    (id, token), lines = said.job, []
+def _new_lines(item: LogItem, so_far: LogSoFar, limit: int) -> list[SaidLine]:
+    """Return the lines that were not written before, as far as they fit, and a mark if some are cut."""
+    lines: list[SaidLine] = []
     room = limit - so_far.size
     if so_far.cut or limit <= 0:
         return []
-    for seq, stream, text in sorted(said.lines):
+    for seq, text in enumerate(item.lines, item.first):
         if seq <= so_far.seq:
             continue
         line = shortened(storable(" ".join(text.splitlines())))
         room -= len(line.encode()) + 32
         if room < 0:
             mark = f"… the rest is left out: {limit:,} bytes are kept of an attempt"
-            lines.append(SaidLine(id, token, so_far.attempt, seq, None, MARK, mark))
+            lines.append(SaidLine(item.job, item.token, so_far.attempt, seq, None, MARK, mark))
             break
-        lines.append(SaidLine(id, token, so_far.attempt, seq, None, stream, line))
+        lines.append(SaidLine(item.job, item.token, so_far.attempt, seq, None, item.stream, line))
     return lines
 
 
@@ -266,8 +272,39 @@ def _check_alive(id: UUID, found: WorkerState) -> None:
     if found.state == "dead":
         detail = (
             f"worker {id} was declared dead: no heartbeat arrived in time. Its jobs were given to "
+            "others. Stop those that still run, and register again"
         )
-        detail += "others. Stop what still runs, and register again"
     else:
         detail = f"worker {id} has left: register again"
     raise Problem(410, "worker-gone", detail)
+
+
+def encryptor_of(store: RemoteStore, job: UUID) -> Encryptor:
+    ring = store.database.encryption.ring
+    if ring is None:
+        raise Problem(
+            503, "unavailable", f"job {job} is encrypted, and this server has no key: try another",
+            retry_after=5,
+        )  # fmt: skip
+    return ring.encryptor(store.namespace, "j", job)
+
+
+async def decrypted(store: RemoteStore, worker: UUID, works: Sequence[Work]) -> list[Work]:
+    """Return those that can be read here. A payload that is not authentic fails its job."""
+    readable: list[Work] = []
+    verdicts = Verdicts(worker, max_crashes=1)
+    for work in works:
+        try:
+            failure = decrypt(store.database.encryption, work)
+        except KeyMissing as error:
+            log.error("job %s can't be handed out: %s", work.id, error)
+            continue
+        if failure is None:
+            readable.append(work)
+        else:
+            outcome = Outcome(OutcomeKind.RAISED, failure=failure, fatal=True)
+            verdicts.judge(work, outcome, Retry(), 0.0)
+    if len(verdicts):
+        async with store.database.transaction("finish_remote") as connection:
+            await verdicts.write(store.work, connection, apart=True)
+    return readable

@@ -17,7 +17,7 @@ async function useLink(link) {
       return;
     }
     const problem = await answer.json().catch(() => ({}));
-    told.textContent = problem.detail || "That didn't work.";
+    told.textContent = problem.detail || "The login failed.";
   } catch {
     told.textContent = "The server can't be reached.";
   }

@@ -93,7 +93,7 @@ function tell(text) {
 
 function lost() {
   const at = new Date().toLocaleTimeString("sv-SE");
-  if (notice?.hidden) tell(`The server can't be reached. What you see is from ${at}; trying again…`);
+  if (notice?.hidden) tell(`The server can't be reached. This page is from ${at}; retrying…`);
 }
 
 async function refresh() {
@@ -113,7 +113,7 @@ async function refresh() {
   try {
     const answer = await fetch(location.href, { headers: { Accept: "text/html" }, credentials: "same-origin" });
     if (answer.redirected && new URL(answer.url).pathname === "/login") {
-      tell("Your session is over. ");
+      tell("Your session has ended. ");
       const link = document.createElement("a");
       link.href = location.href;
       link.textContent = "Log in again";
@@ -266,7 +266,7 @@ function countChosen() {
   const told = $("#chosen");
   if (!told) return;
   const count = all("tbody input[type=checkbox]:checked").length;
-  told.textContent = count ? `${count} chosen` : "";
+  told.textContent = count ? `${count} selected` : "";
 }
 document.addEventListener("change", (event) => event.target.matches("tbody input[type=checkbox]") && countChosen());
 

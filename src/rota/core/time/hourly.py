@@ -1,7 +1,7 @@
-"""What schedules ask of a stretch of days, hour by hour. Pure.
+"""The load of schedules by hour, estimated where they fire often.
 
-A schedule that fires often is not walked through to its end: from where the walk stops on it is taken to
-go on at the same rate, and the figures are called an estimate.
+Only the first occurrences of a schedule are computed. From there on it is assumed to continue at the
+same rate, and its load is called an estimate. `forecast` computes all of them, and how long runs wait.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ import msgspec
 
 from rota.core.time.recurrence import Recurrence
 
-MOST = 250  # occurrences of one schedule that are walked through
+MOST = 250  # occurrences of one schedule that are computed
 _HOUR = timedelta(hours=1)
 
 Hour = tuple[date, int]
 
 
-class Asked(msgspec.Struct, frozen=True):
-    """What one schedule asks for."""
+class Expected(msgspec.Struct, frozen=True):
+    """The load of one schedule. `moments` are those that were computed."""
 
     name: str
     hours: dict[Hour, float]
-    moments: tuple[datetime, ...]  # those that were walked through
+    moments: tuple[datetime, ...]
     exact: bool
     per_day: float
 
@@ -35,23 +35,24 @@ class Asked(msgspec.Struct, frozen=True):
         return not self.exact or self.per_day > 24
 
 
-class Pile(msgspec.Struct, frozen=True):
-    """More runs due within a minute than can start at once."""
+class BusyMinute(msgspec.Struct, frozen=True):
+    """A minute with more runs due than there are slots."""
 
     at: datetime
     runs: int
     names: Sequence[str]
 
 
-class Load(msgspec.Struct, frozen=True):
+class HourlyLoad(msgspec.Struct, frozen=True):
     hours: dict[Hour, float]
     names: dict[Hour, Counter[str]]
     days: dict[date, float]
-    piles: Sequence[Pile]
+    busy_minutes: Sequence[BusyMinute]
     exact: bool
 
 
-def ask(recurrence: Recurrence, first: datetime, end: datetime, zone: ZoneInfo) -> Asked:
+def expect(recurrence: Recurrence, first: datetime, end: datetime, zone: ZoneInfo) -> Expected:
+    """Compute the load of one schedule, by the hours of a zone."""
     hours: dict[Hour, float] = {}
     moments: list[datetime] = []
     for one in recurrence.between(first, end):
@@ -68,11 +69,11 @@ def ask(recurrence: Recurrence, first: datetime, end: datetime, zone: ZoneInfo) 
     if not exact:
         hour = moments[-1].replace(minute=0, second=0, microsecond=0)
         local = hour.astimezone(zone)
-        hours.pop((local.date(), local.hour), None)  # only a part of it was seen
+        hours.pop((local.date(), local.hour), None)  # only a part of it was computed
         while hour < end:
             _count(hours, hour, zone, per_day / 24)
             hour += _HOUR
-    return Asked(recurrence.name, hours, tuple(moments), exact, per_day)
+    return Expected(recurrence.name, hours, tuple(moments), exact, per_day)
 
 
 def _count(hours: dict[Hour, float], moment: datetime, zone: ZoneInfo, runs: float) -> None:
@@ -81,14 +82,14 @@ def _count(hours: dict[Hour, float], moment: datetime, zone: ZoneInfo, runs: flo
     hours[hour] = hours.get(hour, 0.0) + runs
 
 
-def together(asked: Iterable[Asked], slots: int, *, by_name: bool = True) -> Load:
-    """All of them. `slots`: how many runs can start at once; `by_name`: also who is due in each hour."""
+def add_up(expected: Iterable[Expected], slots: int, *, by_name: bool = True) -> HourlyLoad:
+    """Add up the loads of schedules. `by_name`: also count the runs of each schedule by hour."""
     hours: dict[Hour, float] = {}
     names: dict[Hour, Counter[str]] = {}
     days: dict[date, float] = {}
     minutes: dict[datetime, list[str]] = {}
     exact = True
-    for one in asked:
+    for one in expected:
         exact = exact and one.exact
         for hour, runs in one.hours.items():
             hours[hour] = hours.get(hour, 0.0) + runs
@@ -97,10 +98,10 @@ def together(asked: Iterable[Asked], slots: int, *, by_name: bool = True) -> Loa
                 names.setdefault(hour, Counter())[one.name] += round(runs) or 1
         for moment in one.moments:
             minutes.setdefault(moment.replace(second=0, microsecond=0), []).append(one.name)
-    piles = [
-        Pile(minute, len(due), sorted(set(due)))
+    busy = [
+        BusyMinute(minute, len(due), sorted(set(due)))
         for minute, due in minutes.items()
         if len(due) > slots
     ]
-    piles.sort(key=lambda pile: (-pile.runs, pile.at))
-    return Load(hours, names, days, piles, exact)
+    busy.sort(key=lambda one: (-one.runs, one.at))
+    return HourlyLoad(hours, names, days, busy, exact)

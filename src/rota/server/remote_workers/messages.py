@@ -1,4 +1,4 @@
-"""What workers over HTTP say and are told, and how it is turned into our own words."""
+"""The requests and answers of remote workers: workers that use the HTTP API."""
 
 from __future__ import annotations
 
@@ -16,29 +16,32 @@ from rota.errors import InvalidArguments
 from rota.model import Failure, Guarantee, GuaranteeName, Outcome, OutcomeKind, Retry
 from rota.operations.job_request import Name, known_name
 from rota.runtime.work import Work
-from rota.server.remote_workers.workers import Answer, Finished, Said
 from rota.store.remote import JobToken, NewWorker, RemoteTask
 from rota.worker.runners.results import MESSAGE_LIMIT, NAME_LIMIT, TRACEBACK_LIMIT, encode_result
 
-_DEFAULT = Retry()
-
 Seconds = Annotated[float, Meta(ge=0, le=3_155_760_000)]
-Shown = Annotated[str, Meta(min_length=1, max_length=200)]
+Label = Annotated[str, Meta(min_length=1, max_length=200)]
 Token = Annotated[int, Meta(ge=0, le=2**63 - 1)]
 JsonType = Literal["null", "boolean", "integer", "number", "string", "array", "object"]
 OutcomeName = Literal["succeeded", "failed", "retry_after", "cancelled", "released"]
+Answer = Literal["accepted", "stale"]
 
 
 class RetryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """When and how often a failed job is tried again."""
+    """The pause before attempt n + 1 is `base * factor ** (n - 1)` seconds, at most `cap`."""
 
-    max_attempts: Annotated[int, Meta(ge=1, le=32_000)] = _DEFAULT.max_attempts
-    base: Seconds = _DEFAULT.base
-    factor: Annotated[float, Meta(ge=1, le=1000)] = _DEFAULT.factor
-    cap: Seconds = _DEFAULT.cap
-    jitter: Annotated[float, Meta(ge=0, le=1)] = _DEFAULT.jitter
-    only_on: Annotated[list[Shown], Meta(max_length=100, description="Names of errors.")] = []
-    never_on: Annotated[list[Shown], Meta(max_length=100)] = []
+    max_attempts: Annotated[int, Meta(ge=1, le=32_000)] = 5
+    base: Seconds = 2.0
+    factor: Annotated[float, Meta(ge=1, le=1000)] = 2.0
+    cap: Seconds = 3600.0
+    jitter: Annotated[float, Meta(ge=0, le=1)] = 0.2
+
+
+class TaskRetryRequest(RetryRequest, forbid_unknown_fields=True, kw_only=True):
+    """The errors that are retried (`only_on`; default: all) and those that are not (`never_on`)."""
+
+    only_on: Annotated[list[Label], Meta(max_length=100, description="Names of errors.")] = []
+    never_on: Annotated[list[Label], Meta(max_length=100)] = []
 
     def to_retry(self) -> Retry:
         fields = msgspec.structs.asdict(self)
@@ -48,7 +51,8 @@ class RetryRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ArgumentRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`types`: of JSON; an integer is a number, too. `values`: the only ones. Left out: any."""
+    """An argument. `types`: JSON types (an integer is also a number). `values`: the allowed values. Both
+    are unrestricted by default."""
 
     required: bool = False
     types: Annotated[list[JsonType], Meta(min_length=1, max_length=7)] | None = None
@@ -56,9 +60,9 @@ class ArgumentRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class SignatureRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """The arguments of a task, by name. `open`: it takes others as well."""
+    """The arguments of a task, by name. `open`: other arguments are also accepted."""
 
-    arguments: Annotated[dict[Shown, ArgumentRequest], Meta(max_length=100)] = {}
+    arguments: Annotated[dict[Label, ArgumentRequest], Meta(max_length=100)] = {}
     open: bool = False
 
     def to_signature(self) -> Signature:
@@ -66,15 +70,15 @@ class SignatureRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
             raise InvalidArguments("signature: a NUL character can't be stored")
         return Signature(
             arguments={
-                name: Argument(said.required, said.types, said.values)
-                for name, said in self.arguments.items()
+                name: Argument(one.required, one.types, one.values)
+                for name, one in self.arguments.items()
             },
             open=self.open,
         )
 
 
 class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A task with its defaults for submits, and how its failures are tried again."""
+    """A task with the defaults of its jobs and the policy for their retries."""
 
     name: Name
     queue: Name = "default"
@@ -86,7 +90,7 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         Annotated[float, Meta(gt=0, lt=1e9, description="Seconds; see `alive` of a heartbeat.")]
         | None
     ) = None
-    retry: RetryRequest = msgspec.field(default_factory=RetryRequest)
+    retry: TaskRetryRequest = msgspec.field(default_factory=TaskRetryRequest)
     signature: SignatureRequest | None = None
 
     def to_task(self) -> RemoteTask:
@@ -105,14 +109,14 @@ class TaskRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class WorkerRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """A worker that wants to run jobs of these tasks. `tasks`: names, or names with defaults. `id`: one
-    of your own making (a new UUID), so that a registration can be repeated."""
+    """A worker to register. `tasks`: the tasks whose jobs it runs, by name or with their defaults.
+    `id`: a new UUID of your choice, so that a registration can be repeated."""
 
-    name: Shown
+    name: Label
     tasks: Annotated[list[Name | TaskRequest], Meta(min_length=1, max_length=1000)]
     id: UUID | None = None
     slots: Annotated[int, Meta(ge=1, le=100_000, description="Jobs at a time.")] = 1
-    queues: Annotated[list[Name], Meta(max_length=100, description="None: all.")] = []
+    queues: Annotated[list[Name], Meta(max_length=100, description="Default: all queues.")] = []
     capabilities: Annotated[list[Name], Meta(max_length=100)] = []
     version: Annotated[str, Meta(max_length=100)] = ""
 
@@ -141,7 +145,7 @@ class WorkerRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class Registered(msgspec.Struct, frozen=True):
-    """Send a heartbeat every `heartbeat_seconds`. Not heard of for `lease_seconds`, you are dead."""
+    """Send a heartbeat every `heartbeat_seconds`; after `lease_seconds` without, you count as dead."""
 
     id: UUID
     heartbeat_seconds: float
@@ -149,15 +153,19 @@ class Registered(msgspec.Struct, frozen=True):
 
 
 class HeldJob(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """A job under the token that it was claimed with."""
+    """A job with the token that it was claimed with."""
 
     job: UUID
     token: Token
 
+    @property
+    def key(self) -> JobToken:
+        return self.job, self.token
+
 
 class HeartbeatRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`jobs`: all that you know of: what runs, and what you have had no answer to your finish for.
-    `alive`: those whose handlers have given a sign of life since your last heartbeat."""
+    """`jobs`: all jobs that you hold: running ones, and those whose finish was not answered yet.
+    `alive`: the jobs whose handlers have sent a heartbeat since your last one."""
 
     jobs: Annotated[list[HeldJob], Meta(max_length=10_000)] | None = None
     alive: Annotated[list[HeldJob], Meta(max_length=10_000)] = []
@@ -165,8 +173,8 @@ class HeartbeatRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True)
 
 
 class HeartbeatAnswer(msgspec.Struct, frozen=True):
-    """`cancel`: stop these, and finish them as cancelled. `lost`: of the jobs you named, those that are
-    yours no more; stop them, nothing you say of them is believed."""
+    """`cancel`: jobs to stop and to finish as cancelled. `lost`: those of the jobs you named that are no
+    longer yours. Stop them; reports about them are ignored."""
 
     cancel: Sequence[HeldJob]
     lost: Sequence[HeldJob]
@@ -175,7 +183,7 @@ class HeartbeatAnswer(msgspec.Struct, frozen=True):
 
 
 class ClaimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`request`: another for each claim, and the same when you repeat one that was not answered."""
+    """`request`: a new id for each claim; the same id when you repeat a claim that was not answered."""
 
     request: Annotated[str, Meta(min_length=1, max_length=100)] | None = None
     max: Annotated[int, Meta(ge=1, le=100)] = 1
@@ -183,7 +191,7 @@ class ClaimRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
-    """A job that is yours until its timeout, or your lease, runs out."""
+    """A job that is yours until its timeout or your lease expires."""
 
     job: UUID
     token: int
@@ -199,40 +207,36 @@ class ClaimedJob(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(msgspec.Struct, frozen=True):
-    """`cancel`: jobs to be stopped, when that was said while the claim waited."""
+    """`cancel`: jobs to stop, if their cancellation was requested while the claim waited."""
 
     jobs: Sequence[ClaimedJob]
     cancel: Sequence[HeldJob]
 
 
 class ErrorRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """What went wrong. `type` is what a retry's `only_on` and `never_on` speak of."""
+    """An error. `type` is compared with `only_on` and `never_on` of the retry policy."""
 
     type: str = "Error"
     message: str = ""
     traceback: str = ""
 
 
-class FinishItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """How an attempt ended."""
+class FinishItem(HeldJob, frozen=True, kw_only=True):
+    """The outcome of an attempt."""
 
-    job: UUID
-    token: Token
     outcome: OutcomeName
     result: Any = None
     error: ErrorRequest | None = None
     seconds: Annotated[Seconds, Meta(description="With retry_after.")] | None = None
     fatal: Annotated[bool, Meta(description="With failed: don't try again.")] = False
-    begun: Annotated[bool, Meta(description="With released: whether it had started.")] = True
+    begun: Annotated[bool, Meta(description="With released: the handler was started.")] = True
 
 
 class FinishRequest(msgspec.Struct, forbid_unknown_fields=True):
     items: Annotated[list[FinishItem], Meta(max_length=1000)]
 
 
-class ProgressItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    job: UUID
-    token: Token
+class ProgressItem(HeldJob, frozen=True, kw_only=True):
     done: Annotated[float, Meta(ge=-1e300, le=1e300)]
     total: Annotated[float, Meta(ge=-1e300, le=1e300)] | None = None
     message: Annotated[str, Meta(max_length=500)] = ""
@@ -242,12 +246,10 @@ class ProgressRequest(msgspec.Struct, forbid_unknown_fields=True):
     items: Annotated[list[ProgressItem], Meta(max_length=1000)]
 
 
-class LogItem(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+class LogItem(HeldJob, frozen=True, kw_only=True):
     """Lines of one attempt. `first`: the number of the first of them, counted from 1 in each attempt; a
     line whose number was sent before is not written again."""
 
-    job: UUID
-    token: Token
     first: Annotated[int, Meta(ge=1, le=1_000_000_000)]
     lines: Annotated[list[str], Meta(max_length=1000)]
     stream: Literal["stdout", "stderr", "debug", "info", "warning", "error"] = "stdout"
@@ -257,22 +259,20 @@ class LogRequest(msgspec.Struct, forbid_unknown_fields=True):
     items: Annotated[list[LogItem], Meta(max_length=100)]
 
 
-class Answered(msgspec.Struct, frozen=True):
-    """`stale`: the job is yours no more, and nothing was changed."""
+class Answered(HeldJob, frozen=True):
+    """`stale`: the job is no longer yours, and nothing was changed."""
 
-    job: UUID
-    token: int
     answer: Answer
 
 
 class Answers(msgspec.Struct, frozen=True):
-    """One for each item, in the same order."""
+    """One answer for each item, in the same order."""
 
     items: Sequence[Answered]
 
 
 class Left(msgspec.Struct, frozen=True):
-    """How many jobs were given back."""
+    """The number of jobs that were given back."""
 
     returned: int
 
@@ -290,11 +290,7 @@ def to_held(jobs: Sequence[JobToken]) -> list[HeldJob]:
     return [HeldJob(*job) for job in jobs]
 
 
-def to_finished(item: FinishItem, max_result_bytes: int) -> Finished:
-    return Finished((item.job, item.token), _outcome(item, max_result_bytes), item.begun)
-
-
-def _outcome(item: FinishItem, max_result_bytes: int) -> Outcome:
+def to_outcome(item: FinishItem, max_result_bytes: int) -> Outcome:
     match item.outcome:
         case "succeeded":
             return encode_result(item.result, max_result_bytes)
@@ -302,7 +298,7 @@ def _outcome(item: FinishItem, max_result_bytes: int) -> Outcome:
             return Outcome(OutcomeKind.RAISED, failure=_failure(item), fatal=item.fatal)
         case "retry_after":
             if item.seconds is None:
-                raise InvalidArguments("seconds: say after how many, with retry_after")
+                raise InvalidArguments("seconds: required with retry_after")
             failure = _failure(item, "RetryAfter")
             return Outcome(OutcomeKind.RAISED, failure=failure, retry_after=item.seconds)
         case "cancelled":
@@ -317,8 +313,3 @@ def _failure(item: FinishItem, usual: str = "Error") -> Failure:
     return Failure(
         name, error.message[:MESSAGE_LIMIT], error.traceback[-TRACEBACK_LIMIT:], lineage=(name,)
     )
-
-
-def to_said(item: LogItem) -> Said:
-    numbered = [(number, item.stream, text) for number, text in enumerate(item.lines, item.first)]
-    return Said((item.job, item.token), numbered)

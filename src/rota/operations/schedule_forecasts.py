@@ -1,0 +1,193 @@
+"""Forecast the load of schedules: for a number of days run by run, and for a calendar hour by hour."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Literal, TypeAlias
+from uuid import UUID
+from zoneinfo import ZoneInfo
+
+import msgspec
+
+from rota.core.time.forecast import Forecast, Load, forecast
+from rota.core.time.hourly import Expected, HourlyLoad, add_up, expect
+from rota.core.time.recurrence import Recurrence
+from rota.core.time.schedule import compile_schedule
+from rota.errors import ConfigError
+from rota.lib.computing import Spend
+from rota.operations.schedule_reads import ScheduleReads
+from rota.store.schedules import decode_spec
+
+_HOUR = 3600.0
+_MOST_SCHEDULES = 1_000  # of a calendar
+_SECONDS = 0.2  # of computing for one calendar
+_MOST_CACHED = 20_000
+_FALLBACK_SLOTS = 10
+_MOST_COMING = 200
+_UTC = ZoneInfo("UTC")
+
+# By schedule, version, period, zone and calendars. Only used by the thread that computes.
+Cache: TypeAlias = OrderedDict[tuple[UUID, int, datetime, datetime, str, int], Expected]
+_cache: Cache = OrderedDict()
+
+
+class UsualDuration(msgspec.Struct, frozen=True):
+    """The duration that is assumed for the runs of a task, and its source."""
+
+    seconds: float
+    source: Literal["measured", "given", "assumed"]
+
+
+class LoadForecast(msgspec.Struct, frozen=True, kw_only=True):
+    """A forecast, with what it is based on. `schedules` counts all, paused ones included."""
+
+    start: datetime
+    end: datetime
+    slots: int
+    schedules: int
+    durations: dict[str, UsualDuration]
+    forecast: Forecast
+
+
+class CalendarLoad(msgspec.Struct, frozen=True):
+    """The load of a period. `waiting`: schedules that were not computed yet, since it takes long; they
+    are computed by the next requests. `slots` is 0 if no worker is alive."""
+
+    expected: Sequence[Expected]
+    load: HourlyLoad
+    waiting: int
+    zones: Sequence[str]
+    slots: int
+
+
+class ComingSchedule(msgspec.Struct, frozen=True):
+    """A schedule with its next occurrences; all of them in the period if `exact`."""
+
+    name: str
+    moments: Sequence[datetime]
+    exact: bool
+
+
+class ScheduleForecasts(ScheduleReads):
+    """The part of `Schedules` that forecasts."""
+
+    async def forecast(
+        self, days: int = 7, *, slots: int | None = None,
+        durations: Mapping[str, float] | None = None, assumed: float = 1.0,
+    ) -> LoadForecast:  # fmt: skip
+        """Forecast the coming days: all occurrences against the usual durations of their tasks.
+
+        Args:
+            days: number of days, from the current hour on.
+            slots: worker slots (default: those of the live workers).
+            durations: seconds of tasks, instead of the measured durations.
+            assumed: seconds of tasks that were never measured.
+        """
+        slots = slots or await self._live_slots()
+        if not slots:
+            raise ConfigError("no worker is alive, so their slots are unknown: give their number",
+                              field="slots")  # fmt: skip
+        measured, given = await self.measure(), durations or {}
+        tasks = {status.task for status, _ in measured.watched}
+        if unknown := sorted(set(given) - tasks):
+            known = ", ".join(sorted(tasks)) or "none"
+            raise ConfigError(f"no schedule runs task {unknown[0]!r}; they run: {known}",
+                              field="durations")  # fmt: skip
+        usual = {task: UsualDuration(assumed, "assumed") for task in sorted(tasks)}
+        for task, known_duration in measured.durations.items():
+            usual[task] = UsualDuration(known_duration.p50, "measured")
+        usual |= {task: UsualDuration(seconds, "given") for task, seconds in given.items()}
+        loads = [
+            Load(_from(watched.recurrence, status.paused_until), usual[status.task].seconds)
+            for status, watched in measured.watched
+            if status.paused_at is None or status.paused_until is not None
+        ]
+        now = await (await self._rota.store()).now()
+        start = now.replace(minute=0, second=0, microsecond=0)
+        end = start + timedelta(days=days)
+        found = await self.compute_read(lambda _: forecast(loads, start, end, slots, _HOUR))
+        return LoadForecast(
+            start=start, end=end, slots=slots, schedules=len(measured.watched), durations=usual,
+            forecast=found,
+        )  # fmt: skip
+
+    async def calendar_load(
+        self, first: datetime, end: datetime, zone: ZoneInfo, *, by_name: bool = True
+    ) -> CalendarLoad:
+        """Estimate the load of a period by the hours of a zone, in a short time."""
+        slots = await self._live_slots()
+        database = await self._database()
+        rows = await database.fetch("calendar_schedules", self._namespace, _MOST_SCHEDULES)
+        calendars = await self._calendars() if rows else {}
+
+        def compute(_: Spend) -> CalendarLoad:
+            expected, waiting = _expect(rows, calendars, first, end, zone, _cache)
+            load = add_up(expected, slots or _FALLBACK_SLOTS, by_name=by_name)
+            zones = sorted({"UTC", *(row["tz"] or "UTC" for row in rows)})
+            return CalendarLoad(expected, load, waiting, zones, slots)
+
+        return await self.compute_read(compute)
+
+    async def coming(self, until: datetime, most: int) -> tuple[list[ComingSchedule], int]:
+        """Return the schedules that fire before a moment, soonest first, with their occurrences.
+
+        At most so many, as far as a short time allows; then the number of all of them, up to 200.
+        """
+        database = await self._database()
+        now = await (await self._rota.store()).now()
+        rows = await database.fetch("coming_schedules", self._namespace, until, _MOST_COMING)
+        calendars = await self._calendars() if rows else {}
+        found, _ = await self.compute_read(
+            lambda _: _expect(rows[:most], calendars, now, until, _UTC, OrderedDict())
+        )
+        next_due = {row["name"]: row["next_due"] for row in rows}
+        coming = [
+            ComingSchedule(one.name, sorted({next_due[one.name], *one.moments}), one.exact)
+            for one in found
+        ]
+        return coming, len(rows)
+
+    async def _live_slots(self) -> int:
+        nodes = await self._rota.nodes.list()
+        return sum(node.slots for node in nodes if node.state == "live" and "worker" in node.roles)
+
+
+def _expect(
+    rows: Sequence[Any], calendars: Mapping[str, Any], first: datetime, end: datetime,
+    zone: ZoneInfo, cache: Cache,
+) -> tuple[list[Expected], int]:  # fmt: skip
+    """Return the loads, and the number of those that were not computed for lack of time."""
+    found: list[Expected] = []
+    waiting, stop = 0, time.thread_time() + _SECONDS
+    days_off = hash(msgspec.json.encode(calendars))
+    for row in rows:
+        key = (row["id"], row["version"], first, end, zone.key, days_off)
+        one = cache.get(key)
+        if one is None:
+            if time.thread_time() > stop:
+                waiting += 1
+                continue
+            try:
+                one = expect(
+                    compile_schedule(decode_spec(row["spec"]), calendars), first, end, zone
+                )
+            except (ConfigError, OverflowError):
+                continue  # it can't be planned: the list of schedules has the reason
+            cache[key] = one
+            if len(cache) > _MOST_CACHED:
+                cache.popitem(last=False)
+        found.append(one)
+    return found, waiting
+
+
+def _from(recurrence: Recurrence, begin: datetime | None) -> Recurrence:
+    """Return the recurrence without the occurrences before `begin`, the end of a pause."""
+    if begin is None:
+        return recurrence
+    limits = recurrence.limits
+    later = msgspec.structs.replace(limits, starts=max(begin, limits.starts or begin))
+    policies = (recurrence.gap, recurrence.fold)
+    return Recurrence(recurrence.name, recurrence.rule, recurrence.tz, policies, later)

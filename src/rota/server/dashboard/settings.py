@@ -1,0 +1,279 @@
+"""The pages of the settings (tokens, users, namespaces and webhooks) and of the audit log."""
+
+from __future__ import annotations
+
+from typing import Annotated
+from uuid import UUID
+
+import msgspec
+from litestar.params import FromPath, QueryParameter
+from litestar.response import Redirect
+
+from rota.core.access import ANYWHERE, Role
+from rota.operations.access import CreatedToken
+from rota.operations.rota import Rota
+from rota.operations.webhooks import KINDS
+from rota.server.api.access import TokenRequest, audit_page, token_page
+from rota.server.api.endpoints import WebhookRequest
+from rota.server.dashboard import pages
+from rota.server.dashboard.forms import Fields, convert
+from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
+from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
+from rota.store.quotas import Limits
+
+_ROWS = 50
+Text = Annotated[str | None, QueryParameter(max_length=500)]
+
+
+@pages.page("/settings", policy=VIEWER)
+async def settings(request: RotaRequest) -> Redirect:
+    here = pages.Here(request)
+    return Redirect(here.url(here.settings[0][0]), status_code=303)
+
+
+# -- tokens
+
+
+@pages.page("/tokens", policy=ADMIN)
+async def show_tokens(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, cursor: Text = None
+) -> pages.Html:
+    return await _show_tokens(request, context, principal, cursor=cursor or None)
+
+
+async def _show_tokens(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, *,
+    cursor: str | None = None, made: CreatedToken | None = None,
+) -> pages.Html:  # fmt: skip
+    found = await token_page(context, principal.namespace, _ROWS, cursor)
+    here = pages.Here(request)
+    return await pages.show(
+        request, "tokens.html", tokens=found.items, made=made,
+        next=here.url("/tokens", cursor=found.next) if found.next else None,
+        roles=[role.label for role in Role],
+        how=pages.Copyable(
+            cli=pages.cli("tokens", "create", "NAME", "--role", "operator"),
+            curl=pages.curl("POST", "/v1/tokens", {"name": "NAME", "role": "operator"}),
+        ),
+    )  # fmt: skip
+
+
+@pages.action("/tokens", policy=ADMIN, on_error="/tokens")
+async def create_token(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+) -> pages.Html:
+    """Create a token. The answer is the only page that ever shows it."""
+    fields = await Fields.of(request)
+    values = convert(
+        {"name": fields.text("name"), "role": fields.text("role"),
+         "scopes": fields.words("scopes"), "expires_at": fields.moment("expires_at"),
+         "everywhere": fields.flag("everywhere")},
+        TokenRequest,
+    )  # fmt: skip
+    made = await context.installation.tokens.create(
+        **msgspec.structs.asdict(values), namespace=principal.namespace, by=principal
+    )
+    return await _show_tokens(request, context, principal, made=made)
+
+
+@pages.action("/tokens/{prefix:str}/revoke", policy=ADMIN)
+async def revoke_token(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, prefix: FromPath[str]
+) -> pages.Back:
+    await context.installation.tokens.revoke(prefix, by=principal)
+    text = f"Token {prefix} revoked. Every server refuses it within five seconds."
+    return pages.back(request, "/tokens", text)
+
+
+# -- users. Their passwords and login links are valid in all their namespaces: so only admins of all
+# namespaces change them.
+
+
+@pages.page("/users", policy=ADMIN)
+async def show_users(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+) -> pages.Html:
+    return await _show_users(request, context, principal)
+
+
+async def _show_users(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, *,
+    link: tuple[str, str] | None = None,
+) -> pages.Html:  # fmt: skip
+    seen = (principal.namespace, ANYWHERE)  # not the roles in other namespaces
+    users = [
+        (user, [role for role in sorted(user.memberships.items())
+                if principal.everywhere or role[0] in seen])
+        for user in await context.installation.users.list(principal.reach)
+    ]  # fmt: skip
+    return await pages.show(
+        request, "users.html", users=users, link=link, minutes=context.settings.link_minutes,
+        roles=[role.label for role in Role if role is not Role.WORKER],
+        how=pages.Copyable(cli="\n".join((
+            pages.cli("users", "add", "NAME", "--role", "operator", "--password"),
+            pages.cli("login", "--as", "NAME"),
+        ))),
+    )  # fmt: skip
+
+
+@pages.action("/users", policy=EVERYWHERE, on_error="/users")
+async def add_user(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+) -> pages.Back:
+    """Add a user, or change the role or password of one."""
+    fields = await Fields.of(request)
+    added = await context.installation.users.add(
+        fields.text("name") or "", role=fields.text("role") or "viewer",
+        namespace=principal.namespace, everywhere=fields.flag("everywhere"),
+        password=fields.raw("password") or None,
+    )  # fmt: skip
+    place = "all namespaces" if added.namespace == ANYWHERE else added.namespace
+    return pages.back(request, "/users", f"{added.name} is {added.role} in {place} now.")
+
+
+@pages.action("/users/remove", policy=EVERYWHERE)
+async def remove_user(request: RotaRequest, context: ContextDep) -> pages.Back:
+    name = (await Fields.of(request)).text("name") or ""
+    await context.installation.users.remove(name)
+    return pages.back(request, "/users", f"{name} removed and logged out.")
+
+
+@pages.action("/users/link", policy=EVERYWHERE)
+async def create_link(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+) -> pages.Html:
+    """Create a one-time login link for a user."""
+    name = (await Fields.of(request)).text("name") or ""
+    link = await context.installation.sessions.create_link(user=name)
+    base = context.settings.public_url or str(request.base_url)
+    return await _show_users(request, context, principal, link=(name, link.url(base)))
+
+
+# -- namespaces
+
+
+@pages.page("/namespaces", policy=VIEWER)
+async def show_namespaces(
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+) -> pages.Html:
+    known = {one.name: one for one in await context.installation.namespaces.list(principal)}
+    names = {*known, principal.namespace, context.settings.namespace}
+    names |= principal.identity.memberships.keys() - {ANYWHERE}
+    roles = {
+        name: role.label for name in sorted(names)
+        if (role := principal.identity.role_in(name)) is not None
+    }  # fmt: skip
+    return await pages.show(
+        request, "namespaces.html", namespaces=[(name, known.get(name)) for name in roles],
+        roles=roles,
+        how=pages.Copyable(
+            cli=pages.cli("namespaces", "limit", "NAME", "--max-jobs", 100_000),
+            curl=pages.curl("PUT", "/v1/namespaces/NAME", {"max_jobs": 100_000}),
+        ),
+    )  # fmt: skip
+
+
+@pages.action("/namespaces/{name:str}/limits", policy=EVERYWHERE, on_error="/namespaces")
+async def set_limits(request: RotaRequest, context: ContextDep, name: FromPath[str]) -> pages.Back:
+    """Set all limits at once: a blank field is no limit."""
+    fields = await Fields.of(request)
+    limits = convert(
+        {"max_jobs": fields.whole("max_jobs"),
+         "max_payload_bytes": fields.whole("max_payload_bytes"),
+         "submits_per_second": fields.decimal("submits_per_second")},
+        Limits,
+    )  # fmt: skip
+    await context.installation.namespaces.set_limits(name, limits)
+    return pages.back(request, "/namespaces", f"Limits of {name} set.")
+
+
+# -- webhooks
+
+
+@pages.page("/webhooks", policy=ADMIN)
+async def show_webhooks(request: RotaRequest, tenant: TenantDep) -> pages.Html:
+    return await _show_webhooks(request, tenant)
+
+
+async def _show_webhooks(
+    request: RotaRequest, tenant: Rota, secret: str | None = None
+) -> pages.Html:
+    return await pages.show(
+        request, "webhooks.html", webhooks=await tenant.webhooks.list(), kinds=KINDS, secret=secret,
+        allowed=await tenant.webhooks.allowed(),
+        how=pages.Copyable(
+            cli=pages.cli("webhooks", "add", "https://example.org/hook", "--kind", "failed"),
+            curl=pages.curl("POST", "/v1/webhooks", {"url": "https://example.org/hook"}),
+            python='await app.webhooks.add("https://example.org/hook", kinds=["failed"])',
+        ),
+    )  # fmt: skip
+
+
+@pages.action("/webhooks", policy=ADMIN, on_error="/webhooks")
+async def add_webhook(request: RotaRequest, tenant: TenantDep) -> pages.Html:
+    """Add a webhook. The answer is the only page that ever shows its secret."""
+    fields = await Fields.of(request)
+    values = convert(
+        {"url": fields.text("url"), "kinds": fields.several("kind"), "format": fields.text("format")},
+        WebhookRequest,
+    )  # fmt: skip
+    made = await tenant.webhooks.add(values.url, kinds=values.kinds, form=values.format)
+    return await _show_webhooks(request, tenant, made.secret)
+
+
+@pages.action("/webhooks/{webhook_id:uuid}/pause", policy=ADMIN)
+async def pause_webhook(
+    request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
+) -> pages.Back:
+    await tenant.webhooks.pause(webhook_id)
+    text = "Webhook paused. Events that happen during the pause are not sent later."
+    return pages.back(request, "/webhooks", text)
+
+
+@pages.action("/webhooks/{webhook_id:uuid}/resume", policy=ADMIN)
+async def resume_webhook(
+    request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
+) -> pages.Back:
+    await tenant.webhooks.resume(webhook_id)
+    return pages.back(request, "/webhooks", "Webhook resumed.")
+
+
+@pages.action("/webhooks/{webhook_id:uuid}/test", policy=ADMIN)
+async def test_webhook(
+    request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
+) -> pages.Back:
+    job = await tenant.webhooks.test(webhook_id)
+    return pages.back(request, f"/jobs/{job.id}", "This job sends the test event.")
+
+
+@pages.action("/webhooks/{webhook_id:uuid}/remove", policy=ADMIN)
+async def remove_webhook(
+    request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
+) -> pages.Back:
+    await tenant.webhooks.remove(webhook_id)
+    return pages.back(request, "/webhooks", "Webhook removed.")
+
+
+# -- the audit log
+
+
+@pages.page("/audit", policy=ADMIN)
+async def show_audit(
+    request: RotaRequest, tenant: TenantDep, action: Text = None, actor: Text = None,
+    subject: Text = None, cursor: Text = None,
+) -> pages.Html:  # fmt: skip
+    asked = {"action": action or None, "actor": actor or None, "subject": subject or None}
+    found = await audit_page(tenant, _ROWS, cursor or None, **asked)
+    here = pages.Here(request)
+    return await pages.show(
+        request, "audit.html", entries=found.items, asked=asked, cursor=cursor,
+        next=here.url("/audit", **asked, cursor=found.next) if found.next else None,
+        how=pages.Copyable(curl=pages.curl("GET", "/v1/audit")),
+    )  # fmt: skip
+
+
+ROUTES = [
+    settings, show_tokens, create_token, revoke_token, show_users, add_user, remove_user, create_link,
+    show_namespaces, set_limits, show_webhooks, add_webhook, pause_webhook, resume_webhook,
+    test_webhook, remove_webhook, show_audit,
+]  # fmt: skip
