@@ -97,23 +97,23 @@ class PreviewRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
 _NOT_OF_THE_RULE = ("name", "task", "rule", "count", "after")
 
 
-def to_spec(said: RuleRequest, name: str, task: str) -> ScheduleSpec:
+def to_spec(request: RuleRequest, name: str, task: str) -> ScheduleSpec:
     given = {
         field: value
-        for field in said.__struct_fields__
+        for field in request.__struct_fields__
         if field not in _NOT_OF_THE_RULE
-        and (value := getattr(said, field)) is not UNSET
+        and (value := getattr(request, field)) is not UNSET
         and value is not None
     }
     check_years(**{field: given.get(field) for field in ("starts", "ends", "anchor")})
-    if said.rule is UNSET:
+    if request.rule is UNSET:
         return make_spec(name, task, **given)
     if others := [rule for rule in ("cron", "every", "calendar", "rrule") if rule in given]:
         raise ConfigError(f"{others[0]}: give either this or `rule`")
-    check_length(said.rule)
-    check_years(anchor=getattr(said.rule, "anchor", None))
+    check_length(request.rule)
+    check_years(anchor=getattr(request.rule, "anchor", None))
     spec = make_spec(name, task, cron="@daily", **given)  # its rule is replaced below
-    return msgspec.structs.replace(spec, rule=said.rule)
+    return msgspec.structs.replace(spec, rule=request.rule)
 
 
 _TICK = timedelta(microseconds=1)

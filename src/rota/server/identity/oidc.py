@@ -24,7 +24,7 @@ from rota.server.problems import Problem
 from rota.store.identity import IdentityStore
 
 _FRESH_SECONDS = 3600.0  # for which the provider's addresses and keys are cached
-_LEEWAY = 60  # seconds that its clock may differ from ours
+_LEEWAY = 60  # seconds that the provider's clock may differ
 _ALGORITHMS = ["RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512",
                "EdDSA"]  # fmt: skip
 _REFUSED = "The login at the provider failed. Try again."

@@ -34,7 +34,7 @@ class Passwords:
     def __init__(self, store: IdentityStore) -> None:
         self._store = store
         self._turns = asyncio.Semaphore(_AT_A_TIME)
-        self._nobodys: str | None = None  # a hash that no password fits
+        self._unknown_hash: str | None = None  # for unknown names: no password matches it
 
     async def check(self, name: str, password: str, address: str) -> UUID:
         """Return the user's id, or raise: 401, or 429 after too many failures."""
@@ -48,7 +48,7 @@ class Passwords:
             await self._count(account, _FREE_BY_ACCOUNT)
         user = await self._store.find_user(name)
         async with self._turns:
-            expected = user[2] if user and user[2] else await self._hash_of_nobody()
+            expected = user[2] if user and user[2] else await self._hash_for_unknown()
             fits = await asyncio.to_thread(verify_password, expected, password[:MAX_LENGTH])
         if user is None or user[2] is None or not fits:
             raise Problem(401, "unauthorized", "The name or the password is wrong.")
@@ -66,7 +66,7 @@ class Passwords:
                 retry_after=wait,
             )  # fmt: skip
 
-    async def _hash_of_nobody(self) -> str:
-        if self._nobodys is None:
-            self._nobodys = await asyncio.to_thread(hash_password, new_secret())
-        return self._nobodys
+    async def _hash_for_unknown(self) -> str:
+        if self._unknown_hash is None:
+            self._unknown_hash = await asyncio.to_thread(hash_password, new_secret())
+        return self._unknown_hash
