@@ -17,8 +17,10 @@ from proof import mutants
 from proof.simulation import surroundings, trouble
 from proof.simulation.cluster import Cluster
 from proof.simulation.patches import Patches
+from proof.simulation.run import _slow_down
 from proof.simulation.swarm import draw_seeds, parse_seeds
 from proof.simulation.template import SCHEMA
+from rota.scheduler import firer, releaser
 from rota.store.queries import load_queries
 from tests.support.places import ROOT
 
@@ -139,6 +141,16 @@ def test_what_replaces_a_function_takes_what_that_takes() -> None:
 def test_every_size_that_is_made_small_is_still_there() -> None:
     for module, name, _ in surroundings.SMALL:
         assert isinstance(getattr(module, name), int)
+
+
+def test_schedulers_look_as_often_as_a_seed_says() -> None:
+    patches = Patches(None, None)  # type: ignore[arg-type]
+    _slow_down(patches, 1.5)
+    try:
+        assert {firer._INTERVAL, releaser._INTERVAL} == {1.5}
+    finally:
+        patches.undo()
+    assert 1.5 not in {firer._INTERVAL, releaser._INTERVAL}
 
 
 async def test_a_process_that_dies_of_an_error_is_a_problem_of_the_seed() -> None:
