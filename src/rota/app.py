@@ -17,9 +17,9 @@ from rota.handle import JobHandle
 from rota.model import GuaranteeName, Retry, RunnerName
 from rota.operations.connection import Connector
 from rota.operations.endpoint_push import EndpointTask
-from rota.operations.endpoints import Endpoint
 from rota.operations.rota import Rota
 from rota.operations.schedule_changes import Change
+from rota.store.endpoints import StoredEndpoint
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated
 from rota.task import P, R, Task, TaskOptions
@@ -187,11 +187,10 @@ class App:
             queue=queue, needs=needs, priority=priority, guarantee=guarantee, retry=retry,
             runner="loop", expected=expected, deadline=deadline,
         )  # fmt: skip
-        endpoint = Endpoint(
-            name=name, url=url, secret=secret, options=options, timeout=timeout,
-            callback_timeout=callback_timeout,
-        )  # fmt: skip
-        return self._add(EndpointTask(self.rota, endpoint))
+        endpoint = StoredEndpoint(
+            name=name, url=url, secret=secret, timeout=timeout, callback_timeout=callback_timeout
+        )
+        return self._add(EndpointTask(self.rota, endpoint, options))
 
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Register a function to call with each attempt that fails: ``hook(job, error)``.

@@ -30,10 +30,10 @@ from rota.lib.net.guard import ForbiddenAddress, Target, UnknownHost, check_url
 from rota.lib.net.post import Answer, RequestFailed, post
 from rota.model import Failure, Outcome, OutcomeKind, Retry
 from rota.operations.endpoint_callbacks import KEY_HEADER, URL_HEADER, callback_path, make_key
-from rota.operations.endpoints import Endpoint
+from rota.operations.endpoints import check_endpoint
 from rota.signing import SIGNATURE_HEADER, Push, sign
-from rota.store.endpoints import EndpointStore, PushTerms, Reported
-from rota.task import Task
+from rota.store.endpoints import EndpointStore, PushTerms, Reported, StoredEndpoint
+from rota.task import Task, TaskOptions
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
@@ -53,10 +53,11 @@ class EndpointFailed(JobError):
 class EndpointTask(Task[..., Any]):
     """A task whose jobs are pushed to an HTTP endpoint. Made by ``app.endpoint``."""
 
-    def __init__(self, rota: Rota, endpoint: Endpoint) -> None:
-        super().__init__(
-            rota.submissions, _function(endpoint.name), endpoint.name, endpoint.options
-        )
+    def __init__(
+        self, rota: Rota, endpoint: StoredEndpoint, options: TaskOptions | None = None
+    ) -> None:
+        checked, name = check_endpoint(endpoint, options), endpoint.name
+        super().__init__(rota.submissions, _function(name), name, checked)
         self._rota = rota
         self.endpoint = endpoint
 

@@ -28,53 +28,35 @@ _CHANGEABLE = frozenset(
 )  # fmt: skip
 
 
-class Endpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that is an HTTP endpoint.
-
-    `timeout`: seconds for an answer; `callback_timeout`: for the callback, after a 202.
-    """
-
-    name: str
-    url: str
-    secret: str
-    options: TaskOptions
-    timeout: float = 30.0
-    callback_timeout: float = 3600.0
-
-    def __post_init__(self) -> None:
-        check_name("endpoint", self.name)
-        if self.name.startswith(OWN_PREFIX):
-            raise ConfigError(f"endpoint {self.name!r}: names with {OWN_PREFIX!r} are Rota's own")
-        try:
-            parse_url(self.url)
-        except ForbiddenAddress as error:
-            raise ConfigError(f"endpoint {self.name!r}: {error}") from None
-        if not 16 <= len(self.secret) <= 200:
-            raise ConfigError(f"endpoint {self.name!r}: a secret has 16 to 200 characters")
-        for field in ("timeout", "callback_timeout"):
-            seconds = getattr(self, field)
-            if not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST:
-                raise ConfigError(
-                    f"endpoint {self.name!r}: {field} must be above 0 seconds and at most 30 days, "
-                    f"not {seconds!r}"
-                )
-        if self.options.guarantee is Guarantee.EXACTLY_ONCE:
+def check_endpoint(endpoint: StoredEndpoint, options: TaskOptions | None = None) -> TaskOptions:
+    """Check an endpoint, and return the options of its task: the given ones, or those of its row."""
+    check_name("endpoint", endpoint.name)
+    about = f"endpoint {endpoint.name!r}"
+    if endpoint.name.startswith(OWN_PREFIX):
+        raise ConfigError(f"{about}: names with {OWN_PREFIX!r} are Rota's own")
+    try:
+        parse_url(endpoint.url)
+    except ForbiddenAddress as error:
+        raise ConfigError(f"{about}: {error}") from None
+    if not 16 <= len(endpoint.secret) <= 200:
+        raise ConfigError(f"{about}: a secret has 16 to 200 characters")
+    for field in ("timeout", "callback_timeout"):
+        seconds = getattr(endpoint, field)
+        if not isinstance(seconds, int | float) or not 0 < seconds <= _LONGEST:
             raise ConfigError(
-                f"endpoint {self.name!r} can't be exactly_once: its effects are in another system, out "
-                "of reach of the transaction that finishes its job. Choose at_least_once, and let the "
-                "receiver recognise a job that it has done; or at_most_once"
+                f"{about}: {field} must be above 0 seconds and at most 30 days, not {seconds!r}"
             )
-
-    @classmethod
-    def of(cls, row: StoredEndpoint) -> Endpoint:
-        options = TaskOptions(
-            queue=row.queue, needs=row.needs, priority=row.priority, guarantee=row.guarantee,
-            retry=row.retry.policy(), runner="loop",
-        )  # fmt: skip
-        return cls(
-            name=row.name, url=row.url, secret=row.secret, options=options,
-            timeout=row.timeout, callback_timeout=row.callback_timeout,
-        )  # fmt: skip
+    options = options or TaskOptions(
+        queue=endpoint.queue, needs=endpoint.needs, priority=endpoint.priority,
+        guarantee=endpoint.guarantee, retry=endpoint.retry.policy(), runner="loop",
+    )  # fmt: skip
+    if options.guarantee is Guarantee.EXACTLY_ONCE:
+        raise ConfigError(
+            f"{about} can't be exactly_once: its effects are in another system, out of reach of the "
+            "transaction that finishes its job. Choose at_least_once, and let the receiver recognise "
+            "a job that it has done; or at_most_once"
+        )
+    return options
 
 
 class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +130,7 @@ class Endpoints(Operations):
             guarantee=Guarantee.parse(guarantee), retry=retry or RetryNumbers(), timeout=timeout,
             callback_timeout=callback_timeout,
         )  # fmt: skip
-        Endpoint.of(row)  # checks it
+        check_endpoint(row)
         store = await self._store()
         async with self._changing("create", f"endpoint {name}", after=_shown(row)):
             if not await store.add(self._namespace, row):
@@ -181,7 +163,7 @@ class Endpoints(Operations):
         async with self._changing("change", f"endpoint {name}") as change:
             before = await self._row(name)
             row = msgspec.structs.replace(before, **changes)
-            Endpoint.of(row)
+            check_endpoint(row)
             await store.change(self._namespace, row)
             after = await self.get(name)
             secret = "changed" if "secret" in changes else "kept"

@@ -27,7 +27,7 @@ class RetryNumbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
 
 
 class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """A task that people stored, as a row has it."""
+    """An HTTP endpoint, as it is stored or as code declares it."""
 
     name: str
     url: str

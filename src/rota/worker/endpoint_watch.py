@@ -22,7 +22,6 @@ from rota.app import App
 from rota.errors import RotaError
 from rota.lib.ids import unit
 from rota.operations.endpoint_push import EndpointTask
-from rota.operations.endpoints import Endpoint
 from rota.runtime.heartbeat import Heartbeat
 from rota.runtime.ticker import Service
 from rota.store.endpoints import EndpointStore, StoredEndpoint
@@ -81,7 +80,7 @@ class EndpointWatch(Service):
             known = self._rows.get(name)
             if known is None or known.version != row.version:
                 try:
-                    self._tasks[name] = EndpointTask(self._app.rota, Endpoint.of(row))
+                    self._tasks[name] = EndpointTask(self._app.rota, row)
                 except RotaError as error:
                     log.error("endpoint %r can't be served here: %s", name, error)
                     del rows[name]
