@@ -19,7 +19,7 @@ from rota import App, NotFound
 from rota.node import Node
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.shards import AllShards
-from rota.store.logs import LogLine, LogStore, SaidLine
+from rota.store.logs import LogLine, LogStore, NewLogLine
 from rota.store.work import UpkeepStore
 from rota.worker.log_writer import LogWriter
 from tests.support import log_tasks
@@ -257,8 +257,8 @@ def stores(sandbox: rota.testing.Sandbox, hot: Any) -> Any:
     return sandbox.app, LogStore(hot)
 
 
-def said(job: Any, text: str, seq: int = 1) -> SaidLine:
-    return SaidLine(job["id"], job["token"], job["attempt"], seq, None, "stdout", text)
+def said(job: Any, text: str, seq: int = 1) -> NewLogLine:
+    return NewLogLine(job["id"], job["token"], job["attempt"], seq, None, "stdout", text)
 
 
 async def test_words_under_a_stale_token_are_refused(stores: Any, hot: Any) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import date, datetime, timedelta
+from datetime import date
 from math import ceil
-from typing import Annotated, Literal
+from typing import Annotated
 from zoneinfo import ZoneInfo
 
 import msgspec
@@ -19,23 +19,15 @@ from rota.cli.schedules import schedules_group
 from rota.cli.session import Session, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
-from rota.core.time.forecast import Bucket, Forecast, Load, PileUp, forecast
-from rota.core.time.recurrence import Recurrence
+from rota.core.time.forecast import Bucket, Forecast, PileUp
 from rota.core.time.zones import zone
 from rota.errors import ConfigError
-from rota.operations.schedule_reads import Measured
+from rota.operations.schedule_forecasts import UsualDuration
 
 _HOUR = 3600.0
 _BARS = "·▁▂▃▄▅▆▇█"
 _STYLES = ("dim", "green", "green", "green", "green", "yellow", "yellow", "red", "red")
 _MOST = 10
-
-
-class Usual(msgspec.Struct, frozen=True):
-    """The duration that is assumed for a task's runs, and its source."""
-
-    seconds: float
-    source: Literal["measured", "given", "assumed"]
 
 
 def parse_given(text: str) -> tuple[str, float]:
@@ -63,17 +55,20 @@ def show_forecast(
     """Forecast the load of the coming days: occurrences against durations and worker slots."""
     chosen = dict(parse_given(text) for text in given or ())
     show_in, screen = zone(tz), session.screen
-    free = slots or session.run(_live_slots(session))
-    measured = session.run(session.app.schedules.measure())
-    usual = _usual(measured, chosen, assume)
-    start = session.now.replace(minute=0, second=0, microsecond=0)
-    end = start + timedelta(days=days)
-    found = forecast(_loads(measured, usual), start, end, free, _HOUR)
+    try:
+        load = session.run(
+            session.app.schedules.forecast(days, slots=slots, durations=chosen, assumed=assume)
+        )
+    except ConfigError as error:
+        if "durations" in error.fields:
+            raise typer.BadParameter(str(error), param_hint="--duration") from None
+        raise
+    found, free, usual = load.forecast, load.slots, load.durations
     if screen.structured:
-        head = {"from": start, "to": end, "slots": free, "durations": usual}
+        head = {"from": load.start, "to": load.end, "slots": free, "durations": usual}
         screen.document({**head, **msgspec.to_builtins(found)})
         return
-    if not measured.watched:
+    if not load.schedules:
         screen.note("No schedules: nothing to forecast.")
         return
     screen.say(f"{_summary(found, free, show_in)}\n")
@@ -84,44 +79,6 @@ def show_forecast(
         screen.say("\npile-ups, the longest waits first", style="bold")
         screen.show(_pile_ups(found.pile_ups, show_in))
     _note_assumed(session, usual)
-
-
-async def _live_slots(session: Session) -> int:
-    nodes = await session.app.nodes.list()
-    free = sum(node.slots for node in nodes if node.state == "live" and "worker" in node.roles)
-    if not free:
-        raise ConfigError("no worker is alive, so their slots are unknown: give --slots N")
-    return free
-
-
-def _usual(measured: Measured, given: dict[str, float], assumed: float) -> dict[str, Usual]:
-    tasks = {status.task for status, _ in measured.watched}
-    if unknown := sorted(set(given) - tasks):
-        known = ", ".join(sorted(tasks)) or "none"
-        raise typer.BadParameter(f"no schedule runs task {unknown[0]!r}; they run: {known}",
-                                 param_hint="--duration")  # fmt: skip
-    usual = {task: Usual(assumed, "assumed") for task in sorted(tasks)}
-    usual |= {task: Usual(known.p50, "measured") for task, known in measured.durations.items()}
-    return usual | {task: Usual(seconds, "given") for task, seconds in given.items()}
-
-
-def _loads(measured: Measured, usual: dict[str, Usual]) -> list[Load]:
-    """Return the loads of the schedules that fire. A paused one counts from its automatic resume on."""
-    return [
-        Load(_from(watched.recurrence, status.paused_until), usual[status.task].seconds)
-        for status, watched in measured.watched
-        if status.paused_at is None or status.paused_until is not None
-    ]
-
-
-def _from(recurrence: Recurrence, begin: datetime | None) -> Recurrence:
-    """Return the recurrence without what is before `begin`."""
-    if begin is None:
-        return recurrence
-    limits = recurrence.limits
-    later = msgspec.structs.replace(limits, starts=max(begin, limits.starts or begin))
-    policies = (recurrence.gap, recurrence.fold)
-    return Recurrence(recurrence.name, recurrence.rule, recurrence.tz, policies, later)
 
 
 def _summary(found: Forecast, slots: int, tz: ZoneInfo) -> str:
@@ -182,7 +139,7 @@ def _pile_ups(found: Sequence[PileUp], tz: ZoneInfo) -> Table:
     return table(("from", *numbers), rows, right=numbers)
 
 
-def _note_assumed(session: Session, usual: dict[str, Usual]) -> None:
+def _note_assumed(session: Session, usual: dict[str, UsualDuration]) -> None:
     if assumed := [task for task, known in usual.items() if known.source == "assumed"]:
         names = ", ".join(assumed[:_MOST]) + (", ..." if len(assumed) > _MOST else "")
         each = format_duration(usual[assumed[0]].seconds)

@@ -88,7 +88,7 @@ class ScheduleForecasts(ScheduleReads):
         """
         slots = slots or await self._live_slots()
         if not slots:
-            raise ConfigError("no worker is alive, so their slots are unknown: give their number",
+            raise ConfigError("no worker is alive, so their slots are unknown: give --slots N",
                               field="slots")  # fmt: skip
         measured, given = await self.measure(), durations or {}
         tasks = {status.task for status, _ in measured.watched}

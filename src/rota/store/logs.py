@@ -11,14 +11,14 @@ import msgspec
 from rota.store.database import Database
 
 
-class SaidLine(msgspec.Struct, frozen=True, gc=False):
-    """A line on its way to the store, with the attempt that said it."""
+class NewLogLine(msgspec.Struct, frozen=True, gc=False):
+    """A log line to store, with the attempt that printed it."""
 
     job_id: UUID
     token: int
     attempt: int
     seq: int
-    at: datetime | None  # None: the database takes its own moment
+    at: datetime | None  # None: the time at which it is stored
     stream: str
     text: str
 
@@ -43,7 +43,7 @@ class LogStore:
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    async def add(self, node: UUID, namespace: str, lines: Sequence[SaidLine]) -> int:
+    async def add(self, node: UUID, namespace: str, lines: Sequence[NewLogLine]) -> int:
         """How many attempts may say nothing any more: their jobs have moved on."""
         places: dict[tuple[UUID, int], int] = {}
         attempts: list[int] = []

@@ -25,7 +25,7 @@ from rota.runtime.heartbeat import Lease
 from rota.runtime.ticker import Service
 from rota.runtime.work import Work
 from rota.store.database import is_bad_value
-from rota.store.logs import LogStore, SaidLine, log_field
+from rota.store.logs import LogStore, NewLogLine, log_field
 
 log = logging.getLogger("rota.log_writer")
 
@@ -43,7 +43,7 @@ class LogWriter(Service):
         self._namespace = settings.namespace
         self._limits = Limits(settings.log_bytes, settings.log_lines_per_second)
         self._lease = lease
-        self._pending: deque[SaidLine] = deque()
+        self._pending: deque[NewLogLine] = deque()
         self._lost: Counter[Work] = Counter()
         self._most = _BATCH  # lines in one statement: fewer after one that could not be written
         self._opening = threading.Lock()
@@ -110,7 +110,7 @@ class LogWriter(Service):
                     self._pending.popleft()
                 left -= count
 
-    async def _write(self, lines: list[SaidLine]) -> None:
+    async def _write(self, lines: list[NewLogLine]) -> None:
         try:
             refused = await self._store.add(self._lease.node_id, self._namespace, lines)
         except StoreUnavailable:
@@ -128,13 +128,13 @@ class LogWriter(Service):
             self.refused += refused
             log.warning("log lines of %d attempts were refused: their leases moved on", refused)
 
-    def _to_stored(self, work: Work, line: Line) -> SaidLine:
+    def _to_stored(self, work: Work, line: Line) -> NewLogLine:
         # Its moment is fixed here: written twice, it must be the same line.
         at = self._lease.clock.database(line.at)
         text = line.text
         if work.encryptor is not None:
             text = work.encryptor.text(log_field(work.token, line.seq), text)
-        return SaidLine(work.id, work.token, work.attempt, line.seq, at, line.stream, text)
+        return NewLogLine(work.id, work.token, work.attempt, line.seq, at, line.stream, text)
 
     def forget(self) -> None:
         """Forget all lines: this node was declared dead, and they would be refused."""

@@ -42,7 +42,7 @@ from rota.server.remote_workers.messages import (
 )
 from rota.store.database import Database, is_bad_value
 from rota.store.events import EventStore, Noticed
-from rota.store.logs import LogStore, SaidLine, log_field
+from rota.store.logs import LogStore, NewLogLine, log_field
 from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, RemoteTask, WorkerState
 from rota.store.work import WorkStore
 from rota.task import Task
@@ -238,9 +238,9 @@ class RemoteWorkers:
         return answers
 
 
-def _new_lines(item: LogItem, so_far: LogSoFar, limit: int) -> list[SaidLine]:
+def _new_lines(item: LogItem, so_far: LogSoFar, limit: int) -> list[NewLogLine]:
     """Return the lines that were not written before, as far as they fit, and a mark if some are cut."""
-    lines: list[SaidLine] = []
+    lines: list[NewLogLine] = []
     room = limit - so_far.size
     if so_far.cut or limit <= 0:
         return []
@@ -251,13 +251,13 @@ def _new_lines(item: LogItem, so_far: LogSoFar, limit: int) -> list[SaidLine]:
         room -= len(line.encode()) + 32
         if room < 0:
             mark = f"… the rest is left out: {limit:,} bytes are kept of an attempt"
-            lines.append(SaidLine(item.job, item.token, so_far.attempt, seq, None, MARK, mark))
+            lines.append(NewLogLine(item.job, item.token, so_far.attempt, seq, None, MARK, mark))
             break
-        lines.append(SaidLine(item.job, item.token, so_far.attempt, seq, None, item.stream, line))
+        lines.append(NewLogLine(item.job, item.token, so_far.attempt, seq, None, item.stream, line))
     return lines
 
 
-def _encrypted(lines: Sequence[SaidLine], encryptor: Encryptor) -> list[SaidLine]:
+def _encrypted(lines: Sequence[NewLogLine], encryptor: Encryptor) -> list[NewLogLine]:
     return [
         msgspec.structs.replace(
             line, text=encryptor.text(log_field(line.token, line.seq), line.text)
