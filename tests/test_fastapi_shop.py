@@ -26,7 +26,7 @@ import psutil
 import pytest
 
 from proof.replicas import Replica
-from rota.store.embedded.binaries import find_binaries
+from rota.store.embedded.server import find_binaries
 from tests.support.places import ROOT
 
 PAGE = ROOT / "docs" / "guide" / "fastapi.md"

@@ -75,8 +75,8 @@ from typing import Any
 from collections.abc import AsyncGenerator, Generator
 
 from rota import Context, Job, JobHandle, SyncContext, Task
+from rota.model import JobSummary
 from rota.client import Accepted, AsyncClient, Client
-from rota.store.search import JobSummary
 from project import Receipt, app, count, greet, keep, nightly, pay, refund, resize, twice
 
 

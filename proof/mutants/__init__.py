@@ -29,9 +29,8 @@ from rota.runtime.attempts import succeeded
 from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat import Heartbeat
 from rota.scheduler.firer import Firer
-from rota.store.functions import function_statements
 from rota.store.rows import Submitted
-from rota.store.sql import render
+from rota.store.sql import function_statements, render
 from rota.store.submitter import Submitter
 from rota.store.work import WorkStore
 from rota.worker.claim_loop import Worker

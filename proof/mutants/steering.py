@@ -12,7 +12,7 @@ import asyncpg
 import msgspec
 
 import rota.operations.schedule_changes
-import rota.store.database
+import rota.store.session
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from rota.context import Context, OnceAnswer, OnUnknown
@@ -76,8 +76,8 @@ def _repeatable_reads(patches: Patches) -> None:
     def settings(*arguments: Any) -> dict[str, str]:
         return {**honest(*arguments), "default_transaction_isolation": "repeatable read"}
 
-    honest = rota.store.database._session_settings
-    patches.set(rota.store.database, "_session_settings", settings)
+    honest = rota.store.session.settings_of
+    patches.set(rota.store.session, "settings_of", settings)
 
 
 cancel_lost = Mutant(

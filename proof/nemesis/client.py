@@ -30,7 +30,7 @@ from proof.history import Recorder, Submission
 from proof.nemesis.tasks import app
 from rota.errors import StoreUnavailable
 from rota.lib.ids import new_ids
-from rota.store.jobs import JobStore
+from rota.store.bulk import BulkStore
 from rota.store.rows import Bulk, NewJob, Submitted
 
 log = logging.getLogger("nemesis.client")
@@ -53,7 +53,7 @@ _MIX = {
 
 
 class Client:
-    def __init__(self, store: JobStore, recorder: Recorder, chance: random.Random) -> None:
+    def __init__(self, store: BulkStore, recorder: Recorder, chance: random.Random) -> None:
         self._store = store
         self._recorder = recorder
         self._chance = chance
@@ -229,10 +229,10 @@ def _finished(asking: set[asyncio.Task[None]], done: asyncio.Task[None]) -> None
         log.error("a submit failed as it must not: %r", error, exc_info=error)
 
 
-async def _store() -> JobStore:
+async def _store() -> BulkStore:
     while True:
         try:
-            return await app.store()
+            return BulkStore((await app.store()).database)
         except StoreUnavailable as error:
             log.warning("not yet: %s", error)
             await asyncio.sleep(0.5)

@@ -20,7 +20,7 @@ import psutil
 from proof.nemesis.clocks import WallClock
 from proof.owners import OWN_SETTINGS
 from rota.store.embedded.account import choose_account
-from rota.store.embedded.binaries import find_binaries
+from rota.store.embedded.server import find_binaries
 
 _SETTINGS = """
 listen_addresses = '127.0.0.1'

@@ -33,7 +33,7 @@ from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA, SimServer
 from proof.simulation.workload import LIMITS, SCHEDULED, choose_schedules, task_promises
 from rota import App, Settings
-from rota.store.queries import load_queries
+from rota.store.sql import load_queries
 
 _CALM = 20.0  # virtual seconds that a mended cluster is watched for at least
 _CALM_LIMIT = 120.0  # in which it must have done everything

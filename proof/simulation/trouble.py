@@ -16,7 +16,7 @@ from typing import Any
 import asyncpg
 
 from proof.simulation.template import SCHEMA
-from rota.store.functions import function_statements
+from rota.store.sql import function_statements
 
 SQLSTATES = ("53100", "53200", "53300", "57014", "58030", "40001", "40P01", "XX000")
 # Of Rota: what somebody may read for long.

@@ -32,6 +32,7 @@ from rota.errors import (
 from rota.handle import JobFailed, JobHandle
 from rota.model import (
     Attempt,
+    Event,
     Failure,
     Job,
     NodeStatus,
@@ -41,7 +42,6 @@ from rota.model import (
     Takeover,
 )
 from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
-from rota.store.events import Event
 from rota.task import Task
 
 if TYPE_CHECKING:

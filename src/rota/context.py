@@ -12,7 +12,7 @@ from uuid import UUID
 import msgspec
 
 from rota.errors import OnceNotKept, StoreUnavailable
-from rota.lib.capture.lines import storable
+from rota.lib.capture import storable
 
 T = TypeVar("T")
 OnUnknown: TypeAlias = Literal["refuse", "run"]

@@ -286,3 +286,69 @@ class ManyChanged(msgspec.Struct, frozen=True, kw_only=True):
     matched: int
     changed: int
     more: bool
+
+
+class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A job in a list: everything but what may be long (payload, result, headers, attempts)."""
+
+    id: UUID
+    task: str
+    queue: str
+    needs: tuple[str, ...]
+    state: str
+    priority: int
+    due_at: datetime
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    cancel_requested_at: datetime | None
+    attempt: int
+    max_attempts: int
+    key: str | None
+    tags: list[str]
+    node: UUID | None
+    schedule_id: UUID | None
+    error_type: str | None
+    error_message: str | None  # its beginning
+
+
+class Count(msgspec.Struct, frozen=True):
+    """A number of jobs; `exact` is false when it is the planner's estimate."""
+
+    value: int
+    exact: bool
+
+
+class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
+    """Dead letters that are alike but for numbers and ids in their messages."""
+
+    fingerprint: str
+    task: str
+    error: str | None
+    message: str | None  # of the latest
+    count: int
+    first_at: datetime
+    last_at: datetime
+    latest: UUID
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """A recorded event: a failure, a delay or another thing that someone should look at."""
+
+    id: int
+    at: datetime
+    kind: str
+    task: str
+    job_id: UUID | None
+    detail: dict[str, Any]
+
+
+class LogLine(msgspec.Struct, frozen=True, kw_only=True):
+    """A line that a job printed or logged."""
+
+    at: datetime
+    attempt: int
+    token: int
+    seq: int  # from 1 in each attempt
+    stream: str  # stdout, stderr, a log record's level, or mark: here lines were left out
+    text: str

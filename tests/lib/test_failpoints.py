@@ -21,7 +21,7 @@ from rota import All, App
 from rota.errors import ConfigError, Conflict, NotFound, StoreUnavailable
 from rota.lib import failpoints
 from rota.node import Node
-from rota.store.queries import load_queries
+from rota.store.sql import load_queries
 from rota.testing import Sandbox
 
 QUERIES = load_queries("rota")

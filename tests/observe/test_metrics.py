@@ -22,7 +22,6 @@ from rota import App, ConfigError, Retry
 from rota.node import Node
 from rota.observe import Metrics, Tally
 from rota.observe import stats as stats_module
-from rota.store.stats import StatsStore
 from tests.support.places import ROOT
 
 DEPLOY = ROOT / "deploy"
@@ -145,11 +144,7 @@ async def test_occurrences_and_events_are_counted_on(
     metrics = Metrics(database)
     monkeypatch.setattr(stats_module, "_AT_MOST_EVERY", 0.0)
     monkeypatch.setattr(stats_module, "_SHARE", 0)
-
-    async def now() -> Any:
-        return await database.fetchval("now")
-
-    monkeypatch.setattr(StatsStore, "settled_moment", lambda _: now())
+    monkeypatch.setitem(database.queries, "settled_moment", database.queries["now"])
     await metrics.render()  # from here on it counts
     await app.schedules.trigger("s")
     schema = app.settings.schema

@@ -15,7 +15,7 @@ from rota import (
 )
 from rota.core.rank import rank_of
 from rota.lib.ids import new_id
-from rota.store.jobs import shard_of
+from rota.store.bulk import shard_of
 from rota.store.rows import lane_name
 from tests.support.jobs import everything, register
 

@@ -359,9 +359,10 @@ class AnswersLost:
             self._left -= 1
             raise StoreUnavailable("the line was cut")
 
-    async def fetch(self, name: str, *arguments: Any) -> Any:
-        rows = await self._database.fetch(name, *arguments)
-        self._lose()
+    async def fetch(self, name: str, *arguments: Any, on: Any = None) -> Any:
+        rows = await self._database.fetch(name, *arguments, on=on)
+        if on is None:
+            self._lose()
         return rows
 
     def transaction(self, name: str = "transaction") -> Any:

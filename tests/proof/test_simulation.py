@@ -21,7 +21,7 @@ from proof.simulation.run import _slow_down
 from proof.simulation.swarm import draw_seeds, parse_seeds
 from proof.simulation.template import SCHEMA
 from rota.scheduler import firer, releaser
-from rota.store.queries import load_queries
+from rota.store.sql import load_queries
 from tests.support.places import ROOT
 
 pytestmark = [

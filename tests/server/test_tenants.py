@@ -10,8 +10,7 @@ import asyncpg
 import pytest
 
 from rota.errors import TooManyRequests
-from rota.store.functions import FUNCTIONS
-from rota.store.migrate import known_migrations, migrate
+from rota.store.migrate import FUNCTIONS, known_migrations, migrate
 from rota.store.quotas import Limits, QuotaStore
 from rota.store.row_security import RowSecurity
 from rota.task import SubmitOptions
@@ -71,7 +70,14 @@ async def test_a_write_that_forgets_its_namespace_changes_only_its_own(server: L
 async def test_a_tenant_cannot_touch_what_is_the_servers_own(server: LiveServer):
     schema = server.app.settings.schema
     async with server.context.tenant("acme").connector.database.connection() as connection:
-        for table in ("api_token", "session", "person", "login_link", "namespace", "row_security"):
+        for table in (
+            "api_token",
+            "session",
+            "user_account",
+            "login_link",
+            "namespace",
+            "row_security",
+        ):
             with pytest.raises(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(f"select from {schema}.{table}")
         with pytest.raises(asyncpg.InsufficientPrivilegeError):

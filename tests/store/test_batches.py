@@ -10,7 +10,8 @@ import pytest
 
 from rota.scheduler.reaper import Reaper
 from rota.store import batches, work
-from rota.store.batches import BatchStore
+from rota.store.batches import BatchPart, BatchStore
+from rota.store.rows import columns_of
 from rota.store.work import NIL, LaneClaim, UpkeepStore
 from tests.support.fake_node import LANE, FakeNode
 
@@ -180,7 +181,7 @@ async def test_looks_at_what_is_held_read_no_more_than_their_bound(
         await connection.execute(f"update {hot.schema}.node set remote = true")
     await crowd(crowded)
     parts = await BatchStore(hot).parts(node.id, await BatchStore(hot).open_ones(node.id))
-    columns = batches._columns(parts)
+    columns = columns_of(parts, *BatchPart.__struct_fields__)
     token = row["token"]
     wanted: dict[str, tuple[int, tuple[Any, ...]]] = {
         "batch_parts": (5_001, (node.id, [token], [LANE], 5_000)),

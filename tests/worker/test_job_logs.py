@@ -16,10 +16,11 @@ import pytest
 import rota.testing
 from proof.waiting import eventually
 from rota import App, NotFound
+from rota.model import LogLine
 from rota.node import Node
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.shards import AllShards
-from rota.store.logs import LogLine, LogStore, NewLogLine
+from rota.store.logs import LogStore, NewLogLine
 from rota.store.work import UpkeepStore
 from rota.worker.log_writer import LogWriter
 from tests.support import log_tasks

@@ -353,21 +353,6 @@ async def test_while_somebody_is_hungry_the_others_are_not_told(workers, app, da
     assert await ears.settled() == []
 
 
-async def test_a_worker_of_the_release_before_hears_of_everything(workers, app, database, ears):
-    """It says nothing of idle and has no kind; hungry new workers don't keep it from being told."""
-    await workers.start(2)
-    await workers.rest(database)
-    await database.execute(
-        f"insert into {workers.schema}.node (id, namespace, name, host, pid, version, roles,"
-        " expires_at, queues, capabilities, tasks, slots) values (gen_random_uuid(), 'default',"
-        " 'old', 'host', 1, '0', '{worker}', now() + interval '1 hour', '{}', '{}', '{}', 8)"
-    )
-    await ears.listen(channel_of(app.settings.schema, "default"))
-    await app.submit("greet")
-    await eventually(lambda: workers.ran.total() == 1)
-    assert len(await ears.settled()) == 1
-
-
 async def test_a_resumed_queue_is_told_to_all(workers, app, database):
     await workers.start(3)
     await app.queues.pause("default")
@@ -588,7 +573,7 @@ async def test_the_draw_reads_by_index_no_more_rows_than_it_tells(app, database,
         node for plan in plans if plan for node in plan_nodes(plan)
         if node.get("Relation Name") == "node"
     ]  # fmt: skip
-    assert {scan["Index Name"] for scan in scans} == {"node_idle", "node_of_old"}
+    assert {scan["Index Name"] for scan in scans} == {"node_idle"}
     assert sum(scan["Actual Rows"] for scan in scans) <= 4
 
 

@@ -7,9 +7,9 @@ from typing import Annotated
 from rota.cli.options import Limit, option
 from rota.cli.session import Session
 from rota.cli.times import relative
+from rota.model import Event
 from rota.operations.event_text import sentence
 from rota.operations.webhooks import KINDS
-from rota.store.events import Event
 
 
 def list_events(

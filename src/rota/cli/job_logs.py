@@ -10,8 +10,7 @@ from rota.cli.jobs import Id, jobs_group
 from rota.cli.options import option
 from rota.cli.output import Screen, plain
 from rota.cli.session import Session, command
-from rota.model import Failure
-from rota.store.logs import LogLine
+from rota.model import Failure, LogLine
 
 _STYLES = {"stderr": "yellow", "warning": "yellow", "error": "red", "critical": "bold red",
            "debug": "dim", "mark": "dim italic"}  # fmt: skip

@@ -12,9 +12,7 @@ from rota.client import wire
 from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.streams import Stream
-from rota.model import ManyChanged, NodeStatus, QueueStatus
-from rota.store.events import Event
-from rota.store.search import DeadGroup
+from rota.model import DeadGroup, Event, ManyChanged, NodeStatus, QueueStatus
 
 
 def _path(*parts: Any) -> str:

@@ -17,9 +17,17 @@ from rota.client.streams import Stream
 from rota.client.transport import Request
 from rota.core.explain import Explanation
 from rota.errors import InvalidArguments, NotFound
-from rota.model import Accepted, Cancelled, Discarded, GuaranteeName, Job, ManyChanged
-from rota.store.logs import LogLine
-from rota.store.search import Count, JobSummary
+from rota.model import (
+    Accepted,
+    Cancelled,
+    Count,
+    Discarded,
+    GuaranteeName,
+    Job,
+    JobSummary,
+    LogLine,
+    ManyChanged,
+)
 
 _FIRST_POLL = 0.05
 _LONGEST_POLL = 2.0

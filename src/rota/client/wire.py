@@ -14,9 +14,18 @@ from uuid import UUID
 import msgspec
 
 from rota.core.time.lint import Warned
-from rota.model import Attempt, Failure, GuaranteeName, NodeStatus, QueueStatus, StateName
+from rota.model import (
+    Attempt,
+    Count,
+    DeadGroup,
+    Failure,
+    GuaranteeName,
+    JobSummary,
+    NodeStatus,
+    QueueStatus,
+    StateName,
+)
 from rota.operations.ledger import Audit
-from rota.store.search import Count, DeadGroup, JobSummary
 
 
 class NewJobDict(TypedDict, total=False):

@@ -1,4 +1,4 @@
-"""Encryption: values that only those with a key can read, bound to where they belong. No I/O.
+"""Encryption of values, bound to the job and field that they belong to.
 
 Values are encrypted with AES-256-GCM under a key per job or schedule, derived (HMAC-SHA-256) from a key
 of the keyring by namespace and id, so that no two jobs share a key and a nonce. Namespace, id and field
@@ -12,10 +12,9 @@ encryption pay next to nothing:
     {"$rota-encrypted":"1.KEY.sID.BASE64"}  a payload of a schedule, which all of its jobs carry
     $rota-encrypted:1.KEY.j.BASE64          the text of an error, or a line of a log
 
-Nobody can forge one: an envelope that was made up or copied can't be opened, and ends its own job with
-an error. Nor can a value of a user's be taken for one by accident: a payload that begins like this is
-refused when it is submitted, a result is written with a space before it, and what PostgreSQL's jsonb
-prints has a space behind the colon.
+A forged or copied value can't be decrypted, and ends its own job with an error. Nor is a user's value
+taken for an encrypted one by accident: a payload that begins like this is refused when it is submitted,
+a result is written with a space before it, and PostgreSQL's jsonb prints a space after the colon.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ import hmac
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 import msgspec
@@ -40,27 +38,18 @@ ENVELOPE = '{"$rota-encrypted":"'
 ENVELOPE_BYTES = ENVELOPE.encode()
 TEXT = "$rota-encrypted:"
 
+_decoder = msgspec.json.Decoder(float_hook=lambda text: f"\0{text}")
 _KEY_ID = re.compile(r"[A-Za-z0-9_-]{1,32}")
 _NONCE = 12
 _MARK = "1"
 
 
-class Place(NamedTuple):
-    """The job, schedule or `once` effect that an encrypted value belongs to. `kind`: j, s or e."""
-
-    namespace: str
-    kind: str
-    id: UUID
-    field: str
-    task: str = ""
-
-    def associated(self) -> bytes:
-        named = (self.namespace, self.kind, self.id.hex, self.field, self.task)
-        return "\0".join(("rota", _MARK, *named)).encode()
+def _joined(*parts: str) -> bytes:
+    return "\0".join(("rota", _MARK, *parts)).encode()
 
 
 class Encryptor(msgspec.Struct, frozen=True):
-    """What encrypts for one job or schedule. It holds that one's own key, and none of the ring's."""
+    """Encrypts values of one job, schedule or `once` effect (kind j, s or e), with a key of its own."""
 
     namespace: str
     kind: str
@@ -69,15 +58,15 @@ class Encryptor(msgspec.Struct, frozen=True):
     secret: bytes
 
     def token(self, field: str, plain: bytes, task: str = "") -> str:
-        place = Place(self.namespace, self.kind, self.id, field, task)
+        bound_to = _joined(self.namespace, self.kind, self.id.hex, field, task)
         nonce = new_nonce(_NONCE)
-        hidden = _aes(self.secret).encrypt(nonce, plain, place.associated())
+        hidden = _aes(self.secret).encrypt(nonce, plain, bound_to)
         whose = f"s{self.id.hex}" if self.kind == "s" else self.kind
         text = binascii.b2a_base64(nonce + hidden, newline=False).decode()
         return f"{_MARK}.{self.key}.{whose}.{text}"
 
     def json(self, field: str, plain: bytes, task: str = "") -> str:
-        """A JSON value in an envelope."""
+        """Return an encrypted JSON value."""
         return f'{ENVELOPE}{self.token(field, plain, task)}"}}'
 
     def text(self, field: str, plain: str) -> str:
@@ -85,14 +74,14 @@ class Encryptor(msgspec.Struct, frozen=True):
 
 
 class Keyring:
-    """The keys that a process has. The first one encrypts, all of them open."""
+    """The keys of a process. The first one encrypts, all of them decrypt."""
 
     def __init__(self, keys: Sequence[tuple[str, bytes]]) -> None:
         self._keys = dict(keys)
         self.current = keys[0][0]
         if len(self._keys) != len(keys):
             raise ConfigError("encryption_keys: two keys have the same name")
-        _aes(keys[0][1])  # or it says what is missing
+        _aes(keys[0][1])  # raises if the package is missing
 
     def __repr__(self) -> str:
         return f"<Keyring {', '.join(self._keys)}>"
@@ -106,21 +95,20 @@ class Keyring:
         return Encryptor(namespace, kind, id, self.current, secret)
 
     def _derived(self, key: str, namespace: str, kind: str, id: UUID) -> bytes:
-        told = "\0".join(("rota", _MARK, "key", namespace, kind, id.hex)).encode()
-        return hmac.digest(self._keys[key], told, "sha256")
+        return hmac.digest(self._keys[key], _joined("key", namespace, kind, id.hex), "sha256")
 
     def open(self, token: str, namespace: str, id: UUID, field: str, task: str = "") -> bytes:
-        """What a token of that job (or schedule, or of a job of that schedule) holds."""
+        """Decrypt a token of that job or schedule, or of a job of that schedule."""
         key, kind, subject, hidden = _parse(token, id)
         if key not in self._keys:
             raise KeyMissing(
                 f"{field} of {id} is encrypted with the key {key!r}, which is not here: this process "
                 f"has {', '.join(self._keys)}. Add it to encryption_keys"
             )
-        place = Place(namespace, kind, subject, field, task)
+        bound_to = _joined(namespace, kind, subject.hex, field, task)
         cipher = _aes(self._derived(key, namespace, kind, subject))
         try:
-            plain: bytes = cipher.decrypt(hidden[:_NONCE], hidden[_NONCE:], place.associated())
+            plain: bytes = cipher.decrypt(hidden[:_NONCE], hidden[_NONCE:], bound_to)
         except Exception:  # noqa: BLE001 - cryptography's InvalidTag, or what is too short to be one
             raise NotAuthentic(
                 f"{field} of {id} was not encrypted for it with the key {key!r}: it was changed, or "
@@ -129,28 +117,32 @@ class Keyring:
         return plain
 
     def fingerprints(self, namespace: str, task: str, payload: bytes) -> list[str]:
-        """Of a payload under each key, the current first: equal for equal content, and telling
-        nothing to those without a key."""
-        told = b"\0".join((namespace.encode(), task.encode(), _canonical(payload)))
-        return [f"{key}.{_fingerprint(secret, told)}" for key, secret in self._keys.items()]
+        """Return the fingerprint of a payload under each key, the current key first.
+
+        Equal content has equal fingerprints, which reveal nothing without a key.
+        """
+        # The same bytes for the same content, whatever the order of its names.
+        content = msgspec.json.encode(_decoder.decode(payload), order="sorted")
+        text = b"\0".join((namespace.encode(), task.encode(), content))
+        prints = {}
+        for key, secret in self._keys.items():
+            own = hmac.digest(secret, b"rota fingerprint", "sha256")
+            prints[key] = hmac.digest(own, text, "sha256").hex()
+        return [f"{key}.{digest}" for key, digest in prints.items()]
 
 
-def _fingerprint(secret: bytes, told: bytes) -> str:
-    own = hmac.digest(secret, b"rota fingerprint", "sha256")
-    return hmac.digest(own, told, "sha256").hex()
+def is_encrypted(text: str) -> bool:
+    return text.startswith((ENVELOPE, TEXT))
 
 
 def key_of(text: str) -> str | None:
-    """The name of the key that a value is encrypted with; None: it isn't."""
-    for prefix in (ENVELOPE, TEXT):
-        if text.startswith(prefix):
-            parts = text[len(prefix) :].split(".", 2)
-            return parts[1] if len(parts) == 3 else None
-    return None
+    """Return the name of the key that a value is encrypted with, or None if it isn't encrypted."""
+    parts = token_of(text).split(".", 2) if is_encrypted(text) else ()
+    return parts[1] if len(parts) == 3 else None
 
 
 def token_of(envelope: str) -> str:
-    """An envelope's inside, of JSON or of text."""
+    """Return the token in an encrypted value, of JSON or of text."""
     if envelope.startswith(TEXT):
         return envelope[len(TEXT) :]
     return envelope[len(ENVELOPE) : -2]
@@ -169,14 +161,6 @@ def _parse(token: str, id: UUID) -> tuple[str, str, UUID, bytes]:
         raise NotAuthentic(f"a value of {id} looks encrypted, and is not: it was made up") from None
 
 
-_decoder = msgspec.json.Decoder(float_hook=lambda text: f"\0{text}")
-
-
-def _canonical(payload: bytes) -> bytes:
-    """The same bytes for the same content, whatever the order of its names."""
-    return msgspec.json.encode(_decoder.decode(payload), order="sorted")
-
-
 def _aes(secret: bytes) -> Any:
     try:
         from cryptography.hazmat.primitives.ciphers.aead import AESGCM
@@ -188,34 +172,31 @@ def _aes(secret: bytes) -> Any:
 
 
 def keyring_of(settings: Settings) -> Keyring | None:
-    """The keys that the settings name; None: none."""
-    if settings.encryption_keys_file is not None:
-        if settings.encryption_keys is not None:
+    """Return the keys of the settings, or None if they have none."""
+    path, text = settings.encryption_keys_file, settings.encryption_keys
+    if path is not None:
+        if text is not None:
             raise ConfigError("give encryption_keys or encryption_keys_file, not both")
-        return _from_text(_read(settings.encryption_keys_file))
-    return _from_text(settings.encryption_keys) if settings.encryption_keys else None
-
-
-def _read(path: Path) -> str:
-    try:
-        return path.read_text("utf-8")
-    except OSError as error:
-        raise ConfigError(f"encryption_keys_file {path}: {error.strerror}") from None
+        try:
+            return _from_text(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"encryption_keys_file {path}: {error.strerror}") from None
+    return _from_text(text) if text else None
 
 
 @lru_cache(16)
 def _from_text(text: str) -> Keyring:
-    """``id:base64``, one or several, with commas or white space between; # begins a comment."""
+    """Read keys, ``name:base64``, with commas or white space between; # begins a comment."""
     lines = [line.partition("#")[0] for line in text.splitlines()]
-    keys = [_key(said) for said in re.split(r"[\s,]+", "\n".join(lines)) if said]
+    keys = [_key(part) for part in re.split(r"[\s,]+", "\n".join(lines)) if part]
     if not keys:
         raise ConfigError("encryption_keys: there is no key in it")
     return Keyring(keys)
 
 
-def _key(said: str) -> tuple[str, bytes]:
-    """Never quoted in an error: it is a secret."""
-    name, colon, text = said.partition(":")
+def _key(part: str) -> tuple[str, bytes]:
+    """Read one key. Errors never quote it."""
+    name, colon, text = part.partition(":")
     if not colon or not _KEY_ID.fullmatch(name):
         raise ConfigError(
             "encryption_keys: a key is NAME:BASE64, with a name of 1 to 32 letters, digits, '_' or '-'"

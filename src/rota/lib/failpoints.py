@@ -1,8 +1,8 @@
-"""Named points at every boundary of a transaction, where tests make a process die, stop, wait or fail.
+"""Failpoints: named points at every boundary of a transaction, where tests make a process fail.
 
-Protocol. Nothing is armed unless asked: then only one boolean is looked at. A named query has two
-points, ``<query>:before`` (nothing was sent yet) and ``<query>:after`` (it is committed, and the caller
-doesn't know yet); a named transaction has ``<name>:begun``, ``<name>:before_commit`` and
+Protocol. While no point is armed, passing one reads a boolean. A named query has two points,
+``<query>:before`` (nothing was sent yet) and ``<query>:after`` (it is committed, and the caller has no
+answer yet); a named transaction has ``<name>:begun``, ``<name>:before_commit`` and
 ``<name>:after_commit``. Armed from the environment when a process first opens its database,
 
     ROTA_FAILPOINTS="claim:after=kill@3, fire:before_commit=error@1"
@@ -26,7 +26,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 
 import msgspec
@@ -46,7 +46,7 @@ QUERY_POINTS = ("before", "after")
 TRANSACTION_POINTS = ("begun", "before_commit", "after_commit")
 ACTIONS = ("kill", "stop", "delay", "error")
 
-armed = False  # looked at by everybody, all the time; the rest of this module only when it's true
+armed = False  # read at every point; the rest of this module is used only when it is true
 
 
 class Failpoint(msgspec.Struct):
@@ -75,7 +75,7 @@ def arm(text: str) -> None:
 
 
 def disarm() -> None:
-    """None is armed any more."""
+    """Disarm all points."""
     global armed  # noqa: PLW0603 - a boolean is the quickest thing to look at
     armed = False
     _points.clear()
@@ -83,7 +83,7 @@ def disarm() -> None:
 
 @contextmanager
 def armed_with(text: str) -> Iterator[None]:
-    """For the length of a test."""
+    """Arm points within the block, for a test."""
     arm(text)
     try:
         yield
@@ -92,22 +92,17 @@ def armed_with(text: str) -> Iterator[None]:
 
 
 def know(queries: Collection[str]) -> None:
-    """Told by the store which queries there are; arms what the environment asks for, once."""
+    """Add the names of the store's queries; the first time, arm the points of the environment."""
     global _environment_was_read  # noqa: PLW0603 - as above
     _queries.update(queries)
     _check_names(_points.values())
     if not _environment_was_read:
-        read(os.environ)
+        arm(os.environ.get(VARIABLE, ""))
         _environment_was_read = True
 
 
-def read(environment: Mapping[str, str]) -> None:
-    if text := environment.get(VARIABLE):
-        arm(text)
-
-
 def every_name(queries: Collection[str]) -> list[str]:
-    """All failpoints there are, with these queries."""
+    """Return the names of all failpoints, with these queries."""
     return [
         *(f"{query}:{point}" for query in sorted(queries) for point in QUERY_POINTS),
         *(f"{name}:{point}" for name in TRANSACTIONS for point in TRANSACTION_POINTS),
@@ -115,50 +110,33 @@ def every_name(queries: Collection[str]) -> list[str]:
 
 
 async def reach(name: str) -> None:
-    """Called where `armed` is true, on an event loop."""
-    if (point := _take(name)) is not None:
-        if point.action == "delay":
-            await asyncio.sleep(point.seconds)
-        else:
-            _act(point)
+    """Pass a point on an event loop. Called where `armed` is true."""
+    if seconds := _act(name):
+        await asyncio.sleep(seconds)
 
 
 def reach_in_thread(name: str) -> None:
-    """As `reach`, for synchronous code."""
-    if (point := _take(name)) is not None:
-        if point.action == "delay":
-            time.sleep(point.seconds)
-        else:
-            _act(point)
+    """Pass a point in synchronous code. Called where `armed` is true."""
+    time.sleep(_act(name))
 
 
-def _take(name: str) -> Failpoint | None:
-    """The point, if it is to act this time."""
+def _act(name: str) -> float:
+    """Act if the point is armed for this time; return the seconds that the caller has to wait."""
     point = _points.get(name)
     if point is None:
-        return None
+        return 0.0
     with _lock:  # the heartbeat passes some of them in a thread of its own
         point.passed += 1
         if point.at is not None and point.passed != point.at:
-            return None
-    _note_reached(point)
-    return point
-
-
-def _note_reached(point: Failpoint) -> None:
+            return 0.0
     if path := os.environ.get(REACHED_VARIABLE):
-        line = f"{point.name} {point.action} {os.getpid()}\n".encode()
-        file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-        try:
-            os.write(file, line)  # one write, appended whole
-        finally:
-            os.close(file)
-
-
-def _act(point: Failpoint) -> None:
+        with open(path, "ab", buffering=0) as file:  # one write, appended whole
+            file.write(f"{point.name} {point.action} {os.getpid()}\n".encode())
     if point.action == "error":
         raise StoreUnavailable(f"failpoint {point.name}: as if the line had been cut")
-    os.kill(os.getpid(), signal.SIGKILL if point.action == "kill" else signal.SIGSTOP)
+    if point.action != "delay":
+        os.kill(os.getpid(), signal.SIGKILL if point.action == "kill" else signal.SIGSTOP)
+    return point.seconds
 
 
 def _parse(text: str) -> Failpoint:
@@ -190,12 +168,12 @@ def _number(text: str, number: str, *, whole: bool = False) -> float:
 
 
 def _check_names(points: Collection[Failpoint]) -> None:
-    """As far as the queries are known: a test may arm before anything was opened."""
-    known = set(every_name(_queries)) if _queries else None
+    """Refuse unknown names, if the queries were loaded: a test may arm points before that."""
+    known = set(every_name(_queries))
     for point in points:
-        if known is not None and point.name not in known:
+        if _queries and point.name not in known:
             raise ConfigError(
                 f"{VARIABLE}: there is no failpoint {point.name!r}. They are <query>:before, "
-                "<query>:after for each named query of src/rota/store/sql, and :begun, "
+                "<query>:after for each named query of src/rota/store/queries, and :begun, "
                 f":before_commit, :after_commit of the transactions {', '.join(TRANSACTIONS)}"
             )

@@ -14,7 +14,7 @@ import contextlib
 import re
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import msgspec
 
@@ -36,27 +36,6 @@ active = False
 _claimed: dict[int, int] = {}  # token -> nanoseconds since 1970, as spans count
 
 
-class Submitted(Protocol):
-    """A job on its way to the database."""
-
-    id: Any
-    task: str
-    queue: str | None
-    headers: Any  # JSON, or None
-
-
-class Attempted(Protocol):
-    """A claimed job."""
-
-    id: Any
-    task: str
-    token: int
-    attempt: int
-    lane: str
-    headers: str | None
-    span: Any
-
-
 def has_sdk() -> bool:
     return available and not isinstance(trace.get_tracer_provider(), trace.ProxyTracerProvider)
 
@@ -75,19 +54,16 @@ def _tracer() -> Any:
 
 
 @contextlib.contextmanager
-def submitting(job: Submitted, count: int = 1) -> Iterator[None]:
-    """A span around the submit, whose place in the trace the job's headers carry on."""
+def submitting(job: Any, count: int = 1) -> Iterator[None]:
+    """Open a span around the submit of a `NewJob`, and put its place in the trace into the headers."""
     if not has_sdk():
         yield
         return
-    attributes: dict[str, str | int] = {
+    attributes = {
         "messaging.system": "rota", "messaging.operation.type": "send", "rota.task": job.task,
         "rota.queue": job.queue or "default",
+        **({"rota.job.id": str(job.id)} if count == 1 else {"rota.jobs": count}),
     }  # fmt: skip
-    if count == 1:
-        attributes["rota.job.id"] = str(job.id)
-    else:
-        attributes["rota.jobs"] = count
     name, kind = f"submit {job.task}", trace.SpanKind.PRODUCER
     with _tracer().start_as_current_span(name, kind=kind, attributes=attributes):
         job.headers = msgspec.Raw(_carried(job.headers))
@@ -107,7 +83,7 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 
 def incoming(headers: Mapping[str, str]) -> dict[str, str]:
-    """The place in a trace that a request comes from, to travel with the job that it submits."""
+    """Return the place in a trace that a request comes from, for the headers of its job."""
     parent = headers.get("traceparent", "").strip()
     if not _TRACEPARENT.fullmatch(parent) or parent[3:35] == "0" * 32 or parent[36:52] == "0" * 16:
         return {}
@@ -117,7 +93,7 @@ def incoming(headers: Mapping[str, str]) -> dict[str, str]:
 
 
 def outgoing(headers: Mapping[str, Any]) -> dict[str, str]:
-    """For a request that a handler makes: below its run; or below what its job came with."""
+    """Return the headers for a request of a handler: below its run, or below its job's own place."""
     if active:
         fields: dict[str, str] = {}
         _propagator.inject(fields)
@@ -129,19 +105,20 @@ def outgoing(headers: Mapping[str, Any]) -> dict[str, str]:
 
 
 def note_claim(token: int) -> None:
-    """A batch was claimed now."""
+    """Record that a batch is claimed now."""
     if len(_claimed) >= _MOST_CLAIMS:
         del _claimed[next(iter(_claimed))]
     _claimed[token] = time.time_ns()
 
 
-def begin(work: Attempted) -> None:
-    """The attempt begins: a span for its claim, which ends, and one for its run."""
+def begin(work: Any) -> None:
+    """Begin an attempt (`Work`): a span for its claim, which ends, and one for its run."""
     now = time.time_ns()
     parent = _propagator.extract(_text_fields(work.headers))
     attributes = {
         "messaging.system": "rota", "rota.task": work.task, "rota.job.id": str(work.id),
-        "rota.attempt": work.attempt, "rota.token": work.token, "rota.queue": _queue(work.lane),
+        "rota.attempt": work.attempt, "rota.token": work.token,
+        "rota.queue": work.lane.partition("/")[2].partition("+")[0],
     }  # fmt: skip
     claim = _tracer().start_span(
         f"claim {work.task}", context=parent, start_time=min(_claimed.get(work.token, now), now),
@@ -154,19 +131,19 @@ def begin(work: Attempted) -> None:
     )  # fmt: skip
 
 
-def enter(work: Attempted) -> None:
-    """Its run is the current span from here on, in this context, which ends with it."""
+def enter(work: Any) -> None:
+    """Make the attempt's run the current span of this context."""
     otel_context.attach(trace.set_span_in_context(work.span))
 
 
-def headers_for_child(work: Attempted) -> str:
-    """For a handler in another process: the run is its parent."""
+def headers_for_child(work: Any) -> str:
+    """Return the headers for a handler in another process, with the run as its parent."""
     return _carried(work.headers, trace.set_span_in_context(work.span)).decode()
 
 
 @contextlib.contextmanager
 def inside(headers: str | None) -> Iterator[None]:
-    """In that other process."""
+    """Make the place in the headers current, in that other process."""
     if not headers or not has_sdk():
         yield
         return
@@ -177,7 +154,7 @@ def inside(headers: str | None) -> Iterator[None]:
         otel_context.detach(token)
 
 
-def end(work: Attempted, outcome: str, problem: str | None) -> None:
+def end(work: Any, outcome: str, problem: str | None) -> None:
     span, work.span = work.span, None
     span.set_attribute("rota.outcome", outcome)
     if problem is not None:
@@ -188,7 +165,3 @@ def end(work: Attempted, outcome: str, problem: str | None) -> None:
 def _text_fields(headers: str | None) -> Mapping[str, str]:
     fields: Any = msgspec.json.decode(headers) if headers else {}
     return {name: fields[name] for name in _FIELDS if isinstance(fields.get(name), str)}
-
-
-def _queue(lane: str) -> str:
-    return lane.partition("/")[2].partition("+")[0]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from importlib.metadata import version
 from itertools import accumulate
 from time import monotonic
@@ -17,12 +18,9 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector, CollectorRegistry
 
 from rota.observe.counters import BUCKETS, LAG_BUCKETS, Tally
-from rota.observe.stats import Stats
+from rota.observe.stats import Stats, Values
 from rota.store.database import Database
-from rota.store.stats import StatsStore
 from rota.worker.role import WorkerRole
-
-Values = Mapping[tuple[str, ...], float]
 
 
 class Metrics:
@@ -30,7 +28,7 @@ class Metrics:
 
     def __init__(self, database: Database, worker: WorkerRole | None = None) -> None:
         self.namespace = database.settings.namespace
-        self.stats = Stats(StatsStore(database))
+        self.stats = Stats(database)
         self.worker = worker
         self.tally: Tally | None = None
         if worker is not None:
@@ -71,9 +69,8 @@ class _Families(Collector):
 
     def _about(self) -> Iterator[Metric]:
         stats = self._metrics.stats
-        info = GaugeMetricFamily("rota_info", "The release that answers.", labels=["version"])
-        info.add_metric([version("rota")], 1)
-        yield info
+        info: Values = {(version("rota"),): 1}
+        yield self._gauges("rota_info", "The release that answers.", ["version"], info)
         yield _gauge("rota_database_up", "Whether the database answered the last query.", stats.up)
         if stats.looked_at is not None:
             age = monotonic() - stats.looked_at
@@ -125,44 +122,43 @@ class _Families(Collector):
 
     def _jobs(self) -> Iterator[Metric]:
         stats = self._metrics.stats
-        what = "Jobs by queue and state: waiting, scheduled, ready, running."
-        yield self._gauges("rota_jobs", what, ["namespace", "queue", "state"], stats.jobs)
-        what = "How long the oldest ready job of a queue has been due."
-        yield self._gauges("rota_queue_lag_seconds", what, ["namespace", "queue"], stats.lag)
-        what = "Failed jobs that wait for a person."
-        yield self._gauges("rota_dead_letters", what, ["namespace", "task"], stats.dead)
-        what = "Schedules that some node can't plan and has set aside."
-        yield self._gauges("rota_schedules_set_aside", what, ["namespace"], stats.set_aside)
+        for name, what, labels, values in (
+            ("rota_jobs", "Jobs by queue and state: waiting, scheduled, ready, running.",
+             ["namespace", "queue", "state"], stats.jobs),
+            ("rota_queue_lag_seconds", "How long the oldest ready job of a queue has been due.",
+             ["namespace", "queue"], stats.lag),
+            ("rota_dead_letters", "Failed jobs that wait for a person.", ["namespace", "task"],
+             stats.dead),
+            ("rota_schedules_set_aside", "Schedules that some node can't plan and has set aside.",
+             ["namespace"], stats.set_aside),
+        ):  # fmt: skip
+            yield self._gauges(name, what, labels, values)
         what = "Occurrences of schedules by outcome, as this process saw them decided."
-        yield _counters(
-            "rota_occurrences", what, ["namespace", "outcome"], self._seen(stats.occurrences)
-        )
+        occurrences = self._seen(stats.occurrences)
+        yield _counters("rota_occurrences", what, ["namespace", "outcome"], occurrences)
         what = "Events by kind, as this process saw them recorded."
         yield _counters("rota_events", what, ["namespace", "kind"], self._seen(stats.events))
 
     def _nodes(self) -> Iterator[Metric]:
         rows = [row for row in self._metrics.stats.nodes if self._sees(row["namespace"])]
-        nodes: dict[tuple[str, ...], float] = {
-            (row["namespace"], row["state"]): row["nodes"] for row in rows
-        }
+        nodes: Values = {(row["namespace"], row["state"]): row["nodes"] for row in rows}
         what = "Nodes by state; those that ended for an hour."
         yield self._gauges("rota_nodes", what, ["namespace", "state"], nodes)
-        live = [row for row in rows if row["state"] in ("live", "draining", "silent")]
-        for name, what, field in (
-            ("rota_cluster_slots", "Jobs that all nodes together can run at a time.", "slots"),
-            ("rota_cluster_running", "Jobs that run, as their nodes last said.", "running"),
-        ):
-            total: dict[tuple[str, ...], float] = {}
-            for row in live:
-                key = (row["namespace"],)
-                total[key] = total.get(key, 0) + row[field]
-            yield self._gauges(name, what, ["namespace"], total)
+        slots: Counter[tuple[str, ...]] = Counter()
+        running: Counter[tuple[str, ...]] = Counter()
         ages: dict[tuple[str, ...], float] = {}
-        for row in live:
-            key = (row["namespace"],)
-            ages[key] = max(ages.get(key, 0.0), row["heartbeat_age"])
-        what = "How long the most silent of the nodes has been silent."
-        yield self._gauges("rota_heartbeat_age_seconds", what, ["namespace"], ages)
+        for row in rows:
+            if row["state"] in ("live", "draining", "silent"):
+                key = (row["namespace"],)
+                slots[key] += row["slots"]
+                running[key] += row["running"]
+                ages[key] = max(ages.get(key, 0.0), row["heartbeat_age"])
+        for name, what, values in (
+            ("rota_cluster_slots", "Jobs that all nodes together can run at a time.", slots),
+            ("rota_cluster_running", "Jobs that run, as their nodes last reported.", running),
+            ("rota_heartbeat_age_seconds", "Time since the oldest of the last heartbeats.", ages),
+        ):
+            yield self._gauges(name, what, ["namespace"], values)
 
     def _shards(self) -> Iterator[Metric]:
         shards = self._metrics.stats.shards

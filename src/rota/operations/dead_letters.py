@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rota.errors import NotFound
-from rota.model import ManyChanged
+from rota.model import DeadGroup, ManyChanged
 from rota.operations.base import Operations
 from rota.operations.jobs import MANY, Action
-from rota.store.search import DeadGroup, JobSearch
+from rota.store.search import JobSearch
 
 
 class DeadLetters(Operations):

@@ -22,7 +22,7 @@ from rota.core.time.recurrence import Recurrence
 from rota.lib.computing import Spend
 from rota.operations.firing import to_entry
 from rota.operations.settling import BATCH, ScheduleTransaction
-from rota.store.database import blames_the_data
+from rota.store.driver_errors import blames_the_data
 from rota.store.schedules import Advance, Entry, ScheduleStore
 
 _AT_ONCE = 20  # schedules and lines that one transaction takes up

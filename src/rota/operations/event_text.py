@@ -76,5 +76,8 @@ _SENTENCES: dict[str, Callable[[str, Detail], str]] = {
     "node_dead": lambda _, d: (
         f"node {d.get('name')} on {d.get('host')} is dead: its jobs go to others"
     ),
+    "task_unknown": lambda task, _: (
+        f"a job of task {task} was submitted, and no node has registered that task"
+    ),
     "test": lambda _, d: "This is a test: webhooks of Rota arrive here.",
 }

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from rota.model import Event
 from rota.operations.base import InstallationOperations, Operations
-from rota.store.audit import AuditEntry, to_audit_entry
-from rota.store.event_stream import EventStream
-from rota.store.events import Event, EventStore
+from rota.store.changes import AuditEntry
+from rota.store.events import EventStore, EventStream
+from rota.store.rows import to_value
 
 
 class Events(Operations):
@@ -19,7 +20,8 @@ class Events(Operations):
         """List events, newest first.
 
         Kinds: ``failed``, ``dead_lettered``, ``timed_out``, ``slow``, ``slower``, ``late``,
-        ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``set_aside``, ``node_dead``.
+        ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``set_aside``, ``node_dead``,
+        ``task_unknown``.
         """
         return await EventStore(await self._database()).list(self._namespace, kind, since, limit)
 
@@ -52,4 +54,4 @@ class AuditLog(InstallationOperations):
             since,
             until,
         )
-        return [to_audit_entry(row) for row in rows]
+        return [to_value(row, AuditEntry) for row in rows]

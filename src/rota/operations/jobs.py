@@ -11,10 +11,21 @@ import msgspec
 
 from rota.core.explain import Explanation, explain
 from rota.errors import ConfigError, Conflict, NotFound
-from rota.model import Accepted, Cancelled, Discarded, Job, ManyChanged, OutcomeKind, State
+from rota.model import (
+    Accepted,
+    Cancelled,
+    Count,
+    Discarded,
+    Job,
+    JobSummary,
+    LogLine,
+    ManyChanged,
+    OutcomeKind,
+    State,
+)
 from rota.operations.base import Operations
-from rota.store.logs import LogLine, LogStore
-from rota.store.search import Count, JobFilter, JobSearch, JobSummary
+from rota.store.logs import LogStore
+from rota.store.search import JobFilter, JobSearch
 
 MANY = 10_000  # jobs that one call changes or lists at most
 _NAMED = 100  # ids of a bulk action, in the audit log

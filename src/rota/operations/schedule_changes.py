@@ -18,8 +18,8 @@ from rota.operations.preconditions import Precondition
 from rota.operations.settling import ScheduleTransaction, settle
 from rota.store.changes import Change as Recorded
 from rota.store.changes import record
-from rota.store.rows import lane_name
-from rota.store.schedules import JobOptions, ScheduleStore, State, decode_spec
+from rota.store.rows import TaskDefaults, lane_name
+from rota.store.schedules import ScheduleStore, State, decode_spec
 
 log = logging.getLogger("rota.schedules")
 
@@ -31,7 +31,7 @@ class Prepared(msgspec.Struct, frozen=True):
 
     spec: ScheduleSpec
     recurrence: Recurrence
-    options: JobOptions
+    options: TaskDefaults
 
 
 class ScheduleChanges(ScheduleTransaction):
@@ -136,7 +136,7 @@ class ScheduleChanges(ScheduleTransaction):
         found = await self.compute(lambda _: next(recurrence.after(after, 1), None))
         return found.nominal + recurrence.spread_offset if found is not None else None
 
-    async def _ensure_lane(self, options: JobOptions) -> None:
+    async def _ensure_lane(self, options: TaskDefaults) -> None:
         lane = lane_name(self.namespace, options.queue, options.needs)
         await self.store.ensure_lane(self.connection, lane)
 

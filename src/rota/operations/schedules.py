@@ -29,7 +29,8 @@ from rota.operations.preconditions import Precondition
 from rota.operations.schedule_changes import Change, Prepared, ScheduleChanges
 from rota.operations.schedule_forecasts import ScheduleForecasts
 from rota.operations.schedule_reads import check_years, task_warnings
-from rota.store.schedules import Entry, JobOptions, ScheduleStore, decode_spec
+from rota.store.rows import TaskDefaults
+from rota.store.schedules import Entry, ScheduleStore, decode_spec
 from rota.task import SubmitOptions
 
 if TYPE_CHECKING:
@@ -112,13 +113,13 @@ class Schedules(ScheduleForecasts):
                     await changes.delete(row)
         return [made[spec.name] for spec in specs]
 
-    async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> JobOptions:
+    async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> TaskDefaults:
         for warning in await task_warnings(self._rota, spec):  # refuses what wouldn't run
             log.warning("schedule %r: %s", spec.name, warning)
         task = self._rota.tasks.get(spec.task)
         if task is not None:
             own = task.options_
-            defaults = JobOptions(own.queue, own.needs, own.priority, int(own.guarantee),
+            defaults = TaskDefaults(own.queue, own.needs, own.priority, int(own.guarantee),
                                   own.retry.max_attempts, own.timeout)  # fmt: skip
         else:
             encode_payload(spec.payload or {}, self._rota.limits, spec.task)
@@ -127,7 +128,7 @@ class Schedules(ScheduleForecasts):
         chosen = {
             name: getattr(checked, name)
             for name in spec.options
-            if name in JobOptions.__struct_fields__
+            if name in TaskDefaults.__struct_fields__
         }
         return msgspec.structs.replace(defaults, **chosen)
 

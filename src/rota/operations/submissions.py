@@ -199,7 +199,7 @@ class Submissions:
             if options.connection is not None:
                 jobs = bulk.jobs()
                 return self._handles(jobs, await self._submit_through(options.connection, jobs))
-            store = await self._rota.store()
+            store = BulkStore((await self._rota.store()).database)
             if len(bulk.ids) >= _COPY_FROM:
                 await store.copy_jobs(bulk)
                 return [

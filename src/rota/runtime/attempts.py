@@ -39,11 +39,12 @@ import msgspec
 from rota.core import lifecycle
 from rota.core.lifecycle import End, GiveBack, Succeed, TryAgain, Verdict, needs_mark
 from rota.errors import NotAuthentic
-from rota.lib.capture.lines import storable
+from rota.lib.capture import storable
 from rota.lib.ids import unit
 from rota.model import RESULT_DROPPED, Failure, Guarantee, Outcome, OutcomeKind, Retry, State
 from rota.runtime.work import Work
-from rota.store.database import Connection, is_bad_value
+from rota.store.database import Connection
+from rota.store.driver_errors import is_bad_value
 from rota.store.encrypted import Encryption, encrypted_outcome
 from rota.store.events import Noticed
 from rota.store.work import Ended, Retried, Returned, Succeeded, WorkStore

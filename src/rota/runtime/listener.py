@@ -21,7 +21,8 @@ from uuid import UUID
 from rota.lib.ids import unit
 from rota.runtime.heartbeat import Lease
 from rota.runtime.ticker import Service
-from rota.store.database import Connection, Database, translated_errors
+from rota.store.database import Connection, Database
+from rota.store.driver_errors import translated_errors
 
 log = logging.getLogger("rota.listener")
 
@@ -68,7 +69,7 @@ class Listener(Service):
 
     async def _check(self, connection: Connection) -> None:
         """Use the connection: one that broke silently looks alive until then."""
-        with translated_errors(self._database.url):
+        with translated_errors():
             try:
                 async with asyncio.timeout(_CHECK_SECONDS):
                     if self._locked:
@@ -84,7 +85,7 @@ class Listener(Service):
         node = self._lease.node_id
         mine = channel_of(self._database.schema, self._namespace, node)
         try:
-            with translated_errors(self._database.url):
+            with translated_errors():
                 self._echoed.clear()
                 everybody = channel_of(self._database.schema, self._namespace)
                 await connection.add_listener(everybody, self._notified_with_all)

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from rota.errors import StoreUnavailable
 from rota.lib.ids import unit
-from rota.store.database import answers
+from rota.store.driver_errors import answers
 
 log = logging.getLogger("rota.ticker")
 

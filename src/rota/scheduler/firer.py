@@ -39,7 +39,7 @@ from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
 from rota.operations.settling import ScheduleTransaction, Stretch, next_stretch, plan_stretch
 from rota.runtime.ticker import Service
 from rota.scheduler.shards import Ownership, ShardSelection
-from rota.store.database import blames_the_data
+from rota.store.driver_errors import blames_the_data
 from rota.store.schedules import Advance, Aside, Entry, PlanningProblem, ScheduleStore, decode_spec
 from rota.store.work import NIL
 

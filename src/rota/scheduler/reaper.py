@@ -29,7 +29,7 @@ from rota.errors import StoreUnavailable
 from rota.runtime.attempts import Verdicts, to_held
 from rota.runtime.ticker import Service
 from rota.store.batches import Batch
-from rota.store.database import FAREWELLS
+from rota.store.driver_errors import FAREWELLS
 from rota.store.work import UpkeepStore
 
 log = logging.getLogger("rota.reaper")

@@ -1,8 +1,8 @@
 """Batches: where in its lanes the jobs are that a node holds. One short method per query.
 
-A batch is what one claim took of one lane. It is known by its first and last row in the order of claims
-(rank and id), and others' jobs may lie between: as many as the lane has. So the jobs of batches are
-looked for in parts of a bounded number of rows. When nothing is held of a part any more, its batch
+A batch holds the jobs that one claim took of one lane. It is stored as the first and the last row in the
+order of claims (rank and id); other nodes' jobs may lie between, as many as the lane has. So the jobs of
+batches are read in parts of a bounded number of rows. When nothing is held of a part any more, its batch
 begins after it, or is closed.
 """
 
@@ -14,9 +14,10 @@ from uuid import UUID
 
 import msgspec
 
-from rota.store.database import Connection, Database
+from rota.store.database import Connection, Store
+from rota.store.rows import columns_of
 
-# Rows of lanes that one look at batches may read, and at least how many for each batch.
+# How many rows of lanes one call reads, and at least how many for each batch.
 _LOOKED_AT = 20_000
 _LEAST_PART = 100
 
@@ -38,45 +39,31 @@ class BatchPart(msgspec.Struct, frozen=True):
     last: bool
 
 
-class BatchStore:
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
+class BatchStore(Store):
     async def close(self, node: UUID, tokens: Sequence[int]) -> None:
         await self.database.fetch("close_batches", node, tokens)
 
     async def open_ones(self, node: UUID) -> list[Batch]:
-        return [Batch(*row) for row in await self.database.fetch("open_batches", node)]
+        return await self._all(Batch, "open_batches", node)
 
     async def parts(
         self, node: UUID, batches: Sequence[Batch], connection: Connection = None
     ) -> list[BatchPart]:
-        """The part of each batch that is to be looked at next."""
+        """Return the part of each batch that is to be read next."""
         rows = max(_LEAST_PART, _LOOKED_AT // max(1, len(batches)))
-        tokens, lanes = [batch.token for batch in batches], [batch.lane for batch in batches]
-        found = await self._fetch(connection, "batch_parts", node, tokens, lanes, rows)
-        return [BatchPart(*row) for row in found]
+        columns = columns_of(batches, "token", "lane")
+        return await self._all(BatchPart, "batch_parts", node, *columns, rows, on=connection)
 
     async def held_jobs(
         self, node: UUID, parts: Sequence[BatchPart], connection: Connection = None
     ) -> list[Any]:
-        """The jobs of these parts, locked in a transaction. What another has locked is left out."""
-        return await self._fetch(connection, "held_jobs", node, *_columns(parts)[:-1])
+        """Lock and return the jobs of these parts, except those that another has locked."""
+        columns = columns_of(parts, *BatchPart.__struct_fields__[:-1])
+        return await self.database.fetch("held_jobs", node, *columns, on=connection)
 
     async def close_parts(
         self, node: UUID, parts: Sequence[BatchPart], connection: Connection = None
     ) -> int:
-        """Of how many nothing is held any more: these aren't looked at again."""
-        rows = await self._fetch(connection, "close_parts", node, *_columns(parts))
-        count: int = rows[0][0]
-        return count
-
-    async def _fetch(self, connection: Connection, name: str, *arguments: Any) -> list[Any]:
-        if connection is None:
-            return await self.database.fetch(name, *arguments)
-        rows: list[Any] = await connection.fetch(self.database.queries[name], *arguments)
-        return rows
-
-
-def _columns(parts: Sequence[BatchPart]) -> list[list[Any]]:
-    return [[getattr(part, field) for part in parts] for field in BatchPart.__struct_fields__]
+        """Close the parts of which nothing is held any more, and return how many these are."""
+        columns = columns_of(parts, *BatchPart.__struct_fields__)
+        return await self._one(int, "close_parts", node, *columns, on=connection)

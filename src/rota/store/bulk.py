@@ -1,139 +1,170 @@
-"""Many different jobs at once: the writing half of a stream of submits.
+"""Submitting many jobs at once.
 
 Protocol. One call is one transaction: all of its jobs are stored when it returns, none when it raises.
-Jobs without a key are stored as they are, which costs the database a seventh of rota.submit_jobs();
-those with a key go through that function, in the same transaction, since only it can tell whether
-the key was used before. A key's conflict is an answer, and stores nothing for that job alone.
+What follows from the tasks' defaults and from the time is computed here: in SQL, row by row, it costs
+several times as much as storing the rows. When the answer to a commit is lost, the call is repeated
+through rota.submit_jobs(), which stores what is missing and nothing twice.
 
-What bypasses that function bypasses rota.check_job(): whoever calls has checked as strictly. It is an
-INSERT and not a COPY, which would be a little faster, because COPY can't pass row-level security.
-
-When the answer to a commit is lost, the call is repeated through rota.submit_jobs(), which stores what
-is missing and nothing twice. See `JobStore.copy_jobs`, which does the same for jobs that are alike.
+`copy_jobs` is for jobs that are alike but for their arguments, by COPY. `write` is for jobs that differ,
+by INSERT, because COPY can't pass row-level security. Jobs with a key go through rota.submit_jobs() in
+the same transaction, since only it can decide whether the key was used before. A key's conflict is an
+answer, and stores nothing for that job alone. The other jobs bypass that function, and with it
+rota.check_job(): callers have to check as strictly.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
 from rota.core.rank import rank_of
 from rota.store.database import Connection
-from rota.store.jobs import JobStore, shard_of
-from rota.store.rows import NewJob, Submitted, lane_name
+from rota.store.jobs import JobStore
+from rota.store.rows import Bulk, NewJob, Submitted, TaskDefaults, lane_name
 
 _PART = 1_000
 
-
-class TaskDefaults(msgspec.Struct, frozen=True):
-    """What a task's jobs get where their submit says nothing."""
-
-    queue: str = "default"
-    needs: Sequence[str] = ()
-    priority: int = 0
-    guarantee: int = 1
-    max_attempts: int = 5
-    timeout: float | None = None
+# After the id and the rank or shard.
+_COLUMNS = (
+    "payload", "due_at", "timeout", "priority", "guarantee", "max_attempts", "lane", "task", "headers",
+)  # fmt: skip
 
 
 _PLAIN = TaskDefaults()
 
 
-class Opening(msgspec.Struct, frozen=True):
-    """The database's time, and what follows from it for new jobs."""
+class _Opening(msgspec.Struct, frozen=True):
+    """The database's time, and the settings that decide in which table a job begins."""
 
     now: datetime
-    horizon: datetime  # what is due until then is ready
+    horizon_ms: int  # jobs that are due within it are ready
     shards: int
-    defaults: dict[str, TaskDefaults]
+
+    @property
+    def horizon(self) -> datetime:
+        return self.now + timedelta(milliseconds=self.horizon_ms)
+
+
+def shard_of(id: UUID, shards: int) -> int:
+    """Return the same number as rota.shard_of() in SQL."""
+    return (id.int & 0xFFFFFFFF) % shards
 
 
 class BulkStore(JobStore):
+    async def copy_jobs(self, bulk: Bulk) -> None:
+        """Store jobs that are alike but for their arguments, without keys."""
+        bulk = (await self.database.known_encryption()).bulk(bulk)
+
+        async def attempt(repeated: bool) -> None:
+            if repeated:
+                async with self.database.transaction("submit") as connection:
+                    await self._submit_parts(connection, bulk.jobs())
+            else:
+                async with self.database.transaction("copy") as connection:
+                    await self._copy(connection, bulk)
+
+        await self.persistently(attempt)
+
     async def write(self, jobs: Sequence[NewJob]) -> list[Submitted]:
-        """All in one transaction, in one namespace; the answers in their order."""
+        """Store jobs of one namespace; the answers are in their order."""
         jobs = (await self.database.known_encryption()).jobs(jobs)
 
         async def attempt(repeated: bool) -> list[Submitted]:
             async with self.database.transaction("bulk") as connection:
-                if not repeated:
-                    return await self._write_on(connection, jobs)
-                answers: list[Submitted] = []
-                for start in range(0, len(jobs), _PART):
-                    part = jobs[start : start + _PART]
-                    answers += await self._submit_on(connection, part, repeated)
-                return answers
+                write = self._submit_parts if repeated else self._write_on
+                return await write(connection, jobs)
 
         return await self.persistently(attempt)
 
+    async def _submit_parts(
+        self, connection: Connection, jobs: Sequence[NewJob]
+    ) -> list[Submitted]:
+        """Store those of the jobs that an earlier attempt has not stored."""
+        answers: list[Submitted] = []
+        for start in range(0, len(jobs), _PART):
+            answers += await self._submit_on(connection, jobs[start : start + _PART], True)
+        return answers
+
+    async def _copy(self, connection: Connection, bulk: Bulk) -> None:
+        job = bulk.template
+        lane = lane_name(job.namespace, job.queue or "default", job.needs or ())
+        opening = await self._one(_Opening, "open_bulk", on=connection)
+        await self.database.fetch("ensure_lanes", [lane], on=connection)
+        _, due_at, timeout, priority, *rest = _row(job, _PLAIN, lane, opening.now)
+        ready = due_at <= opening.horizon
+        rank = rank_of(due_at, priority)
+        records = [
+            (id, rank if ready else shard_of(id, opening.shards), payload.decode(), due_at, timeout,
+             priority, *rest, job.namespace)
+            for id, payload in zip(bulk.ids, bulk.payloads, strict=True)
+        ]  # fmt: skip
+        await connection.copy_records_to_table(
+            "present" if ready else "future",
+            schema_name=self.database.schema,
+            columns=["id", "rank" if ready else "shard", *_COLUMNS, "namespace"],
+            records=records,
+        )
+        if ready:
+            await self._hint(connection, job.namespace, {lane: (rank, len(records))})
+
     async def _write_on(self, connection: Connection, jobs: Sequence[NewJob]) -> list[Submitted]:
         keyless = [job for job in jobs if job.key is None]
+        keyed = [job for job in jobs if job.key is not None]
         if keyless:
             await self._add(connection, keyless)
-        if len(keyless) == len(jobs):
-            return [Submitted(job.id, existed=False, conflict=False) for job in jobs]
-        keyed: Iterator[Submitted] = iter(
-            await self._submit_on(connection, [job for job in jobs if job.key is not None], False)
-        )
+        answers = iter(await self._submit_on(connection, keyed, False) if keyed else ())
         return [
-            Submitted(job.id, existed=False, conflict=False) if job.key is None else next(keyed)
+            Submitted(job.id, existed=False, conflict=False) if job.key is None else next(answers)
             for job in jobs
         ]
 
     async def _add(self, connection: Connection, jobs: Sequence[NewJob]) -> None:
-        opening = await self._open(connection, jobs[0].namespace, {job.task for job in jobs})
+        namespace, tasks = jobs[0].namespace, {job.task for job in jobs}
+        opening = await self._one(_Opening, "open_bulk", on=connection)
+        rows = await self.database.fetch("defaults_of_tasks", namespace, list(tasks), on=connection)
+        known = {name: TaskDefaults(*rest) for name, *rest in rows}
+        horizon = opening.horizon
         ready, later = [], []
         lanes: dict[str, tuple[int, int]] = {}  # the lowest rank, how many
         spelled: dict[Any, str] = {}
         for job in jobs:
-            defaults = opening.defaults.get(job.task, _PLAIN)
+            defaults = known.get(job.task, _PLAIN)
             needs = defaults.needs if job.needs is None else job.needs
             place = (job.queue or defaults.queue, tuple(needs))
             if (lane := spelled.get(place)) is None:
-                lane = spelled[place] = lane_name(job.namespace, *place)
+                lane = spelled[place] = lane_name(namespace, *place)
             row = _row(job, defaults, lane, opening.now)
             due_at, priority = row[1], row[3]
-            if due_at > opening.horizon:
+            if due_at > horizon:
                 later.append((job.id, shard_of(job.id, opening.shards), *row))
             else:
                 rank = rank_of(due_at, priority)
                 lowest, count = lanes.get(lane, (rank, 0))
                 lanes[lane] = (min(lowest, rank), count + 1)
                 ready.append((job.id, rank, *row))
-        namespace = jobs[0].namespace
-        await self._ensure_lanes(connection, namespace, set(spelled.values()))
-        await self._add_rows(connection, "add_future", namespace, later)
-        await self._add_rows(connection, "add_ready", namespace, ready)
+        await self.database.fetch("ensure_lanes", sorted(spelled.values()), on=connection)
+        for query, rows in (("add_future", later), ("add_ready", ready)):
+            if rows:
+                columns = [list(column) for column in zip(*rows, strict=True)]
+                await self.database.fetch(query, namespace, *columns, on=connection)
         if lanes:
-            hints = [list(column) for column in zip(*lanes.values(), strict=True)]
-            await connection.fetch(
-                self.database.queries["hint_lanes"], namespace, list(lanes), *hints
-            )
+            await self._hint(connection, namespace, lanes)
 
-    async def _open(self, connection: Connection, namespace: str, tasks: set[str]) -> Opening:
-        queries = self.database.queries
-        opened = await connection.fetchrow(queries["open_bulk"])
-        rows = await connection.fetch(queries["defaults_of_tasks"], namespace, list(tasks))
-        now: datetime = opened["now"]
-        return Opening(
-            now=now,
-            horizon=now + timedelta(milliseconds=opened["horizon_ms"]),
-            shards=opened["shards"],
-            defaults={name: TaskDefaults(*rest) for name, *rest in rows},
-        )
-
-    async def _add_rows(
-        self, connection: Connection, query: str, namespace: str, rows: list[tuple[Any, ...]]
+    async def _hint(
+        self, connection: Connection, namespace: str, lanes: dict[str, tuple[int, int]]
     ) -> None:
-        if rows:
-            columns = [list(column) for column in zip(*rows, strict=True)]
-            await connection.execute(self.database.queries[query], namespace, *columns)
+        ranks, counts = zip(*lanes.values(), strict=True)
+        await self.database.fetch(
+            "hint_lanes", namespace, list(lanes), ranks, counts, on=connection
+        )
 
 
 def _row(job: NewJob, defaults: TaskDefaults, lane: str, now: datetime) -> tuple[Any, ...]:
-    """As the queries say. Zero is a priority: only what is None was left out."""
+    """Return the values of _COLUMNS. Zero is a priority: only None takes the default."""
     return (
         bytes(job.payload).decode(),
         job.at or (now if job.delay is None else now + timedelta(seconds=job.delay)),

@@ -1,12 +1,12 @@
-"""Changes that people and programs make, and their audit rows: one transaction for both.
+"""Changes that people and programs make, and their audit rows, in one transaction.
 
-Protocol. Whatever changes something opens `changing(...)`, calls the store as usual, and may add what
-was before and after. The statements and the audit row are committed together: dying or failing
-anywhere leaves neither. A change that is part of another one (a bulk action that calls a verb) is
+Protocol. An operation that changes something opens `changing(...)`, calls the store as usual, and may
+add the state before and after. The statements and the audit row are committed together: after a crash
+or an error there is neither. A change that is part of another one (a bulk action that calls a verb) is
 recorded by the outer one alone.
 
-Who changes it is known from the context: a server sets it for each request, the command line for
-its run. Everything else is Python code of a user of the machine.
+The actor is in the context: a server sets it for each request, the command line for its run. Otherwise
+it is the user of the operating system who runs the Python code.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ import getpass
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
+from dataclasses import dataclass
+from datetime import datetime
 from functools import cache
 from typing import Any, Literal
 
@@ -28,7 +30,7 @@ Interface = Literal["rest", "dashboard", "cli", "python"]
 
 
 class Actor(msgspec.Struct, frozen=True, kw_only=True):
-    """Who changes something, and from where."""
+    """The user or program that changes something."""
 
     name: str
     via: str  # token rota_ab12cd34, session 0198..., cli, python
@@ -57,7 +59,7 @@ def act_as(actor: Actor) -> None:
 
 @cache
 def local_user() -> str:
-    """The user of the operating system and the host, as in root@db1."""
+    """Return the user of the operating system and the host, as in root@db1."""
     try:
         user = getpass.getuser()
     except (KeyError, OSError):
@@ -75,23 +77,21 @@ def current_actor(name: str | None = None, via: str | None = None) -> Actor:
     return msgspec.structs.replace(actor, name=name or actor.name, via=via or actor.via)
 
 
+@dataclass
 class Change:
     """A change under way. `before` and `after` may be set until its block ends."""
 
-    def __init__(
-        self, action: str, subject: str, *, namespace: str, before: Any = None, after: Any = None
-    ) -> None:
-        self.action = action
-        self.subject = subject
-        self.namespace = namespace
-        self.before = before
-        self.after = after
-        self.actor: Actor | None = None  # in place of the context's
-        self.connection: Connection = None  # inside the transaction
-        self.happened = True
+    action: str
+    subject: str
+    namespace: str
+    before: Any = None
+    after: Any = None
+    actor: Actor | None = None  # in place of the context's
+    connection: Connection = None  # inside the transaction
+    happened: bool = True
 
     def void(self) -> None:
-        """Nothing was changed after all: no row is written."""
+        """Write no audit row, because nothing was changed after all."""
         self.happened = False
 
 
@@ -101,8 +101,7 @@ async def changing(
     before: Any = None, after: Any = None,
 ) -> AsyncIterator[Change]:  # fmt: skip
     """Open the transaction of a change, which ends with its audit row."""
-    change = Change(action, subject, namespace=namespace or database.settings.namespace,
-                    before=before, after=after)  # fmt: skip
+    change = Change(action, subject, namespace or database.settings.namespace, before, after)
     outer = ambient.change_of(database)
     if outer is not None:
         change.connection = outer
@@ -133,3 +132,20 @@ async def record_on(connection: Connection, query: str, change: Change) -> None:
 
 def as_json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
+
+
+class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """A change as it was recorded."""
+
+    id: int
+    at: datetime
+    namespace: str
+    actor: str
+    via: str
+    action: str
+    subject: str
+    before: Any = None
+    after: Any = None
+    request_id: str | None = None
+    address: str | None = None
+    interface: str | None = None  # rest, dashboard, cli, python

@@ -1,9 +1,9 @@
-"""What the dashboard asks of the store: quick however much is stored, and honest about what is a guess.
+"""Reads of the dashboard: fast however much is stored, with estimates marked as such.
 
-Protocol. Reads only, under row security. What can be large is read by an index up to a limit, or
-in samples; a number that wasn't counted to its end is a `Count` that says so. The history has no index
-by time (it would cost every job something). But it is only ever appended to: the last pages of a day are
-its last minutes, and are read in full; what is older than they reach is estimated from random pages.
+Protocol. Reads only, under row security. Tables that can be large are read by an index up to a limit, or
+in samples; a number that wasn't counted to its end is a `Count` that isn't exact. The history has no
+index by time (it would cost every job something). But it is only ever appended to: the last pages of a
+day are its last minutes, and are read in full; older minutes are estimated from random pages.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from uuid import UUID
 
 import msgspec
 
-from rota.model import State
-from rota.store.database import Database
-from rota.store.search import Count, DeadGroup
+from rota.model import Count, DeadGroup
+from rota.store.database import Database, Store
+from rota.store.search import estimated_rows
 
-_HELD = 300  # jobs of a lane that are looked at one by one
+_HELD = 300  # jobs of a lane that are read one by one
 _COUNTED = 3_000  # jobs of the future that are counted one by one
 _TAIL_PAGES = 200
 _SAMPLED_PAGES = 300
@@ -30,14 +30,14 @@ _MINUTE = timedelta(minutes=1)
 
 
 class QueueNow(msgspec.Struct, kw_only=True):
-    """What a queue holds now. `scheduled` is the planner's guess."""
+    """The state of a queue. `scheduled` is the planner's estimate if there are many."""
 
     name: str
     paused_at: datetime | None
-    ready: Count
-    running: Count
-    scheduled: Count
-    lag: float | None  # seconds that the oldest ready job has been due
+    ready: Count = Count(0, True)
+    running: Count = Count(0, True)
+    scheduled: Count = Count(0, True)
+    lag: float | None = None  # seconds that the oldest ready job has been due
     max_run_time: float | None  # seconds, of jobs without a timeout; None: the installation's
 
     @property
@@ -56,7 +56,7 @@ class FinishedMinute(msgspec.Struct, frozen=True):
 
 
 class Dead(msgspec.Struct, frozen=True):
-    """Dead letters in groups. `whole` is false when only the newest were looked at."""
+    """Dead letters in groups. `whole` is false when only the newest were read."""
 
     groups: Sequence[DeadGroup]
     looked_at: int
@@ -70,25 +70,18 @@ class Coming(msgspec.Struct, frozen=True):
     exact: bool
 
 
-class DashboardStore:
+class DashboardStore(Store):
     def __init__(self, database: Database, namespace: str) -> None:
-        self._database = database
+        super().__init__(database)
         self._namespace = namespace
 
     async def _fetch(self, query: str, *arguments: Any) -> list[Any]:
-        return await self._database.fetch(query, self._namespace, *arguments)
+        return await self.database.fetch(query, self._namespace, *arguments)
 
     # -- queues
 
     async def queues(self) -> list[QueueNow]:
-        found = {
-            row["name"]: QueueNow(
-                name=row["name"], paused_at=row["paused_at"], ready=Count(0, True),
-                running=Count(0, True), scheduled=Count(0, True), lag=None,
-                max_run_time=row["max_run_time"],
-            )
-            for row in await self._fetch("queue_names")
-        }  # fmt: skip
+        found = {row["name"]: QueueNow(**row) for row in await self._fetch("queue_names")}
         scheduled = await self._scheduled()
         for row in await self._fetch("lanes_now", _HELD):
             queue = found.get(row["queue"])
@@ -108,22 +101,18 @@ class DashboardStore:
         return [*found.values()]
 
     async def _scheduled(self) -> dict[str, int] | None:
-        """By lane; None: there are too many to be counted."""
+        """Count scheduled jobs by lane; None: there are too many."""
         if await self._guess("whole_future") > _COUNTED:
             return None
-        return {row["lane"]: row["jobs"] for row in await self._fetch("future_by_lane")}
+        return dict(await self._fetch("future_by_lane"))
 
     async def _guess(self, query: str, *arguments: Any) -> int:
-        """How many rows there are, as the planner believes."""
-        text = self._database.queries[query]
-        async with self._database.connection() as connection:
-            plan = await connection.fetchval(f"explain (format json) {text}", *arguments)
-        return int(msgspec.json.decode(plan)[0]["Plan"]["Plan Rows"])
+        return await estimated_rows(self.database, self.database.queries[query], *arguments)
 
-    # -- what was
+    # -- history
 
     async def finished(self, since: datetime, now: datetime) -> list[FinishedMinute]:
-        """By minute and queue."""
+        """Return the finished jobs by minute and queue."""
         midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         stretches = [(max(since, midnight), now + _MINUTE)]
         if since < midnight:
@@ -134,7 +123,7 @@ class DashboardStore:
         return found
 
     async def _finished_on_a_day(self, first: datetime, end: datetime) -> list[FinishedMinute]:
-        pages: int = await self._database.fetchval("day_pages", first)
+        pages: int = await self.database.fetchval("day_pages", first)
         begin = max(pages - _TAIL_PAGES, 0)
         tail = await self._fetch("finished_tail", f"({begin},0)", first, end)
         reached = min((row["oldest"] for row in tail), default=end)
@@ -148,22 +137,20 @@ class DashboardStore:
         return found
 
     async def failed(self, since: datetime) -> dict[datetime, int]:
-        rows = await self._fetch("failed_by_minute", since)
-        return {row["minute"]: row["jobs"] for row in rows}
+        return dict(await self._fetch("failed_by_minute", since))
 
     async def events(self, since: datetime) -> list[Any]:
         return await self._fetch("events_lately", since)
 
     async def dead_groups(self, task: str | None = None, newest: int = 1_500) -> Dead:
-        rows = await self._fetch("newest_dead_groups", newest, task)
-        groups = [DeadGroup(**dict(row)) for row in rows]
+        groups = await self._all(DeadGroup, "newest_dead_groups", self._namespace, newest, task)
         looked_at = sum(group.count for group in groups)
         return Dead(groups, looked_at, looked_at < newest or task is not None)
 
     async def recent_dead(self, limit: int) -> list[Any]:
         return await self._fetch("recent_dead", limit)
 
-    # -- what comes
+    # -- coming jobs
 
     async def coming_jobs(self, now: datetime, until: datetime, shards: int) -> Coming:
         rows = await self._fetch("coming_jobs", now, until, shards, _FEW_PER_SHARD)
@@ -188,20 +175,19 @@ class DashboardStore:
         return rows[0] if rows else None
 
     async def schedule_count(self) -> int:
-        count: int = await self._database.fetchval("schedule_count", self._namespace)
-        return count
+        return await self._one(int, "schedule_count", self._namespace)
 
     async def stored_spec(self, id: UUID) -> Any:
-        """What is stored of a schedule, whether it can be read or not."""
-        rows = await self._database.fetch("stored_spec", self._namespace, id)
+        """Return what is stored of a schedule, also if this release can't read it."""
+        rows = await self._fetch("stored_spec", id)
         return msgspec.json.decode(rows[0]["spec"]) if rows else None
 
     async def set_aside(self) -> list[str]:
-        """The names of schedules that some node can't plan."""
-        return [row["name"] for row in await self._fetch("set_aside")]
+        """Return the names of schedules that some node can't plan."""
+        return await self._all(str, "set_aside", self._namespace)
 
     async def tasks(self) -> list[str]:
-        return [row["name"] for row in await self._fetch("known_tasks")]
+        return await self._all(str, "known_tasks", self._namespace)
 
 
 def _sum(count: Count, more: int, exact: bool) -> Count:
@@ -212,7 +198,3 @@ def _to_minute(row: Any, share: float) -> FinishedMinute:
     return FinishedMinute(
         row["minute"], row["queue"], row["jobs"] / share, row["lag"], exact=share >= 1.0
     )
-
-
-def label(state: int | None) -> str | None:
-    return None if state is None else State(state).label

@@ -5,137 +5,51 @@ transaction pooler (PgBouncer) stands in between: the process id a pooler hands 
 that of the backend that answers. Behind a pooler there are no prepared statements and no session
 settings: what a hot statement needs is then set within its own transaction, and LISTEN is not used.
 
-`hot` databases pin the planner: the queue's statements have exactly one good plan, by index, and a
-planner that knows a table only as it was a minute ago (empty, or full) must not choose another.
+`hot` databases pin the planner: the queue's statements have exactly one good plan, by index, and with
+statistics of a minute ago (of an empty table, or a full one) the planner could choose another.
 
-What a database's owner has set for the database or a role (`alter role ... set`) doesn't reach our SQL:
-every connection states the settings that its meaning depends on (see `session`). A connection that was
-lent to a handler is cleaned before anybody else gets it.
+Settings of the database or a role (`alter role ... set`) don't reach our SQL: every connection states
+the settings that its meaning depends on (see `session`). A connection that was lent to a handler is
+cleaned before its next use.
 
-Whatever breaks is raised as StoreUnavailable when trying again may help. Nothing is retried here:
-only the caller knows whether its statement may have been committed, and what to do then.
+Errors are raised as StoreUnavailable when trying again may help. Nothing is retried here: only the
+caller can decide what to do when its statement may have been committed.
 
-Failover. The URL may name several hosts (see `hosts`). A connection whose server turns out to take no
-writes, or to be going down, is thrown away, and the pool's others with it: the next ones are made to
-whoever is the primary by then.
+Failover. The URL may name several hosts (see `hosts`). A connection whose server turns out to be
+read-only or shutting down is closed, and the pool's others with it: the next ones are made to the server
+that is the primary by then.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Iterator
-from contextvars import ContextVar
-from typing import Any, TypeAlias
+from collections.abc import AsyncIterator
+from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
 
 from rota.config import Settings
-from rota.errors import ConfigError, StoreUnavailable, SubmitError
+from rota.errors import ConfigError, StoreUnavailable
 from rota.lib import failpoints
 from rota.lib.ids import new_id
 from rota.store import ambient, session
+from rota.store.driver_errors import FAREWELLS, TRANSIENT, translated_errors
 from rota.store.encrypted import Encryption
-from rota.store.hosts import MISCONFIGURED, Hosts
-from rota.store.queries import load_queries
+from rota.store.hosts import Hosts
+from rota.store.rows import to_value
+from rota.store.sql import load_queries
 
+T = TypeVar("T")
 Connection: TypeAlias = Any  # asyncpg's, pooled or not
-
-PINNED_PLANS = {
-    "enable_seqscan": "off",
-    "enable_bitmapscan": "off",
-    "enable_hashjoin": "off",
-    "enable_mergejoin": "off",
-    "enable_indexscan": "on",
-    "enable_nestloop": "on",
-    "plan_cache_mode": "force_generic_plan",
-}
-
-REFUSED = "RT001"  # the SQLSTATE of what rota.submit_jobs() refuses
-
-# What a restart, a failover, a cut line or an overloaded server look like to the driver.
-_TRANSIENT: tuple[type[BaseException], ...] = (
-    OSError,
-    asyncio.TimeoutError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
-    # No host suits; or a server's last words have been read, and its line isn't closed yet.
-    asyncpg.InternalClientError,
-    # A prepared statement that a migration has overtaken: prepared anew it works.
-    asyncpg.InvalidCachedStatementError,
-)
-
-# SQLSTATE classes that speak of the server and not of what it was asked: a lost connection, a rollback
-# by a conflict, no more room (disk, memory, connections), an operator, the system, bugs of its own.
-_TRANSIENT_CLASSES = frozenset({"08", "40", "53", "57", "58", "XX"})
-_TRANSIENT_STATES = frozenset({
-    "25006",  # the server takes no writes: a standby
-    "25P03", "25P04",  # a transaction was idle, or open, for too long
-    "55006", "55P03",  # something is in use, or locked
-})  # fmt: skip
-
-# SQLSTATE classes that blame what was given: a bad value, a constraint, something too large.
-_BAD_VALUE_CLASSES = frozenset({"22", "23", "54"})
-
-
-def is_transient(error: BaseException) -> bool:
-    """Whether the same statement may succeed later. Everything else is a bug or bad input."""
-    if isinstance(error, asyncpg.PostgresError):
-        state = error.sqlstate or ""
-        return (
-            state[:2] in _TRANSIENT_CLASSES
-            or state in _TRANSIENT_STATES
-            or isinstance(error, _TRANSIENT)
-        )
-    return isinstance(error, _TRANSIENT)
-
-
-def is_bad_value(error: BaseException) -> bool:
-    """Whether a statement failed by what it was given, so that without it others would succeed."""
-    return (
-        isinstance(error, asyncpg.PostgresError)
-        and (error.sqlstate or "")[:2] in _BAD_VALUE_CLASSES
-    )
-
-
-# Said by a server that is no longer the one to talk to: demoted, going down, or gone.
-FAREWELLS: tuple[type[BaseException], ...] = (
-    asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
-    asyncpg.PostgresConnectionError,
-    asyncpg.InternalClientError,
-)
-
-# Classes of SQLSTATE that blame what a statement was given: the same again fails again.
-_DATA_CLASSES = ("21", "22", "23", "44", "54", "P0")
-
-_HOT_IDLE_SECONDS = 5.0
-
-# How often the database has answered in this context: whoever wants to know whether it did compares.
-answers: ContextVar[int] = ContextVar("rota_database_answers", default=0)
-
-
-def _session_settings(settings: Settings, hot: bool) -> dict[str, str]:
-    # The engine's own transactions are milliseconds long: one that is idle belongs to a node that
-    # was stopped, and what it has locked must not hold up those who take over from it.
-    idle = min(settings.statement_timeout, _HOT_IDLE_SECONDS) if hot else settings.statement_timeout
-    return {
-        **session.MEANING,
-        "statement_timeout": str(int(settings.statement_timeout * 1000)),
-        "idle_in_transaction_session_timeout": str(int(idle * 1000)),
-        "jit": "off",
-        **(PINNED_PLANS if hot else {"plan_cache_mode": "force_custom_plan"}),
-    }
 
 
 async def _keep_session(connection: Connection) -> None:
-    """In place of asyncpg's reset between uses, a round trip: we leave no state behind."""
+    """Replace asyncpg's reset between uses, which is a round trip: we leave no state behind."""
 
 
 async def _clean(connection: Connection) -> None:
-    """After a handler. What it did is decided by now: a connection that can't be cleaned is closed."""
+    """Reset a connection after a handler's transaction has ended, or close it if that fails."""
     if connection.is_closed():
         return
     try:
@@ -157,11 +71,11 @@ class Database:
         self.behind_pooler = False
         self._hot = hot
         self.encryption = Encryption(settings)
-        self._name = f"rota {new_id().hex[-8:]}"  # by which its own connections are known
+        self._name = f"rota {new_id().hex[-8:]}"  # which its own connections have
         self._hosts = Hosts(url, settings.connect_timeout)
-        self.session = _session_settings(settings, hot)
+        self.session = session.settings_of(settings, hot)
         if self._hosts.chooses_by_writes:
-            del self.session["default_transaction_read_only"]  # it is how a standby is told apart
+            del self.session["default_transaction_read_only"]  # by which a standby is recognised
         self._pool: asyncpg.Pool[Any] | None = None
 
     @property
@@ -169,13 +83,13 @@ class Database:
         return self._hot
 
     def sibling(self, settings: Settings) -> Database:
-        """Another one to the same place with other settings, not hot, and not open yet."""
+        """Return a database with the same URL and other settings, not hot, and not open yet."""
         return Database(self.url, settings)
 
     async def open(self) -> None:
         if self._pool is not None:
             return
-        with translated_errors(self.url):
+        with translated_errors():
             self.behind_pooler = await self._detect_pooler()
             self._pool = await asyncpg.create_pool(
                 min_size=0,
@@ -219,23 +133,24 @@ class Database:
             try:
                 async with asyncio.timeout(5):
                     await pool.close()
-            except _TRANSIENT:
+            except TRANSIENT:
                 pool.terminate()
 
     async def known_encryption(self) -> Encryption:
-        """Knowing, not longer ago than a few seconds, whether the namespace is encrypted."""
-        if self.encryption.stale:
-            await self.encryption.look(lambda space: self.fetchval("is_encrypted", space))
-        return self.encryption
+        """Return the encryption, with what was read of its namespace at most five seconds ago."""
+        encryption = self.encryption
+        if encryption.stale:
+            encryption.learn(await self.fetchval("is_encrypted", encryption.namespace))
+        return encryption
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
-        """One connection, outside a transaction."""
+        """Acquire a connection, outside a transaction."""
         if self._pool is None:
             raise StoreUnavailable("the database is not open")
         backend: int | None = None
         try:
-            with translated_errors(self.url):
+            with translated_errors():
                 async with self._pool.acquire(timeout=self._hosts.patience) as connection:
                     backend = connection.get_server_pid()
                     try:
@@ -248,10 +163,11 @@ class Database:
             raise
 
     async def end_backend(self, backend: int) -> None:
-        """What was sent to it and hasn't arrived never will; what it has begun is rolled back.
+        """End a backend, so that nothing sent to it arrives any more; what it has begun is rolled back.
 
-        Before something is repeated whose answer was lost: a line that stalls may deliver the first
-        request long after the second was answered. Not behind a pooler, where nobody knows its line.
+        For a statement that is repeated because its answer was lost: a line that stalls may deliver the
+        first request long after the second was answered. Does nothing behind a pooler, where a backend
+        can't be told from its process id.
         """
         if self.behind_pooler:
             return
@@ -274,9 +190,9 @@ class Database:
     async def transaction(
         self, name: str = "transaction", *, lent: bool = False
     ) -> AsyncIterator[Connection]:
-        """A connection inside a transaction, which ends with the block. Its name is for failpoints.
+        """Open a transaction that ends with the block. Its name is for failpoints.
 
-        lent: to code that isn't ours, whose settings must not reach the connection's next user.
+        `lent`: its connection is lent to user code, whose settings must not reach the next user of it.
         """
         async with self._in_transaction(lent) as connection:
             if failpoints.armed:
@@ -289,10 +205,10 @@ class Database:
 
     @contextlib.asynccontextmanager
     async def shared_transaction(self, name: str = "transaction") -> AsyncIterator[Connection]:
-        """A transaction in which the database's own methods run as well, called by the same task.
+        """Open a transaction that the database's own methods join, called by the same task.
 
-        For transactions that wait for locks: with a connection of their own, those methods could wait
-        for one that others hold while they wait for the lock.
+        For transactions that wait for locks: with another connection, those methods could wait for one
+        that is held by a task that waits for the lock.
         """
         async with self.transaction(name) as connection:
             with ambient.within(self, connection, change=False):
@@ -309,7 +225,7 @@ class Database:
                 async with self._begun(connection):
                     yield connection
                     if lent and self.behind_pooler:
-                        # By the commit, what was set would stay with a connection that others use.
+                        # After the commit, settings would stay on a connection that others use.
                         await connection.execute(session.RESET)
             finally:
                 if lent and not self.behind_pooler:
@@ -327,32 +243,30 @@ class Database:
             return contextlib.nullcontext(joined)
         return self._in_transaction() if self.behind_pooler else self.connection()
 
-    async def fetch(self, name: str, *arguments: Any) -> list[Any]:
-        """Run a named query, and commit it."""
+    async def fetch(self, name: str, *args: Any, on: Connection = None) -> list[Any]:
+        """Run a named query and commit it; `on` a connection in a transaction, as part of that."""
+        if on is not None:
+            rows: list[Any] = await on.fetch(self.queries[name], *args)
+            return rows
         if failpoints.armed:
             await failpoints.reach(f"{name}:before")
         async with self._scope() as connection:
-            rows: list[Any] = await connection.fetch(self.queries[name], *arguments)
+            rows = await connection.fetch(self.queries[name], *args)
         if failpoints.armed:
             await failpoints.reach(f"{name}:after")
         return rows
 
-    async def fetchval(self, name: str, *arguments: Any) -> Any:
-        """The first value of the first row; None without one."""
-        if failpoints.armed:
-            await failpoints.reach(f"{name}:before")
-        async with self._scope() as connection:
-            value = await connection.fetchval(self.queries[name], *arguments)
-        if failpoints.armed:
-            await failpoints.reach(f"{name}:after")
-        return value
+    async def fetchval(self, name: str, *args: Any, on: Connection = None) -> Any:
+        """Return the first value of the first row, or None without one."""
+        rows = await self.fetch(name, *args, on=on)
+        return rows[0][0] if rows else None
 
     async def fetch_on(self, connection: Connection, name: str, *arguments: Any) -> list[Any]:
         """As `fetch`, on a dedicated connection outside a transaction."""
         if failpoints.armed:
             await failpoints.reach(f"{name}:before")
         apart = self._begun(connection) if self.behind_pooler else contextlib.nullcontext()
-        with translated_errors(self.url):
+        with translated_errors():
             async with apart:
                 rows: list[Any] = await connection.fetch(self.queries[name], *arguments)
         if failpoints.armed:
@@ -360,49 +274,29 @@ class Database:
         return rows
 
     async def dedicated(self) -> Connection:
-        """A connection outside the pool, for heartbeats, LISTEN and handlers' own transactions."""
-        with translated_errors(self.url):
+        """Return a connection outside the pool, for heartbeats, LISTEN and handlers' transactions."""
+        with translated_errors():
             return await self._hosts.connect(**self._connect_arguments())
 
 
-def blames_the_data(error: BaseException) -> bool:
-    """Whether a statement failed for what it was given, while other data would have passed."""
-    if isinstance(error, asyncpg.PostgresError):
-        return (error.sqlstate or "")[:2] in _DATA_CLASSES
-    return isinstance(error, ValueError | OverflowError | TypeError)  # refused by the driver
+class Store:
+    """The base of the stores, which have one short method for each named query.
 
+    `on` is a connection in a transaction, of which the query becomes a part. For results see `to_value`.
+    """
 
-@contextlib.contextmanager
-def translated_errors(url: str) -> Iterator[None]:
-    """The driver's errors as Rota's: those that a repetition may mend, and those it won't."""
-    try:
-        yield
-    except MISCONFIGURED as error:
-        raise ConfigError(f"the database URL doesn't work: {error}") from error
-    except Exception as error:
-        if is_transient(error):
-            raise _unavailable(error) from error
-        if isinstance(error, asyncpg.PostgresError) and error.sqlstate == REFUSED:
-            raise SubmitError(str(error.args[0]).removeprefix("rota: ")) from error
-        raise
-    answers.set(answers.get() + 1)
+    def __init__(self, database: Database) -> None:
+        self.database = database
 
+    async def _one(self, kind: type[T], name: str, *args: Any, on: Connection = None) -> T:
+        """Return the row of a query that always has one."""
+        return to_value((await self.database.fetch(name, *args, on=on))[0], kind)
 
-def _unavailable(error: Exception) -> StoreUnavailable:
-    """Says whether the server was reached, and refused, or could not be reached at all."""
-    detail = str(error) or type(error).__name__
-    refused = isinstance(error, asyncpg.PostgresError) and not isinstance(error, FAREWELLS)
-    if isinstance(error, asyncpg.QueryCanceledError):
-        message = f"a statement took too long: {detail}"
-    elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
-        message = (
-            f"the database takes no writes: {detail}. Is it a standby? A URL that names all servers "
-            "(host1,host2) leads to the one that takes writes"
-        )
-    elif refused:
-        message = f"the database can't do this at the moment: {detail}"
-    else:
-        message = f"the database could not be reached: {detail}"
-    unavailable = StoreUnavailable(message)
-    unavailable.answered = refused
-    return unavailable
+    async def _first(self, kind: type[T], name: str, *args: Any, on: Connection = None) -> T | None:
+        """Return the first row, or None without one."""
+        rows = await self.database.fetch(name, *args, on=on)
+        return to_value(rows[0], kind) if rows else None
+
+    async def _all(self, kind: type[T], name: str, *args: Any, on: Connection = None) -> list[T]:
+        """Return all rows."""
+        return [to_value(row, kind) for row in await self.database.fetch(name, *args, on=on)]

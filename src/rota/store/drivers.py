@@ -1,28 +1,51 @@
-"""Submitting inside the caller's own transaction, through whatever driver they use.
+"""Submitting inside the caller's own transaction, through the driver that they use.
 
-One SQL function does the work, so a driver needs no more than to run one statement. Drivers are
-recognised by where their class comes from: none of them has to be installed.
+One SQL function does the work, so a driver only has to run one statement. Drivers are recognised by the
+module of the connection's class: none of them has to be installed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
-from rota.errors import ConfigError, SchemaMismatch, SubmitError
-from rota.store.database import REFUSED
+from rota.errors import ConfigError, RotaError, SchemaMismatch, SubmitError
+from rota.store.driver_errors import REFUSED
 from rota.store.rows import NewJob, Submitted
 
-# What a missing schema or function says.
+# SQLSTATEs of a missing schema, function or table.
 _MISSING = {"3F000", "42883", "42P01"}
 
-_SUPPORTED = (
-    "asyncpg, psycopg 3 (sync or async), SQLAlchemy 2 (Connection, Session and their async kin), "
-    "or a Django connection"
-)
+Statement = Callable[[str], str]  # takes the driver's placeholder for the one value
+
+
+class _Driver(NamedTuple):
+    name: str
+    prefixes: tuple[str, ...]  # of the modules and classes of its connections
+    begin: str  # how a transaction is begun
+
+
+_LEVEL = "another isolation level than AUTOCOMMIT"
+_DRIVERS = (
+    _Driver("asyncpg", ("asyncpg.",), "`async with connection.transaction():`"),
+    _Driver("psycopg-async", ("psycopg.connection_async.", "psycopg.AsyncConnection"),
+            "`async with connection.transaction():`, or autocommit=False"),
+    _Driver("psycopg", ("psycopg.connection.", "psycopg.Connection"),
+            "`with connection.transaction():`, or autocommit=False"),
+    _Driver("sqlalchemy-async", ("sqlalchemy.ext.asyncio.",), _LEVEL),
+    _Driver("sqlalchemy", ("sqlalchemy.engine.base.Connection", "sqlalchemy.orm."), _LEVEL),
+    _Driver("django", ("django.db.backends.", "django.utils.connection."),
+            "`with transaction.atomic():`"),
+)  # fmt: skip
+_POOLS = frozenset([
+    "asyncpg.pool.Pool", "psycopg_pool.base.BasePool", "sqlalchemy.engine.base.Engine",
+    "sqlalchemy.orm.session.sessionmaker", "sqlalchemy.ext.asyncio.engine.AsyncEngine",
+    "sqlalchemy.ext.asyncio.session.async_sessionmaker", "sqlalchemy.pool.base.Pool",
+])  # fmt: skip
 
 
 def _statement(schema: str, placeholder: str) -> str:
@@ -37,20 +60,20 @@ def _question(schema: str, placeholder: str) -> str:
 
 
 async def submit_through(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
-    """By a coroutine, on an asynchronous connection."""
+    """Submit on an asynchronous connection."""
     body = msgspec.json.encode(jobs).decode()
     rows = await _fetch(connection, partial(_statement, schema), body, schema)
     return [Submitted(*row) for row in rows]
 
 
 async def ask_encrypted(connection: Any, namespace: str, schema: str) -> bool:
-    """Whether the namespace is, as the caller's transaction sees it."""
+    """Return whether the namespace is encrypted, as the caller's transaction sees it."""
     rows = await _fetch(connection, partial(_question, schema), namespace, schema)
     return bool(rows[0][0])
 
 
 def submit_through_sync(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
-    """By plain code, on a synchronous connection."""
+    """Submit on a synchronous connection."""
     body = msgspec.json.encode(jobs).decode()
     rows = _fetch_sync(connection, partial(_statement, schema), body, schema)
     return [Submitted(*row) for row in rows]
@@ -61,46 +84,47 @@ def ask_encrypted_sync(connection: Any, namespace: str, schema: str) -> bool:
     return bool(rows[0][0])
 
 
-async def _fetch(
-    connection: Any, statement: Callable[[str], str], value: str, schema: str
-) -> Sequence[Any]:
-    """`statement` takes the driver's placeholder for the one value."""
-    kind = driver_of(connection)
-    await _check_transaction(kind, connection)
+async def _fetch(connection: Any, statement: Statement, value: str, schema: str) -> Sequence[Any]:
+    driver = driver_of(connection)
     rows: Sequence[Any]
-    try:
-        if kind == "asyncpg":
+    with _translated_errors(schema):
+        if driver.name == "asyncpg":
+            _check_transaction(driver, connection, not connection.is_in_transaction())
             rows = await connection.fetch(statement("$1"), value)
-        elif kind == "psycopg-async":
-            async with connection.cursor(row_factory=_tuples()) as cursor:
+        elif driver.name == "psycopg-async":
+            _check_transaction(driver, connection, _psycopg_commits(connection))
+            async with connection.cursor(row_factory=tuple_rows()) as cursor:
                 await cursor.execute(statement("%s"), [value])
                 rows = await cursor.fetchall()
-        elif kind == "sqlalchemy-async":
-            result = await connection.execute(_text(statement(":value")), {"value": value})
-            rows = result.all()
+        elif driver.name == "sqlalchemy-async":
+            rows = await connection.run_sync(_fetch_sync, statement, value, schema)
         else:
             raise ConfigError(
                 f"{_describe(connection)} is a synchronous connection: use submit_sync(), or pass "
                 "an asynchronous one"
             )
-    except Exception as error:
-        raise _translated(error, schema) from error
     return rows
 
 
-def _fetch_sync(
-    connection: Any, statement: Callable[[str], str], value: str, schema: str
-) -> Sequence[Any]:
-    kind = driver_of(connection)
-    _check_transaction_sync(kind, connection)
+def _fetch_sync(connection: Any, statement: Statement, value: str, schema: str) -> Sequence[Any]:
+    driver = driver_of(connection)
     rows: Sequence[Any]
-    try:
-        if kind == "psycopg":
-            with connection.cursor(row_factory=_tuples()) as cursor:
+    with _translated_errors(schema):
+        if driver.name == "psycopg":
+            _check_transaction(driver, connection, _psycopg_commits(connection))
+            with connection.cursor(row_factory=tuple_rows()) as cursor:
                 rows = cursor.execute(statement("%s"), [value]).fetchall()
-        elif kind == "sqlalchemy":
-            rows = connection.execute(_text(statement(":value")), {"value": value}).all()
-        elif kind == "django":
+        elif driver.name == "sqlalchemy":
+            from sqlalchemy import text
+
+            # A session's connection() is that of its transaction; a connection's is the driver's.
+            found = connection.connection() if callable(connection.connection) else connection
+            commits = getattr(found.connection.dbapi_connection, "autocommit", False)
+            _check_transaction(driver, connection, bool(commits))
+            rows = connection.execute(text(statement(":value")), {"value": value}).all()
+        elif driver.name == "django":
+            commits = connection.get_autocommit() and not connection.in_atomic_block
+            _check_transaction(driver, connection, commits)
             with connection.cursor() as cursor:
                 cursor.execute(statement("%s"), [value])
                 rows = cursor.fetchall()
@@ -108,40 +132,7 @@ def _fetch_sync(
             raise ConfigError(
                 f"{_describe(connection)} is an asynchronous connection: use `await submit()`"
             )
-    except Exception as error:
-        raise _translated(error, schema) from error
     return rows
-
-
-async def _check_transaction(kind: str, connection: Any) -> None:
-    """Refuses a connection whose statements commit by themselves: it is no transaction of anybody's."""
-    if kind == "asyncpg":
-        commits = not connection.is_in_transaction()
-    elif kind == "psycopg-async":
-        commits = _psycopg_commits(connection)
-    elif kind == "sqlalchemy-async":
-        found = connection
-        if not _is_of(connection, "sqlalchemy.ext.asyncio.engine."):
-            found = await connection.connection()
-        commits = _sqlalchemy_commits(found.sync_connection)
-    else:
-        return  # a synchronous one: refused with advice
-    if commits:
-        raise _no_transaction(kind, connection)
-
-
-def _check_transaction_sync(kind: str, connection: Any) -> None:
-    if kind == "psycopg":
-        commits = _psycopg_commits(connection)
-    elif kind == "sqlalchemy":
-        found = connection.connection() if _is_of(connection, "sqlalchemy.orm.") else connection
-        commits = _sqlalchemy_commits(found)
-    elif kind == "django":
-        commits = connection.get_autocommit() and not connection.in_atomic_block
-    else:
-        return  # an asynchronous one: refused with advice
-    if commits:
-        raise _no_transaction(kind, connection)
 
 
 def _psycopg_commits(connection: Any) -> bool:
@@ -149,34 +140,18 @@ def _psycopg_commits(connection: Any) -> bool:
     return bool(connection.autocommit) and connection.info.transaction_status == 0
 
 
-def _sqlalchemy_commits(connection: Any) -> bool:
-    return bool(getattr(connection.connection.dbapi_connection, "autocommit", False))
+def _check_transaction(driver: _Driver, connection: Any, commits: bool) -> None:
+    """Refuse a connection on which each statement is committed by itself."""
+    if commits:
+        raise ConfigError(
+            f"{_describe(connection)} is in no transaction: what it executes is committed at once, and "
+            f"the job would not depend on what you do next. Begin one first ({driver.begin}), or leave "
+            "`connection` out"
+        )
 
 
-def _is_of(connection: Any, module: str) -> bool:
-    return any(f"{kind.__module__}.".startswith(module) for kind in type(connection).__mro__)
-
-
-_BEGIN = {
-    "asyncpg": "`async with connection.transaction():`",
-    "psycopg-async": "`async with connection.transaction():`, or autocommit=False",
-    "psycopg": "`with connection.transaction():`, or autocommit=False",
-    "sqlalchemy-async": "another isolation level than AUTOCOMMIT",
-    "sqlalchemy": "another isolation level than AUTOCOMMIT",
-    "django": "`with transaction.atomic():`",
-}
-
-
-def _no_transaction(kind: str, connection: Any) -> ConfigError:
-    return ConfigError(
-        f"{_describe(connection)} is in no transaction: what it executes is committed at once, and the "
-        f"job would not depend on what you do next. Begin one first ({_BEGIN[kind]}), or leave "
-        "`connection` out"
-    )
-
-
-def driver_of(connection: Any) -> str:
-    """Which driver a connection belongs to; a clear error when it's none we know."""
+def driver_of(connection: Any) -> _Driver:
+    """Return the driver of a connection; a `ConfigError` when it isn't one that is supported."""
     modules = {
         f"{kind.__module__}.{kind.__qualname__}"
         for kind in type(connection).__mro__
@@ -187,29 +162,13 @@ def driver_of(connection: Any) -> str:
             f"{_describe(connection)} hands out connections and is none itself: pass the connection or "
             "session that your transaction is open on"
         )
-    for driver, known in _DRIVERS:
-        if known(modules):
+    for driver in _DRIVERS:
+        if any(module.startswith(driver.prefixes) for module in modules):
             return driver
-    raise ConfigError(f"{_describe(connection)} is no connection Rota knows: pass {_SUPPORTED}")
-
-
-def _starts(*prefixes: str) -> Callable[[set[str]], bool]:
-    return lambda modules: any(module.startswith(prefixes) for module in modules)
-
-
-_POOLS = frozenset([
-    "asyncpg.pool.Pool", "psycopg_pool.base.BasePool", "sqlalchemy.engine.base.Engine",
-    "sqlalchemy.orm.session.sessionmaker", "sqlalchemy.ext.asyncio.engine.AsyncEngine",
-    "sqlalchemy.ext.asyncio.session.async_sessionmaker", "sqlalchemy.pool.base.Pool",
-])  # fmt: skip
-_DRIVERS: list[tuple[str, Callable[[set[str]], bool]]] = [
-    ("asyncpg", _starts("asyncpg.")),
-    ("psycopg-async", _starts("psycopg.connection_async.", "psycopg.AsyncConnection")),
-    ("psycopg", _starts("psycopg.connection.", "psycopg.Connection")),
-    ("sqlalchemy-async", _starts("sqlalchemy.ext.asyncio.")),
-    ("sqlalchemy", _starts("sqlalchemy.engine.base.Connection", "sqlalchemy.orm.")),
-    ("django", _starts("django.db.backends.", "django.utils.connection.")),
-]
+    raise ConfigError(
+        f"{_describe(connection)} is not a supported connection: pass one of asyncpg, psycopg 3 (sync "
+        "or async), SQLAlchemy 2 (Connection, Session and their async kin), or a Django connection"
+    )
 
 
 def _describe(connection: Any) -> str:
@@ -217,32 +176,34 @@ def _describe(connection: Any) -> str:
     return f"connection of type {kind.__module__}.{kind.__qualname__}"
 
 
-def _tuples() -> Any:
+def tuple_rows() -> Any:
+    """Return psycopg's factory for rows that are tuples."""
     from psycopg.rows import tuple_row
 
     return tuple_row
 
 
-def _text(statement: str) -> Any:
-    from sqlalchemy import text
-
-    return text(statement)
-
-
-def _translated(error: Exception, schema: str) -> Exception:
-    state = _sqlstate(error)
-    if state == REFUSED:
-        return SubmitError(str(error).splitlines()[0].partition("rota: ")[2] or str(error))
-    if state in _MISSING:
-        return SchemaMismatch(
-            f"the connection's database has no Rota schema {schema!r} that this code can use: is it "
-            "the database that ROTA_DATABASE_URL names, and was `rota migrate` run there?"
-        )
-    return error
+@contextmanager
+def _translated_errors(schema: str) -> Iterator[None]:
+    try:
+        yield
+    except RotaError:
+        raise
+    except Exception as error:
+        state = _sqlstate(error)
+        if state == REFUSED:
+            message = str(error).splitlines()[0].partition("rota: ")[2]
+            raise SubmitError(message or str(error)) from error
+        if state in _MISSING:
+            raise SchemaMismatch(
+                f"the connection's database has no Rota schema {schema!r} that this code can use: is it "
+                "the database that ROTA_DATABASE_URL names, and was `rota migrate` run there?"
+            ) from error
+        raise
 
 
 def _sqlstate(error: BaseException | None) -> str | None:
-    """Drivers wrap each other's errors; the SQLSTATE is on one of them."""
+    """Return the SQLSTATE of an error: drivers wrap each other's errors, and one of them has it."""
     while error is not None:
         state = getattr(error, "sqlstate", None)
         if isinstance(state, str):

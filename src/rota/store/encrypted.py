@@ -1,19 +1,19 @@
-"""Encryption what goes into the tables, and opening what comes out of them.
+"""Encrypting values on their way into the tables, and decrypting them on their way out.
 
-Protocol. Whether a namespace is encrypted is a column of `rota.namespace`, asked at most every five
-seconds: a submit encrypts if it is, with the first key of the process, before anything is sent to the
+Protocol. Whether a namespace is encrypted is a column of `rota.namespace`, read at most every five
+seconds. If it is, a submit encrypts with the first key of the process, before anything is sent to the
 database; a process without a key refuses to submit. What follows from a job's payload (its result, its
-errors, its progress, what it logs) is encrypted if the payload was, whatever the namespace says by then.
-Opening asks nothing: an envelope says of itself what it is.
+errors, its progress, its log) is encrypted if the payload was, whatever the column says by then. To
+decrypt, only the value is needed: it names its key.
 
-So between `rota namespaces encrypt` and five seconds later jobs may still be stored as they are. `rota
-encrypt` finds those, and encrypts them.
+So until five seconds after `rota namespaces encrypt` jobs may still be stored as they are.
+`rota encrypt` finds those, and encrypts them.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -23,7 +23,15 @@ import msgspec
 from rota.config import Settings
 from rota.core.time.schedule import ScheduleSpec
 from rota.errors import InvalidArguments, KeyMissing, RotaError
-from rota.lib.encryption import ENVELOPE, TEXT, Encryptor, key_of, keyring_of, token_of
+from rota.lib.encryption import (
+    ENVELOPE,
+    TEXT,
+    Encryptor,
+    is_encrypted,
+    key_of,
+    keyring_of,
+    token_of,
+)
 from rota.model import Attempt, Failure, Outcome
 from rota.store.rows import Bulk, NewJob
 
@@ -32,12 +40,12 @@ _LOOK_EVERY = 5.0
 
 
 def id_of_once(key: str) -> UUID:
-    """A `once` key as an id: its effect belongs to whoever has the key, and to no job."""
+    """Return a `once` key as an id: an effect belongs to its key, and not to a job."""
     return UUID(bytes=hashlib.sha256(key.encode()).digest()[:16])
 
 
 class Encryption:
-    """A process's keys, and whether its namespace asks for them."""
+    """The keys of a process, and whether its namespace is encrypted."""
 
     def __init__(self, settings: Settings) -> None:
         self.ring = keyring_of(settings)
@@ -47,11 +55,8 @@ class Encryption:
 
     @property
     def stale(self) -> bool:
-        """Whether it has to be asked again if the namespace is encrypted."""
+        """Return whether the namespace's column has to be read again."""
         return monotonic() >= self._look_at
-
-    async def look(self, ask: Callable[[str], Awaitable[Any]]) -> None:
-        self.learn(await ask(self.namespace))
 
     def learn(self, required: bool) -> None:
         self.required = required
@@ -64,12 +69,15 @@ class Encryption:
                 "ROTA_ENCRYPTION_KEYS (or ROTA_ENCRYPTION_KEYS_FILE) to what the others have"
             )
 
-    # -- encryption
-
-    def for_job(self, id: UUID) -> Encryptor:
+    def encryptor(self, kind: str, id: UUID) -> Encryptor:
         self.check()
         assert self.ring is not None
-        return self.ring.encryptor(self.namespace, "j", id)
+        return self.ring.encryptor(self.namespace, kind, id)
+
+    # -- encrypting
+
+    def for_job(self, id: UUID) -> Encryptor:
+        return self.encryptor("j", id)
 
     def jobs(self, jobs: Sequence[NewJob]) -> Sequence[NewJob]:
         return [self._job(job) for job in jobs] if self.required else jobs
@@ -78,13 +86,17 @@ class Encryption:
         payload = bytes(job.payload)
         if payload.startswith(ENVELOPE.encode()):
             return job  # encrypted by an earlier call
-        prints = None
-        encryptor = self.for_job(job.id)
-        if job.key is not None:
-            assert self.ring is not None
-            prints = self.ring.fingerprints(self.namespace, job.task, payload)
-        encrypted = encryptor.json("payload", payload, job.task).encode()
+        encrypted = self.for_job(job.id).json("payload", payload, job.task).encode()
+        prints = None if job.key is None else self.fingerprints(job.task, payload)
         return msgspec.structs.replace(job, payload=msgspec.Raw(encrypted), fingerprints=prints)
+
+    def fingerprints(self, task: str, payload: bytes) -> list[str]:
+        assert self.ring is not None
+        return self.ring.fingerprints(self.namespace, task, payload)
+
+    def fingerprint(self, spec: ScheduleSpec) -> str:
+        """Return the fingerprint of a schedule's payload under the current key."""
+        return self.fingerprints(spec.task, msgspec.json.encode(spec.payload))[0]
 
     def bulk(self, bulk: Bulk) -> Bulk:
         if not self.required:
@@ -97,21 +109,24 @@ class Encryption:
         return Bulk(bulk.template, bulk.ids, payloads)
 
     def spec(self, id: UUID, spec: ScheduleSpec) -> ScheduleSpec:
-        """A schedule's, with what its jobs are given encrypted."""
+        """Return a schedule's definition with the payload of its jobs encrypted."""
         if isinstance(spec.payload, dict) and RESERVED in spec.payload:
             raise InvalidArguments(f"schedule {spec.name!r}: the name {RESERVED!r} is Rota's own")
         if not self.required or not spec.payload:
             return spec
-        self.check()
-        assert self.ring is not None
-        encryptor = self.ring.encryptor(self.namespace, "s", id)
-        token = encryptor.token("payload", msgspec.json.encode(spec.payload), spec.task)
+        plain = msgspec.json.encode(spec.payload)
+        token = self.encryptor("s", id).token("payload", plain, spec.task)
         return msgspec.structs.replace(spec, payload={RESERVED: token})
 
-    # -- opening
+    def encrypted_once(self, key: str, result: bytes) -> str:
+        return self.encryptor("e", id_of_once(key)).json("once", result)
+
+    # -- decrypting
 
     def open(self, text: str, id: UUID, field: str, task: str = "") -> bytes:
-        """What is in an envelope. Raises KeyMissing, NotAuthentic."""
+        """Decrypt a value; return one that isn't encrypted as it is. Raises KeyMissing, NotAuthentic."""
+        if not is_encrypted(text):
+            return text.encode()
         if self.ring is None:
             raise KeyMissing(
                 f"{field} of {id} is encrypted with the key {key_of(text)!r}, and this process has "
@@ -120,30 +135,22 @@ class Encryption:
         return self.ring.open(token_of(text), self.namespace, id, field, task)
 
     def once(self, key: str, result: str) -> bytes:
-        """What an effect gave that was done before, perhaps by another job."""
-        if not result.startswith(ENVELOPE):
-            return result.encode()
+        """Return the result of an effect that was done before, perhaps by another job."""
         return self.open(result, id_of_once(key), "once")
 
-    def encrypted_once(self, key: str, result: bytes) -> str:
-        assert self.ring is not None  # it has opened the job's payload
-        return self.ring.encryptor(self.namespace, "e", id_of_once(key)).json("once", result)
-
     def opened_payload(self, text: str, id: UUID, task: str) -> tuple[bytes, Encryptor | None]:
-        """A claimed job's payload, and what its result has to be encrypted with. Raises KeyMissing (then
-        the job belongs back to the queue, for others) and NotAuthentic (it can never run)."""
-        if not text.startswith(ENVELOPE):
-            return text.encode(), None
+        """Return a claimed job's payload, and the encryptor for its result.
+
+        Raises KeyMissing (the job has to go back to its queue, for other nodes) and NotAuthentic (it can
+        never run).
+        """
         payload = self.open(text, id, "payload", task)
-        assert self.ring is not None
-        return payload, self.ring.encryptor(self.namespace, "j", id)
+        return payload, self.for_job(id) if is_encrypted(text) else None
 
     def shown(self, text: str | None, id: UUID, field: str, task: str = "") -> Any:
-        """A JSON value for people: in place of what can't be opened, why."""
+        """Return a JSON value to be shown; in place of one that can't be decrypted, the reason."""
         if text is None:
             return None
-        if not text.startswith(ENVELOPE):
-            return msgspec.json.decode(text)
         try:
             return msgspec.json.decode(self.open(text, id, field, task))
         except RotaError as error:
@@ -151,7 +158,7 @@ class Encryption:
 
     def shown_text(self, text: str | None, id: UUID, field: str = "error") -> str | None:
         if text is None or not text.startswith(TEXT):
-            return text
+            return text  # not encoded: it may hold what isn't valid UTF-8
         try:
             return self.open(text, id, field).decode()
         except RotaError as error:
@@ -174,33 +181,24 @@ class Encryption:
             for attempt in attempts
         ]
 
-    def fingerprint(self, spec: ScheduleSpec) -> str:
-        """Of a schedule's payload: equal for equal content, and telling nothing without a key."""
-        assert self.ring is not None
-        payload = msgspec.json.encode(spec.payload)
-        return self.ring.fingerprints(self.namespace, spec.task, payload)[0]
-
     def shown_spec(self, id: UUID, spec: ScheduleSpec) -> ScheduleSpec:
         encrypted = spec.payload
         if not isinstance(encrypted, dict) or list(encrypted) != [RESERVED]:
             return spec
-        token = encrypted[RESERVED]
-        opened = self.shown(f'{ENVELOPE}{token}"}}', id, "payload", spec.task)
-        return msgspec.structs.replace(spec, payload=opened)
+        text = msgspec.json.encode(encrypted).decode()
+        return msgspec.structs.replace(spec, payload=self.shown(text, id, "payload", spec.task))
 
 
 def encrypted_outcome(encryptor: Encryptor, outcome: Outcome) -> Outcome:
-    """As it is written down: what it returned or raised, encrypted."""
-    result = None
-    if outcome.result is not None:
-        result = encryptor.json("result", outcome.result).encode()
+    """Return an outcome with its result or error encrypted."""
+    result = outcome.result and encryptor.json("result", outcome.result).encode()
     return msgspec.structs.replace(
         outcome, result=result, failure=encrypted_failure(encryptor, outcome.failure)
     )
 
 
 def encrypted_failure(encryptor: Encryptor, failure: Failure | None) -> Failure | None:
-    """Its class stays readable: dead letters are grouped by it, and retries judged."""
+    """Encrypt the text of an error. Its class stays readable, for retries and groups of dead letters."""
     if failure is None or failure.message.startswith(TEXT):
         return failure
     return msgspec.structs.replace(

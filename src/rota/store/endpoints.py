@@ -1,4 +1,4 @@
-"""Endpoints in the store, and what was reported of their attempts."""
+"""Endpoints in the store, and the reports of their attempts."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from uuid import UUID
 import msgspec
 
 from rota.model import Guarantee, Retry
-from rota.store.database import Database
+from rota.store.database import Store
 
 
 class RetryNumbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """How a stored endpoint's failures are tried again: `Retry` without exceptions."""
+    """The retry policy of a stored endpoint: `Retry` without exceptions."""
 
     max_attempts: int = 5
     base: float = 2.0
@@ -45,7 +45,7 @@ class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PushTerms(msgspec.Struct, frozen=True):
-    """What one push needs to know of the database."""
+    """The data of one push that comes from the database."""
 
     now: datetime
     callback_secret: str
@@ -53,7 +53,7 @@ class PushTerms(msgspec.Struct, frozen=True):
 
 
 class Reported(msgspec.Struct, frozen=True):
-    """What was reported of an attempt."""
+    """The reported outcome of an attempt."""
 
     succeeded: bool
     message: str = ""
@@ -61,12 +61,9 @@ class Reported(msgspec.Struct, frozen=True):
     retry_after: float | None = None
 
 
-class EndpointStore:
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
+class EndpointStore(Store):
     async def add(self, namespace: str, endpoint: StoredEndpoint) -> bool:
-        """False: there is one of that name."""
+        """Add an endpoint; False if there is one of that name."""
         return bool(await self.database.fetch("add_endpoint", *_columns(namespace, endpoint)))
 
     async def change(self, namespace: str, endpoint: StoredEndpoint) -> bool:
@@ -76,13 +73,11 @@ class EndpointStore:
         return bool(await self.database.fetch("remove_endpoint", namespace, name))
 
     async def list(self, namespace: str, name: str | None = None) -> list[StoredEndpoint]:
-        rows = await self.database.fetch("list_endpoints", namespace, name)
-        return [_to_endpoint(row) for row in rows]
+        return await self._all(StoredEndpoint, "list_endpoints", namespace, name)
 
     async def versions(self, namespace: str) -> str:
-        """Changes when any endpoint of the namespace does."""
-        digest: str = await self.database.fetchval("endpoint_versions", namespace)
-        return digest
+        """Return a digest that changes with any endpoint of the namespace."""
+        return await self._one(str, "endpoint_versions", namespace)
 
     async def know_tasks(self, node: UUID, tasks: Sequence[str]) -> None:
         await self.database.fetch("know_tasks", node, list(tasks))
@@ -90,22 +85,22 @@ class EndpointStore:
     # -- pushes
 
     async def begin_push(self, namespace: str) -> PushTerms:
-        (row,) = await self.database.fetch("begin_push", namespace)
-        return PushTerms(row["now"], row["callback_secret"], tuple(row["allowed"]))
+        return await self._one(PushTerms, "begin_push", namespace)
 
     async def callback_secret(self) -> str:
-        secret: str = await self.database.fetchval("callback_secret")
-        return secret
+        return await self._one(str, "callback_secret")
 
     async def attempt_place(self, job: UUID, token: int) -> tuple[str, bool] | None:
-        """Its namespace, and whether it is encrypted; None: the attempt is over."""
-        rows = await self.database.fetch("attempt_place", job, token)
-        return (rows[0]["namespace"], rows[0]["encrypted"]) if rows else None
+        """Return the job's namespace and whether it is encrypted; None: the attempt is over."""
+        return await self._first(tuple[str, bool], "attempt_place", job, token)
 
     async def take_callback(
         self, job: UUID, token: int, reported: Reported, result: bytes | None, dropped: str | None
     ) -> bool:
-        """False: it was reported before, or the attempt is over. `dropped`: why its result was."""
+        """Record a report; False: there was one before, or the attempt is over.
+
+        `dropped` is the reason why the result was dropped, if it was.
+        """
         error = None if dropped is None else {"type": "ResultDropped", "message": dropped}
         rows = await self.database.fetch(
             "take_callback", job, token, reported.succeeded,
@@ -119,7 +114,12 @@ class EndpointStore:
     ) -> dict[tuple[UUID, int], Reported]:
         jobs, tokens = [job for job, _ in attempts], [token for _, token in attempts]
         rows = await self.database.fetch("find_callbacks", jobs, tokens)
-        return {(row["job_id"], row["token"]): _to_reported(row) for row in rows}
+        return {
+            (row["job_id"], row["token"]): Reported(True)
+            if row["succeeded"]
+            else msgspec.json.decode(row["detail"], type=Reported)
+            for row in rows
+        }
 
     async def forget_callbacks(self, days: int) -> None:
         await self.database.fetch("forget_callbacks", days)
@@ -131,24 +131,6 @@ def _columns(namespace: str, endpoint: StoredEndpoint) -> tuple[Any, ...]:
         list(endpoint.needs), endpoint.priority, int(endpoint.guarantee), _json(endpoint.retry),
         endpoint.timeout, endpoint.callback_timeout,
     )  # fmt: skip
-
-
-def _to_endpoint(row: Any) -> StoredEndpoint:
-    fields = dict(row)
-    return StoredEndpoint(
-        **{
-            **fields,
-            "needs": tuple(fields["needs"]),
-            "guarantee": Guarantee(fields["guarantee"]),
-            "retry": msgspec.json.decode(fields["retry"], type=RetryNumbers),
-        }
-    )
-
-
-def _to_reported(row: Any) -> Reported:
-    if row["succeeded"]:
-        return Reported(True)
-    return msgspec.json.decode(row["detail"], type=Reported)
 
 
 def _json(value: Any) -> str:

@@ -1,20 +1,38 @@
-"""What people should hear of, in the store."""
+"""Events in the store, and the stream of them for readers that reconnect.
+
+Protocol of the stream. It misses no event and returns none twice. It is ordered by (transaction,
+number). Events of transactions older than all that are under way are settled: nothing can appear before
+them any more, so the position of the last of them says which events were read. Newer events are returned
+at once as well (a long transaction elsewhere must not delay them), and their numbers are kept in the
+position until they are settled.
+
+The position is a short text, made for a Last-Event-ID: ``transaction.number`` or, with events that were
+read ahead, ``transaction.number.17-19``. It is checked when it comes back, not trusted.
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 from uuid import UUID
 
 import msgspec
 
 from rota.core.durations import Baseline
-from rota.store.database import Database
+from rota.errors import ConfigError
+from rota.model import Event
+from rota.store.database import Store
+from rota.store.rows import columns_of, to_value
+
+_TEXT = re.compile(r"(\d{1,19})\.(\d{1,19})(?:\.(\d{1,19}(?:-\d{1,19})*))?", re.ASCII)
+_AHEAD = 100  # how many are returned before they are settled; more wait
+_LARGEST = 2**63 - 1
 
 
 class Noticed(msgspec.Struct, frozen=True):
-    """Something about a job that people should hear of."""
+    """An event of a job, to be recorded."""
 
     kind: str
     task: str
@@ -22,25 +40,14 @@ class Noticed(msgspec.Struct, frozen=True):
     detail: dict[str, Any]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that people should hear of, as it was recorded."""
-
-    id: int
-    at: datetime
-    kind: str
-    task: str
-    job_id: UUID | None
-    detail: dict[str, Any]
-
-
 def timed_out(task: str, job_id: UUID, attempt: int, reason: str, message: str) -> Noticed:
-    """An attempt was stopped: `reason` is timeout, maximum or heartbeat."""
+    """Return the event of an attempt that was stopped; `reason`: timeout, maximum or heartbeat."""
     detail = {"attempt": attempt, "reason": reason, "message": message}
     return Noticed("timed_out", task, job_id, detail)
 
 
 class Slower(msgspec.Struct, frozen=True):
-    """A task whose last runs took longer than expected, in the middle."""
+    """A task whose last runs took longer than expected, by their median."""
 
     task: str
     recent: float
@@ -48,68 +55,123 @@ class Slower(msgspec.Struct, frozen=True):
     runs: int
 
 
-class EventStore:
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
+class EventStore(Store):
     async def add(self, namespace: str, noticed: Sequence[Noticed]) -> None:
-        """Each kind once per job, whoever notices it first."""
-        await self._database.fetch(
-            "add_events", namespace,
-            [one.kind for one in noticed], [one.task for one in noticed],
-            [one.job_id for one in noticed],
-            [msgspec.json.encode(one.detail).decode() for one in noticed],
-        )  # fmt: skip
+        """Record events; each kind once per job, by whichever process is first."""
+        details = [msgspec.json.encode(one.detail).decode() for one in noticed]
+        columns = columns_of(noticed, "kind", "task", "job_id")
+        await self.database.fetch("add_events", namespace, *columns, details)
 
     # -- what runs usually take
 
     async def baselines(self, namespace: str) -> dict[str, Baseline]:
-        rows = await self._database.fetch("baselines", namespace)
+        rows = await self.database.fetch("baselines", namespace)
         return {row["task"]: Baseline(row["usual"], row["most"]) for row in rows}
 
     async def learn_baselines(self, namespace: str, learned: Mapping[str, Baseline]) -> None:
-        await self._database.fetch("learn_baselines", namespace, *_baselines(learned))
+        await self.database.fetch("learn_baselines", namespace, *_baselines(learned))
 
     async def tell_slower(self, namespace: str, slower: Sequence[Slower]) -> None:
-        """An event for each, at most once a day."""
-        await self._database.fetch(
-            "tell_slower", namespace, [one.task for one in slower],
-            [one.recent for one in slower], [one.expected for one in slower],
-            [one.runs for one in slower],
-        )  # fmt: skip
+        """Record an event for each, at most once a day."""
+        columns = columns_of(slower, *Slower.__struct_fields__)
+        await self.database.fetch("tell_slower", namespace, *columns)
 
     async def as_usual(self, namespace: str, tasks: Sequence[str]) -> None:
-        await self._database.fetch("as_usual", namespace, tasks)
+        await self.database.fetch("as_usual", namespace, tasks)
 
     async def accept_slower(self, namespace: str, accepted: Mapping[str, Baseline]) -> bool:
-        """Whether any of them has been slower for so long that it is usual now."""
-        rows = await self._database.fetch("accept_slower", namespace, *_baselines(accepted))
-        return bool(rows)
+        """Make the slower times of a week the expected ones; return whether there were any."""
+        return bool(await self.database.fetch("accept_slower", namespace, *_baselines(accepted)))
 
     async def note_queue_lag(self, seconds: float) -> None:
-        """An event for each queue whose oldest ready job has been due for longer than that."""
-        await self._database.fetch("note_queue_lag", seconds)
+        """Record an event for each queue whose oldest ready job has been due for longer than that."""
+        await self.database.fetch("note_queue_lag", seconds)
 
     async def note_missed_deadlines(self) -> None:
-        if await self._database.fetchval("has_deadlines"):
-            await self._database.fetch("note_missed_deadlines")
+        if await self.database.fetchval("has_deadlines"):
+            await self.database.fetch("note_missed_deadlines")
 
     async def forget(self, days: int) -> None:
-        await self._database.fetch("forget_events", days)
+        await self.database.fetch("forget_events", days)
 
     async def list(
-        self, namespace: str, kind: str | None, since: datetime | None, limit: int
-    ) -> list[Event]:
-        rows = await self._database.fetch("list_events", namespace, kind, since, limit)
-        return [
-            Event(
-                id=row["id"], at=row["at"], kind=row["kind"], task=row["task"],
-                job_id=row["job_id"], detail=msgspec.json.decode(row["detail"]),
-            )
-            for row in rows
-        ]  # fmt: skip
+        self, namespace: str, kind: str | None, since: datetime | None, limit: int,
+        before: int | None = None,
+    ) -> list[Event]:  # fmt: skip
+        """List events, newest first; `before` is the last id of the page before."""
+        return await self._all(Event, "list_events", namespace, kind, since, limit, before)
 
 
 def _baselines(learned: Mapping[str, Baseline]) -> tuple[list[str], list[float], list[float]]:
     values = learned.values()
     return list(learned), [each.usual for each in values], [each.most for each in values]
+
+
+# -- the stream
+
+
+class Position(msgspec.Struct, frozen=True):
+    """A reader's place in the stream."""
+
+    transaction: int = 0
+    number: int = 0
+    ahead: tuple[int, ...] = ()  # read, and not yet settled
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        found = _TEXT.fullmatch(text) if len(text) < 3000 else None
+        if found is not None:
+            ahead = tuple(int(number) for number in found[3].split("-")) if found[3] else ()
+            numbers = (int(found[1]), int(found[2]), *ahead)
+            if max(numbers) <= _LARGEST and len(ahead) <= _AHEAD:
+                return cls(numbers[0], numbers[1], ahead)
+        raise ConfigError(
+            "this is not a position in the stream of events: pass the last event's id"
+        )
+
+    def __str__(self) -> str:
+        ahead = "-".join(str(number) for number in self.ahead)
+        return f"{self.transaction}.{self.number}" + (f".{ahead}" if ahead else "")
+
+    def after(self, transaction: int, number: int, settled: bool) -> Position | None:
+        """Return the position after this event too, or None when too many wait to be settled."""
+        if settled:
+            return Position(transaction, number, tuple(n for n in self.ahead if n != number))
+        if len(self.ahead) >= _AHEAD:
+            return None
+        return Position(self.transaction, self.number, (*self.ahead, number))
+
+
+class PlacedEvent(msgspec.Struct, frozen=True):
+    """An event, and the position after it."""
+
+    event: Event
+    position: Position
+
+
+class EventStream(EventStore):
+    async def end(self) -> Position:
+        """Return the position after everything that is settled now."""
+        return Position(await self.database.fetchval("end_of_events"))
+
+    async def read(
+        self, namespace: str, position: Position, kind: str | None = None, limit: int = 500
+    ) -> tuple[list[PlacedEvent], Position]:
+        """Return the events after this position, in order, and the position after the last of them."""
+        # Those that were read ahead are returned until they are settled, and are passed over here.
+        rows = await self.database.fetch(
+            "events_after", namespace, position.transaction, position.number, kind,
+            limit + len(position.ahead),
+        )  # fmt: skip
+        found: list[PlacedEvent] = []
+        for row in rows:
+            known = row["id"] in position.ahead
+            if known and not row["settled"]:
+                continue
+            following = position.after(row["xid"], row["id"], row["settled"])
+            if following is None:
+                break
+            position = following
+            if not known:
+                found.append(PlacedEvent(to_value(row, Event), position))
+        return found, position

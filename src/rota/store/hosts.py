@@ -1,4 +1,4 @@
-"""The servers that a database URL names: which of them takes writes, on lines that can't die unseen.
+"""The servers that a database URL names: which of them is the primary, and lines that fail early.
 
 Protocol. A URL may name several hosts (`postgresql://rota@a:5432,b:5432/prod`). They are tried one
 after the other, each for `connect_timeout`, beginning with the one that was good the last time: a host
@@ -6,9 +6,8 @@ that swallows packets must not use up the time of those behind it. Unless the UR
 server that takes writes is good when there are several: a standby, or a primary that was demoted, is
 passed over.
 
-A server that dies without a word (a cut cable, a lost machine) is noticed by its silence: keepalives on
-idle lines, TCP_USER_TIMEOUT on those that wait for an acknowledgement. The kernel's own limit is about
-15 minutes.
+A server that disappears (a cut cable, a lost machine) is detected by keepalives on idle lines, and by
+TCP_USER_TIMEOUT on those that wait for an acknowledgement. The kernel's own limit is about 15 minutes.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ import asyncpg
 SILENCE_SECONDS = 15
 _IDLE, _INTERVAL, _COUNT = 6, 3, 3  # together the same
 
-# What no repetition will mend: the URL, the password, the database's name.
+# Errors that a repetition doesn't change: of the URL, the password, the database's name.
 MISCONFIGURED: tuple[type[BaseException], ...] = (
     asyncpg.ClientConfigurationError,
     asyncpg.InvalidPasswordError,
@@ -55,18 +54,22 @@ class Hosts:
 
     @property
     def patience(self) -> float:
-        """How long a connection may take, when every host but the last keeps silent."""
+        """Return how long a connection may take if every host but the last doesn't answer."""
         return self._timeout * len(self._hosts)
 
     async def connect(self, *_: Any, **arguments: Any) -> asyncpg.Connection[Any]:
-        """To the first host that answers and suits. Also a pool's way to make its connections."""
+        """Connect to the first host that answers and suits. Pools connect with it, too."""
         errors: list[tuple[Host, BaseException]] = []
+        arguments["timeout"] = self._timeout
+        if self._wanted is not None:
+            arguments["target_session_attrs"] = self._wanted
         # The caller's thread may be another one (the heartbeat's): `_best` is only where to begin.
         order = [*range(self._best, len(self._hosts)), *range(self._best)]
         for index in order:
             host = self._hosts[index]
             try:
-                connection = await self._connect_to(host, arguments)
+                arguments["dsn"] = host.url
+                connection: asyncpg.Connection[Any] = await asyncpg.connect(**arguments)
             except _PASSED_OVER as error:
                 errors.append((host, error))
                 continue
@@ -75,24 +78,17 @@ class Hosts:
             return connection
         raise _summary(errors)
 
-    async def _connect_to(self, host: Host, arguments: dict[str, Any]) -> asyncpg.Connection[Any]:
-        chosen = {**arguments, "dsn": host.url, "timeout": self._timeout}
-        if self._wanted is not None:
-            chosen["target_session_attrs"] = self._wanted
-        connection: asyncpg.Connection[Any] = await asyncpg.connect(**chosen)
-        return connection
-
 
 def _summary(errors: Sequence[tuple[Host, BaseException]]) -> BaseException:
-    """One error for all hosts. A misconfiguration only if nobody had anything else to say."""
+    """Return one error for all hosts; a misconfiguration only if all hosts report one."""
     if len(errors) == 1 or all(isinstance(error, MISCONFIGURED) for _, error in errors):
         return errors[0][1]
-    told = (f"{host.name}: {str(error) or type(error).__name__}" for host, error in errors)
-    return ConnectionError("no host takes writes; " + "; ".join(told))
+    problems = (f"{host.name}: {str(error) or type(error).__name__}" for host, error in errors)
+    return ConnectionError("no host takes writes; " + "; ".join(problems))
 
 
 def split_hosts(url: str) -> list[Host]:
-    """One URL for each host that this one names."""
+    """Return one URL for each host that this one names."""
     scheme, colon, rest = url.partition("://")
     end = min((place for mark in "/?#" if (place := rest.find(mark)) >= 0), default=len(rest))
     authority, tail = rest[:end], rest[end:]
@@ -119,7 +115,7 @@ def split_hosts(url: str) -> list[Host]:
 
 
 def wanted_session(url: str) -> str | None:
-    """What to ask of a server, unless the URL or the environment says it already."""
+    """Return `target_session_attrs`, unless the URL or the environment has it already."""
     several = len(split_hosts(url)) > 1
     return "read-write" if several and not _says_session(url) else None
 
@@ -129,7 +125,7 @@ def _says_session(url: str) -> bool:
 
 
 def psycopg_arguments(url: str, connect_timeout: float) -> dict[str, Any]:
-    """The same for psycopg, which does it by itself when asked. What the URL says comes first."""
+    """Return the same settings for psycopg. Those in the URL come first."""
     arguments: dict[str, Any] = {
         "connect_timeout": max(2, round(connect_timeout)),
         "keepalives_idle": _IDLE,
@@ -143,7 +139,7 @@ def psycopg_arguments(url: str, connect_timeout: float) -> dict[str, Any]:
 
 
 def watch_silence(connection: Any) -> None:
-    """Let the kernel give up a line on which nothing comes back."""
+    """Make the kernel close a line on which nothing comes back."""
     transport = connection._transport  # asyncpg has no public way to it
     found = transport.get_extra_info("socket") if transport is not None else None
     if found is None or found.family == getattr(socket, "AF_UNIX", None):

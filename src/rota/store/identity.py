@@ -1,19 +1,19 @@
-"""Tokens, users and sessions, in the store. Secrets come here only in hashed form."""
+"""Tokens, users and sessions, in the store. Only hashes of secrets are stored."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
 from uuid import UUID
 
 import msgspec
 
-from rota.store.database import Database
+from rota.store.database import Store
+from rota.store.rows import to_value
 
 
 class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A token as people may see it: without its secret."""
+    """A token without its secret."""
 
     id: UUID
     prefix: str
@@ -50,15 +50,11 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
     memberships: dict[str, str]  # roles by namespace
 
 
-class OpenSession(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as admins see it: without its secret. `by_link`: nobody's in particular."""
+class OpenSession(SessionInfo, frozen=True, kw_only=True):
+    """A session as admins see it: without its secret. `by_link`: of a link, and so of no user."""
 
-    id: UUID
-    name: str
     by_link: bool
     created_at: datetime
-    expires_at: datetime
-    memberships: dict[str, str]  # roles by namespace
 
 
 class User(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,77 +66,60 @@ class User(msgspec.Struct, frozen=True, kw_only=True):
     memberships: dict[str, str]
 
 
-class IdentityStore:
+class IdentityStore(Store):
     """One short method per query."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
 
     # -- tokens
 
     async def create_token(self, token: NewToken) -> TokenInfo:
-        rows = await self._database.fetch(
-            "create_token", token.id, token.prefix, token.hash, token.name, token.namespace,
-            token.role, token.scopes, token.created_by, token.expires_at, token.tasks,
-            token.made_with,
-        )  # fmt: skip
-        return TokenInfo(**rows[0])
+        values = msgspec.structs.astuple(token)
+        return await self._one(TokenInfo, "create_token", *values)
 
     async def find_token(self, digest: bytes) -> tuple[TokenInfo, float | None] | None:
-        """One that is good now, and for how many seconds more; None: without an end."""
-        rows = await self._database.fetch("find_token", digest)
-        if not rows:
-            return None
-        fields = dict(rows[0])
-        seconds_left: float | None = fields.pop("seconds_left")
-        return TokenInfo(**fields), seconds_left
+        """Return a valid token, and for how many seconds it stays so; None: without an end."""
+        rows = await self.database.fetch("find_token", digest)
+        return (to_value(rows[0], TokenInfo), rows[0]["seconds_left"]) if rows else None
 
     async def list_tokens(
         self, namespace: str | None, *, revoked: bool = False,
         before: tuple[datetime, UUID] | None = None, limit: int = 1000,
     ) -> list[TokenInfo]:  # fmt: skip
         at, id = before or (None, None)
-        rows = await self._database.fetch("list_tokens", namespace, revoked, at, id, limit)
-        return [TokenInfo(**row) for row in rows]
+        return await self._all(TokenInfo, "list_tokens", namespace, revoked, at, id, limit)
 
     async def get_token(self, prefix: str, namespace: str | None) -> TokenInfo | None:
-        rows = await self._database.fetch("get_token", prefix, namespace)
-        return TokenInfo(**rows[0]) if rows else None
+        return await self._first(TokenInfo, "get_token", prefix, namespace)
 
     async def revoke_token(
         self, prefix: str, namespace: str | None, *, made: bool = False
     ) -> list[TokenInfo]:
-        """It first; with `made`, also those that were made with it. None of them: there is no such."""
-        rows = await self._database.fetch("revoke_token", prefix, namespace, made)
-        return sorted((TokenInfo(**row) for row in rows), key=lambda info: info.prefix != prefix)
+        """Revoke a token, and with `made` those that were made with it; the token itself comes first."""
+        found = await self._all(TokenInfo, "revoke_token", prefix, namespace, made)
+        return sorted(found, key=lambda info: info.prefix != prefix)
 
     async def mark_tokens_used(self, seconds_ago: Mapping[UUID, float]) -> None:
-        await self._database.fetch("mark_tokens_used", list(seconds_ago), [*seconds_ago.values()])
+        await self.database.fetch("mark_tokens_used", list(seconds_ago), [*seconds_ago.values()])
 
     # -- users
 
     async def put_user(self, id: UUID, name: str, password_hash: str | None) -> UUID:
-        user: UUID = await self._database.fetchval("put_user", id, name, password_hash)
-        return user
+        return await self._one(UUID, "put_user", id, name, password_hash)
 
     async def put_membership(self, user: UUID, namespace: str, role: str) -> None:
-        await self._database.fetch("put_membership", user, namespace, role)
+        await self.database.fetch("put_membership", user, namespace, role)
 
     async def list_users(self, namespace: str | None) -> list[User]:
-        return [_with_memberships(User, row)
-                for row in await self._database.fetch("list_users", namespace)]  # fmt: skip
+        return await self._all(User, "list_users", namespace)
 
     async def remove_user(self, name: str) -> bool:
-        return bool(await self._database.fetch("remove_user", name))
+        return bool(await self.database.fetch("remove_user", name))
 
     async def find_user(self, name: str) -> tuple[UUID, str, str | None] | None:
-        """Id, name and password's hash."""
-        rows = await self._database.fetch("find_user", name)
-        return tuple(rows[0]) if rows else None
+        """Return the id, the name and the password's hash."""
+        return await self._first(tuple[UUID, str, str | None], "find_user", name)
 
     async def find_user_of_issuer(self, issuer: str, subject: str, name: str | None) -> UUID | None:
-        rows = await self._database.fetch("find_user_of_issuer", issuer, subject, name)
-        return rows[0]["id"] if rows else None
+        return await self._first(UUID, "find_user_of_issuer", issuer, subject, name)
 
     # -- links and sessions
 
@@ -148,80 +127,64 @@ class IdentityStore:
         self, digest: bytes, *, user: UUID | None, namespace: str | None, role: str | None,
         seconds: float,
     ) -> None:  # fmt: skip
-        await self._database.fetch("create_link", digest, user, namespace, role, seconds)
+        await self.database.fetch("create_link", digest, user, namespace, role, seconds)
 
     async def use_link(
         self, digest: bytes, session_hash: bytes, session_id: UUID, seconds: float
     ) -> bool:
-        """Turns a link into a session, once."""
-        return bool(
-            await self._database.fetch("use_link", digest, session_hash, session_id, seconds)
-        )
+        """Turn a link into a session, once."""
+        values = (digest, session_hash, session_id, seconds)
+        return bool(await self.database.fetch("use_link", *values))
 
     async def create_session(self, digest: bytes, id: UUID, user: UUID, seconds: float) -> None:
-        await self._database.fetch("create_session", digest, id, user, seconds)
+        await self.database.fetch("create_session", digest, id, user, seconds)
 
     async def find_session(self, digest: bytes) -> tuple[SessionInfo, float] | None:
-        """One that is good now, and for how many seconds more."""
-        rows = await self._database.fetch("find_session", digest)
-        if not rows:
-            return None
-        fields = dict(rows[0])
-        seconds_left: float = fields.pop("seconds_left")
-        return _with_memberships(SessionInfo, fields), seconds_left
+        """Return a valid session, and for how many seconds it stays so."""
+        rows = await self.database.fetch("find_session", digest)
+        return (to_value(rows[0], SessionInfo), rows[0]["seconds_left"]) if rows else None
 
     async def end_session(self, digest: bytes) -> bool:
-        return bool(await self._database.fetch("end_session", digest))
+        return bool(await self.database.fetch("end_session", digest))
 
     async def list_sessions(
         self, namespace: str | None, *, before: tuple[datetime, UUID] | None = None,
         limit: int = 1000,
     ) -> list[OpenSession]:  # fmt: skip
         at, id = before or (None, None)
-        rows = await self._database.fetch("list_sessions", namespace, at, id, limit)
-        return [_with_memberships(OpenSession, row) for row in rows]
+        return await self._all(OpenSession, "list_sessions", namespace, at, id, limit)
 
     async def end_sessions(self, ids: list[UUID], namespace: str | None) -> list[UUID]:
-        """Those that it ended."""
-        rows = await self._database.fetch("end_sessions", ids, namespace)
-        return [row["id"] for row in rows]
+        """End these sessions, and return the ids of those that were open."""
+        return await self._all(UUID, "end_sessions", ids, namespace)
 
     # -- logging in
 
     async def is_known_place(self, place: bytes) -> bool:
-        """Whether somebody has logged in from there before."""
-        return bool(await self._database.fetchval("is_known_place", place))
+        """Return whether a user has logged in from there before."""
+        return bool(await self.database.fetchval("is_known_place", place))
 
     async def remember_place(self, place: bytes) -> None:
-        await self._database.fetch("remember_place", place)
+        await self.database.fetch("remember_place", place)
 
     async def count_attempt(self, subject: bytes, free: int) -> float:
-        """Counts a log-in as failed, until it is known better; the seconds to wait, or 0."""
-        rows = await self._database.fetch("count_attempt", subject, free)
-        wait: float = rows[0]["wait"]
-        return wait
+        """Count a log-in as failed, until it succeeds, and return the seconds to wait, or 0."""
+        return await self._one(float, "count_attempt", subject, free)
 
     async def forget_failures(self, subjects: list[bytes]) -> None:
-        await self._database.fetch("forget_failures", subjects)
+        await self.database.fetch("forget_failures", subjects)
 
     async def forgive_attempt(self, subject: bytes, free: int) -> None:
-        """It was counted, and didn't fail."""
-        await self._database.fetch("forgive_attempt", subject, free)
+        """Take back the count of a log-in that didn't fail."""
+        await self.database.fetch("forgive_attempt", subject, free)
 
     async def begin_oidc(self, state: bytes, nonce: str, verifier: str, target: str) -> None:
-        await self._database.fetch("begin_oidc", state, nonce, verifier, target)
+        await self.database.fetch("begin_oidc", state, nonce, verifier, target)
 
     async def end_oidc(self, state: bytes) -> tuple[str, str, str] | None:
-        """Nonce, verifier and where to go then; once."""
-        rows = await self._database.fetch("end_oidc", state)
-        return tuple(rows[0]) if rows else None
+        """Return nonce, verifier and the target of the redirect, once."""
+        return await self._first(tuple[str, str, str], "end_oidc", state)
 
     async def sweep(self, audit_days: int) -> None:
-        """Takes away what is over."""
-        await self._database.fetch("sweep_identity", audit_days)
-
-
-def _with_memberships(kind: Any, row: Any) -> Any:
-    fields = dict(row)
-    fields["memberships"] = msgspec.json.decode(fields["memberships"])
-    return kind(**fields)
+        """Delete sessions, links and log-ins that have expired, and old rows of the audit log."""
+        await self.database.fetch("sweep_identity", audit_days)

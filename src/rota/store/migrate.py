@@ -24,7 +24,7 @@ import hashlib
 import re
 import time
 from importlib import resources
-from typing import Any, Literal
+from typing import Any
 
 import asyncpg
 import msgspec
@@ -32,8 +32,6 @@ import msgspec
 from rota.errors import ConfigError, SchemaMismatch, StoreUnavailable
 from rota.lib.ids import unit
 from rota.store.changes import Change, record_on
-from rota.store.functions import FUNCTIONS, checksum_of_functions, function_statements
-from rota.store.queries import load_queries
 from rota.store.schema_objects import (
     SchemaObject,
     check_mendable,
@@ -44,11 +42,12 @@ from rota.store.schema_objects import (
     mend_definitions,
     record_objects,
 )
-from rota.store.sql import render
-
-Phase = Literal["pre", "post"]
+from rota.store.sql import checksum_of_functions, function_statements, load_queries, render
 
 DEFAULT_SHARDS = 128
+
+# The name under which the table rota.migration records the functions.
+FUNCTIONS = "functions"
 
 _FOLDER = resources.files("rota.store") / "schema"
 _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
@@ -140,13 +139,12 @@ def check_history(schema: str, applied: dict[str, Applied]) -> None:
 
 async def pending_names(connection: Any, schema: str, *, include_post: bool) -> list[str]:
     """Return what `migrate` would apply: migration files, and the functions if they differ."""
-    files = await _pending_files(connection, schema, include_post=include_post)
-    names = [migration.name for migration in files]
-    return [*names, FUNCTIONS] if await _functions_are_pending(connection, schema) else names
-
-
-async def _pending_files(connection: Any, schema: str, *, include_post: bool) -> list[Migration]:
     applied = await applied_migrations(connection, schema)
+    names = [migration.name for migration in _pending_files(applied, include_post)]
+    return [*names, FUNCTIONS] if _functions_are_pending(applied) else names
+
+
+def _pending_files(applied: dict[str, Applied], include_post: bool) -> list[Migration]:
     return [
         migration
         for migration in known_migrations()
@@ -154,15 +152,23 @@ async def _pending_files(connection: Any, schema: str, *, include_post: bool) ->
     ]
 
 
+def _functions_are_pending(applied: dict[str, Applied]) -> bool:
+    """Return whether the functions differ from this code's, and aren't those of a newer release."""
+    recorded = applied.get(FUNCTIONS)
+    if recorded is None:
+        return True
+    return recorded.version <= CODE_VERSION and recorded.checksum != checksum_of_functions()
+
+
 async def migrate(
     connection: Any, schema: str, *, include_post: bool = False, shards: int = DEFAULT_SHARDS,
     namespace: str = "default",
 ) -> Migrated:  # fmt: skip
-    """Brings the schema up to this code. Gives back the names of the files it applied.
+    """Bring the schema up to this code, and return the names of the files that were applied.
 
     A new schema is made in one transaction. One that is in use is changed file by file: nodes go on
-    working meanwhile, and each file waits for its locks only for a moment, because everybody else
-    waits behind it. It then lets go, and tries again. Dying in between leaves whole files.
+    working meanwhile, and each file waits for its locks only for a moment, because all others wait
+    behind it. Then it is rolled back and tried again. If the process dies, whole files are applied.
 
     The number of shards is decided when the schema is made, and kept.
 
@@ -196,7 +202,7 @@ async def migrate(
 
 
 async def _advice(connection: Any, schema: str) -> str | None:
-    """The SQL that somebody with more rights has to run, so that there is row security."""
+    """Return the SQL that a role with more rights has to run, so that there is row security."""
     if await connection.fetchval(load_queries(schema)["row_security_enabled"]):
         return None
     role, exists = await connection.fetchrow(
@@ -234,7 +240,7 @@ async def _step(
         applied = await applied_migrations(connection, schema)
         fresh = not applied
         check_history(schema, applied)
-        pending = await _pending_files(connection, schema, include_post=include_post)
+        pending = _pending_files(applied, include_post)
         mended: list[str] = []
         lost: list[SchemaObject] = []
         if not fresh:
@@ -249,7 +255,7 @@ async def _step(
             await forget_dropped(connection, schema, lost)
         done = [migration.name for migration in pending]
         if fresh or not pending:
-            if await _functions_are_pending(connection, schema):
+            if _functions_are_pending(applied):
                 await _replace_functions(connection, schema)
                 done.append(FUNCTIONS)
             await connection.execute(f"select {schema}.enable_row_security()")
@@ -257,7 +263,9 @@ async def _step(
                 await _settle_shards(connection, schema, shards, fresh=fresh)
             await record_objects(connection, schema)
         if (done or mended) and not fresh:
-            await _record(connection, schema, namespace, done, mended)
+            change = Change("migrate", f"schema {schema}", namespace=namespace,
+                            after={"applied": done, "mended": mended})  # fmt: skip
+            await record_on(connection, load_queries(schema)["record_change"], change)
         return _Step(done, mended, fresh)
 
 
@@ -272,15 +280,21 @@ async def _apply(connection: Any, schema: str, migration: Migration) -> None:
             f"it was: {error}"
         ) from error
     oldest = migration.version if migration.phase == "post" else 1
+    applied = Applied(migration.version, migration.phase, oldest, checksum_of(migration))
+    await _record_applied(connection, schema, migration.name, applied)
+
+
+async def _record_applied(connection: Any, schema: str, name: str, applied: Applied) -> None:
     await connection.execute(
         f"insert into {schema}.migration (name, version, phase, oldest_code, checksum)"  # noqa: S608
-        " values ($1, $2, $3, $4, $5)",
-        migration.name, migration.version, migration.phase, oldest, checksum_of(migration),
+        " values ($1, $2, $3, $4, $5) on conflict (name) do update"
+        " set version = excluded.version, checksum = excluded.checksum, applied_at = now()",
+        name, *msgspec.structs.astuple(applied),
     )  # fmt: skip
 
 
 async def _mend(connection: Any, schema: str) -> tuple[list[str], list[SchemaObject]]:
-    """Bring back what the schema had: what was brought back, and what couldn't be."""
+    """Repair missing objects; return the names of those repaired, and the objects still missing."""
     missing = await find_missing(connection, schema)
     if not missing:
         return [], []
@@ -291,15 +305,6 @@ async def _mend(connection: Any, schema: str) -> tuple[list[str], list[SchemaObj
         await connection.execute(f"select {schema}.enable_row_security()")
     left = await find_missing(connection, schema)
     return [str(each) for each in missing if each not in left], left
-
-
-async def _record(
-    connection: Any, schema: str, namespace: str, applied: list[str], mended: list[str]
-) -> None:
-    """Write into the audit log what was applied and repaired."""
-    change = Change("migrate", f"schema {schema}", namespace=namespace,
-                    after={"applied": applied, "mended": mended})  # fmt: skip
-    await record_on(connection, load_queries(schema)["record_change"], change)
 
 
 async def _add_functions(connection: Any, schema: str) -> None:
@@ -314,23 +319,11 @@ async def _add_functions(connection: Any, schema: str) -> None:
             pass
 
 
-async def _functions_are_pending(connection: Any, schema: str) -> bool:
-    """Tell whether the functions differ from this code's, and aren't those of a newer release."""
-    recorded = (await applied_migrations(connection, schema)).get(FUNCTIONS)
-    if recorded is None:
-        return True
-    return recorded.version <= CODE_VERSION and recorded.checksum != checksum_of_functions()
-
-
 async def _replace_functions(connection: Any, schema: str) -> None:
     for statement in function_statements(schema):
         await connection.execute(statement)
-    await connection.execute(
-        f"insert into {schema}.migration (name, version, phase, oldest_code, checksum)"  # noqa: S608
-        " values ($1, $2, 'functions', 1, $3) on conflict (name) do update"
-        " set version = excluded.version, checksum = excluded.checksum, applied_at = now()",
-        FUNCTIONS, CODE_VERSION, checksum_of_functions(),
-    )  # fmt: skip
+    applied = Applied(CODE_VERSION, "functions", 1, checksum_of_functions())
+    await _record_applied(connection, schema, FUNCTIONS, applied)
 
 
 async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bool) -> None:
@@ -350,7 +343,7 @@ async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bo
 
 
 async def check_schema(connection: Any, schema: str) -> None:
-    """Refuses a schema that this code can't work with, saying what to run."""
+    """Refuse a schema that this code can't work with; the error names the command to run."""
     applied = await applied_migrations(connection, schema)
     if not applied:
         raise SchemaMismatch(

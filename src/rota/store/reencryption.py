@@ -1,11 +1,10 @@
-"""Rewriting what is stored, under the current key: after a rotation, or to encrypt what was not.
+"""Rewriting stored values under the current key: after a rotation, or to encrypt plain ones.
 
 Protocol. Table by table, in batches of a few hundred rows by their keys: a short transaction locks rows
-(skipping locked ones), encrypts anew what isn't encrypted with the first key of the ring, and writes it
-back. Nobody waits for it longer than for such a transaction. Dying
-anywhere leaves whole batches done and the rest as it was; a later run looks at everything again, and
-finds what is done done. Jobs move while it walks, also backwards when they are retried: so it walks
-again until a walk finds nothing.
+(skipping locked ones), encrypts values again that aren't encrypted with the first key of the ring, and
+writes them back. Other statements wait for one such transaction at most. If the process dies, whole
+batches are done and the rest is as it was; a later run reads everything again. Jobs move between the
+tables meanwhile, also back when they are retried: so the walk is repeated until it finds nothing.
 
 Plain values are encrypted only in an encrypted namespace. Values that can't be decrypted here (the key
 isn't in the ring, or the value isn't authentic) are left as they are, and counted.
@@ -14,44 +13,47 @@ isn't in the ring, or the value isn't authentic) are left as they are, and count
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
 
 from rota.errors import KeyMissing, RotaError
-from rota.lib.encryption import ENVELOPE, TEXT, Encryptor, Keyring, key_of, token_of
+from rota.lib.encryption import is_encrypted, key_of, token_of
 from rota.store.database import Connection, Database
-from rota.store.encrypted import RESERVED, id_of_once
+from rota.store.encrypted import id_of_once
 from rota.store.logs import log_field
 
 _BATCH = 300
 _WALKS = 10
 _NIL = UUID(int=0)
 
+Values: TypeAlias = dict[str, str | None]
+Rewrite: TypeAlias = Callable[[Connection, Any], Awaitable[Values]]
+
 
 class Rewritten(msgspec.Struct, kw_only=True):
-    """How many rows were encrypted anew, and how many are left that can't be opened here."""
+    """How many rows were encrypted again, and how many are left that can't be decrypted here."""
 
     encrypted: int = 0
     left: int = 0
 
 
 class Reencryption:
-    """Of one namespace."""
+    """Rewrites the values of one namespace."""
 
     def __init__(self, database: Database) -> None:
-        encryption = database.encryption
-        if encryption.ring is None:
+        self._encryption = database.encryption
+        if self._encryption.ring is None:
             raise KeyMissing("there is no key to encrypt with: set ROTA_ENCRYPTION_KEYS")
         self._database = database
-        self._ring: Keyring = encryption.ring
-        self._namespace = encryption.namespace
+        self._current_key = self._encryption.ring.current
+        self._namespace = self._encryption.namespace
         self._plain_too = False
         self._done = Rewritten()
 
     async def run(self) -> Rewritten:
-        """Everything of the namespace, until nothing is left to do."""
+        """Rewrite everything of the namespace, until nothing is left to do."""
         self._plain_too = (await self._database.known_encryption()).required
         total = 0
         for _ in range(_WALKS):
@@ -66,24 +68,25 @@ class Reencryption:
                 break
         return Rewritten(encrypted=total, left=self._done.left)
 
-    async def _walk(
-        self, table: str, first: dict[str, Any],
-        rewrite: Callable[[Connection, Any], Awaitable[dict[str, str]]],
-    ) -> None:  # fmt: skip
+    async def _walk(self, table: str, first: dict[str, Any], rewrite: Rewrite) -> None:
         columns = ", ".join(first)
-        places = ", ".join(f"${n}" for n in range(2, 2 + len(first)))
+        after_places, last_places = (
+            ", ".join(f"${n}" for n in range(start, start + len(first)))
+            for start in (2, 2 + len(first))
+        )
         source = (
-            f"{self._database.schema}.{table} where namespace = $1 and ({columns}) > ({places})"
+            f"{self._database.schema}.{table}"
+            f" where namespace = $1 and ({columns}) > ({after_places})"
         )
         look = f"select {columns} from {source} order by {columns} limit {_BATCH}"  # noqa: S608
         lock = (
             f"select *, tableoid::regclass::text as stored_in, ctid as stored_at from {source}"  # noqa: S608
-            f" and ({columns}) <= ({{}}) order by {columns} for update skip locked"
-        ).format(", ".join(f"${n}" for n in range(2 + len(first), 2 + 2 * len(first))))
+            f" and ({columns}) <= ({last_places}) order by {columns} for update skip locked"
+        )
         after = tuple(first.values())
         while True:
             async with self._database.transaction("reencrypt") as connection:
-                # First how far to go: what is passed over in between must not end the walk.
+                # First how far to go: rows that are passed over in between must not end the walk.
                 ahead = await connection.fetch(look, self._namespace, *after)
                 if not ahead:
                     return
@@ -92,15 +95,13 @@ class Reencryption:
                     await self._apply(connection, row, rewrite)
             after = last
 
-    async def _apply(
-        self, connection: Connection, row: Any,
-        rewrite: Callable[[Connection, Any], Awaitable[dict[str, str]]],
-    ) -> None:  # fmt: skip
+    async def _apply(self, connection: Connection, row: Any, rewrite: Rewrite) -> None:
         try:
-            changes = await rewrite(connection, row)
+            values = await rewrite(connection, row)
         except RotaError:
             self._done.left += 1
             return
+        changes = {name: value for name, value in values.items() if value is not None}
         if changes:
             self._done.encrypted += 1
             sets = ", ".join(f"{name} = ${n}" for n, name in enumerate(changes, 2))
@@ -110,89 +111,66 @@ class Reencryption:
                 row["stored_at"], *changes.values(),
             )  # fmt: skip
 
-    # -- what is in a row
+    # -- the values of a row; None: it stays as it is
 
-    async def _job(self, connection: Connection, row: Any) -> dict[str, str]:
+    async def _job(self, connection: Connection, row: Any) -> Values:
         id, task = row["id"], row["task"]
-        fields = set(row.keys())
-        encryptor = self._ring.encryptor(self._namespace, "j", id)
-        changes: dict[str, str] = {}
-        payload = self._json(row["payload"], encryptor, "payload", id, task)
-        if payload is not None:
-            changes["payload"] = payload
-            await self._know_again(connection, row)
-        for field in ("progress", "result"):
-            if (
-                field in fields
-                and (text := self._json(row[field], encryptor, field, id)) is not None
-            ):
-                changes[field] = text
-        for field in ("error", "attempts"):
-            if field in fields and (text := self._errors(row[field], encryptor, id)) is not None:
-                changes[field] = text
+        changes: Values = {"payload": self._json(row["payload"], "j", id, "payload", task)}
+        if changes["payload"] and row["key"] and _schedule_of(row["payload"]) is None:
+            # The idempotency key's row has the payload's fingerprint: also under the current key.
+            plain = self._encryption.open(row["payload"], id, "payload", task)
+            printed = self._encryption.fingerprints(task, plain)[0]
+            values = (self._namespace, row["key"], id, printed)
+            await self._database.fetch("renew_fingerprint", *values, on=connection)
+        present = set(row.keys())
+        for field in present & {"progress", "result"}:
+            changes[field] = self._json(row[field], "j", id, field)
+        for field in present & {"error", "attempts"}:
+            changes[field] = self._errors(row[field], id)
         return changes
 
-    async def _know_again(self, connection: Connection, row: Any) -> None:
-        """Its idempotency key remembers what it was used for: also under the current key."""
-        if row["key"] is None or _is_of_schedule(row["payload"]):
-            return
-        plain = row["payload"].encode()
-        if row["payload"].startswith(ENVELOPE):
-            plain = self._open(row["payload"], row["id"], "payload", row["task"])
-        prints = self._ring.fingerprints(self._namespace, row["task"], plain)
-        query = self._database.queries["renew_fingerprint"]
-        await connection.execute(query, self._namespace, row["key"], row["id"], prints[0])
-
-    async def _schedule(self, connection: Connection, row: Any) -> dict[str, str]:
-        id, task = row["id"], row["task"]
-        encryptor = self._ring.encryptor(self._namespace, "s", id)
-        changes: dict[str, str] = {}
-        if row["payload"] != "{}":
-            payload = self._json(row["payload"], encryptor, "payload", id, task)
-            if payload is not None:
-                changes["payload"] = payload
-        if (spec := self._spec(row["spec"], encryptor, id)) is not None:
-            changes["spec"] = spec
-        queries = self._database.queries
-        for version, text in await connection.fetch(queries["specs_of_versions"], id):
-            if (spec := self._spec(text, encryptor, id)) is not None:
-                await connection.execute(queries["rewrite_version"], id, version, spec)
+    async def _schedule(self, connection: Connection, row: Any) -> Values:
+        id = row["id"]
+        fetch = self._database.fetch
+        for version, text in await fetch("specs_of_versions", id, on=connection):
+            if (spec := self._spec(text, id)) is not None:
+                await fetch("rewrite_version", id, version, spec, on=connection)
                 self._done.encrypted += 1
-        return changes
+        payload = None if row["payload"] == "{}" else row["payload"]
+        return {
+            "payload": self._json(payload, "s", id, "payload", row["task"]),
+            "spec": self._spec(row["spec"], id),
+        }
 
-    async def _effect(self, _connection: Connection, row: Any) -> dict[str, str]:
-        id = id_of_once(row["key"])
-        encryptor = self._ring.encryptor(self._namespace, "e", id)
-        text = self._json(row["result"], encryptor, "once", id)
-        return {} if text is None else {"result": text}
+    async def _effect(self, _connection: Connection, row: Any) -> Values:
+        return {"result": self._json(row["result"], "e", id_of_once(row["key"]), "once")}
 
-    async def _line(self, _connection: Connection, row: Any) -> dict[str, str]:
-        if not self._is_due(row["text"]):
-            return {}
+    async def _line(self, _connection: Connection, row: Any) -> Values:
         field = log_field(row["token"], row["seq"])
-        encryptor = self._ring.encryptor(self._namespace, "j", row["job_id"])
-        return {"text": encryptor.text(field, self._words(row["text"], row["job_id"], field))}
-
-    # -- one value; None: it is as it should be
+        return {"text": self._text(row["text"], row["job_id"], field)}
 
     def _is_due(self, text: str) -> bool:
         key = key_of(text)
-        return self._plain_too if key is None else key != self._ring.current
+        return self._plain_too if key is None else key != self._current_key
 
     def _json(
-        self, text: str | None, encryptor: Encryptor, field: str, id: UUID, task: str = ""
+        self, text: str | None, kind: str, id: UUID, field: str, task: str = ""
     ) -> str | None:
         if text is None or not self._is_due(text):
             return None
-        plain = text.encode()
-        if text.startswith(ENVELOPE):
-            plain = self._open(text, id, field, task)
-            if _is_of_schedule(text):  # stays bound to it, wherever it is
-                encryptor = self._ring.encryptor(self._namespace, "s", _schedule_in(token_of(text)))
-        return encryptor.json(field, plain, task)
+        plain = self._encryption.open(text, id, field, task)
+        if (schedule := _schedule_of(text)) is not None:  # stays bound to it, wherever it is
+            kind, id = "s", schedule
+        return self._encryption.encryptor(kind, id).json(field, plain, task)
 
-    def _errors(self, text: str | None, encryptor: Encryptor, id: UUID) -> str | None:
-        """Of a job, or of its attempts."""
+    def _text(self, text: str, id: UUID, field: str) -> str | None:
+        if not self._is_due(text):
+            return None
+        plain = self._encryption.open(text, id, field).decode() if is_encrypted(text) else text
+        return self._encryption.for_job(id).text(field, plain)
+
+    def _errors(self, text: str | None, id: UUID) -> str | None:
+        """Rewrite the error of a job, or those of its attempts."""
         if text is None:
             return None
         value = msgspec.json.decode(text)
@@ -200,33 +178,24 @@ class Reencryption:
         for error in [value] if isinstance(value, dict) else [each.get("error") for each in value]:
             for name in ("message", "traceback"):
                 words = error.get(name) if error else None
-                if words and self._is_due(words):
-                    error[name] = encryptor.text("error", self._words(words, id, "error"))
+                if words and (encrypted := self._text(words, id, "error")) is not None:
+                    error[name] = encrypted
                     changed = True
         return msgspec.json.encode(value).decode() if changed else None
 
-    def _spec(self, text: str, encryptor: Encryptor, id: UUID) -> str | None:
+    def _spec(self, text: str, id: UUID) -> str | None:
         spec = msgspec.json.decode(text)
-        payload = spec.get("payload")
-        if not payload:
+        if not spec.get("payload"):
             return None
-        stored = msgspec.json.encode(payload).decode()
-        encrypted = self._json(stored, encryptor, "payload", id, spec["task"])
+        stored = msgspec.json.encode(spec["payload"]).decode()
+        encrypted = self._json(stored, "s", id, "payload", spec["task"])
         if encrypted is None:
             return None
-        spec["payload"] = {RESERVED: token_of(encrypted)}
+        spec["payload"] = msgspec.Raw(encrypted.encode())
         return msgspec.json.encode(spec).decode()
 
-    def _words(self, text: str, id: UUID, field: str) -> str:
-        return self._open(text, id, field).decode() if text.startswith(TEXT) else text
 
-    def _open(self, text: str, id: UUID, field: str, task: str = "") -> bytes:
-        return self._ring.open(token_of(text), self._namespace, id, field, task)
-
-
-def _is_of_schedule(text: str) -> bool:
-    return text.startswith(ENVELOPE) and token_of(text).split(".")[2].startswith("s")
-
-
-def _schedule_in(token: str) -> UUID:
-    return UUID(token.split(".")[2][1:])
+def _schedule_of(text: str) -> UUID | None:
+    """Return the id of the schedule that an encrypted payload is bound to, if it is one's."""
+    bound_to = token_of(text).split(".")[2] if is_encrypted(text) else ""
+    return UUID(bound_to[1:]) if bound_to.startswith("s") else None

@@ -1,4 +1,4 @@
-"""What workers over HTTP do to the store, on behalf of one namespace. One short method per query."""
+"""Workers over HTTP, in the store of one namespace. One short method per query."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import msgspec
 from rota.core.signature import Signature
 from rota.errors import ConfigError
 from rota.model import Guarantee, Retry
-from rota.store.database import Connection, Database
+from rota.store.database import Connection, Database, Store
 from rota.store.work import Returned, WorkStore, columns_in_order
 
 log = logging.getLogger("rota.remote")
@@ -22,7 +22,7 @@ JobToken = tuple[UUID, int]
 
 
 class RemoteTask(msgspec.Struct, frozen=True, kw_only=True):
-    """A task of which a worker brought the options along."""
+    """A task that a worker registered, with its options."""
 
     name: str
     queue: str
@@ -35,7 +35,7 @@ class RemoteTask(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class NewWorker(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker says of itself."""
+    """A worker that registers itself."""
 
     id: UUID
     name: str
@@ -58,7 +58,7 @@ class WorkerState(msgspec.Struct, frozen=True):
 
 
 class LogSoFar(msgspec.Struct, frozen=True):
-    """What was kept of an attempt's lines."""
+    """How much of an attempt's log is stored."""
 
     attempt: int
     seq: int
@@ -67,15 +67,15 @@ class LogSoFar(msgspec.Struct, frozen=True):
     encrypted: bool
 
 
-class RemoteStore:
-    """`database`: as the namespace sees it, with pinned plans."""
+class RemoteStore(Store):
+    """`database` is the namespace's, with pinned plans."""
 
     def __init__(self, database: Database, namespace: str) -> None:
-        self.database = database
+        super().__init__(database)
         self.namespace = namespace
         self.work = WorkStore(database)
 
-    # -- who they are
+    # -- workers
 
     async def register(self, worker: NewWorker, lease: float) -> None:
         await self.database.fetch(
@@ -101,43 +101,33 @@ class RemoteStore:
         await self.database.fetch("note_release", id, release)
 
     async def find(self, id: UUID) -> WorkerState | None:
-        rows = await self.database.fetch("find_worker", id, self.namespace)
-        if not rows:
-            return None
-        row = rows[0]
-        return WorkerState(
-            row["state"], row["name"], tuple(row["queues"]), tuple(row["capabilities"]),
-            row["ended_at"], row["trusted"],
-        )  # fmt: skip
+        return await self._first(WorkerState, "find_worker", id, self.namespace)
 
     async def renew(self, id: UUID, lease: float, *, draining: bool = False) -> bool:
-        """Whether it is still believed in."""
+        """Renew a worker's lease; False if it has ended."""
         return bool(await self.database.fetch("renew_worker", id, self.namespace, lease, draining))
 
     async def end(self, connection: Connection, id: UUID) -> bool:
-        query = self.database.queries["end_worker"]
-        return bool(await connection.fetch(query, id, self.namespace))
+        return bool(await self.database.fetch("end_worker", id, self.namespace, on=connection))
 
     # -- claiming
 
     async def next_try(self) -> int:
-        number: int = await self.database.fetchval("next_try")
-        return number
+        return await self._one(int, "next_try")
 
     async def claim(self, id: UUID, request: str, this_try: int, most: int) -> list[Any]:
         return await self.database.fetch("claim_remote", id, request, this_try, most)
 
     async def count_suspects(self, id: UUID, token: int, crashes: int) -> int:
-        count: int = await self.database.fetchval("count_suspects", id, token, crashes)
-        return count
+        return await self._one(int, "count_suspects", id, token, crashes)
 
     async def give_back(self, id: UUID, jobs: Sequence[Returned]) -> None:
-        """As if they had never been claimed."""
+        """Return jobs to their queues as if they had never been claimed."""
         if jobs:
             await self.work.give_back(id, jobs)
             await self.close_finished(id, {job.token for job in jobs})
 
-    # -- what it holds
+    # -- held jobs
 
     async def cancels(self, id: UUID) -> list[JobToken]:
         return [tuple(row) for row in await self.database.fetch("cancels_of", id)]
@@ -150,46 +140,40 @@ class RemoteStore:
         self, connection: Connection, id: UUID, *, longer_than: float | None = None,
         known: Iterable[JobToken] = (),
     ) -> list[Any]:  # fmt: skip
-        """All of it; or what it holds since so many seconds and doesn't know of. Locked."""
-        query = self.database.queries["held_of_worker"]
-        rows: list[Any] = await connection.fetch(query, id, longer_than, *_columns(known))
-        return rows
+        """Lock and return a worker's jobs: all, or those held for longer that aren't among `known`."""
+        return await self.database.fetch(
+            "held_of_worker", id, longer_than, *_columns(known), on=connection
+        )
 
     async def held_for_finish(
         self, connection: Connection, id: UUID, jobs: Iterable[JobToken]
     ) -> list[Any]:
-        query = self.database.queries["held_for_finish"]
-        rows: list[Any] = await connection.fetch(query, id, *_columns(jobs))
-        return rows
+        return await self.database.fetch("held_for_finish", id, *_columns(jobs), on=connection)
 
     async def were_finished(
         self, connection: Connection, id: UUID, jobs: Iterable[JobToken]
     ) -> set[JobToken]:
-        """Which of these outcomes were written before."""
-        query = self.database.queries["were_finished"]
-        return {tuple(row) for row in await connection.fetch(query, id, *_columns(jobs))}
+        """Return those of the jobs whose outcomes were written before."""
+        rows = await self.database.fetch("were_finished", id, *_columns(jobs), on=connection)
+        return {tuple(row) for row in rows}
 
     async def close_finished(
         self, id: UUID, tokens: Iterable[int], connection: Connection = None
     ) -> None:
-        if connection is None:
-            await self.database.fetch("close_finished", id, sorted(set(tokens)))
-        else:
-            query = self.database.queries["close_finished"]
-            await connection.fetch(query, id, sorted(set(tokens)))
+        await self.database.fetch("close_finished", id, sorted(set(tokens)), on=connection)
 
     async def retries_of(self, connection: Connection, tasks: Iterable[str]) -> dict[str, Retry]:
-        """The policies of those tasks that brought one along."""
-        query = self.database.queries["retries_of"]
-        rows = await connection.fetch(query, self.namespace, sorted(set(tasks)))
+        """Return the retry policies of the tasks that were registered with one."""
+        names = sorted(set(tasks))
+        rows = await self.database.fetch("retries_of", self.namespace, names, on=connection)
         return {row["name"]: decode_retry(row["retry"]) for row in rows}
 
-    # -- what it says
+    # -- reports
 
     async def encrypted_of(self, id: UUID, jobs: Iterable[JobToken]) -> set[UUID]:
-        """Which of these jobs are encrypted."""
-        ids = [job for job, _ in jobs]
-        return {row[0] for row in await self.database.fetch("encrypted_of", id, ids)}
+        """Return those of the jobs that are encrypted."""
+        ids, _ = _columns(jobs)
+        return set(await self._all(UUID, "encrypted_of", id, ids))
 
     async def note_alive(self, id: UUID, jobs: Iterable[JobToken]) -> None:
         await self.database.fetch("note_alive", id, *columns_in_order(*_columns(jobs)))
@@ -202,9 +186,8 @@ class RemoteStore:
         return {tuple(row) for row in rows}
 
     async def log_so_far(self, id: UUID, job: JobToken) -> LogSoFar | None:
-        """None: the attempt isn't the worker's."""
-        rows = await self.database.fetch("log_so_far", id, *job)
-        return LogSoFar(*rows[0]) if rows else None
+        """Return how much of an attempt's log is stored; None: the attempt isn't the worker's."""
+        return await self._first(LogSoFar, "log_so_far", id, *job)
 
 
 def encode_retry(retry: Retry) -> str:
@@ -212,7 +195,7 @@ def encode_retry(retry: Retry) -> str:
 
 
 def decode_retry(text: str) -> Retry:
-    """The default when it can't be read: one task's policy must not stop the judging of others' jobs."""
+    """Decode a policy; the default if it can't be read: one task must not stop others' jobs."""
     try:
         fields: dict[str, Any] = msgspec.json.decode(text)
         for names in ("only_on", "never_on"):

@@ -20,8 +20,8 @@ from collections.abc import AsyncIterator
 from typing import Any
 
 from rota.config import check_name
-from rota.store import ambient
-from rota.store.database import Connection, Database, translated_errors
+from rota.store.database import Connection, Database
+from rota.store.driver_errors import translated_errors
 
 _WITHOUT_ROW_SECURITY = frozenset({"copy"})  # transactions, by name
 
@@ -111,14 +111,9 @@ class TenantDatabase(Database):
                 await connection.execute(self._row_security.setting(self.namespace, local=True))
             yield connection
 
-    def _scope(self) -> contextlib.AbstractAsyncContextManager[Connection]:
-        if (joined := ambient.connection_of(self)) is not None:
-            return contextlib.nullcontext(joined)
-        return self._in_transaction() if self.behind_pooler else self.connection()
-
     async def dedicated(self) -> Connection:
         connection = await self._row_security.database.dedicated()
         if self._row_security.enabled:
-            with translated_errors(self.url):
+            with translated_errors():
                 await connection.execute(self._row_security.setting(self.namespace, local=False))
         return connection

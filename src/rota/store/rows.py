@@ -1,30 +1,58 @@
-"""Rows to structs and back: the one place that knows how the tables spell things."""
+"""Rows of the tables as structs: new jobs on their way in, and query results on their way out."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from functools import cache
+from operator import attrgetter
+from typing import Any, TypeVar, get_origin
 from uuid import UUID
 
 import msgspec
 
-from rota.model import Attempt, Failure, Guarantee, Job, NodeStatus, QueueStatus, State
+from rota.model import Guarantee, Retry
 
-_attempts = msgspec.json.Decoder(list[Attempt])
-_failure = msgspec.json.Decoder(Failure)
+T = TypeVar("T")
 
 
-class Opener(Protocol):
-    """Reads what may be encrypted. See `rota.store.encrypted`."""
+@cache
+def _json_fields(kind: type) -> tuple[str, ...]:
+    if not issubclass(kind, msgspec.Struct):
+        return ()
+    fields = {field.name: field.type for field in msgspec.structs.fields(kind)}
+    return tuple(
+        name
+        for name, type_ in fields.items()
+        if type_ is Any
+        or get_origin(type_) is dict
+        or (isinstance(type_, type) and issubclass(type_, msgspec.Struct))
+    )
 
-    def shown(self, text: str | None, id: UUID, field: str, task: str = "") -> Any: ...
-    def shown_failure(self, failure: Failure | None, id: UUID) -> Failure | None: ...
-    def shown_attempts(self, attempts: list[Attempt], id: UUID) -> list[Attempt]: ...
+
+def to_value(row: Any, kind: type[T]) -> T:
+    """Return a row as a struct or a tuple; as any other type, its first column.
+
+    The driver returns JSON as text. It is decoded for fields that hold an object, or anything.
+    """
+    if get_origin(kind) is tuple:
+        return msgspec.convert(tuple(row), kind)
+    if not issubclass(kind, msgspec.Struct):
+        return msgspec.convert(row[0], kind)
+    fields = dict(row)
+    for name in _json_fields(kind):
+        if fields.get(name) is not None:
+            fields[name] = msgspec.json.decode(fields[name])
+    return msgspec.convert(fields, kind)
+
+
+def columns_of(rows: Sequence[Any], *names: str) -> list[list[Any]]:
+    """Return the named fields of these structs as columns, for `unnest` in SQL."""
+    return [list(map(attrgetter(name), rows)) for name in names]
 
 
 class NewJob(msgspec.Struct, omit_defaults=True):
-    """A job on its way to `rota.submit_jobs`: what is left out gets the task's defaults there."""
+    """A job on its way to `rota.submit_jobs`, which fills in the task's defaults for omitted fields."""
 
     id: UUID
     namespace: str
@@ -42,8 +70,19 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     headers: msgspec.Raw | None = None
     workflow_id: UUID | None = None
     step: str | None = None
-    # Of a payload that the database can't read: what it is known again by, under a key.
+    # Of an encrypted payload, for its idempotency key: one under each encryption key of this process.
     fingerprints: list[str] | None = None
+
+
+class TaskDefaults(msgspec.Struct, frozen=True):
+    """The options of a task's jobs where a submit or a schedule gives none."""
+
+    queue: str = "default"
+    needs: tuple[str, ...] = ()
+    priority: int = 0
+    guarantee: int = Guarantee.AT_LEAST_ONCE
+    max_attempts: int = Retry().max_attempts
+    timeout: float | None = None
 
 
 class Bulk(msgspec.Struct, frozen=True):
@@ -69,63 +108,11 @@ class Submitted(msgspec.Struct, frozen=True):
 
 
 def lane_name(namespace: str, queue: str, needs: tuple[str, ...]) -> str:
-    """What a claim reads: a queue and the capabilities its jobs ask for, within a namespace."""
+    """Return the lane of a queue and of the capabilities that its jobs need, in a namespace."""
     return f"{namespace}/{queue}" + "".join(f"+{need}" for need in sorted(set(needs)))
 
 
 def split_lane(lane: str) -> tuple[str, tuple[str, ...]]:
-    """The queue and the needed capabilities."""
+    """Return the queue and the needed capabilities of a lane."""
     queue, *needs = lane.partition("/")[2].split("+")
     return queue, tuple(needs)
-
-
-def to_job(row: Mapping[str, Any], opened: Opener) -> Job:
-    queue, needs = split_lane(row["lane"])
-    id = row["id"]
-    failure = _failure.decode(row["error"]) if row["error"] else None
-    attempts = _attempts.decode(row["attempts"]) if row["attempts"] else []
-    return Job(
-        id=id,
-        namespace=row["namespace"],
-        task=row["task"],
-        queue=queue,
-        needs=needs,
-        state=State(row["state"]).label,
-        priority=row["priority"],
-        due_at=row["due_at"],
-        created_at=row["created_at"],
-        payload=opened.shown(row["payload"], id, "payload", row["task"]),
-        headers=_json(row["headers"]) or {},
-        key=row["key"],
-        guarantee=Guarantee(row["guarantee"]).label,
-        attempt=row["attempt"],
-        max_attempts=row["max_attempts"],
-        timeout=row["timeout"],
-        crashes=row["crashes"],
-        node=row["node"],
-        token=row["token"],
-        started_at=row["started_at"],
-        finished_at=row["finished_at"],
-        cancel_requested_at=row["cancel_at"],
-        result=opened.shown(row["result"], id, "result"),
-        error=opened.shown_failure(failure, id),
-        progress=opened.shown(row["progress"], id, "progress"),
-        attempts=opened.shown_attempts(attempts, id),
-        workflow_id=row["workflow_id"],
-        step=row["step"],
-    )
-
-
-def to_node(row: Mapping[str, Any]) -> NodeStatus:
-    fields = {field: row[field] for field in NodeStatus.__struct_fields__}
-    for listed in ("roles", "queues", "capabilities"):
-        fields[listed] = tuple(fields[listed])
-    return NodeStatus(**fields)
-
-
-def to_queue(row: Mapping[str, Any]) -> QueueStatus:
-    return QueueStatus(**{field: row[field] for field in QueueStatus.__struct_fields__})
-
-
-def _json(text: str | None) -> Any:
-    return None if text is None else msgspec.json.decode(text)

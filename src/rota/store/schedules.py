@@ -13,8 +13,8 @@ from rota.core.declarations import Declaration
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import ScheduleSpec
 from rota.errors import ConfigError
-from rota.store.database import Connection, Database
-from rota.store.rows import lane_name
+from rota.store.database import Connection, Store
+from rota.store.rows import TaskDefaults, columns_of, lane_name, to_value
 from rota.store.sql import OCCURRENCES, OVERLAPS
 from rota.store.work import NIL
 
@@ -28,7 +28,7 @@ _spec = msgspec.json.Decoder(ScheduleSpec)
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """A row of the ledger to be, with its job if it fires."""
+    """A new row of the ledger, with its job if it fires."""
 
     schedule_id: UUID
     due_at: datetime
@@ -41,7 +41,7 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class Advance(msgspec.Struct, frozen=True):
-    """How far a schedule is accounted for, and when it has to be looked at next."""
+    """Up to when a schedule's occurrences are decided, and when the next one is due."""
 
     id: UUID
     cursor: datetime
@@ -51,14 +51,14 @@ class Advance(msgspec.Struct, frozen=True):
 
 
 class Unsettled(msgspec.Struct, frozen=True):
-    """From when an update could not say what was due, and why."""
+    """Since when an update could not decide which occurrences were due, and the reason."""
 
     begin: datetime
     reason: str
 
 
 class State(msgspec.Struct, frozen=True):
-    """Where a schedule stands after a change."""
+    """The state of a schedule after a change."""
 
     cursor: datetime
     next_due: datetime | None
@@ -67,26 +67,15 @@ class State(msgspec.Struct, frozen=True):
 
 
 class PlanningProblem(msgspec.Struct, frozen=True):
-    """A version of a schedule that can't be planned, and why."""
+    """A version of a schedule that can't be planned, and the reason."""
 
     schedule_id: UUID
     version: int
     reason: str
 
 
-class JobOptions(msgspec.Struct, frozen=True):
-    """What a schedule's jobs are made with."""
-
-    queue: str
-    needs: tuple[str, ...]
-    priority: int
-    guarantee: int
-    max_attempts: int
-    timeout: float | None
-
-
 class TaskDuration(msgspec.Struct, frozen=True):
-    """What was measured, in seconds: half of the runs took at most `p50`, 19 of 20 `p95`."""
+    """Measured run times of a task in seconds: the median and the 95th percentile."""
 
     runs: int
     p50: float
@@ -94,7 +83,7 @@ class TaskDuration(msgspec.Struct, frozen=True):
 
 
 class ScheduleWork(msgspec.Struct, frozen=True):
-    """Whether schedules are due, pauses are over, jobs wait for their schedule's turn; shards lost."""
+    """Work of a scheduler: due schedules, pauses that are over, waiting jobs; and the shards it lost."""
 
     due: bool
     resume: bool
@@ -103,7 +92,7 @@ class ScheduleWork(msgspec.Struct, frozen=True):
 
 
 def decode_spec(text: str) -> ScheduleSpec:
-    """What is stored of a schedule; a `ConfigError` says why this release can't read it."""
+    """Decode a stored schedule; a `ConfigError` gives the reason why this release can't read it."""
     try:
         spec = _spec.decode(text)
         said = msgspec.json.decode(text)
@@ -121,102 +110,87 @@ def decode_spec(text: str) -> ScheduleSpec:
     return spec
 
 
-class ScheduleStore:
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
+class ScheduleStore(Store):
     async def work(
         self, shards: Sequence[int], epochs: Sequence[int | None], aside: Aside = NOTHING_ASIDE
     ) -> ScheduleWork:
-        """What there is to do for these shards; see `due_schedules`."""
-        rows = await self.database.fetch("schedule_work", shards, epochs, *aside)
-        return ScheduleWork(*rows[0])
+        """Return what there is to do for these shards; see `due_schedules`."""
+        return await self._one(ScheduleWork, "schedule_work", shards, epochs, *aside)
 
     async def due_schedules(
-        self,
-        connection: Connection,
-        shards: Sequence[int],
-        epochs: Sequence[int | None],
-        limit: int,
-        aside: Aside = NOTHING_ASIDE,
-    ) -> list[Any]:
-        """Locked. Shards come with the epoch under which they are ours; without one it's a sweep."""
-        rows: list[Any] = await connection.fetch(
-            self.database.queries["due_schedules"], shards, epochs, limit, *aside
+        self, connection: Connection, shards: Sequence[int], epochs: Sequence[int | None],
+        limit: int, aside: Aside = NOTHING_ASIDE,
+    ) -> list[Any]:  # fmt: skip
+        """Lock and return due schedules. A shard's epoch is the one under which it is owned.
+
+        Of a shard without an epoch only overdue schedules are returned: that is a sweep.
+        """
+        return await self.database.fetch(
+            "due_schedules", shards, epochs, limit, *aside, on=connection
         )
-        return rows
 
     async def note_problems(
         self, connection: Connection, node: str, problems: Sequence[PlanningProblem]
     ) -> None:
-        """This node can't plan these. People see it for as long as the node notes it again."""
-        fields = PlanningProblem.__struct_fields__
-        columns = [[getattr(one, field) for one in problems] for field in fields]
-        await connection.fetch(self.database.queries["note_problems"], node, *columns)
+        """Record schedules that this node can't plan. They are shown while the node repeats it."""
+        columns = columns_of(problems, *PlanningProblem.__struct_fields__)
+        await self.database.fetch("note_problems", node, *columns, on=connection)
 
     async def clear_problems(self, connection: Connection, node: str, ids: Sequence[UUID]) -> None:
-        await connection.execute(self.database.queries["clear_problems"], node, ids)
+        await self.database.fetch("clear_problems", node, ids, on=connection)
 
     async def fire(
         self, connection: Connection, entries: Sequence[Entry], advances: Sequence[Advance]
     ) -> None:
-        """Ledger rows, jobs and cursors. What the ledger already has is left as it is."""
+        """Write ledger rows, jobs and cursors. Rows that the ledger already has are left alone."""
         if entries:
-            columns = [
-                [getattr(entry, field) for entry in entries] for field in Entry.__struct_fields__
-            ]
-            await connection.fetch(self.database.queries["fire"], *columns)
+            columns = columns_of(entries, *Entry.__struct_fields__)
+            await self.database.fetch("fire", *columns, on=connection)
         if advances:
-            columns = [[getattr(a, field) for a in advances] for field in Advance.__struct_fields__]
-            await connection.fetch(self.database.queries["advance_schedules"], *columns)
+            columns = columns_of(advances, *Advance.__struct_fields__)
+            await self.database.fetch("advance_schedules", *columns, on=connection)
 
     async def resume_due(self) -> list[str]:
-        return [row[0] for row in await self.database.fetch("resume_due")]
+        return await self._all(str, "resume_due")
 
     async def promote_waiting(self, limit: int, after: UUID, schedules: int) -> tuple[int, UUID]:
-        """How many; and the schedule to begin after the next time."""
+        """Make waiting jobs ready; return how many, and the schedule to begin after the next time."""
         rows = await self.database.fetch("promote_waiting", limit, after, schedules)
         return rows[0]["promoted"], rows[0]["until"] or NIL
 
     async def lock(self, connection: Connection, namespace: str, name: str) -> Any:
-        return await connection.fetchrow(self.database.queries["lock_schedule"], namespace, name)
+        rows = await self.database.fetch("lock_schedule", namespace, name, on=connection)
+        return rows[0] if rows else None
 
     async def insert(
         self, connection: Connection, id: UUID, namespace: str, spec: ScheduleSpec,
-        options: JobOptions, state: State, source: str,
+        options: TaskDefaults, state: State, source: str,
     ) -> bool:  # fmt: skip
-        """False when a schedule of that name has just come into being."""
-        arguments = _columns(namespace, spec, options, source)
-        made = await connection.fetchval(
-            self.database.queries["insert_schedule"], id, namespace, spec.name,
-            state.cursor, state.next_due, state.paused_at, *arguments,
-        )  # fmt: skip
-        return made is not None
+        """Insert a schedule; False when another transaction has just inserted one of that name."""
+        columns = _columns(namespace, spec, options, state, source)
+        query = "insert_schedule"
+        return bool(
+            await self.database.fetch(query, id, *columns, namespace, spec.name, on=connection)
+        )
 
     async def update(
         self, connection: Connection, id: UUID, namespace: str, spec: ScheduleSpec,
-        options: JobOptions, state: State, source: str,
+        options: TaskDefaults, state: State, source: str,
     ) -> int:  # fmt: skip
-        """The new version's number."""
-        arguments = _columns(namespace, spec, options, source)
-        version: int = await connection.fetchval(
-            self.database.queries["update_schedule"],
-            id,
-            *msgspec.structs.astuple(state),
-            *arguments,
-        )
-        return version
+        """Update a schedule, and return the number of its new version."""
+        columns = _columns(namespace, spec, options, state, source)
+        return await self._one(int, "update_schedule", id, *columns, on=connection)
 
     async def note_version(
         self, connection: Connection, id: UUID, version: int, valid_from: datetime, text: str,
         unsettled: Unsettled | None = None,
     ) -> None:  # fmt: skip
-        query = self.database.queries["note_version"]
         gap = (unsettled.begin, unsettled.reason) if unsettled else (None, None)
-        await connection.execute(query, id, version, valid_from, text, *gap)
+        values = (id, version, valid_from, text, *gap)
+        await self.database.fetch("note_version", *values, on=connection)
 
     async def ensure_lane(self, connection: Connection, lane: str) -> None:
-        await connection.fetch(self.database.queries["ensure_lanes"], [lane])
+        await self.database.fetch("ensure_lanes", [lane], on=connection)
 
     async def list(self, namespace: str, name: str | None = None) -> list[Any]:
         return await self.database.fetch("list_schedules", namespace, name)
@@ -230,28 +204,23 @@ class ScheduleStore:
     async def mark_deleted(
         self, connection: Connection, namespace: str, name: str, at: datetime
     ) -> Sequence[UUID]:
-        """Take it and the lines of its backfills out of force: their ids, for `take_deleted`."""
-        queries = self.database.queries
-        lines = [row[0] for row in await connection.fetch(queries["lock_lines"], namespace, name)]
-        await connection.execute(queries["mark_deleted"], lines, at)
+        """Take a schedule and its backfills out of force; return their ids, for `take_deleted`."""
+        lines = await self._all(UUID, "lock_lines", namespace, name, on=connection)
+        await self.database.fetch("mark_deleted", lines, at, on=connection)
         return lines
 
     async def take_deleted(
         self, connection: Connection, limit: int, ids: Sequence[UUID] | None = None
     ) -> Sequence[Any]:
-        """Schedules that were deleted and aren't gone yet (all, or of these), locked."""
-        query = self.database.queries["take_deleted"]
-        rows: Sequence[Any] = await connection.fetch(query, limit, ids)
-        return rows
+        """Lock and return schedules (of these) that are marked as deleted and not yet removed."""
+        return await self.database.fetch("take_deleted", limit, ids, on=connection)
 
     async def skip_unstarted(self, connection: Connection, id: UUID, limit: int) -> int:
-        """How many of its jobs were skipped, of those that had not started."""
-        query = self.database.queries["skip_unstarted"]
-        count: int = await connection.fetchval(query, id, limit)
-        return count
+        """Skip jobs of a schedule that have not started, and return how many."""
+        return await self._one(int, "skip_unstarted", id, limit, on=connection)
 
     async def delete_on(self, connection: Connection, id: UUID) -> None:
-        await connection.execute(self.database.queries["delete_schedule"], id)
+        await self.database.fetch("delete_schedule", id, on=connection)
 
     async def occurrences(
         self, id: UUID, first: datetime, end: datetime, limit: int
@@ -261,29 +230,24 @@ class ScheduleStore:
     async def backfill(
         self, connection: Connection, id: UUID, line: UUID, parallel: int, entries: Sequence[Entry]
     ) -> int:
-        """The jobs wait in a line of their own, so many of them at a time."""
-        await connection.fetch(self.database.queries["open_backfill"], id, line, parallel)
-        count: int = await connection.fetchval(
-            self.database.queries["backfill"], id, line, [entry.due_at for entry in entries],
-            [entry.job_id for entry in entries], [entry.headers for entry in entries],
-        )  # fmt: skip
-        return count
+        """Make jobs of past occurrences, of which `parallel` run at a time; return how many."""
+        await self.database.fetch("open_backfill", id, line, parallel, on=connection)
+        columns = columns_of(entries, "due_at", "job_id", "headers")
+        return await self._one(int, "backfill", id, line, *columns, on=connection)
 
     async def ledger_from(self) -> datetime:
-        """Since when the ledger is complete: what is older has been forgotten."""
-        moment: datetime = await self.database.fetchval("ledger_from")
-        return moment
+        """Return since when the ledger is complete: older rows were deleted."""
+        return await self._one(datetime, "ledger_from")
 
     async def ledger(self, id: UUID, first: datetime, end: datetime) -> Sequence[Any]:
         return await self.database.fetch("ledger", id, first, end)
 
     async def versions(self, connection: Connection, id: UUID, first: int = 1) -> Sequence[Any]:
-        """What each version said and from when on, the oldest first."""
-        rows: Sequence[Any] = await connection.fetch(self.database.queries["versions"], id, first)
-        return rows
+        """Return the versions of a schedule and when each began, the oldest first."""
+        return await self.database.fetch("versions", id, first, on=connection)
 
     async def calendars(self) -> dict[str, dict[str, NamedCalendar]]:
-        """All named calendars, by namespace and name."""
+        """Return all named calendars, by namespace and name."""
         found: dict[str, dict[str, NamedCalendar]] = {}
         for namespace, name, days in await self.database.fetch("calendars"):
             calendar = msgspec.json.decode(days, type=NamedCalendar)
@@ -294,70 +258,68 @@ class ScheduleStore:
         days = msgspec.json.encode(calendar).decode()
         await self.database.fetch("put_calendar", namespace, calendar.name, days)
 
-    # -- what code declares, by application
+    # -- declarations of applications
 
     async def lock_declarations(self, connection: Connection, namespace: str, app: str) -> None:
-        await connection.fetch(self.database.queries["lock_declarations"], namespace, app)
+        await self.database.fetch("lock_declarations", namespace, app, on=connection)
 
     async def declarations(
         self, connection: Connection, namespace: str, app: str
     ) -> Sequence[Declaration]:
-        """The sets that were declared, the one in force first."""
-        query = self.database.queries["declarations"]
-        return [Declaration(*row) for row in await connection.fetch(query, namespace, app)]
+        """Return the sets that were declared, the one in force first."""
+        return await self._all(Declaration, "declarations", namespace, app, on=connection)
 
     async def note_declaration(
         self, connection: Connection, namespace: str, app: str, digest: str, release: str
     ) -> None:
-        query = self.database.queries["note_declaration"]
-        await connection.execute(query, namespace, app, digest, release)
+        values = (namespace, app, digest, release)
+        await self.database.fetch("note_declaration", *values, on=connection)
 
     async def declared_by(self, namespace: str, app: str) -> Mapping[str, str]:
-        """The tasks of the schedules that an application declares, by the schedules' names."""
-        rows = await self.database.fetch("declared_by", namespace, app)
-        return {row["name"]: row["task"] for row in rows}
+        """Return the tasks of the schedules that an application declares, by the schedules' names."""
+        return dict(await self.database.fetch("declared_by", namespace, app))
 
     async def adopt(
         self, connection: Connection, namespace: str, app: str, names: Sequence[str]
     ) -> Sequence[tuple[str, str | None]]:
-        """Make them the application's; those that were not, with whose they were."""
-        query = self.database.queries["adopt"]
-        return [tuple(row) for row in await connection.fetch(query, namespace, app, names)]
+        """Make the application the owner of schedules; return those it didn't own, with the owner."""
+        return await self._all(
+            tuple[str, str | None], "adopt", namespace, app, names, on=connection
+        )
 
     async def disown(self, connection: Connection, namespace: str, app: str) -> None:
-        await connection.execute(self.database.queries["disown"], namespace, app)
+        await self.database.fetch("disown", namespace, app, on=connection)
 
     async def latest_occurrences(
         self, namespace: str, name: str | None = None, limit: int = 1
     ) -> Sequence[Any]:
-        """The newest rows of the ledger, of one schedule or of each."""
+        """Return the newest rows of the ledger, of one schedule or of each."""
         return await self.database.fetch("latest_occurrences", namespace, name, limit)
 
     async def task_durations(self, namespace: str) -> dict[str, TaskDuration]:
-        """How long the tasks of schedules usually take, where it is known."""
+        """Return how long the tasks of schedules take, where it was measured."""
         rows = await self.database.fetch("task_durations", namespace)
-        return {row["task"]: TaskDuration(row["runs"], row["p50"], row["p95"]) for row in rows}
+        return {row["task"]: to_value(row, TaskDuration) for row in rows}
 
-    async def task_defaults(self, namespace: str, task: str) -> JobOptions:
-        rows = await self.database.fetch("task_defaults", namespace, task)
-        if not rows:
-            return JobOptions("default", (), 0, 1, 5, None)
-        queue, needs, *rest = rows[0]
-        return JobOptions(queue, tuple(needs), *rest)
+    async def task_defaults(self, namespace: str, task: str) -> TaskDefaults:
+        found = await self._first(TaskDefaults, "defaults_of_tasks", namespace, [task])
+        return found or TaskDefaults()
 
 
 def _columns(
-    namespace: str, spec: ScheduleSpec, options: JobOptions, source: str
+    namespace: str, spec: ScheduleSpec, options: TaskDefaults, state: State, source: str
 ) -> tuple[Any, ...]:
-    named = dict.fromkeys((*spec.tags, *spec.options.get("tags", ())))
-    told: dict[str, Any] = {"tags": list(named)} if named else {}
-    if (silence := spec.options.get("heartbeat_timeout")) is not None:
-        told["heartbeat_timeout"] = silence
-    headers = msgspec.json.encode(told).decode() if told else None
+    """Return the columns that an insert and an update of a schedule have in common."""
+    headers: dict[str, Any] = {}
+    if tags := dict.fromkeys((*spec.tags, *spec.options.get("tags", ()))):
+        headers["tags"] = list(tags)
+    if (timeout := spec.options.get("heartbeat_timeout")) is not None:
+        headers["heartbeat_timeout"] = timeout
     return (
-        OVERLAPS[spec.overlap], spec.max_running, spec.max_queued, spec.drop == "newest",
-        options.priority, options.guarantee, options.max_attempts, options.timeout,
-        lane_name(namespace, options.queue, options.needs), spec.task,
-        msgspec.json.encode(spec.payload or {}).decode(), headers,
+        *msgspec.structs.astuple(state), OVERLAPS[spec.overlap], spec.max_running, spec.max_queued,
+        spec.drop == "newest", options.priority, options.guarantee, options.max_attempts,
+        options.timeout, lane_name(namespace, options.queue, options.needs), spec.task,
+        msgspec.json.encode(spec.payload or {}).decode(),
+        msgspec.json.encode(headers).decode() if headers else None,
         msgspec.json.encode(spec).decode(), source,
     )  # fmt: skip

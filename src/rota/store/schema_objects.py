@@ -15,7 +15,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from rota.errors import SchemaMismatch
-from rota.store.queries import load_queries
+from rota.store.sql import load_queries
 
 _ROW_SECURITY = frozenset({"role", "row security", "policy", "grant"})
 _LOST = frozenset({"table", "sequence"})

@@ -1,11 +1,11 @@
-"""Finding jobs by what is known of them: pages, counts, and ids to act on.
+"""Searching for jobs: pages, counts, and ids to act on.
 
 Protocol. One filter, in SQL as `found_jobs`, with a page, a count or a list of ids put around it.
 Reads only. A page is ordered by id, newest first, and goes on below the last id of the page before: a
-job keeps its id wherever it moves, so that none is seen twice or passed over while others come and go.
+job keeps its id wherever it moves, so that none is returned twice or missed while others come and go.
 
-A filter that matches little of a long history has to read much of it. So questions are given little
-time: a count that takes longer becomes the planner's estimate and says so; a page is refused.
+A filter that matches little of a long history has to read much of it. So the statements have a short
+timeout: a count that takes longer becomes the planner's estimate, and is marked so; a page is refused.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import asyncpg
 import msgspec
 
 from rota.errors import StoreUnavailable, TooMuchToRead
-from rota.model import OutcomeKind, State
-from rota.store.database import Connection, Database
+from rota.model import Count, DeadGroup, JobSummary, OutcomeKind, State
+from rota.store.database import Connection, Database, Store
 from rota.store.rows import split_lane
 
 _COUNT_MS = 500
@@ -71,86 +71,48 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return found
 
 
-class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A job in a list: everything but what may be long (payload, result, headers, attempts)."""
-
-    id: UUID
-    task: str
-    queue: str
-    needs: tuple[str, ...]
-    state: str
-    priority: int
-    due_at: datetime
-    created_at: datetime
-    started_at: datetime | None
-    finished_at: datetime | None
-    cancel_requested_at: datetime | None
-    attempt: int
-    max_attempts: int
-    key: str | None
-    tags: list[str]
-    node: UUID | None
-    schedule_id: UUID | None
-    error_type: str | None
-    error_message: str | None  # its beginning
+async def estimated_rows(database: Database, query: str, *arguments: Any) -> int:
+    """Return how many rows the planner expects of a query."""
+    async with database.connection() as connection:
+        plan = await connection.fetchval(f"explain (format json) {query}", *arguments)
+    return int(msgspec.json.decode(plan)[0]["Plan"]["Plan Rows"])
 
 
-class Count(msgspec.Struct, frozen=True):
-    """How many; `exact` is false when it's the planner's estimate."""
-
-    value: int
-    exact: bool
-
-
-class DeadGroup(msgspec.Struct, frozen=True, kw_only=True):
-    """Failures that are alike but for numbers and ids in their messages."""
-
-    fingerprint: str
-    task: str
-    error: str | None
-    message: str | None  # of the latest
-    count: int
-    first_at: datetime
-    last_at: datetime
-    latest: UUID
-
-
-class JobSearch:
+class JobSearch(Store):
     def __init__(self, database: Database) -> None:
-        self._database = database
+        super().__init__(database)
         found = database.queries["found_jobs"]
         self._page = (
             f"select {_SUMMARY} from ({found}) as f"  # noqa: S608
             " where ($11::uuid is null or f.id < $11) order by f.id desc limit $12"
         )
         self._count = f"select count(*) from ({found}) as f"  # noqa: S608
-        self._estimate = f"explain (format json) select from ({found}) as f"
+        self._every = f"select from ({found}) as f"
         self._ids = f"select f.id from ({found}) as f order by f.id limit $11"  # noqa: S608
 
     async def page(
         self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int, *,
         patience_ms: int | None = None,
     ) -> list[JobSummary]:  # fmt: skip
-        """The newest first, older than `before`."""
+        """Return the newest that match and are older than `before`, newest first."""
         async with self._hasty(patience_ms or _PAGE_MS) as connection:
             rows = await connection.fetch(self._page, *_arguments(namespace, wanted), before, limit)
-        opened = self._database.encryption.shown_text
+        opened = self.database.encryption.shown_text
         return [_to_summary(row, opened) for row in rows]
 
     async def ids(self, namespace: str, wanted: JobFilter, limit: int) -> list[UUID]:
-        """Of those that match, the oldest first."""
+        """Return the ids of those that match, oldest first."""
         async with self._hasty(_PAGE_MS) as connection:
             rows = await connection.fetch(self._ids, *_arguments(namespace, wanted), limit)
         return [row[0] for row in rows]
 
     async def count(self, namespace: str, wanted: JobFilter) -> Count:
-        """Exact where that is quick."""
-        return await self._exactly(namespace, wanted, _COUNT_MS) or await self._guess(
-            namespace, wanted
-        )
+        """Count those that match, exactly where that is fast."""
+        exact = await self._exactly(namespace, wanted, _COUNT_MS)
+        return exact or await self._guess(namespace, wanted)
 
     async def quick_count(self, namespace: str, wanted: JobFilter) -> Count:
-        """Exact where there are few; for somebody who waits for a page."""
+        """Count those that match within milliseconds, exactly only where there are few."""
         guess = await self._guess(namespace, wanted)
         if guess.value > _FEW:
             return guess
@@ -164,26 +126,22 @@ class JobSearch:
         return None
 
     async def _guess(self, namespace: str, wanted: JobFilter) -> Count:
-        """As the planner believes."""
-        arguments = _arguments(namespace, wanted)
-        async with self._database.connection() as connection:
-            plan = msgspec.json.decode(await connection.fetchval(self._estimate, *arguments))
-        return Count(int(plan[0]["Plan"]["Plan Rows"]), exact=False)
+        """Return the planner's estimate."""
+        rows = await estimated_rows(self.database, self._every, *_arguments(namespace, wanted))
+        return Count(rows, exact=False)
 
     async def dead_groups(
         self, namespace: str, task: str | None, queue: str | None, limit: int
     ) -> list[DeadGroup]:
-        rows = await self._database.fetch("dead_groups", namespace, task, queue, limit)
-        return [DeadGroup(**dict(row)) for row in rows]
+        return await self._all(DeadGroup, "dead_groups", namespace, task, queue, limit)
 
     async def find_dead_group(self, namespace: str, fingerprint: str, limit: int) -> list[UUID]:
-        rows = await self._database.fetch("find_dead_group", namespace, fingerprint, limit)
-        return [row[0] for row in rows]
+        return await self._all(UUID, "find_dead_group", namespace, fingerprint, limit)
 
     @contextlib.asynccontextmanager
     async def _hasty(self, milliseconds: int) -> AsyncIterator[Connection]:
         try:
-            async with self._database.transaction("search") as connection:
+            async with self.database.transaction("search") as connection:
                 await connection.execute(f"set local statement_timeout = {milliseconds:d}")
                 yield connection
         except StoreUnavailable as error:
@@ -211,6 +169,6 @@ def _to_summary(row: Any, opened: Callable[[str | None, UUID], str | None]) -> J
 
 
 def _tags(text: str | None) -> list[str]:
-    """Headers are the submitter's own: what is under that name may be anything."""
+    """Return the tags in the headers, which may hold anything under that name."""
     found = msgspec.json.decode(text) if text else []
     return [tag for tag in found if isinstance(tag, str)] if isinstance(found, list) else []

@@ -1,4 +1,4 @@
-"""What a session is set to: on what our SQL depends, whatever the database's owner has set.
+"""The settings of a session on which our SQL depends, whatever the database's owner has set.
 
 Protocol. `alter role ... set` and `alter database ... set` change the defaults of every session. Those
 that change what a statement means, or whether it may be run, are stated for each connection: in its
@@ -10,6 +10,8 @@ handlers' own queries may rely on it.
 from __future__ import annotations
 
 from collections.abc import Mapping
+
+from rota.config import Settings
 
 MEANING = {
     # Places and gates are counted under a lock, by a statement that must see what others committed.
@@ -28,14 +30,40 @@ MEANING = {
     "row_security": "on",
 }
 
+PINNED_PLANS = {
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "enable_indexscan": "on",
+    "enable_nestloop": "on",
+    "plan_cache_mode": "force_generic_plan",
+}
+
+_HOT_IDLE_SECONDS = 5.0
+
 # Settings alone, which can be reset inside a transaction.
 RESET = "reset session authorization; reset role; reset all"
 
-# Everything that a handler may leave behind, except prepared statements: the driver counts on its own.
+# Everything that a handler may leave behind, except prepared statements, which the driver needs.
 CLEAN = (
     f"{RESET}; select pg_catalog.pg_advisory_unlock_all(); close all; unlisten *; discard temp; "
     "discard sequences"
 )
+
+
+def settings_of(settings: Settings, hot: bool) -> dict[str, str]:
+    """Return the settings of a connection; `hot`: with pinned plans."""
+    # The engine's own transactions are milliseconds long: one that is idle belongs to a node that
+    # was stopped, and its locks must not delay the nodes that take over from it.
+    idle = min(settings.statement_timeout, _HOT_IDLE_SECONDS) if hot else settings.statement_timeout
+    return {
+        **MEANING,
+        "statement_timeout": str(int(settings.statement_timeout * 1000)),
+        "idle_in_transaction_session_timeout": str(int(idle * 1000)),
+        "jit": "off",
+        **(PINNED_PLANS if hot else {"plan_cache_mode": "force_custom_plan"}),
+    }
 
 
 def for_session(settings: Mapping[str, str]) -> str:
@@ -43,7 +71,7 @@ def for_session(settings: Mapping[str, str]) -> str:
 
 
 def for_one_transaction(settings: Mapping[str, str]) -> str:
-    """Its first statement. Read only stays as it is: who knows which server a pooler leads to."""
+    """Return a transaction's first statement; without `read only`: the server may be a standby."""
     local = (
         f"set local {name} = {_quoted(value)}"
         for name, value in settings.items()

@@ -1,14 +1,19 @@
-"""Rendering of the SQL files: what several statements share is written once, here or in `rota.model`.
+"""Loading and rendering of the SQL files. Text that statements share is written once, here.
 
-A file may contain
+schema/ has the tables, by migration. queries/ has the named queries. functions/ has the SQL functions:
+`rota migrate` applies them again when their text has changed. A function whose parameters change gets
+a new signature, and a `drop function` for the old one in a `post` migration. A file may contain
 
 - `{state.running}`, `{guarantee.exactly_once}`, `{overlap.kill}`, `{occurrence.fired}`: the number that
   the tables store for a name; `{state.labels}`: all names, quoted, in the order of their numbers;
+- `{default.max_attempts}`, `{default.priority}`, `{default.guarantee}`: the defaults of a job;
 - `{{columns moved}}`: the columns of a job, comma-separated. `submitted`: those that a submit decides,
   `moved` all that a job keeps when its row goes to another table, `ended` those of a finished job;
+  `schedule` those of a schedule that its definition and a change of it set;
 - `{{insert rota.past, ended: state = {state.cancelled}; token = null}}`: an insert of these columns, up
   to its `from`. A column gets the source's value of the same name, or what is given here. By default
   `rank` and `shard` follow from the job, `finished_at` is now, `result` and `error` are null;
+- `{{let its: id = its_id; ...}}`: values for `{{insert rota.past, ended its}}` in the same function;
 - `{{select ended: ...}}`: the same values under the columns' names, as the list of a select;
 - `{{overwrite ended}}`: the columns but the id, for `on conflict (id) do update set`;
 - `rota.`: the configured schema.
@@ -18,19 +23,28 @@ The files in schema/ use names of numbers only: they are never changed, while li
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
+from functools import cache
+from importlib import resources
 
+from rota.lib import failpoints
 from rota.model import Guarantee, State
+from rota.store.rows import TaskDefaults
 
 OVERLAPS = {"allow": 1, "skip": 2, "queue": 3, "kill": 4}
 OCCURRENCES = {"fired": 1, "skipped": 2}
 
+_DEFAULTS = TaskDefaults()
 _NUMBERS: Mapping[str, Mapping[str, int]] = {
     "state": {state.label: state for state in State},
     "guarantee": {guarantee.label: guarantee for guarantee in Guarantee},
     "overlap": OVERLAPS,
     "occurrence": OCCURRENCES,
+    "default": {
+        name: getattr(_DEFAULTS, name) for name in ("priority", "guarantee", "max_attempts")
+    },
 }
 
 SUBMITTED = (
@@ -41,19 +55,62 @@ MOVED = (*SUBMITTED, "created_at", "attempt", "crashes", "attempts")
 ENDED = (
     *MOVED, "token", "node", "started_at", "finished_at", "state", "progress", "result", "error"
 )  # fmt: skip
-_COLUMNS = {"submitted": SUBMITTED, "moved": MOVED, "ended": ENDED}
+SCHEDULE = (
+    "cursor", "next_due", "paused_at", "undecided_version", "overlap", "max_running", "max_queued",
+    "drop_newest", "priority", "guarantee", "max_attempts", "timeout", "lane", "task", "payload",
+    "headers", "spec", "source",
+)  # fmt: skip
+_COLUMNS = {"submitted": SUBMITTED, "moved": MOVED, "ended": ENDED, "schedule": SCHEDULE}
 _ENDED_NOW = {"finished_at": "rota.now()", "result": "null", "error": "null"}
 
 _NAME = re.compile(r"\{(" + "|".join(_NUMBERS) + r")\.(\w+)\}")
-_MACRO = re.compile(r"\{\{(insert|select|columns|overwrite) (.*?)\}\}", re.DOTALL)
-_INSERT = re.compile(r"(rota\.(\w+)(?: as \w+)?), (\w+)")
+_MACRO = re.compile(r"\{\{(let|insert|select|columns|overwrite) (.*?)\}\}", re.DOTALL)
+_INSERT = re.compile(r"(rota\.(\w+)(?: as \w+)?), (\w+)(?: (\w+))?")
 _SCHEMA = re.compile(r"\brota\.")
+_QUERY = re.compile(r"^-- name: (\w+)\s*$", re.MULTILINE)
+_FUNCTION = re.compile(r"^(?=create or replace function )", re.MULTILINE)
+
+
+@cache
+def _texts(folder: str) -> tuple[str, ...]:
+    files = (resources.files("rota.store") / folder).iterdir()
+    found = sorted((file.name, file) for file in files if file.name.endswith(".sql"))
+    return tuple(file.read_text("utf-8") for _, file in found)
+
+
+@cache
+def load_queries(schema: str) -> dict[str, str]:
+    """Return all queries, by name. A query has the name of the store's method that runs it."""
+    queries: dict[str, str] = {}
+    for file in _texts("queries"):
+        parts = _QUERY.split(file)
+        for name, text in zip(parts[1::2], parts[2::2], strict=True):
+            if name in queries:
+                raise ValueError(f"two queries are named {name}")
+            queries[name] = render(text, schema).strip().rstrip(";")
+    failpoints.know(queries)
+    return queries
+
+
+def function_statements(schema: str) -> list[str]:
+    """Return one `create or replace function` statement for each function."""
+    return [
+        render(part, schema) for text in _texts("functions") for part in _FUNCTION.split(text)[1:]
+    ]
+
+
+@cache
+def checksum_of_functions() -> str:
+    """Return the digest of the rendered functions, which changes also with this module."""
+    return hashlib.sha256("".join(function_statements("rota")).encode()).hexdigest()
 
 
 def render(sql: str, schema: str) -> str:
     """Return the text of a file as PostgreSQL takes it, for this schema."""
     sql = _NAME.sub(lambda match: _named(match[1], match[2]), sql)
-    return _SCHEMA.sub(f"{schema}.", _MACRO.sub(_expand, sql))
+    named: dict[str, dict[str, str]] = {}
+    sql = _MACRO.sub(lambda match: _expand(match[1], match[2], named), sql)
+    return _SCHEMA.sub(f"{schema}.", sql)
 
 
 def _named(kind: str, name: str) -> str:
@@ -63,16 +120,19 @@ def _named(kind: str, name: str) -> str:
     return str(int(numbers[name]))
 
 
-def _expand(match: re.Match[str]) -> str:
-    head, _, rest = match[2].partition(":")
+def _expand(macro: str, text: str, named: dict[str, dict[str, str]]) -> str:
+    head, _, rest = text.partition(":")
     given = dict(_split(assignment, "=") for assignment in rest.split(";") if assignment.strip())
-    if match[1] == "insert":
-        return _insert(head, given)
+    if macro == "let":
+        named[head] = given
+        return ""
+    if macro == "insert":
+        return _insert(head, given, named)
     columns = _COLUMNS[head]
-    if match[1] == "overwrite":
+    if macro == "overwrite":
         others = columns[1:]
         return f"({', '.join(others)}) = ({', '.join(f'excluded.{name}' for name in others)})"
-    if match[1] == "columns":
+    if macro == "columns":
         return ", ".join(columns)
     values = _values(columns, given)
     return ", ".join(
@@ -80,12 +140,12 @@ def _expand(match: re.Match[str]) -> str:
     )
 
 
-def _insert(head: str, given: dict[str, str]) -> str:
+def _insert(head: str, given: dict[str, str], named: dict[str, dict[str, str]]) -> str:
     parts = _INSERT.fullmatch(head.strip())
     if parts is None:
         raise ValueError(f"no such insert: {head}")
-    target, table, columns = parts.groups()
-    values = _values(_COLUMNS[columns], given)
+    target, table, columns, values_name = parts.groups()
+    values = _values(_COLUMNS[columns], {**named.get(values_name, {}), **given})
     if table == "present":
         values.setdefault("rank", f"rota.rank({values['due_at']}, {values['priority']})")
     elif table == "future":

@@ -1,14 +1,15 @@
-"""Submits that come at the same time are committed together.
+"""Commits submits together that arrive at the same time.
 
 Protocol. A caller leaves its jobs and waits; one flush is under way at a time, and takes everything
 that gathered during the one before. A caller is answered only after the commit. When a flush fails
-for what it holds (not for the database's being away), each caller's jobs are tried on their own, so
+by its jobs (and not because the database is unavailable), each caller's jobs are tried on their own, so
 that one bad job fails one caller.
 """
 
 from __future__ import annotations
 
 import asyncio
+from typing import TypeAlias
 
 from rota.errors import StoreUnavailable
 from rota.store.jobs import JobStore
@@ -16,11 +17,13 @@ from rota.store.rows import NewJob, Submitted
 
 _FLUSH = 500
 
+_Waiting: TypeAlias = tuple[list[NewJob], "asyncio.Future[list[Submitted]]"]
+
 
 class Submitter:
     def __init__(self, store: JobStore) -> None:
         self._store = store
-        self._waiting: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]] = []
+        self._waiting: list[_Waiting] = []
         self._flusher: asyncio.Task[None] | None = None
 
     async def submit(self, jobs: list[NewJob]) -> list[Submitted]:
@@ -41,7 +44,7 @@ class Submitter:
                 else:
                     await self._flush_one_by_one(taken)
 
-    def _take(self) -> list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]]:
+    def _take(self) -> list[_Waiting]:
         size = count = 0
         for jobs, _ in self._waiting:
             size += len(jobs)
@@ -51,9 +54,7 @@ class Submitter:
         taken, self._waiting = self._waiting[:count], self._waiting[count:]
         return taken
 
-    async def _flush(
-        self, taken: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]]
-    ) -> None:
+    async def _flush(self, taken: list[_Waiting]) -> None:
         answers = await self._store.submit_jobs([job for jobs, _ in taken for job in jobs])
         start = 0
         for jobs, future in taken:
@@ -61,9 +62,7 @@ class Submitter:
                 future.set_result(answers[start : start + len(jobs)])
             start += len(jobs)
 
-    async def _flush_one_by_one(
-        self, taken: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]]
-    ) -> None:
+    async def _flush_one_by_one(self, taken: list[_Waiting]) -> None:
         for one in taken:
             try:
                 await self._flush([one])
@@ -71,9 +70,7 @@ class Submitter:
                 _fail([one], error)
 
 
-def _fail(
-    taken: list[tuple[list[NewJob], asyncio.Future[list[Submitted]]]], error: Exception
-) -> None:
+def _fail(taken: list[_Waiting], error: Exception) -> None:
     for _, future in taken:
         if not future.done():
             future.set_exception(error)

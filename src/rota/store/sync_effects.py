@@ -1,8 +1,8 @@
-"""A plain function's own transaction, in a child process: psycopg, and the same SQL as everywhere.
+"""The transaction of a plain function in a child process, by psycopg, with the same queries as a node.
 
-Protocol. As for coroutines (see services.effects): the handler's writes and the job's finish are one
-commit under the token. The node is told only afterwards; dying in between is found out by the token.
-The session is set as the node's own are, and cleaned after each handler.
+Protocol. As for coroutines (see `rota.worker.effects`): the writes of the handler and the finish of the
+job are one commit under the token. The node is notified only afterwards; after a crash in between, the
+token shows that the job is finished. The session has the settings of the node, and is cleaned after use.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ from rota.errors import ConfigError, Fatal, LeaseLost
 from rota.lib import failpoints
 from rota.lib.encryption import Encryptor
 from rota.store import session
+from rota.store.drivers import tuple_rows
 from rota.store.hosts import psycopg_arguments
-from rota.store.queries import load_queries
+from rota.store.sql import load_queries
 
 _CONNECT_SECONDS = 10.0
 _PLACEHOLDER = re.compile(r"\$(\d+)")
 
 
 def transaction_ended(job_id: UUID) -> Fatal:
-    """Its writes were committed without the finish, or are gone: another attempt could repeat them."""
+    """Return the error of a handler whose writes no longer depend on its job's finish."""
     return Fatal(
         f"the handler of job {job_id} committed or rolled back the transaction of ctx.connection: its "
         "writes don't depend on the job any more. See what it wrote, and leave the end to Rota"
@@ -35,7 +36,7 @@ def transaction_ended(job_id: UUID) -> Fatal:
 
 
 class TransactionTerms(msgspec.Struct):
-    """What a child needs to know to finish a job by itself."""
+    """The data that a child process needs to finish a job by itself."""
 
     url: str
     schema: str
@@ -53,7 +54,7 @@ class SyncEffects:
 
     @contextlib.contextmanager
     def transaction(self, terms: TransactionTerms, job_id: UUID, token: int) -> Iterator[Any]:
-        """The handler's transaction. Before it ends well, `finish` must have been called."""
+        """Open the handler's transaction. Before it ends without an error, `finish` must be called."""
         connection = self._open(terms)
         try:
             with connection.transaction():
@@ -73,11 +74,11 @@ class SyncEffects:
             self._clean(connection, terms)
 
     def _clean(self, connection: Any, terms: TransactionTerms) -> None:
-        """After a handler. A connection that can't be cleaned is closed: its work is decided by now."""
+        """Reset the connection after a handler's transaction has ended, or close it if that fails."""
         if connection.closed or connection.broken:
             self._connection = None
             return
-        connection.row_factory = _tuple_row()
+        connection.row_factory = tuple_rows()
         if terms.behind_pooler:
             return
         try:
@@ -88,7 +89,7 @@ class SyncEffects:
     def _check_lease(
         self, connection: Any, terms: TransactionTerms, job_id: UUID, token: int
     ) -> None:
-        """Early, for the handler's sake; what decides is the finish."""
+        """Check the lease before the handler runs. The finish checks it again, and decides."""
         check = _for_psycopg(load_queries(terms.schema)["check_lease"])
         if connection.execute(check, _numbered(terms.node, job_id, token)).fetchone() is None:
             raise LeaseLost(f"job {job_id} is no longer this node's")
@@ -105,7 +106,7 @@ class SyncEffects:
         if terms.encryptor is not None and result is not None:
             text = terms.encryptor.json("result", result)
         # In rows of our own kind, whatever kind the handler has asked for.
-        cursor = self._connection.cursor(row_factory=_tuple_row())
+        cursor = self._connection.cursor(row_factory=tuple_rows())
         row = cursor.execute(
             query, _numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0], None)
         ).fetchone()
@@ -118,7 +119,7 @@ class SyncEffects:
             self._connection = None
 
     def _open(self, terms: TransactionTerms) -> Any:
-        """The connection of the job before, if its server is still there and takes writes."""
+        """Return the connection of the job before, if its server answers and takes writes."""
         if self._connection is not None and not _is_usable(self._connection):
             self.close()
         if self._connection is None:
@@ -139,14 +140,8 @@ class SyncEffects:
         return self._connection
 
 
-def _tuple_row() -> Any:
-    from psycopg.rows import tuple_row
-
-    return tuple_row
-
-
 def _is_usable(connection: Any) -> bool:
-    """Asked before each job, so that a failover between two jobs costs neither an attempt."""
+    """Return whether the server takes writes, so that a failover between jobs costs no attempt."""
     if connection.closed:
         return False
     try:

@@ -1,4 +1,4 @@
-"""Webhooks in the store, and where a namespace's requests may go."""
+"""Webhooks in the store, and the hosts to which a namespace's requests may go."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.store.database import Database
+from rota.store.database import Store
 
 log = logging.getLogger("rota.webhooks")
 
@@ -17,7 +17,7 @@ _PAUSED_AFTER = 50  # failures in a row
 
 
 class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """Where events go. Its secret is shown once, when it is made."""
+    """A URL to which events are delivered. Its secret is shown once, when it is made."""
 
     id: UUID
     url: str
@@ -31,7 +31,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):
-    """What one attempt to deliver needs to know."""
+    """The data of one attempt to deliver an event."""
 
     url: str
     secret: str
@@ -41,22 +41,18 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True):
     now: datetime
 
 
-class WebhookStore:
-    def __init__(self, database: Database) -> None:
-        self.database = database
-
+class WebhookStore(Store):
     async def add(
         self, id: UUID, namespace: str, url: str, secret: str, kinds: Sequence[str], form: str
     ) -> bool:
-        """False: this URL is there already."""
+        """Add a webhook; False if there is one with this URL."""
         rows = await self.database.fetch(
             "add_webhook", id, namespace, url, secret, list(kinds), form
         )
         return bool(rows)
 
     async def list(self, namespace: str) -> list[Webhook]:
-        rows = await self.database.fetch("list_webhooks", namespace)
-        return [Webhook(**{**dict(row), "kinds": tuple(row["kinds"])}) for row in rows]
+        return await self._all(Webhook, "list_webhooks", namespace)
 
     async def remove(self, namespace: str, id: UUID) -> bool:
         return bool(await self.database.fetch("remove_webhook", namespace, id))
@@ -65,8 +61,7 @@ class WebhookStore:
         return bool(await self.database.fetch("pause_webhook", namespace, id, paused))
 
     async def find_delivery(self, namespace: str, id: UUID) -> Delivery | None:
-        rows = await self.database.fetch("find_delivery", namespace, id)
-        return Delivery(**{**dict(rows[0]), "allowed": tuple(rows[0]["allowed"])}) if rows else None
+        return await self._first(Delivery, "find_delivery", namespace, id)
 
     async def note_success(self, id: UUID) -> None:
         await self.database.fetch("note_webhook_success", id)
@@ -85,4 +80,4 @@ class WebhookStore:
         return bool(await self.database.fetch("disallow_host", namespace, entry))
 
     async def allowed(self, namespace: str) -> Sequence[str]:
-        return [row[0] for row in await self.database.fetch("list_allowed_hosts", namespace)]
+        return await self._all(str, "list_allowed_hosts", namespace)

@@ -1,4 +1,4 @@
-"""What nodes do to the store: claim, finish, heartbeat, release, reap. One short method per query.
+"""The statements of nodes: claim, finish, release, reap. One short method per query.
 
 Every write carries the node and the token it was claimed under. The count that comes back is how
 many rows still agreed; the others had moved on.
@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from typing import Any
 from uuid import UUID
 
 import asyncpg
@@ -18,7 +18,9 @@ import msgspec
 
 from rota.errors import StoreUnavailable
 from rota.store.batches import BatchStore
-from rota.store.database import Connection, Database, translated_errors
+from rota.store.database import Connection, Database, Store
+from rota.store.driver_errors import translated_errors
+from rota.store.rows import columns_of
 
 NIL = UUID(int=0)
 LOWEST_RANK = -(2**63)
@@ -32,7 +34,7 @@ _STRAYS_LOOKED_AT = 100_000  # rows that one look for running jobs without a bat
 
 
 class LaneClaim(msgspec.Struct, frozen=True):
-    """A wish for up to `slots` jobs of a lane, from after (rank, id)."""
+    """A request for up to `slots` jobs of a lane, from after (rank, id)."""
 
     lane: str
     slots: int
@@ -41,7 +43,7 @@ class LaneClaim(msgspec.Struct, frozen=True):
 
 
 class Succeeded(msgspec.Struct):
-    """Seconds are by the node's monotonic clock; moments are made of them in SQL."""
+    """A success. Seconds are by the node's monotonic clock; SQL makes moments of them."""
 
     id: UUID
     token: int
@@ -52,12 +54,12 @@ class Succeeded(msgspec.Struct):
 
     @property
     def size(self) -> int:
-        """About how many bytes of text it brings into its statement. So for all outcomes."""
+        """About how many bytes of text it adds to its statement. So for all outcomes."""
         return len(self.result or "") + len(self.error or "")
 
 
 class Ended(msgspec.Struct):
-    """Out of attempts, or cancelled."""
+    """A job that is out of attempts, or was cancelled."""
 
     id: UUID
     token: int
@@ -74,7 +76,7 @@ class Ended(msgspec.Struct):
 
 
 class Retried(msgspec.Struct):
-    """To be tried again after `delay` seconds."""
+    """A job that is tried again after `delay` seconds."""
 
     id: UUID
     token: int
@@ -90,7 +92,7 @@ class Retried(msgspec.Struct):
 
 
 class Returned(msgspec.Struct):
-    """Given back as if it had never been claimed."""
+    """A job that is given back as if it had never been claimed."""
 
     id: UUID
     token: int
@@ -100,42 +102,37 @@ class Returned(msgspec.Struct):
         return 0
 
 
-class _Written(Protocol):
-    id: UUID
-    token: int
+def _sorted_columns(jobs: Sequence[Any], *names: str) -> list[list[Any]]:
+    """Return these fields as columns, ordered by id: the statements find each row by bisection."""
+    return columns_of(sorted(jobs, key=attrgetter("id", "token")), *names)
 
 
-AnyWritten = TypeVar("AnyWritten", bound=_Written)
-_id_and_token = attrgetter("id", "token")
-
-
-def _in_order(jobs: Sequence[AnyWritten]) -> list[AnyWritten]:
-    """As the statements want them, which find each by bisection."""
-    return sorted(jobs, key=_id_and_token)
+def _ages(now: float, ended: Sequence[float]) -> list[float]:
+    return [now - moment for moment in ended]
 
 
 def columns_in_order(ids: Sequence[UUID], *others: Sequence[Any]) -> list[list[Any]]:
-    """The same for ids, tokens and what belongs to them."""
+    """Order ids, tokens and the values that belong to them by id."""
     rows = sorted(zip(ids, *others, strict=True))
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in (ids, *others)]
 
 
 def _unless_all_none(values: list[str | None]) -> list[str | None]:
-    """Nothing at all is quicker to send than many times nothing; unnest fills it up."""
+    """Return an empty list in place of one of nulls, which is faster to send; unnest fills it up."""
     return values if any(values) else []
 
 
-class WorkStore:
+class WorkStore(Store):
     """Claims and outcomes, on the hot table."""
 
     def __init__(self, database: Database) -> None:
-        self.database = database
+        super().__init__(database)
         self.batches = BatchStore(database)
 
     async def warm(self) -> None:
-        """Connections that know the statements of every job: the first ones don't wait for that."""
+        """Prepare the claim on every connection of the pool, so that the first claim doesn't wait."""
         if self.database.behind_pooler:
-            return  # nobody knows which connection is the next
+            return  # each statement may run on another connection
         everyone = range(self.database.settings.pool_size)
         await asyncio.gather(*(self._warm_one() for _ in everyone))
 
@@ -147,18 +144,11 @@ class WorkStore:
     async def claim(
         self, node: UUID, wishes: Sequence[LaneClaim], tasks: Sequence[str]
     ) -> list[Any]:
-        return await self.database.fetch(
-            "claim",
-            node,
-            [wish.lane for wish in wishes],
-            [wish.rank for wish in wishes],
-            [wish.id for wish in wishes],
-            [wish.slots for wish in wishes],
-            tasks,
-        )
+        columns = columns_of(wishes, "lane", "rank", "id", "slots")
+        return await self.database.fetch("claim", node, *columns, tasks)
 
     async def advertise_idle(self, node: UUID, slots: int) -> None:
-        """Hints are welcome: there are so many free slots."""
+        """Advertise this many free slots, so that hints are sent to this node."""
         await self.database.fetch("advertise_idle", node, slots)
 
     async def withdraw_idle(self, node: UUID) -> None:
@@ -173,75 +163,45 @@ class WorkStore:
     async def mark_started(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
     ) -> set[UUID]:
-        """The jobs that may start. The others are no longer ours, or were cancelled."""
+        """Return the jobs that may start. The others are no longer this node's, or were cancelled."""
         rows = await self.database.fetch("mark_started", node, *columns_in_order(ids, tokens))
         return {row[0] for row in rows}
 
     async def begin_scheduled(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
     ) -> dict[UUID, str]:
-        """start, skip or wait for each that is still ours."""
+        """Return start, skip or wait for each job that is still this node's."""
         return dict(await self.database.fetch("begin_scheduled", node, ids, tokens))
 
     async def finish_succeeded(
         self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None,
         database_now: datetime | None = None,
     ) -> int:  # fmt: skip
-        jobs = _in_order(jobs)
-        return await self._count(
-            connection,
-            "finish_succeeded",
-            node,
-            [job.id for job in jobs],
-            [job.token for job in jobs],
-            _unless_all_none([job.result for job in jobs]),
-            _unless_all_none([job.error for job in jobs]),
-            [job.ran for job in jobs],
-            [now - job.ended for job in jobs],
-            database_now,
+        ids, tokens, results, errors, ran, ended = _sorted_columns(
+            jobs, "id", "token", "result", "error", "ran", "ended"
         )
+        return await self._count(
+            connection, "finish_succeeded", node, ids, tokens, _unless_all_none(results),
+            _unless_all_none(errors), ran, _ages(now, ended), database_now,
+        )  # fmt: skip
 
     async def finish_ended(
         self, node: UUID, jobs: Sequence[Ended], now: float, connection: Connection = None
     ) -> int:
-        jobs = _in_order(jobs)
-        return await self._count(
-            connection,
-            "finish_ended",
-            node,
-            [job.id for job in jobs],
-            [job.token for job in jobs],
-            [job.state for job in jobs],
-            [job.entry for job in jobs],
-            [job.error for job in jobs],
-            [job.crashes for job in jobs],
-            [job.ran for job in jobs],
-            [now - job.ended for job in jobs],
-        )
+        *columns, ended = _sorted_columns(jobs, *Ended.__struct_fields__)
+        return await self._count(connection, "finish_ended", node, *columns, _ages(now, ended))
 
     async def finish_retried(
         self, node: UUID, jobs: Sequence[Retried], now: float, connection: Connection = None
     ) -> int:
-        jobs = _in_order(jobs)
-        return await self._count(
-            connection,
-            "finish_retried",
-            node,
-            [job.id for job in jobs],
-            [job.token for job in jobs],
-            [job.delay for job in jobs],
-            [job.entry for job in jobs],
-            [job.crashes for job in jobs],
-            [job.ran for job in jobs],
-            [now - job.ended for job in jobs],
-        )
+        *columns, ended = _sorted_columns(jobs, *Retried.__struct_fields__)
+        return await self._count(connection, "finish_retried", node, *columns, _ages(now, ended))
 
     async def give_back(
         self, node: UUID, jobs: Sequence[Returned], connection: Connection = None
     ) -> int:
-        jobs = _in_order(jobs)
-        ids, tokens = [job.id for job in jobs], [job.token for job in jobs]
-        return await self._count(connection, "give_back", node, ids, tokens)
+        columns = _sorted_columns(jobs, "id", "token")
+        return await self._count(connection, "give_back", node, *columns)
 
     async def save_progress(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int], progress: Sequence[str]
@@ -250,17 +210,14 @@ class WorkStore:
         await self.database.fetch("save_progress", node, *columns)
 
     async def _count(self, connection: Connection, name: str, *arguments: Any) -> int:
-        if connection is None:
-            count: int = await self.database.fetchval(name, *arguments)
-        else:
-            count = await connection.fetchval(self.database.queries[name], *arguments)
+        count: int = await self.database.fetchval(name, *arguments, on=connection)
         return count
 
     async def lanes(self, namespace: str) -> list[Any]:
         return await self.database.fetch("lanes", namespace)
 
     async def queue_maxima(self, namespace: str) -> dict[str, float]:
-        """The maximum run times of queues that have one, in seconds."""
+        """Return the maximum run times of queues that have one, in seconds."""
         rows = await self.database.fetch("queue_maxima", namespace)
         return {row["name"]: row["max_run_time"] for row in rows}
 
@@ -275,23 +232,25 @@ class WorkStore:
         await self.database.fetch("register_tasks", namespace, *columns)
 
 
-class UpkeepStore:
+class UpkeepStore(Store):
     """Releasing, reaping, and keeping the tables in shape."""
 
     def __init__(self, database: Database) -> None:
-        self.database = database
+        super().__init__(database)
         self.work = WorkStore(database)
 
     async def shards(self) -> int:
-        async with self.database.connection() as connection:
-            row = await connection.fetchrow(self.database.queries["open_bulk"])
-            shards: int = row["shards"]
-            return shards
+        rows = await self.database.fetch("open_bulk")
+        shards: int = rows[0]["shards"]
+        return shards
 
     async def release(
         self, shards: Sequence[int], epochs: Sequence[int | None], limit: int
     ) -> tuple[int, list[int]]:
-        """How many; and which of the shards are another's by now. No epoch: only what is overdue."""
+        """Make due jobs ready; return how many, and the shards that another scheduler owns by now.
+
+        Of a shard without an epoch only overdue jobs are released.
+        """
         rows = await self.database.fetch("release", shards, epochs, limit)
         return rows[0][0], rows[0][1]
 
@@ -302,12 +261,12 @@ class UpkeepStore:
         return await self.database.fetch("declare_dead")
 
     async def note_strays(self, after: UUID = NIL) -> tuple[int, UUID]:
-        """How many batches were noted; and after which job the next look begins."""
+        """Record batches for running jobs without one; return how many, and where to go on."""
         rows = await self.database.fetch("note_strays", after, _STRAYS_LOOKED_AT)
         return rows[0]["noted"], rows[0]["until"] or NIL
 
     async def make_days(self, ahead: int) -> int:
-        """How many were made. One whose table is being read for long is made another time."""
+        """Make the partitions of the coming days; return how many. A locked one is left for later."""
         made = 0
         for row in await self.database.fetch("missing_days", ahead):
             # Each in a transaction of its own: its locks are short.
@@ -321,7 +280,7 @@ class UpkeepStore:
     async def drop_old_days(
         self, retention_days: int, ledger_days: int, log_days: int
     ) -> list[str]:
-        """The names of the days that are gone. One that is being read stays for another time."""
+        """Drop old partitions, and return their names. One that is being read is left for later."""
         past = await self.database.fetch("old_days", retention_days)
         ledger = await self.database.fetch("old_occurrence_days", ledger_days)
         logs = await self.database.fetch("old_log_days", log_days)
@@ -332,11 +291,11 @@ class UpkeepStore:
         return [row["name"] for row in old if await self._drop_day(row["name"], row["filled"])]
 
     async def _drop_day(self, name: str, filled: bool) -> bool:
-        """Whether it is gone.
+        """Drop a partition; False if its locks could not be had.
 
-        Its rows go first, which locks nothing but the day itself. To drop the table locks its parent,
-        and finishes queue up behind whoever waits for that: so it waits for a moment only, and when
-        somebody reads for long (pg_dump) the day stays, empty, for another time.
+        Its rows are truncated first, which locks nothing but the partition. To drop the table locks its
+        parent, and finishes queue up behind a wait for that lock. So the wait is short, and while a long
+        reader (pg_dump) holds the lock the partition stays, empty.
         """
         table = f"{self.database.schema}.{name}"
         return (
@@ -344,7 +303,7 @@ class UpkeepStore:
         ) and await self._within(_EVERYBODY_WAITS, f"drop table {table}")
 
     async def _within(self, wait: str, statement: str) -> bool:
-        """Whether the statement got its locks in time."""
+        """Run a statement; False if it could not get its locks in time."""
         async with self.database.connection() as connection:
             try:
                 async with connection.transaction():
@@ -355,20 +314,17 @@ class UpkeepStore:
         return True
 
     async def forget_old(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
-        count: int = await self.database.fetchval(
-            "forget_old", retention_days, dead_letter_days, limit
-        )
-        return count
+        return await self._one(int, "forget_old", retention_days, dead_letter_days, limit)
 
     async def dead_rows(self) -> tuple[int, int]:
         rows = await self.database.fetch("dead_rows")
         return (rows[0][0], rows[0][1]) if rows else (0, 0)
 
     async def vacuum_present(self) -> None:
-        """On a connection of its own: a large table takes longer than a statement may."""
+        """Vacuum on a dedicated connection: a large table takes longer than the statement timeout."""
         connection = await self.database.dedicated()
         try:
-            with translated_errors(self.database.url):
+            with translated_errors():
                 if not self.database.behind_pooler:  # there a setting would stay with others
                     await connection.execute(f"set statement_timeout = '{_VACUUM_SECONDS}s'")
                 # TRUNCATE would take an exclusive lock for space that is needed again at once.

@@ -19,12 +19,11 @@ from itertools import islice
 
 from rota.config import Settings
 from rota.errors import StoreUnavailable
-from rota.lib.capture import Limits, Line, Recorder
-from rota.lib.capture.recorder import MARK
+from rota.lib.capture import MARK, Limits, Line, Recorder
 from rota.runtime.heartbeat import Lease
 from rota.runtime.ticker import Service
 from rota.runtime.work import Work
-from rota.store.database import is_bad_value
+from rota.store.driver_errors import is_bad_value
 from rota.store.logs import LogStore, NewLogLine, log_field
 
 log = logging.getLogger("rota.log_writer")

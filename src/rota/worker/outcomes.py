@@ -12,7 +12,7 @@ from rota.context import ErrorHook, JobInfo
 from rota.core.durations import format_duration
 from rota.core.lifecycle import End, Succeed, TryAgain, Verdict
 from rota.lib import tracing
-from rota.lib.capture.lines import storable
+from rota.lib.capture import storable
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
 from rota.runtime.attempts import retry_of
 from rota.runtime.work import Work

@@ -13,7 +13,7 @@ import httpx
 import pytest
 
 from rota.lib.ids import new_id
-from rota.store.event_stream import EventStream, Position
+from rota.store.events import EventStream, Position
 from tests.support.api import INSERT_EVENT, log, submit, tell
 from tests.support.server_fixtures import LiveServer, serving
 
@@ -198,7 +198,7 @@ async def test_a_stream_ends_when_its_token_is_revoked(server: LiveServer, path:
 
 
 @pytest.mark.parametrize("change", ["update {}.membership set namespace = 'acme'",
-                                    "update {}.person set disabled_at = now()",
+                                    "update {}.user_account set disabled_at = now()",
                                     "update {}.session set expires_at = now()"])  # fmt: skip
 async def test_a_stream_ends_when_its_person_may_no_longer_look(server: LiveServer, change: str):
     store = server.context.identity

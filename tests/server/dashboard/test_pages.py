@@ -19,6 +19,7 @@ from typer.core import TyperGroup
 from rota.cli import cli
 from rota.core.time.hourly import add_up, expect
 from rota.core.time.schedule import compile_schedule, make_spec
+from rota.model import Count
 from rota.scheduler.firer import Firer
 from rota.scheduler.shards import AllShards
 from rota.server.dashboard.words import number, span
@@ -27,7 +28,6 @@ from rota.store import dashboard as store_module
 from rota.store.dashboard import DashboardStore
 from rota.store.events import EventStore, Slower, timed_out
 from rota.store.schedules import ScheduleStore
-from rota.store.search import Count
 from tests.support.api import end_as, fail_jobs, query
 from tests.support.broken_schedules import add_broken
 from tests.support.server_fixtures import LiveServer

@@ -271,7 +271,7 @@ async def log_in_by_password(server: LiveServer, name: str, password: str) -> ht
 async def test_a_password_lets_in_whom_it_belongs_to(server: LiveServer):
     await add_ada(server)
     assert (await log_in_by_password(server, "ADA", PASSWORD)).json()["name"] == "ada"
-    [row] = await query(server, "select password_hash from {}.person")
+    [row] = await query(server, "select password_hash from {}.user_account")
     assert row[0].startswith("$argon2id$")
 
 

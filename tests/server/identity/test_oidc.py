@@ -60,7 +60,7 @@ async def test_who_is_known_is_let_in(server: LiveServer, provider: Provider):
     me = (await browser.get("/v1/session")).json()
     assert (me["name"], me["role"]) == ("ada@example.org", "operator")
     assert provider.exchanged == 1
-    [row] = await query(server, "select issuer, subject from {}.person")
+    [row] = await query(server, "select issuer, subject from {}.user_account")
     assert tuple(row) == (provider.issuer, "user-1")
 
 

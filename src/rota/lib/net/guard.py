@@ -1,13 +1,12 @@
-"""Where a request may go whose address somebody else chose: not into our own network.
+"""Checks of the addresses that users give for requests, which must not go into our own network.
 
-Protocol. The name is resolved once. Every address that comes back must be a public one, or be allowed
-(by the host's name, by address or by network); one that isn't condemns all, so that nobody can roll the
-dice. The caller connects to an address that was checked, never to the name: what a second look-up would
-say (rebinding) doesn't matter. Redirects are not followed: whoever wants to follow one checks it
-here first.
+Protocol. The name is resolved once. Every address that it resolves to must be a public one, or be
+allowed (by the host's name, by address or by network); if one isn't, the URL is refused. The caller
+connects to an address that was checked, never to the name, so that the answer to a second look-up
+(rebinding) doesn't matter. Redirects are not followed.
 
-However an address is written (decimal, octal, hexadecimal, mapped into IPv6), what is judged is the
-address that the system's resolver makes of it, and every IPv4 address that an IPv6 one carries.
+However an address is written (decimal, octal, hexadecimal, mapped into IPv6), the address is checked
+that the system's resolver makes of it, and every IPv4 address that an IPv6 address contains.
 """
 
 from __future__ import annotations
@@ -15,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from urllib.parse import urlsplit
 
@@ -24,46 +24,42 @@ from rota.errors import RotaError
 
 _PORTS = {"http": 80, "https": 443}
 _LONGEST_URL = 2_000
-# What isn't the public internet, by IANA's registries of special-purpose addresses. A list of our own:
-# what `is_global` of the standard library says differs from one release of Python to the next.
-_SPECIAL_IPV4 = tuple(
-    map(
-        IPv4Network,
-        (
-            "0.0.0.0/8",  # this network
-            "10.0.0.0/8",  # private
-            "100.64.0.0/10",  # carriers' own; some clouds have their metadata there
-            "127.0.0.0/8",  # loopback
-            "168.63.129.16/32",  # Azure's inside, at a public-looking address
-            "169.254.0.0/16",  # link-local; metadata of most clouds
-            "172.16.0.0/12",  # private
-            "192.0.0.0/24",  # protocol assignments; metadata of some clouds
-            "192.0.2.0/24",  # documentation
-            "192.31.196.0/24",  # AS112
-            "192.52.193.0/24",  # AMT
-            "192.88.99.0/24",  # 6to4 relays
-            "192.168.0.0/16",  # private
-            "192.175.48.0/24",  # AS112
-            "198.18.0.0/15",  # benchmarks
-            "198.51.100.0/24",  # documentation
-            "203.0.113.0/24",  # documentation
-            "224.0.0.0/4",  # multicast
-            "240.0.0.0/4",  # reserved, and broadcast
-        ),
+# Addresses outside the public internet, by IANA's registries of special-purpose addresses. A list of our
+# own: `is_global` of the standard library differs from one release of Python to the next.
+_SPECIAL_IPV4 = [
+    IPv4Network(network)
+    for network in (
+        "0.0.0.0/8",  # this network
+        "10.0.0.0/8",  # private
+        "100.64.0.0/10",  # carriers' own; some clouds have their metadata there
+        "127.0.0.0/8",  # loopback
+        "168.63.129.16/32",  # Azure's inside, at a public-looking address
+        "169.254.0.0/16",  # link-local; metadata of most clouds
+        "172.16.0.0/12",  # private
+        "192.0.0.0/24",  # protocol assignments; metadata of some clouds
+        "192.0.2.0/24",  # documentation
+        "192.31.196.0/24",  # AS112
+        "192.52.193.0/24",  # AMT
+        "192.88.99.0/24",  # 6to4 relays
+        "192.168.0.0/16",  # private
+        "192.175.48.0/24",  # AS112
+        "198.18.0.0/15",  # benchmarks
+        "198.51.100.0/24",  # documentation
+        "203.0.113.0/24",  # documentation
+        "224.0.0.0/4",  # multicast
+        "240.0.0.0/4",  # reserved, and broadcast
     )
-)
+]
 _PUBLIC_IPV6 = IPv6Network("2000::/3")  # all that was ever given out as public
-_SPECIAL_IPV6 = tuple(
-    map(
-        IPv6Network,
-        (
-            "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
-            "2001:db8::/32",  # documentation
-            "2620:4f:8000::/48",  # AS112
-            "3fff::/20",  # documentation
-        ),
+_SPECIAL_IPV6 = [
+    IPv6Network(network)
+    for network in (
+        "2001::/23",  # protocol assignments: Teredo, benchmarks, ORCHID
+        "2001:db8::/32",  # documentation
+        "2620:4f:8000::/48",  # AS112
+        "3fff::/20",  # documentation
     )
-)
+]
 # Ranges of IPv6 that carry an IPv4 address, and where in it that is.
 _NAT64 = (IPv6Network("64:ff9b::/96"), IPv6Network("64:ff9b:1::/48"))
 _TRANSLATED = IPv6Network("::ffff:0:0:0/96")
@@ -72,15 +68,15 @@ Address = IPv4Address | IPv6Address
 
 
 class ForbiddenAddress(RotaError):
-    """The address leads where requests of others may not go."""
+    """Raised for an address to which users' requests may not go."""
 
 
 class UnknownHost(ForbiddenAddress):
-    """No such name, at this moment: nobody knows where the request would go."""
+    """Raised when a name can't be resolved now."""
 
 
 class Target(msgspec.Struct, frozen=True):
-    """Where to connect, and what to say there."""
+    """A checked URL: the address to connect to, and the parts of the request."""
 
     address: str  # checked: connect to this one
     port: int
@@ -96,11 +92,11 @@ class Target(msgspec.Struct, frozen=True):
 
 
 async def check_url(url: str, allowed: Iterable[str] = ()) -> Target:
-    """The target of a URL whose every address may be gone to; `ForbiddenAddress` otherwise.
+    """Return the target of a URL, or raise `ForbiddenAddress` if one of its addresses is refused.
 
     Args:
         url: of http or https.
-        allowed: what may be gone to besides public addresses: ``"hooks.internal"``,
+        allowed: what is allowed besides public addresses: ``"hooks.internal"``,
             ``"hooks.internal:8443"``, ``"10.1.2.3"`` or ``"10.1.0.0/16"``.
     """
     target = parse_url(url)
@@ -117,7 +113,7 @@ async def check_url(url: str, allowed: Iterable[str] = ()) -> Target:
 
 
 def parse_url(url: str) -> Target:
-    """Its parts, unresolved. Refuses what different readers might read differently."""
+    """Return the parts of a URL, unresolved. Refuse what different parsers might read differently."""
     if len(url) > _LONGEST_URL:
         raise ForbiddenAddress(f"a URL of {len(url)} characters is too long")
     if any(character <= " " or character == "\\" or ord(character) > 126 for character in url):
@@ -148,14 +144,14 @@ async def _resolve(host: str, port: int) -> Sequence[Address]:
 
 
 def is_public(address: Address) -> bool:
-    """Whether everybody on the internet means the same by it."""
+    """Return whether an address belongs to the public internet."""
     if isinstance(address, IPv4Address):
         return not any(address in network for network in _SPECIAL_IPV4)
     carried = _carried(address)
     if any(not is_public(inner) for inner in carried):
         return False
     if address.ipv4_mapped is not None or address in _NAT64[0]:
-        return True  # it is the address that was judged just now
+        return True  # it is the address that was checked just now
     return address in _PUBLIC_IPV6 and not any(address in network for network in _SPECIAL_IPV6)
 
 
@@ -172,14 +168,10 @@ def _is_named(target: Target, entries: list[str]) -> bool:
 
 
 def _is_in(address: Address, entries: list[str]) -> bool:
-    judged: list[Address] = [address]
     if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
-        judged = [address.ipv4_mapped]
+        address = address.ipv4_mapped
     for entry in entries:
-        try:
-            network = ip_network(entry, strict=False)
-        except ValueError:
-            continue  # a name
-        if any(each in network for each in judged):
-            return True
+        with suppress(ValueError):  # of a name
+            if address in ip_network(entry, strict=False):
+                return True
     return False

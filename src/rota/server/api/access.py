@@ -17,7 +17,7 @@ from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
 from rota.server.context import ServerContext
 from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, TenantDep
-from rota.store.audit import AuditEntry
+from rota.store.changes import AuditEntry
 from rota.store.identity import OpenSession, TokenInfo
 from rota.store.quotas import Limits, Namespace
 

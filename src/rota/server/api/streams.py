@@ -26,6 +26,7 @@ from litestar.params import FromPath, HeaderParameter, QueryParameter
 from litestar.response import Stream
 
 from rota.errors import ConfigError, NotFound
+from rota.model import Event, LogLine
 from rota.operations.rota import Rota
 from rota.server.api.jobs import Filter, zoned
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, make_page, read_cursor
@@ -34,9 +35,7 @@ from rota.server.context import ServerContext
 from rota.server.policy import VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import ContextDep, RotaRequest, TenantDep
-from rota.store.event_stream import EventStream, Position
-from rota.store.events import Event
-from rota.store.logs import LogLine
+from rota.store.events import EventStream, Position
 
 MEDIA_TYPE = "text/event-stream"
 
@@ -101,7 +100,7 @@ async def list_events(
     question = (kind, since)
     before = read_cursor(cursor, int, question)
     stream = await tenant.events.stream()
-    found = await stream.page(tenant.namespace, kind, zoned("since", since), before, limit + 1)
+    found = await stream.list(tenant.namespace, kind, zoned("since", since), limit + 1, before)
     return make_page(found, limit, lambda event: event.id, question)
 
 

@@ -16,7 +16,7 @@ from litestar.params import QueryParameter
 
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError, NotFound, TooMuchToRead
-from rota.model import OutcomeKind, State
+from rota.model import Count, JobSummary, OutcomeKind, State
 from rota.operations.jobs import MANY, Action
 from rota.operations.rota import Rota
 from rota.server.api.jobs import Fingerprint
@@ -28,7 +28,7 @@ from rota.server.login import safe_target
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
-from rota.store.search import Count, JobFilter, JobSummary
+from rota.store.search import JobFilter
 
 _ROWS = 50
 _PAGE_MS = 3_000

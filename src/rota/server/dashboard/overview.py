@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from rota.model import NodeStatus, ShardStatus
+from rota.model import Count, NodeStatus, ShardStatus
 from rota.operations.rota import Rota
 from rota.operations.schedule_forecasts import ComingSchedule
 from rota.server.dashboard import charts
@@ -17,7 +17,6 @@ from rota.server.dashboard.words import number, plural, rate, span
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore, FinishedMinute, QueueNow
-from rota.store.search import Count
 
 _HOUR = timedelta(hours=1)
 _MINUTES = 60

@@ -15,7 +15,7 @@ import msgspec
 from markupsafe import Markup
 
 from rota.core.durations import format_distance, format_duration
-from rota.store.search import Count
+from rota.model import Count
 
 NOTHING = "\u2013"
 # A shape for each state: some people don't see colours.

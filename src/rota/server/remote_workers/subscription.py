@@ -21,7 +21,8 @@ from uuid import UUID
 from rota.errors import StoreUnavailable
 from rota.runtime.lanes import PendingHints, ServedQueues
 from rota.runtime.listener import channel_of
-from rota.store.database import Connection, Database, translated_errors
+from rota.store.database import Connection, Database
+from rota.store.driver_errors import translated_errors
 
 log = logging.getLogger("rota.server")
 
@@ -94,7 +95,7 @@ class Subscriptions:
         try:
             async with self._busy:
                 connection = await self._connected()
-                with translated_errors(self._database.url):
+                with translated_errors():
                     await self._listen(connection, namespace, None)
                     await self._listen(connection, namespace, worker)
                 if worker not in self._locked:
@@ -136,7 +137,7 @@ class Subscriptions:
     async def _unlisten(self, connection: Connection, namespace: str, worker: UUID | None) -> None:
         channel = channel_of(self._database.schema, namespace, worker)
         if self._channels.pop(channel, None) is not None:
-            with translated_errors(self._database.url):
+            with translated_errors():
                 await connection.remove_listener(channel, self._notified)
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: str) -> None:

@@ -26,8 +26,7 @@ from rota.context import encode_progress
 from rota.core.lifecycle import TryAgain
 from rota.core.signature import Signature, release_of
 from rota.errors import KeyMissing, NotFound
-from rota.lib.capture.lines import shortened, storable
-from rota.lib.capture.recorder import MARK
+from rota.lib.capture import MARK, shortened, storable
 from rota.lib.encryption import Encryptor
 from rota.model import Outcome, OutcomeKind, Retry
 from rota.runtime.attempts import Verdicts, decrypt, failed_once, retry_of, to_held
@@ -40,7 +39,8 @@ from rota.server.remote_workers.messages import (
     ProgressItem,
     to_outcome,
 )
-from rota.store.database import Database, is_bad_value
+from rota.store.database import Database
+from rota.store.driver_errors import is_bad_value
 from rota.store.events import EventStore, Noticed
 from rota.store.logs import LogStore, NewLogLine, log_field
 from rota.store.remote import JobToken, LogSoFar, NewWorker, RemoteStore, RemoteTask, WorkerState

@@ -77,7 +77,11 @@ _open_handles: set[EmbeddedPostgres] = set()
 def open_embedded(data_dir: Path) -> EmbeddedPostgres:
     """Find the PostgreSQL of this data folder, or make and start it. Blocks until it answers."""
     try:
-        server = Server(_prepare_data_dir(data_dir))
+        # Root's server runs as another user, who must be able to pass through. An existing folder is
+        # left as it is.
+        mode = 0o711 if os.geteuid() == 0 else 0o700
+        data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
+        server = Server(data_dir.resolve())
         with _start_lock(server.data_dir):
             users_fd = _open_lock_file(server.data_dir / "users.lock")
             try:
@@ -91,14 +95,6 @@ def open_embedded(data_dir: Path) -> EmbeddedPostgres:
         raise EmbeddedPostgresError(
             f"the embedded PostgreSQL in {data_dir} could not be started: {error}. {ADVICE}"
         ) from error
-
-
-def _prepare_data_dir(data_dir: Path) -> Path:
-    # Root's server runs as another user, who must be able to pass through. An existing folder is
-    # left as it is: its owner had reasons.
-    mode = 0o711 if os.geteuid() == 0 else 0o700
-    data_dir.mkdir(mode=mode, parents=True, exist_ok=True)
-    return data_dir.resolve()
 
 
 def _leave(server: Server, users_fd: int) -> None:
@@ -119,7 +115,7 @@ def _leave(server: Server, users_fd: int) -> None:
 
 
 def _is_alone(users_fd: int) -> bool:
-    """Whether no other handle is open. Ask under the start lock, or the answer may be old."""
+    """Return whether no other handle is open. Call it under the start lock."""
     try:
         fcntl.flock(users_fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

@@ -1,19 +1,26 @@
-"""Who runs the server's programs.
+"""The account that runs the server's programs, and the folder of its socket.
 
-PostgreSQL refuses to run as root. For everybody else the answer is "we do". For root it is a system
-user, which must reach the programs and the data folder although a parent of theirs may be closed to
-others, as /root is. Nobody's folders are opened up for that. Instead the programs get, only when
-they need it, one Linux capability that lets them pass: to read and to search, or, where the
-programs were installed under a strict umask and only root may execute them, to override.
+PostgreSQL refuses to run as root. Other users run it themselves. For root a system user does, which must
+reach the programs and the data folder although a parent of theirs may be closed to others, as /root is.
+No folder's permissions are changed for that. Instead the programs get, only if they need it, one Linux
+capability: to read and to search, or, where the programs were installed under a strict umask and only
+root may execute them, to override.
+
+Whoever can enter the socket's folder is the database's superuser. So it is for the server's user alone,
+and is checked before it is trusted: in /tmp anybody may have made it first.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import pwd
+import re
 import shutil
+import stat
 import subprocess
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -31,6 +38,12 @@ ADVICE = (
 _REACHES = (
     'cd "$1" && if [ -x "$2/pg_config" ]; then "$2/pg_config" --bindir; else "$2/postgres" -V; fi'
 )
+
+
+# The whole path of a socket has at most 107 bytes on Linux and 103 on macOS.
+_MAX_SOCKET_DIR_BYTES = 103 - len("/.s.PGSQL.65535")
+# A comma separates hosts in a URL, and other signs would need quoting on the way to the server.
+_PLAIN_PATH = re.compile(r"[A-Za-z0-9/._+-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +101,6 @@ class Account:
         except (OSError, subprocess.SubprocessError):
             return False  # no setpriv here, or this container may not switch users
 
-    def owns(self, status: os.stat_result) -> bool:
-        return status.st_uid == self.uid
-
     def give(self, path: Path) -> None:
         """Make it the server's, which as root is not the same as ours."""
         if os.geteuid() != self.uid:
@@ -98,11 +108,12 @@ class Account:
 
 
 def choose_account(bin_dir: Path, data_dir: Path, pgdata: Path) -> Account:
-    """The account to run the server's programs with, proven to reach them and the data folder."""
+    """Return the account to run the server's programs with, after a check that it reaches them."""
     if os.geteuid() != 0:
         return Account(os.geteuid(), os.getegid())
     entry = _owner(pgdata) or _system_user()
-    for account in _ways_to_be(entry):
+    for capability in (None, "dac_read_search", "dac_override"):  # from the least power on
+        account = Account(entry.pw_uid, entry.pw_gid, capability)
         if account.reaches(bin_dir, data_dir):
             return account
     raise EmbeddedPostgresError(
@@ -112,14 +123,8 @@ def choose_account(bin_dir: Path, data_dir: Path, pgdata: Path) -> Account:
     )
 
 
-def _ways_to_be(entry: pwd.struct_passwd) -> Iterator[Account]:
-    """From the least power to the most."""
-    for capability in (None, "dac_read_search", "dac_override"):
-        yield Account(entry.pw_uid, entry.pw_gid, capability)
-
-
 def _owner(pgdata: Path) -> pwd.struct_passwd | None:
-    """Whose data it is, who is also the only one that can serve it."""
+    """Return the owner of the data, who is the only one that can serve it."""
     try:
         uid = pgdata.stat().st_uid
         return pwd.getpwuid(uid) if uid != 0 else None
@@ -128,21 +133,17 @@ def _owner(pgdata: Path) -> pwd.struct_passwd | None:
 
 
 def _system_user() -> pwd.struct_passwd:
-    for create_first in (False, True):
-        if create_first:
-            _create_system_user()
-        try:
-            return pwd.getpwnam(SYSTEM_USER)
-        except KeyError:
-            continue
-    try:
-        return pwd.getpwnam(FALLBACK_USER)
-    except KeyError:
-        raise EmbeddedPostgresError(
-            f"PostgreSQL refuses to run as root, and there is neither a user {SYSTEM_USER!r} nor "
-            f"{FALLBACK_USER!r} to run it as. Make one (useradd --system {SYSTEM_USER}), start "
-            "Rota as an ordinary user, or set ROTA_DATABASE_URL to use a PostgreSQL of your own."
-        ) from None
+    with suppress(KeyError):
+        return pwd.getpwnam(SYSTEM_USER)
+    _create_system_user()
+    for name in (SYSTEM_USER, FALLBACK_USER):
+        with suppress(KeyError):
+            return pwd.getpwnam(name)
+    raise EmbeddedPostgresError(
+        f"PostgreSQL refuses to run as root, and there is neither a user {SYSTEM_USER!r} nor "
+        f"{FALLBACK_USER!r} to run it as. Make one (useradd --system {SYSTEM_USER}), start "
+        "Rota as an ordinary user, or set ROTA_DATABASE_URL to use a PostgreSQL of your own."
+    )
 
 
 def _create_system_user() -> None:
@@ -156,3 +157,30 @@ def _create_system_user() -> None:
         capture_output=True,
         check=False,
     )
+
+
+def choose_socket_dir(data_dir: Path) -> Path:
+    """Return a folder in the data folder if that makes a usable path, otherwise in /tmp."""
+    beside_the_data = data_dir / "socket"
+    if _PLAIN_PATH.fullmatch(text := str(beside_the_data)) and len(text) <= _MAX_SOCKET_DIR_BYTES:
+        return beside_the_data
+    # Not in XDG_RUNTIME_DIR: that vanishes at log-out, and the server outlives its owner.
+    digest = hashlib.sha256(os.fsencode(data_dir)).hexdigest()[:16]
+    return Path("/tmp") / f"rota-{os.getuid()}-{digest}"  # noqa: S108 - checked by make_private
+
+
+def make_private(path: Path, account: Account) -> Path:
+    """Make a folder that only the server's user can enter, or check that it is one."""
+    try:
+        path.mkdir(mode=0o700)
+    except FileExistsError:
+        status = path.lstat()
+        # Ours, not yet the account's: we were killed between making it and giving it away.
+        is_trusted = status.st_uid in (account.uid, os.geteuid())
+        if not stat.S_ISDIR(status.st_mode) or not is_trusted or status.st_mode & 0o077:
+            raise EmbeddedPostgresError(
+                f"{path}, where the socket of the embedded PostgreSQL belongs, is not a folder that "
+                f"only its user can enter: somebody else may have made it. Remove it. {ADVICE}"
+            ) from None
+    account.give(path)
+    return path

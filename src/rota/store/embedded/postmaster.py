@@ -1,4 +1,4 @@
-"""What ``postmaster.pid`` says, and whether it is still true.
+"""Reading of ``postmaster.pid``, and a check whether it is still true.
 
 The file outlives a crash or a reboot, and by then its process id may belong to some other program.
 PostgreSQL itself would refuse to start beside any living process of that id and the same user, so
@@ -27,19 +27,19 @@ class Postmaster:
 
     @property
     def has_lost_its_socket(self) -> bool:
-        """It serves, but nobody can find it: somebody cleaned up /tmp."""
+        """Return whether it runs without its socket, as after a clean-up of /tmp."""
         return self.status == "ready" and not (
             self.socket_dir and (self.socket_dir / f".s.PGSQL.{self.port}").exists()
         )
 
     def ask_to_stop(self) -> None:
-        """A fast shutdown: sessions are ended, everything is written."""
+        """Begin a fast shutdown: sessions are ended, everything is written."""
         with suppress(ProcessLookupError):
             os.kill(self.pid, signal.SIGINT)
 
 
 def read_postmaster(pgdata: Path) -> Postmaster | None:
-    """What the file says; nothing if there is none, or if its writer has only just begun."""
+    """Read the file; None if there is none, or if it is only being written."""
     try:
         lines = (pgdata / "postmaster.pid").read_text(errors="surrogateescape").splitlines()
         pid = int(lines[_PID])
@@ -57,7 +57,7 @@ def read_postmaster(pgdata: Path) -> Postmaster | None:
 
 
 def living_postmaster(pgdata: Path, argument: str) -> Postmaster | None:
-    """The running server of this data folder, known by an argument that it alone was given."""
+    """Return the running server of this data folder, recognised by an argument that only it has."""
     postmaster = read_postmaster(pgdata)
     if postmaster is None or not is_running_with(postmaster.pid, argument):
         return None
@@ -75,7 +75,7 @@ def is_running_with(pid: int, argument: str) -> bool:
 
 
 def _command_line(pid: int) -> bytes | None:
-    """Empty for a process that has ended but was not yet reaped."""
+    """Return a process's command line; empty for one that has ended and was not yet reaped."""
     try:
         return Path(f"/proc/{pid}/cmdline").read_bytes()
     except OSError:

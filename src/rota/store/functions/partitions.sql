@@ -1,6 +1,6 @@
 -- A day of the past, the ledger or the logs, as a table of its own that is then attached: that locks the parent in
 -- a way that finishes, claims and reads don't wait for, and its default partition, which few touch, in one that they
--- do. So whoever reads that for long (pg_dump) holds up nothing but this, which gives up soon and is tried again.
+-- do. So a long reader (pg_dump) delays nothing but this, which gives up soon and is tried again.
 create or replace function rota.make_partition(parent text, day date) returns boolean language plpgsql
     set lock_timeout = '200ms'
 as $$

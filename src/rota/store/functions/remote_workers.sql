@@ -1,10 +1,10 @@
 -- What a worker over HTTP gets: up to `most` ready jobs of all the lanes it serves, in rank order, under one new
 -- token. As the nodes' claim, but that it reads what the worker serves from its row, takes nothing that is
--- exactly_once (whose transaction can't span the network), and knows its request.
+-- exactly_once (whose transaction can't span the network), and has its request.
 --
 -- A request that is repeated because its answer was lost finds the batch of the earlier try. The jobs that are
 -- still held become the new try's, under a new token: whatever the earlier one may still do (its answer arrives
--- after all, its server notices that nobody listens and gives the jobs back) is refused. A try that was
+-- after all, its server notices that the request is closed and gives the jobs back) is refused. A try that was
 -- overtaken gets nothing. Tries of one request wait for each other here.
 create or replace function rota.claim_remote(me uuid, asked text, this_try bigint, most int)
     returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
@@ -75,7 +75,7 @@ begin
 end $$;
 
 -- Whether this outcome was written before: the job's record says that the attempt ended there, and not because
--- somebody else ended it (its time was over, or its worker was declared dead).
+-- another node ended it (its time was over, or its worker was declared dead).
 create or replace function rota.was_finished(job uuid, its_token bigint, me uuid) returns boolean language plpgsql stable
     set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off
 as $$
@@ -96,7 +96,7 @@ begin
     if found then
         return entry ->> 'outcome' not in ('timed_out', 'heartbeat_timeout', 'lost');
     end if;
-    -- Given back and still nobody's; or ended without an entry, as successes are.
+    -- Given back and not claimed since; or ended without an entry, as successes are.
     return held.token = its_token and ((held.state = {state.ready} and held.node is null) or (held.state > {state.running} and held.node = me));
 end $$;
 
@@ -107,7 +107,7 @@ create or replace function rota.own_heartbeat_timeout(headers json) returns floa
 $$;
 
 -- For how long an attempt at a worker may be silent: as it was submitted, or as its task says. Only of tasks for which
--- the worker says that it passes signs of life on.
+-- the worker has declared that it passes signs of life on.
 create or replace function rota.heartbeat_timeout(timeouts jsonb, task text, headers json) returns float8
     language sql immutable parallel safe as $$
     select case when timeouts ->> task is not null

@@ -1,4 +1,4 @@
--- A job that was not to run after all: to the past as skipped, and its occurrence says why.
+-- Moves a job that doesn't run after all to the past as skipped, and records the reason in its occurrence.
 create or replace function rota.skip_job(job uuid, why text) returns void language sql volatile as $$
     with gone as (
         delete from rota.future where id = job
@@ -86,7 +86,7 @@ create or replace function rota.make_wait(job uuid) returns void language sql vo
     from gone
 $$;
 
--- overlap = kill: whoever runs is asked to stop.
+-- overlap = kill: asks the running jobs to stop.
 create or replace function rota.stop_running(schedule uuid) returns void language sql volatile as $$
     with asked as (
         update rota.present as p set cancel_at = coalesce(p.cancel_at, rota.now())

@@ -1,7 +1,7 @@
 -- Arguments checked where the task's code isn't at hand: in Python by rota.core.signature, for plain SQL here.
 
 -- Gives the signatures that a submit has to fit one of: those of the live releases, or, when none is live, the
--- one that was registered last. Empty: nothing is known of the arguments. Null: nobody has registered the task.
+-- one that was registered last. Empty: nothing is known of the arguments. Null: no node has registered the task.
 create or replace function rota.signatures_of(its_space text, its_task text) returns json
     language plpgsql stable as $$
 declare
@@ -73,12 +73,12 @@ create or replace function rota.problem_with(signatures json, task text, payload
           where jsonb_typeof(payload) = 'object') as s
 $$;
 
--- Tells of a task that nobody has registered, once. With its owner's rights: a role that only submits may not
+-- Records an event for a task that no node has registered, once. With its owner's rights: a role that only submits may not
 -- write events of other kinds.
 create or replace function rota.note_unknown_task(its_space text, its_task text, its_job uuid) returns void
     language plpgsql security definer set search_path = pg_catalog, pg_temp as $$
 begin
-    -- Who else is telling of it needn't be waited for.
+    -- If another transaction is recording it, this one doesn't wait.
     if not pg_try_advisory_xact_lock(hashtextextended(concat_ws('/', 'rota.unknown_task', its_space, its_task), 0)) then
         return;
     end if;

@@ -86,9 +86,9 @@ begin
     select * into t from rota.task as k where k.namespace = its_space and k.name = j.task;
     its_queue := coalesce(j.queue, t.queue, 'default');
     its_needs := coalesce(j.needs, t.needs, '{}');
-    its_priority := coalesce(j.priority, t.priority, 0);
-    its_guarantee := coalesce(j.guarantee, t.guarantee, {guarantee.at_least_once});
-    its_attempts := coalesce(j.max_attempts, t.max_attempts, 5);
+    its_priority := coalesce(j.priority, t.priority, {default.priority});
+    its_guarantee := coalesce(j.guarantee, t.guarantee, {default.guarantee});
+    its_attempts := coalesce(j.max_attempts, t.max_attempts, {default.max_attempts});
     its_timeout := coalesce(j.timeout, t.timeout);
     its_due := coalesce(j.at, rota.now() + make_interval(secs => coalesce(j.delay, 0)));
     set_limit := (select value from rota.setting where name = 'max_payload_bytes');
@@ -105,31 +105,28 @@ begin
     if not exists (select from rota.queue as q where q.namespace = its_space and q.name = its_queue) then
         insert into rota.queue (namespace, name) values (its_space, its_queue) on conflict do nothing;
     end if;
+    {{let its: id = its_id; due_at = its_due; workflow_id = j.workflow_id; schedule_id = null; timeout = its_timeout;
+        priority = its_priority; guarantee = its_guarantee; max_attempts = its_attempts; namespace = its_space;
+        lane = its_lane; task = j.task; key = null; step = j.step; share = j.share;
+        payload = coalesce(j.payload, '{}'); headers = j.headers}}
     set_horizon := (select value from rota.setting where name = 'horizon_ms');
     if its_due <= rota.now() + make_interval(secs => set_horizon / 1000.0) then
         its_rank := rota.rank(its_due, its_priority);
-        {{insert rota.present, submitted: id = its_id; rank = its_rank; due_at = its_due; workflow_id = j.workflow_id;
-            schedule_id = null; timeout = its_timeout; priority = its_priority; guarantee = its_guarantee;
-            max_attempts = its_attempts; namespace = its_space; lane = its_lane; task = j.task; key = null;
-            step = j.step; share = j.share; payload = coalesce(j.payload, '{}'); headers = j.headers}}
+        {{insert rota.present, submitted its: rank = its_rank}}
         on conflict (id) do nothing;
         if found then
             perform rota.hint(its_space, its_lane, its_rank, 1);
         end if;
     else
         set_shards := (select value from rota.setting where name = 'shards');
-        {{insert rota.future, submitted: id = its_id; shard = rota.shard_of(its_id, set_shards); due_at = its_due;
-            workflow_id = j.workflow_id; schedule_id = null; timeout = its_timeout; priority = its_priority;
-            guarantee = its_guarantee; max_attempts = its_attempts; namespace = its_space; lane = its_lane;
-            task = j.task; key = null; step = j.step; share = j.share; payload = coalesce(j.payload, '{}');
-            headers = j.headers}}
+        {{insert rota.future, submitted its: shard = rota.shard_of(its_id, set_shards)}}
         on conflict (id) do nothing;
     end if;
     return its_id;
 end $$;
 
 -- Stores many jobs, with their idempotency keys, in one statement. A caller may bring the fingerprints of what
--- the database can't read: one per encryption key that it knows, the first of which is stored.
+-- the database can't read: one per encryption key that it has, the first of which is stored.
 create or replace function rota.submit_together(jobs json, repeated boolean default false)
     returns table (job_id uuid, existed boolean, conflict boolean)
     language plpgsql volatile
@@ -152,9 +149,9 @@ begin
                coalesce(i.namespace, 'default') as namespace,
                coalesce(i.queue, t.queue, 'default') as queue,
                coalesce(i.needs, t.needs, '{}') as needs,
-               coalesce(i.priority, t.priority, 0::smallint) as priority,
-               coalesce(i.guarantee, t.guarantee, {guarantee.at_least_once}::smallint) as guarantee,
-               coalesce(i.max_attempts, t.max_attempts, 5::smallint) as max_attempts,
+               coalesce(i.priority, t.priority, {default.priority}::smallint) as priority,
+               coalesce(i.guarantee, t.guarantee, {default.guarantee}::smallint) as guarantee,
+               coalesce(i.max_attempts, t.max_attempts, {default.max_attempts}::smallint) as max_attempts,
                coalesce(i.timeout, t.timeout) as timeout,
                coalesce(i.at, rota.now() + make_interval(secs => coalesce(i.delay, 0))) as due_at
         from rows from (json_to_recordset(jobs) as (
@@ -232,7 +229,7 @@ begin
     end if;
 end $$;
 
--- Stores jobs. `repeated` false: the caller vouches that the ids are new, as one who has just made them can.
+-- Stores jobs. `repeated` false: the caller has just made the ids, so that they are new.
 -- Otherwise a job with an id of the caller's is stored only if there is none of that id anywhere.
 create or replace function rota.submit_jobs(jobs json, repeated boolean default null)
     returns table (job_id uuid, existed boolean, conflict boolean)

@@ -10,8 +10,8 @@ create or replace function rota.channel(namespace text) returns text language sq
 create or replace function rota.channel(namespace text, node uuid) returns text language sql immutable parallel safe as
     $$ select 'rota_' || md5('rota.' || namespace || '.' || node::text) $$;
 
--- The advisory lock that a worker's listening connection holds for as long as it is there: its process
--- killed, its line cut, and the next hint goes to another.
+-- The advisory lock that a worker's listening connection holds. When the process is killed or the line is cut,
+-- the lock is gone, and the next hint goes to another worker.
 create or replace function rota.listener_lock(node uuid) returns bigint language sql immutable parallel safe as
     $$ select hashtextextended('rota.' || node::text, 5) $$;
 
@@ -23,12 +23,11 @@ begin
     return true;
 end $$;
 
--- Notifies idle workers of every kind that serves the lane, until their free slots cover `amount`. How
--- many were told; null when it gave up, after too many kinds or too many who don't hear: its cost is
--- bounded by what it tells. The walk goes around a ring, from a place that follows from the rank, so that
--- hints spread. It locks nothing: two hints may draw the same worker, who passes on what he can't take.
--- The collation is named because the argument brings its own along: another than the index has would keep
--- the index from being used.
+-- Notifies idle workers of every kind that serves the lane, until their free slots cover `amount`. Returns how
+-- many were notified; null when it gave up, after too many kinds or too many workers that don't listen, which
+-- bounds its cost. The walk goes around a ring, from a place that follows from the rank, so that hints spread.
+-- It locks nothing: two hints may choose the same worker, which passes on what it can't take. The collation is
+-- named because the argument has its own: with another collation than the index's, the index isn't used.
 create or replace function rota.draw(space text, job_lane text, job_rank bigint, amount bigint, not_me uuid)
     returns bigint language plpgsql volatile
     set enable_seqscan = off set enable_bitmapscan = off set enable_sort = off set enable_incremental_sort = off
@@ -41,7 +40,7 @@ declare
     able record;
     worker record;
     chosen rota.node.kind%type := '';
-    told bigint := 0;
+    notified bigint := 0;
     missed int := 0;
     uncovered bigint;
     around boolean;
@@ -53,7 +52,7 @@ begin
         where n.namespace = space collate "default" and n.kind > chosen and n.idle_slots is not null and n.state = 'live'
         order by n.kind, n.lot, n.id limit 1;
         if not found then
-            return told;
+            return notified;
         end if;
         chosen := able.kind;
         continue when not (needs <@ able.capabilities and (able.queues = '{}' or queue = any(able.queues)));
@@ -81,7 +80,7 @@ begin
             if worker.fresh and rota.is_listening(worker.id) then
                 perform rota.notify(rota.channel(space, worker.id),
                     concat_ws(' ', job_lane, job_rank, least(worker.idle_slots, uncovered)));
-                told := told + 1;
+                notified := notified + 1;
                 uncovered := uncovered - worker.idle_slots;
             else
                 missed := missed + 1;
@@ -94,27 +93,16 @@ begin
     return null;
 end $$;
 
--- A hint that a lane has new work: the lane, the lowest rank added, how many. May be lost. The lowest
--- rank there is means that nobody knows how much: a queue was resumed.
+-- Notifies workers that a lane has new jobs: the lane, the lowest rank added, how many. The notification may be
+-- lost. The lowest possible rank means that the number is unknown, as when a queue is resumed.
 create or replace function rota.hint(namespace text, lane text, rank bigint, count bigint) returns void
-    language plpgsql volatile
-    set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
-as $$
+    language plpgsql volatile as $$
 begin
-    if rank = -9223372036854775808
-       or exists (select from rota.node as n where n.namespace = hint.namespace collate "default" and n.kind is null
-                    and n.state = 'live' and 'worker' = any(n.roles))
-       or coalesce(rota.draw(namespace, lane, rank, count, null), 0) = 0
-    then
+    if rank = -9223372036854775808 or coalesce(rota.draw(namespace, lane, rank, count, null), 0) = 0 then
         perform rota.notify(rota.channel(namespace), concat_ws(' ', lane, rank, count));
     end if;
 end $$;
 
--- That a node has a signal.
-create or replace function rota.notify_signal(space text, to_node uuid) returns void language plpgsql volatile as $$
-begin
-    perform rota.notify(
-        case when exists (select from rota.node as n where n.id = to_node and n.kind is not null)
-             then rota.channel(space, to_node) else rota.channel(space) end,
-        'signal ' || to_node::text);
-end $$;
+-- Notifies a worker that there is a signal for it.
+create or replace function rota.notify_signal(space text, to_node uuid) returns void language sql volatile as
+    $$ select rota.notify(rota.channel(space, to_node), 'signal ' || to_node::text) $$;

@@ -1,4 +1,4 @@
--- The audit log: who changed what.
+-- The audit log: changes and their actors.
 
 -- name: record_change
 insert into rota.audit (namespace, actor, via, action, subject, before, after, request_id, address,

@@ -147,7 +147,7 @@ order by s.name limit 1000;
 select count(*) from (select from rota.schedule as s where s.namespace = $1 and s.source not in ('backfill', 'deleted') limit 10001) as s;
 
 -- name: calendar_schedules
--- Those that fire. (Paused ones don't, until somebody lets them.)
+-- Those that fire. (Paused ones don't.)
 select s.id, s.name, s.version, s.spec, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz
 from rota.schedule as s
 where s.namespace = $1 and s.source not in ('backfill', 'deleted') and s.paused_at is null and s.next_due is not null

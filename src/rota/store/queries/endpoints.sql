@@ -73,7 +73,7 @@ where p.id = $1 and p.token = $2 and p.state = {state.running};
 
 -- name: take_callback
 -- What is reported of an attempt that still has its job. A success ends it here and now, as finish_succeeded
--- does; of a failure the node is told, which judges it. No row back: it was reported before, or is over.
+-- does; of a failure the node is notified, which judges it. No row back: it was reported before, or is over.
 with held as (
     select p.id, p.token, p.node, p.namespace from rota.present as p
     where p.id = $1 and p.token = $2 and p.state = {state.running}

@@ -16,10 +16,10 @@ set usual = excluded.usual, most = excluded.most, learned_at = rota.now(), slowe
 where excluded.usual < p.usual / 2;
 
 -- name: tell_slower
--- Once a day for each task, whoever sees it first.
+-- Once a day for each task, by the first node that notices it.
 with seen as (
     select * from unnest($2::text[], $3::float8[], $4::float8[], $5::int[]) as s(task, recent, expected, runs)
-), told as (
+), reported as (
     insert into rota.duration_baseline as p (namespace, task, usual, most, slower_since, reported_at)
     select $1, s.task, s.expected, s.expected, rota.now(), rota.now() from seen as s
     on conflict (namespace, task) do update
@@ -30,14 +30,14 @@ with seen as (
 insert into rota.event (namespace, kind, task, detail)
 select $1, 'slower', s.task, json_build_object('recent', s.recent, 'expected', s.expected, 'runs', s.runs,
     'since', t.slower_since)
-from told as t join seen as s on s.task = t.task;
+from reported as t join seen as s on s.task = t.task;
 
 -- name: as_usual
 update rota.duration_baseline set slower_since = null, reported_at = null
 where namespace = $1 and task = any($2::text[]) and slower_since is not null;
 
 -- name: accept_slower
--- After a week in which people were told every day it is what is usual now.
+-- After a week with an event every day, the slower time is the expected one.
 update rota.duration_baseline as p
 set usual = l.usual, most = l.most, learned_at = rota.now(), slower_since = null, reported_at = null
 from unnest($2::text[], $3::float8[], $4::float8[]) as l(task, usual, most)
@@ -46,7 +46,7 @@ returning p.task;
 
 -- name: note_queue_lag
 -- Of each lane the first ready job, by the index that has them in the order of claims; what runs comes before it, and
--- is never more than there are slots. Told when it begins, and once an hour while it lasts.
+-- is never more than there are slots. An event when it begins, and once an hour while it lasts.
 with late as (
     select l.namespace, l.queue, max(extract(epoch from rota.now() - h.due_at))::float8 as lag
     from rota.lane as l
@@ -59,7 +59,7 @@ with late as (
     update rota.queue as q set lag_reported_at = null
     where q.lag_reported_at < rota.now() - interval '10 minutes'
       and not exists (select from late as l where l.namespace = q.namespace and l.queue = q.name)
-), told as (
+), reported as (
     update rota.queue as q set lag_reported_at = rota.now() from late as l
     where q.namespace = l.namespace and q.name = l.queue
       and (q.lag_reported_at is null or q.lag_reported_at < rota.now() - interval '1 hour')
@@ -67,7 +67,7 @@ with late as (
 )
 insert into rota.event (namespace, kind, task, detail)
 select t.namespace, 'queue_lag', '', json_build_object('queue', t.name, 'lag', t.lag, 'threshold', $1, 'paused', t.paused)
-from told as t;
+from reported as t;
 
 -- name: note_missed_deadlines
 -- Of jobs that haven't even started; those that run are watched by their workers.
@@ -83,8 +83,10 @@ on conflict (job_id, kind) do nothing;
 select exists (select from rota.task where deadline is not null);
 
 -- name: list_events
+-- Newest first; $5 is the last id of the page before.
 select id, at, kind, task, job_id, detail from rota.event
 where namespace = $1 and ($2::text is null or kind = $2) and ($3::timestamptz is null or at >= $3)
+  and ($5::bigint is null or id < $5)
 order by id desc
 limit $4;
 
@@ -105,12 +107,5 @@ order by xid, id
 limit $5;
 
 -- name: end_of_events
--- Where a reader begins who wants only what comes from now on.
+-- The position from which a reader gets only events that come from now on.
 select pg_snapshot_xmin(pg_current_snapshot())::text::bigint;
-
--- name: events_page
-select id, at, kind, task, job_id, detail from rota.event
-where namespace = $1 and ($2::text is null or kind = $2) and ($3::timestamptz is null or at >= $3)
-  and ($4::bigint is null or id < $4)
-order by id desc
-limit $5;

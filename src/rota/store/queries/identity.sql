@@ -1,4 +1,4 @@
--- Tokens, people, sessions, and how they come to be.
+-- Tokens, users, sessions and log-ins.
 
 -- name: row_security_enabled
 select exists (select from pg_policies as p join pg_class as c on c.oid = 'rota.future'::regclass
@@ -45,103 +45,103 @@ update rota.api_token as t set last_used_at = rota.now() - make_interval(secs =>
 from unnest($1::uuid[], $2::float8[]) as u(id, ago) where t.id = u.id;
 
 -- name: put_user
--- A new password ends what was begun with the old one: sessions, and links that nobody has used yet.
+-- A new password ends what was begun with the old one: sessions, and unused links.
 with put as (
-    insert into rota.person as p (id, name, password_hash) values ($1, $2, $3)
+    insert into rota.user_account as p (id, name, password_hash) values ($1, $2, $3)
     on conflict (lower(name)) do update
     set password_hash = coalesce(excluded.password_hash, p.password_hash), disabled_at = null
     returning p.id
 ), ended as (
     update rota.session as s set ended_at = rota.now() from put
-    where $3::text is not null and s.person_id = put.id and s.ended_at is null
+    where $3::text is not null and s.user_id = put.id and s.ended_at is null
 ), used as (
     update rota.login_link as l set used_at = rota.now() from put
-    where $3::text is not null and l.person_id = put.id and l.used_at is null
+    where $3::text is not null and l.user_id = put.id and l.used_at is null
 )
 select id from put;
 
 -- name: put_membership
-insert into rota.membership (person_id, namespace, role) values ($1, $2, $3)
-on conflict (person_id, namespace) do update set role = excluded.role;
+insert into rota.membership (user_id, namespace, role) values ($1, $2, $3)
+on conflict (user_id, namespace) do update set role = excluded.role;
 
 -- name: list_users
 select p.name, p.created_at, p.disabled_at, p.password_hash is not null as has_password, p.issuer,
        coalesce((select json_object_agg(m.namespace, m.role order by m.namespace)
-                 from rota.membership as m where m.person_id = p.id), '{}')::text as memberships
-from rota.person as p
-where $1::text is null or exists (select from rota.membership as m where m.person_id = p.id and m.namespace in ($1, '*'))
+                 from rota.membership as m where m.user_id = p.id), '{}')::text as memberships
+from rota.user_account as p
+where $1::text is null or exists (select from rota.membership as m where m.user_id = p.id and m.namespace in ($1, '*'))
 order by lower(p.name);
 
 -- name: remove_user
-delete from rota.person where lower(name) = lower($1) returning id;
+delete from rota.user_account where lower(name) = lower($1) returning id;
 
 -- name: find_user
-select id, name, password_hash from rota.person where lower(name) = lower($1) and disabled_at is null;
+select id, name, password_hash from rota.user_account where lower(name) = lower($1) and disabled_at is null;
 
 -- name: find_user_of_issuer
--- By the provider's own id of a person; the first time, by a name that the provider vouches for.
+-- By the provider's own id of a user; the first time, by a name that the provider vouches for.
 with known as (
-    select id, name from rota.person where issuer = $1 and subject = $2 and disabled_at is null
+    select id, name from rota.user_account where issuer = $1 and subject = $2 and disabled_at is null
 ), bound as (
-    update rota.person set issuer = $1, subject = $2
+    update rota.user_account set issuer = $1, subject = $2
     where lower(name) = lower($3) and issuer is null and disabled_at is null and not exists (select from known)
     returning id, name
 )
 select id, name from known union all select id, name from bound;
 
 -- name: create_link
-insert into rota.login_link (hash, person_id, namespace, role, expires_at)
+insert into rota.login_link (hash, user_id, namespace, role, expires_at)
 values ($1, $2, $3, $4, rota.now() + make_interval(secs => $5));
 
 -- name: use_link
--- The row's update is what makes it a single use: of two who come at once, one finds it used.
+-- The update of the row makes it a single use: of two concurrent uses, one finds the link used.
 with used as (
     update rota.login_link set used_at = rota.now()
     where hash = $1 and used_at is null and expires_at > rota.now()
-    returning person_id, namespace, role
+    returning user_id, namespace, role
 )
-insert into rota.session (hash, id, person_id, namespace, role, expires_at)
-select $2, $3, person_id, namespace, role, rota.now() + make_interval(secs => $4) from used
+insert into rota.session (hash, id, user_id, namespace, role, expires_at)
+select $2, $3, user_id, namespace, role, rota.now() + make_interval(secs => $4) from used
 returning id;
 
 -- name: create_session
-insert into rota.session (hash, id, person_id, expires_at)
+insert into rota.session (hash, id, user_id, expires_at)
 values ($1, $2, $3, rota.now() + make_interval(secs => $4));
 
 -- name: find_session
 select s.id, coalesce(p.name, 'link') as name, s.expires_at,
        extract(epoch from s.expires_at - rota.now())::float8 as seconds_left,
-       case when s.person_id is null then json_build_object(s.namespace, s.role)
+       case when s.user_id is null then json_build_object(s.namespace, s.role)
             else coalesce((select json_object_agg(m.namespace, m.role) from rota.membership as m
-                           where m.person_id = s.person_id), '{}') end::text as memberships
+                           where m.user_id = s.user_id), '{}') end::text as memberships
 from rota.session as s
-left join rota.person as p on p.id = s.person_id
+left join rota.user_account as p on p.id = s.user_id
 where s.hash = $1 and s.ended_at is null and s.expires_at > rota.now() and p.disabled_at is null;
 
 -- name: end_session
 update rota.session set ended_at = rota.now() where hash = $1 and ended_at is null returning id;
 
 -- name: list_sessions
--- Those that are good now. $1: of links of this namespace, and of people with a role in it; null: all.
-select s.id, coalesce(p.name, 'link') as name, s.person_id is null as by_link, s.created_at, s.expires_at,
-       case when s.person_id is null then json_build_object(s.namespace, s.role)
+-- Valid sessions. $1: of links of this namespace, and of users with a role in it; null: all.
+select s.id, coalesce(p.name, 'link') as name, s.user_id is null as by_link, s.created_at, s.expires_at,
+       case when s.user_id is null then json_build_object(s.namespace, s.role)
             else coalesce((select json_object_agg(m.namespace, m.role) from rota.membership as m
-                           where m.person_id = s.person_id and ($1::text is null or m.namespace in ($1, '*'))),
+                           where m.user_id = s.user_id and ($1::text is null or m.namespace in ($1, '*'))),
                           '{}') end::text as memberships
-from rota.session as s left join rota.person as p on p.id = s.person_id
+from rota.session as s left join rota.user_account as p on p.id = s.user_id
 where s.ended_at is null and s.expires_at > rota.now() and p.disabled_at is null
   and ($1::text is null or s.namespace = $1 or exists (
-       select from rota.membership as m where m.person_id = s.person_id and m.namespace in ($1, '*')))
+       select from rota.membership as m where m.user_id = s.user_id and m.namespace in ($1, '*')))
   and ($2::timestamptz is null or (s.created_at, s.id) < ($2, $3::uuid))
 order by s.created_at desc, s.id desc
 limit $4;
 
 -- name: end_sessions
--- By their public ids. $2 as in list_sessions, but for people only those who have no role elsewhere.
+-- By their public ids. $2 as in list_sessions, but of users only those without a role elsewhere.
 update rota.session as s set ended_at = rota.now()
 where s.id = any($1::uuid[]) and s.ended_at is null
-  and ($2::text is null or s.namespace = $2 or (s.person_id is not null and not exists (
-       select from rota.membership as m where m.person_id = s.person_id and m.namespace <> $2)))
+  and ($2::text is null or s.namespace = $2 or (s.user_id is not null and not exists (
+       select from rota.membership as m where m.user_id = s.user_id and m.namespace <> $2)))
 returning s.id;
 
 -- name: is_known_place

@@ -1,4 +1,4 @@
--- What people and programs ask about jobs, and do to them.
+-- Reads and changes of jobs by users and programs.
 
 -- name: submit_jobs
 select job_id, existed, conflict from rota.submit_jobs($1::json, $2);
@@ -47,7 +47,7 @@ where namespace = $1
 group by state;
 
 -- name: cancel_jobs
--- What hasn't started is cancelled here. What runs is marked, and its node is told.
+-- What hasn't started is cancelled here. What runs is marked, and its node is notified.
 with postponed as (
     delete from rota.future where namespace = $1 and id = any($2::uuid[])
     returning {{columns moved}}
@@ -67,12 +67,12 @@ with postponed as (
     select node, id, token, 'cancel' from asked
     on conflict (node, job_id) do update set token = excluded.token
     returning s.node
-), told as (
+), notified as (
     select rota.notify_signal($1, node) from (select distinct node from signalled) as n
 )
 select id, 'cancelled' as what from kept
 union all
-select id, 'stopping' from asked where (select count(*) from told) >= 0;
+select id, 'stopping' from asked where (select count(*) from notified) >= 0;
 
 -- name: retry_jobs
 -- From the dead-letter list, or out of a wait for the next retry, to ready: now, with a fresh count.

@@ -41,7 +41,7 @@ update rota.node set idle_slots = $2 where id = $1 and state = 'live' and idle_s
 update rota.node set idle_slots = null where id = $1 and idle_slots is not null;
 
 -- name: pass_on
--- Hints for what we have no room for, to whoever has.
+-- Passes hints on to other workers, for jobs that this one has no slots for.
 select rota.draw($2, h.lane, h.rank, h.count, $1)
 from unnest($3::text[], $4::bigint[], $5::bigint[]) as h(lane, rank, count);
 

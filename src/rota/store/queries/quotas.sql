@@ -15,7 +15,7 @@ select name, created_at, max_jobs, max_payload_bytes, submits_per_second, stored
 from rota.namespace where name = $1;
 
 -- name: list_namespaces
--- Those that somebody made, and those that are just used.
+-- Those with a row of their own, and those that only have jobs.
 select coalesce(n.name, u.name) as name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second,
        n.stored_jobs, n.stored_bytes
 from rota.namespace as n

@@ -104,7 +104,7 @@ with problem as (
     select schedule_id, $1, version, reason from problem
     on conflict (schedule_id, node) do update set version = excluded.version, reason = excluded.reason,
         seen_at = rota.now(), since = case when o.version = excluded.version then o.since else rota.now() end
-), told as (
+), reported as (
     insert into rota.event (namespace, kind, task, detail)
     select s.namespace, 'set_aside', s.task, json_build_object(
         'schedule', s.name, 'version', t.version, 'node', $1, 'reason', t.reason)
@@ -175,19 +175,16 @@ select s.id, s.name, s.namespace, s.task, s.version, s.undecided_version, s.curs
 from rota.schedule as s where s.namespace = $1 and s.name = $2 for update;
 
 -- name: insert_schedule
-insert into rota.schedule (id, namespace, name, shard, cursor, next_due, paused_at, overlap, max_running, max_queued,
-    drop_newest, priority, guarantee, max_attempts, timeout, lane, task, payload, headers, spec, source)
-select $1, $2, $3, rota.shard_of($1, (select value from rota.setting where name = 'shards')), $4, $5, $6, $7, $8, $9,
-    $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20
+insert into rota.schedule (id, {{columns schedule}}, namespace, name, shard)
+select $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21,
+    rota.shard_of($1, (select value from rota.setting where name = 'shards'))
 on conflict (namespace, name) do nothing
 returning id;
 
 -- name: update_schedule
-update rota.schedule set version = version + 1, cursor = $2, next_due = $3, paused_at = $4,
-    paused_until = case when $4::timestamptz is not null then paused_until end, undecided_version = $5, overlap = $6,
-    max_running = $7, max_queued = $8, drop_newest = $9, priority = $10, guarantee = $11, max_attempts = $12,
-    timeout = $13, lane = $14, task = $15, payload = $16, headers = $17, spec = $18, source = $19,
-    updated_at = rota.now()
+update rota.schedule set version = version + 1, updated_at = rota.now(),
+    paused_until = case when $4::timestamptz is not null then paused_until end,
+    ({{columns schedule}}) = row($2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19)
 where id = $1
 returning version;
 
@@ -296,9 +293,6 @@ select namespace, name, days from rota.calendar;
 -- name: put_calendar
 insert into rota.calendar (namespace, name, days) values ($1, $2, $3)
 on conflict (namespace, name) do update set days = excluded.days, updated_at = rota.now();
-
--- name: task_defaults
-select queue, needs, priority, guarantee, max_attempts, timeout from rota.task where namespace = $1 and name = $2;
 
 -- name: ledger_from
 select to_timestamp(value) from rota.setting where name = 'ledger_from';

@@ -3,7 +3,7 @@
 
 -- name: see_shards
 -- One statement a tick: this node goes on being a scheduler and keeps its shards for another $2 seconds
--- (not when $3 is false: then it only looks), and sees who holds the rest.
+-- (not when $3 is false: then it only looks), and returns the owners of the rest.
 with me as (
     update rota.node set schedules_until = rota.now() + make_interval(secs => $2)
     where id = $1 and $3 and state in ('live', 'draining')
@@ -41,7 +41,7 @@ select shard, epoch from taken order by shard;
 
 -- name: give_shards
 -- Handed over: free from now on. Under the same epoch still, so that what this node has under way as
--- their owner is let through, and holds up whoever takes them until it has committed.
+-- their owner is let through, and delays a takeover until it has committed.
 update rota.shard set owner = null, expires_at = rota.now()
 where owner = $1 and shard = any($2::smallint[])
 returning shard;
@@ -79,13 +79,14 @@ with granted as (
 select shard, epoch from taken union all select shard, epoch from kept order by shard;
 
 -- name: shard_map
-select s.shard, s.epoch, s.owner, n.name, s.expires_at > rota.now() as held
-from rota.shard as s left join rota.node as n on n.id = s.owner
+-- `owner` and `node`: null when the shard has no owner now.
+select s.shard, s.epoch, case when s.expires_at > rota.now() then s.owner end as owner, n.name as node
+from rota.shard as s left join rota.node as n on n.id = s.owner and s.expires_at > rota.now()
 order by s.shard;
 
 -- name: recent_shard_moves
--- Takeovers of the last $1 seconds, those of one moment together. `gap`: for how long the shards had been nobody's.
-select m.at, m.owner, n.name, m.previous, p.name as previous_name, count(*) as shards,
+-- Takeovers of the last $1 seconds, those of one moment together. `gap`: for how long the shards had no owner.
+select m.at, m.owner, n.name as node, m.previous, p.name as previous_node, count(*) as shards,
        extract(epoch from max(m.at - m.previous_until))::float8 as gap
 from rota.shard_move as m
 left join rota.node as n on n.id = m.owner

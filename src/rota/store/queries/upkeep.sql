@@ -61,8 +61,8 @@ limit $1
 for update skip locked;
 
 -- name: note_strays
--- What runs without a batch to find it by. There should be none; if there ever is, the reaper is told. It looks at
--- $2 rows after the id $1, and says with which one it ended (none: there are no more).
+-- What runs without a batch to find it by. There should be none; a batch is recorded for each, for the reaper. Reads
+-- $2 rows after the id $1, and returns the last of them (none: there are no more).
 with part as materialized (
     select p.id, p.rank, p.token, p.lane, p.node, p.state from rota.present as p where p.id > $1 order by p.id limit $2
 ), stray as (
@@ -113,7 +113,7 @@ where i.inhparent = 'rota.occurrence'::regclass and c.relname ~ '^occurrence_[0-
 order by 1;
 
 -- name: forget_occurrences
--- And remember up to where nobody can say any more what ran.
+-- And records since when the ledger is complete.
 with floor as (
     update rota.setting as s set value = f.value
     from (select extract(epoch from date_trunc('day', rota.now() - make_interval(days => $1::int), 'UTC')

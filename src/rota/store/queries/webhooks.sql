@@ -26,7 +26,7 @@ from rota.webhook as w where w.namespace = $1 and w.id = $2;
 update rota.webhook set failures = 0, last_error = null, delivered_at = rota.now() where id = $1;
 
 -- name: note_webhook_failure
--- So many in a row pause it: nobody listens any more.
+-- So many failures in a row pause it.
 update rota.webhook set failures = failures + 1, last_error = left($2, 300),
     paused_at = case when $3 or failures + 1 >= $4::int then coalesce(paused_at, rota.now()) else paused_at end
 where id = $1

@@ -3,7 +3,7 @@
 --
 -- Many at a time. $2 are ids in order (of equal ones the last counts), $3 their tokens, and what follows
 -- belongs to them in the same order: so that a row finds its place among them, and with it its token, by
--- bisection. Not by a join with what was given, which a planner who takes the table for empty would begin
+-- bisection. Not by a join with what was given, which a planner with statistics of an empty table would begin
 -- from the wrong side, and keep to it when there is a backlog.
 
 -- name: claim
@@ -86,7 +86,7 @@ with gone as (
     where p.id = any($2::uuid[])
       and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
     returning p.*, width_bucket(p.id, $2::uuid[]) as place
-), told as (
+), outcome as (
     select *, ($4::smallint[])[place] as ended_as, ($5::jsonb[])[place] as entry, ($6::json[])[place] as error,
            ($7::smallint[])[place] as crashed, ($8::float8[])[place] as ran,
            rota.now() - ($9::float8[])[place] * interval '1 second' as ended
@@ -95,7 +95,7 @@ with gone as (
     select {{select ended: state = ended_as; started_at = ended - ran * interval '1 second'; finished_at = ended;
         crashes = crashed; result = null::json; error = error;
         attempts = rota.add_attempt(attempts, entry, ended - ran * interval '1 second', ended)}}
-    from told
+    from outcome
 ), buried as (
     insert into rota.dead ({{columns ended}})
     select * from row where state = {state.failed}
@@ -111,7 +111,7 @@ select (select count(*) from buried) + (select count(*) from kept);
 
 -- name: finish_retried
 -- Back to the future, due after `delay` seconds; at once ready again when nothing is to be waited for.
--- What somebody asked to cancel meanwhile ends here instead: decided about rows that are locked, because a
+-- A job that was asked to be cancelled meanwhile ends here instead: decided about rows that are locked, because a
 -- cancel that commits while we wait for a row would be seen by neither branch.
 with held as materialized (
     select p.id, p.cancel_at is null and ($4::float8[])[width_bucket(p.id, $2::uuid[])] <= 0 as at_once
@@ -191,7 +191,7 @@ select token, lane from rota.batch where node = $1;
 -- name: batch_parts
 -- What a node left behind is looked for in parts of its batches, because others' jobs may lie between a batch's
 -- own: at most $4 rows of the lane each, from where nothing is held any more. `last`: the part reaches to the end.
--- From each batch to its rows, never the other way: `offset 0` keeps a planner who takes the table for empty
+-- From each batch to its rows, never the other way: `offset 0` keeps a planner with statistics of an empty table
 -- from beginning with it. So in all that look for what a node holds.
 select b.token, b.lane, b.low, b.low_id, coalesce(u.rank, b.high) as until, coalesce(u.id, b.high_id) as until_id,
        u.rank is null as last
@@ -223,7 +223,7 @@ cross join lateral (
 
 -- name: close_parts
 -- A batch of whose last part nothing is held is closed; after another part it begins later. Nothing comes to a
--- batch after its claim, so whoever else moves its beginning at the same time is right as well.
+-- batch after its claim, so a concurrent change of its beginning is right as well.
 with empty as materialized (
     select t.* from unnest($2::bigint[], $3::text[], $4::bigint[], $5::uuid[], $6::bigint[], $7::uuid[], $8::boolean[])
         as t(token, lane, low, low_id, until, until_id, last)
@@ -252,7 +252,7 @@ where p.id = any($2::uuid[])
 select true from rota.present where id = $2 and token = $3 and node = $1 and state = {state.running};
 
 -- name: begin_effect
--- Under the job's lease, the key becomes ours, or tells how far somebody got with it.
+-- Under the job's lease, the key becomes this attempt's, or the state of an earlier attempt is returned.
 with lease as (
     select from rota.present where id = $2 and token = $3 and node = $1 and state = {state.running} for share
 ), begun as (

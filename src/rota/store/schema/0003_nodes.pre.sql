@@ -39,7 +39,6 @@ create table rota.node (
 ) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 create index node_idle on rota.node (namespace, kind, lot, id) where idle_slots is not null and state = 'live';
 create index node_peers on rota.node (namespace, kind) where kind is not null and state = 'live';
-create index node_of_old on rota.node (namespace) where kind is null and state = 'live' and 'worker' = any(roles);
 create index node_remote on rota.node (id) where remote and ended_at is null;
 create trigger note_dead_node after update on rota.node for each row
     when (new.state = 'dead' and old.state is distinct from 'dead') execute function rota.note_dead_node();

@@ -43,7 +43,7 @@ create table rota.api_token (
 create index api_token_namespace on rota.api_token (namespace, created_at);
 create index api_token_made_with on rota.api_token (made_with) where made_with is not null;
 
-create table rota.person (
+create table rota.user_account (
     id            uuid primary key,
     name          text not null,                     -- an e-mail address, or a short name
     password_hash text,                              -- argon2id; null: no log-in by password
@@ -53,39 +53,39 @@ create table rota.person (
     subject       text,
     unique (issuer, subject)
 );
-create unique index person_name on rota.person (lower(name));
+create unique index user_account_name on rota.user_account (lower(name));
 
 create table rota.membership (
-    person_id uuid not null references rota.person on delete cascade,
+    user_id   uuid not null references rota.user_account on delete cascade,
     namespace text collate "C" not null,             -- '*': all
     role      text not null check (role in ('viewer', 'operator', 'admin')),
-    primary key (person_id, namespace)
+    primary key (user_id, namespace)
 );
 
 -- Made by `rota login`, used once.
 create table rota.login_link (
     hash       bytea primary key,
-    person_id  uuid references rota.person on delete cascade,
+    user_id    uuid references rota.user_account on delete cascade,
     namespace  text collate "C",                     -- of a link that is for nobody in particular
     role       text check (role in ('viewer', 'operator', 'admin')),
     created_at timestamptz not null default rota.now(),
     expires_at timestamptz not null,
     used_at    timestamptz,
-    check ((person_id is null) = (namespace is not null and role is not null))
+    check ((user_id is null) = (namespace is not null and role is not null))
 );
 
 create table rota.session (
     hash       bytea primary key,
     id         uuid not null unique,                 -- public, for lists and the audit
-    person_id  uuid references rota.person on delete cascade,
+    user_id    uuid references rota.user_account on delete cascade,
     namespace  text collate "C",
     role       text check (role in ('viewer', 'operator', 'admin')),
     created_at timestamptz not null default rota.now(),
     expires_at timestamptz not null,
     ended_at   timestamptz,
-    check ((person_id is null) = (namespace is not null and role is not null))
+    check ((user_id is null) = (namespace is not null and role is not null))
 );
-create index session_person on rota.session (person_id);
+create index session_by_user on rota.session (user_id);
 
 -- Failed log-ins, by account and by address, in hashed form.
 create table rota.login_failure (
@@ -93,7 +93,7 @@ create table rota.login_failure (
     failures      int not null,
     failed_at     timestamptz not null,
     blocked_until timestamptz not null,
-    wait          double precision not null default 0  -- that the last attempt was told, in seconds
+    wait          double precision not null default 0  -- of the last attempt, in seconds
 ) with (fillfactor = 50);
 
 -- Pairs of account and address that have logged in before, in hashed form: wrong passwords from other addresses don't

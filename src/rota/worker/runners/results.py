@@ -19,7 +19,7 @@ from rota.core.codec import encode_hook
 from rota.core.durations import format_duration
 from rota.core.lifecycle import bounded_delay
 from rota.errors import Fatal, JobStopped, RetryAfter
-from rota.lib.capture.lines import storable
+from rota.lib.capture import storable
 from rota.lib.encryption import ENVELOPE_BYTES
 from rota.model import RESULT_DROPPED, Failure, Outcome, OutcomeKind
 from rota.runtime.work import StopReason, Work

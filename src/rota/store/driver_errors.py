@@ -1,0 +1,116 @@
+"""The errors of asyncpg, classified and raised as Rota's own."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from contextvars import ContextVar
+
+import asyncpg
+
+from rota.errors import ConfigError, StoreUnavailable, SubmitError
+from rota.store.hosts import MISCONFIGURED
+
+REFUSED = "RT001"  # the SQLSTATE of what rota.submit_jobs() refuses
+
+# The driver's errors for a restart, a failover, a cut line or an overloaded server.
+TRANSIENT: tuple[type[BaseException], ...] = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    # No host suits; or the server has closed the session, and the line isn't closed yet.
+    asyncpg.InternalClientError,
+    # A migration has changed what a prepared statement uses: prepared again it works.
+    asyncpg.InvalidCachedStatementError,
+)
+
+# SQLSTATE classes of the server's state: a lost connection, a rollback by a conflict, no more room
+# (disk, memory, connections), an operator's action, an error of the system, a bug of the server.
+_TRANSIENT_CLASSES = frozenset({"08", "40", "53", "57", "58", "XX"})
+_TRANSIENT_STATES = frozenset({
+    "25006",  # the server is read-only: a standby
+    "25P03", "25P04",  # a transaction was idle, or open, for too long
+    "55006", "55P03",  # something is in use, or locked
+})  # fmt: skip
+
+# SQLSTATE classes of a bad value: it can't be converted, breaks a constraint, or is too large.
+_BAD_VALUE_CLASSES = frozenset({"22", "23", "54"})
+# The same, and what a function or a check refuses.
+_DATA_CLASSES = _BAD_VALUE_CLASSES | {"21", "44", "P0"}
+
+
+def _class_of(error: BaseException) -> str | None:
+    return (error.sqlstate or "")[:2] if isinstance(error, asyncpg.PostgresError) else None
+
+
+def is_transient(error: BaseException) -> bool:
+    """Return whether the same statement may succeed later. Other errors are bugs or bad input."""
+    return (
+        isinstance(error, TRANSIENT)
+        or _class_of(error) in _TRANSIENT_CLASSES
+        or getattr(error, "sqlstate", None) in _TRANSIENT_STATES
+    )
+
+
+def is_bad_value(error: BaseException) -> bool:
+    """Return whether one of a statement's values made it fail: without it, the others succeed."""
+    return _class_of(error) in _BAD_VALUE_CLASSES
+
+
+def blames_the_data(error: BaseException) -> bool:
+    """Return whether a statement failed by its data, and would fail again with the same."""
+    # The driver itself refuses some values.
+    refused = isinstance(error, ValueError | OverflowError | TypeError)
+    return refused or _class_of(error) in _DATA_CLASSES
+
+
+# Errors of a server that has to be left: it was demoted, is shutting down, or is gone.
+FAREWELLS: tuple[type[BaseException], ...] = (
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InternalClientError,
+)
+
+# How often the database has answered in this context, for a comparison of before and after.
+answers: ContextVar[int] = ContextVar("rota_database_answers", default=0)
+
+
+@contextlib.contextmanager
+def translated_errors() -> Iterator[None]:
+    """Raise the driver's errors as Rota's: `StoreUnavailable` where a repetition may help."""
+    try:
+        yield
+    except MISCONFIGURED as error:
+        raise ConfigError(f"the database URL doesn't work: {error}") from error
+    except Exception as error:
+        if is_transient(error):
+            raise _unavailable(error) from error
+        if isinstance(error, asyncpg.PostgresError) and error.sqlstate == REFUSED:
+            raise SubmitError(str(error.args[0]).removeprefix("rota: ")) from error
+        raise
+    answers.set(answers.get() + 1)
+
+
+def _unavailable(error: Exception) -> StoreUnavailable:
+    """Return an error that distinguishes a refusal by the server from a server out of reach."""
+    detail = str(error) or type(error).__name__
+    refused = isinstance(error, asyncpg.PostgresError) and not isinstance(error, FAREWELLS)
+    if isinstance(error, asyncpg.QueryCanceledError):
+        message = f"a statement took too long: {detail}"
+    elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
+        message = (
+            f"the database takes no writes: {detail}. Is it a standby? A URL that names all servers "
+            "(host1,host2) leads to the one that takes writes"
+        )
+    elif refused:
+        message = f"the database can't do this at the moment: {detail}"
+    else:
+        message = f"the database could not be reached: {detail}"
+    unavailable = StoreUnavailable(message)
+    unavailable.answered = refused
+    return unavailable
