@@ -24,7 +24,7 @@ def list_nodes(
     nodes = session.run(session.app.nodes.list(ended=ended))
     session.screen.listing(
         nodes, "No node is alive. Start one: rota dev, or rota start module:app",
-        ("name", "state", "roles", "queues", "running", "slots", "load", "waits", "shards",
+        ("name", "state", "roles", "queues", "running", "slots", "idle", "load", "shards",
          "heartbeat", "started", "version"),
         (
             (
@@ -32,15 +32,15 @@ def list_nodes(
                 ", ".join(node.roles) + (" (http)" if node.remote else ""),
                 "+".join((", ".join(node.queues) or "all", *node.capabilities)),
                 f"{node.running:,}", f"{node.slots:,}",
+                "-" if node.idle_slots is None else f"{node.idle_slots:,}",
                 "-" if node.load is None else f"{node.load:.0%}",
-                "-" if node.idle_slots is None else "for work",
                 "-" if node.shards is None else f"{node.shards:,}",
                 f"{format_duration(max(node.heartbeat_age, 0))} ago",
                 relative(node.started_at, session.now), node.version,
             )
             for node in nodes
         ),
-        right=["running", "slots", "load", "shards", "heartbeat"], whole=["name"],
+        right=["running", "slots", "idle", "load", "shards", "heartbeat"], whole=["name"],
     )  # fmt: skip
 
 

@@ -128,7 +128,7 @@ class Value:
         mark: Any = self.node.start_mark
         return Place(self.file, mark.line + 1, mark.column + 1)
 
-    def wrong(self, message: str) -> None:
+    def report(self, message: str) -> None:
         self.problems.add(self.place, self.path, message)
 
     def _inner(self, node: yaml.Node, name: str, key: Value | None = None) -> Value:
@@ -151,11 +151,11 @@ class Value:
         """Return a scalar as it is written; otherwise report an error and return None."""
         if not isinstance(self.node, yaml.ScalarNode) or self.is_null:
             kind = "empty" if self.is_null else "a mapping" if self.is_mapping else "a list"
-            self.wrong(f"must be a text, not {kind}")
+            self.report(f"must be a text, not {kind}")
             return None
         text = str(self.node.value)
         if bad := re.search("[\0\ud800-\udfff]", text):
-            self.wrong(f"has the character {bad[0]!r}, which can't be stored")
+            self.report(f"has the character {bad[0]!r}, which can't be stored")
             return None
         return text
 
@@ -164,7 +164,7 @@ class Value:
         if self.is_null:
             return {}
         if not self.is_mapping:
-            self.wrong("must be a mapping, with lines such as `name: value`")
+            self.report("must be a mapping, with lines such as `name: value`")
             return {}
         own: dict[str, Value] = {}
         merged: dict[str, Value] = {}
@@ -176,9 +176,9 @@ class Value:
                 continue
             place = self._inner(key, name)
             if name in own:
-                place.wrong("is there twice")
+                place.report("is there twice")
             elif known is not None and name not in known and not name.startswith("x-"):
-                place.wrong(_unknown(name, known))
+                place.report(_unknown(name, known))
             else:
                 own[name] = self._inner(node, name, place)
         return {**merged, **own}
@@ -189,7 +189,7 @@ class Value:
         found: dict[str, Value] = {}
         for each in reversed([inner] if inner.is_mapping else list(inner.items())):
             if not each.is_mapping:
-                each.wrong("must be a mapping, or a list of them")
+                each.report("must be a mapping, or a list of them")
             found |= {name: self._inner(value.node, name) for name, value in each.entries().items()}
         return found
 
@@ -205,7 +205,7 @@ class Value:
         """Return the value as dicts, lists, texts and numbers."""
         self.problems.values += 1
         if self.problems.values > _MAX_VALUES:
-            self.wrong(f"has over {_MAX_VALUES:,} values, aliases counted")
+            self.report(f"has over {_MAX_VALUES:,} values, aliases counted")
             return None
         if self.is_mapping:
             return {name: value.data() for name, value in self.entries().items()}
@@ -221,7 +221,7 @@ class Value:
         try:
             return _SCALARS[kind](text)
         except (ValueError, KeyError):
-            self.wrong(f"{text[:40]} is not a valid {kind}")
+            self.report(f"{text[:40]} is not a valid {kind}")
             return None
 
 

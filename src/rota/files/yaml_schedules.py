@@ -88,7 +88,7 @@ def _once(found: Sequence[tuple[Source, str, Value]]) -> Iterable[tuple[Source, 
     first: dict[str, Value] = {}
     for source, name, value in found:
         if name in first:
-            (value.key or value).wrong(f"is also in {first[name].place}")
+            (value.key or value).report(f"is also in {first[name].place}")
         else:
             first[name] = value
             yield source, name, value
@@ -158,7 +158,7 @@ def _options(value: Value) -> dict[str, Any] | None:
             try:
                 SubmitOptions.checked(**{name: found})
             except (SubmitError, ConfigError) as error:
-                inner.wrong(str(error))
+                inner.report(str(error))
             chosen[name] = list(found) if isinstance(found, tuple) else found
     return chosen
 
@@ -186,7 +186,7 @@ def _converted(value: Value, read: Callable[[Value], Any]) -> Any:
     try:
         return read(value)
     except ConfigError as error:
-        value.wrong(str(error).removeprefix(f"{_last(value)}: "))
+        value.report(str(error).removeprefix(f"{_last(value)}: "))
         return None
 
 
@@ -216,7 +216,7 @@ class _Reader:
 
     def read(self) -> ScheduleSpec | None:
         if not self._is_mapping:
-            self._whole.wrong("must be a mapping with its task and its rule")
+            self._whole.report("must be a mapping with its task and its rule")
             return None
         given = {
             name: _converted(value, _READERS[name])
@@ -237,23 +237,23 @@ class _Reader:
 
     def _check_parts(self, given: dict[str, Any]) -> None:
         if "task" not in given:
-            self._whole.wrong("task is missing: the name of the task to run")
+            self._whole.report("task is missing: the name of the task to run")
         rules = [rule for rule in RULES if rule in given]
         if not rules:
-            self._whole.wrong(f"has no rule: write one of {', '.join(RULES)}")
+            self._whole.report(f"has no rule: write one of {', '.join(RULES)}")
         for extra in rules[1:]:
-            self._fields[extra].wrong(f"there is {rules[0]} already; a schedule has one rule")
+            self._fields[extra].report(f"there is {rules[0]} already; a schedule has one rule")
             given[extra] = None
         if "anchor" in given and "every" not in rules:
-            self._fields["anchor"].wrong("goes with every")
+            self._fields["anchor"].report("goes with every")
         payload = given.get("payload")
         if payload is not None and not isinstance(payload, dict):
-            self._fields["payload"].wrong("must be a mapping of argument names and values")
+            self._fields["payload"].report("must be a mapping of argument names and values")
         elif payload is not None:
             try:
                 encode_payload(payload, self._limits, self._name)
             except SubmitError as error:
-                self._fields["payload"].wrong(str(error).removeprefix(f"task {self._name!r}: "))
+                self._fields["payload"].report(str(error).removeprefix(f"task {self._name!r}: "))
 
     def _spec(self, parts: dict[str, Any]) -> ScheduleSpec | None:
         """Make the schedule. One wrong field after the other is left out, so that each is reported."""
@@ -280,9 +280,9 @@ class _Reader:
             field, _, part = head.partition(".")
             message = f"{part}: {message}" if part else message
         if field in self._fields:
-            self._fields[field].wrong(message)
+            self._fields[field].report(message)
         else:
-            self._whole.wrong(message if field == "name" else text)
+            self._whole.report(message if field == "name" else text)
         return field
 
 
