@@ -19,6 +19,7 @@ import asyncpg
 
 from proof.simulation import trouble
 from proof.simulation.engine import Backend, Engine
+from proof.simulation.held_up import HeldUp
 from proof.simulation.loop import Process, SimLoop
 from proof.simulation.network import Line, Network
 from proof.simulation.trace import Trace
@@ -26,11 +27,6 @@ from proof.simulation.trace import Trace
 Done = Callable[[Any, BaseException | None], None]
 
 _AT_ONCE = 0.01
-_LONG = 1.0  # for a statement that everything waits for
-_NEVER_HELD_UP = {
-    "claim", "mark_started", "begin_scheduled", "finish_succeeded", "finish_ended", "finish_retried",
-    "give_back", "submit_jobs", "heartbeat", "fire", "release",
-}  # fmt: skip
 
 
 class Call:
@@ -42,8 +38,6 @@ class Call:
         self.options = options
         self.cancelled = False  # its caller has stopped waiting for it
         self.committing = False  # it can't be cancelled any more
-        self.waiting_since: float | None = None  # for a lock
-        self.behind_reader = False
 
     @property
     def text(self) -> str:
@@ -101,7 +95,7 @@ class Gateway:
         self._ambushes: dict[Line, tuple[str, Callable[[], None]]] = {}
         self.defaults: dict[str, str] = {}  # of sessions that don't say otherwise
         self.chances = Random(0)  # of what `trouble` does
-        self.held_up: list[str] = []  # statements that waited long for somebody who only reads
+        self.held_up = HeldUp(engine, network)
         engine.committed = self._tell
 
     def line(self, process: Process) -> Line:
@@ -300,8 +294,7 @@ class Gateway:
     def _wait(self, session: Session, call: Call) -> None:
         """It waits for a lock: not for ever."""
         assert session.backend is not None
-        call.waiting_since = self.loop.time()
-        call.behind_reader = self.engine.waits_for_reader(session.backend)
+        self.held_up.watch(session, self.trace.name_of(call.text))
         patience = session.lock_limit if session.patience is None else session.patience
         limit = session.statement_limit
         if patience and (not limit or patience < limit):
@@ -346,7 +339,6 @@ class Gateway:
     ) -> None:
         session.call = None
         self._disarm(session)
-        self._note_wait(call)
         self.trace.note(session.line.process, call.arguments[0], result, error)
         if not session.alive:
             return
@@ -364,12 +356,6 @@ class Gateway:
         self.network.send(
             session.line, "down", lambda: session.client.answered(call, result, error, inside)
         )
-
-    def _note_wait(self, call: Call) -> None:
-        if call.waiting_since is not None and call.behind_reader:
-            waited, name = self.loop.time() - call.waiting_since, self.trace.name_of(call.text)
-            if waited > _LONG and name in _NEVER_HELD_UP:
-                self.held_up.append(f"{name} waited {waited:.1f} s behind somebody who only reads")
 
     def _disarm(self, session: Session) -> None:
         if session.timer is not None:

@@ -235,7 +235,7 @@ class Simulation:
         engine, beats = self.engine, self.cluster.journal.beats
         self.problems += self.cluster.problems
         self.problems += fences.stale_writes(engine, SCHEMA)
-        self.problems += [f"readers hold nobody up: {held}" for held in self.gateway.held_up]
+        self.problems += [f"readers hold nobody up: {held}" for held in self.gateway.held_up.found]
         broken = [f"{v.rule}: {v.subject}: {v.sentence}" for v in report.violations]
         return Result(
             seed=self.seed, digest=self.gateway.trace.digest,

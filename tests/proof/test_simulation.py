@@ -10,12 +10,17 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from proof import mutants
 from proof.simulation import surroundings, trouble
 from proof.simulation.cluster import Cluster
+from proof.simulation.held_up import HeldUp
 from proof.simulation.patches import Patches
 from proof.simulation.run import _slow_down
 from proof.simulation.swarm import draw_seeds, parse_seeds
@@ -151,6 +156,34 @@ def test_schedulers_look_as_often_as_a_seed_says() -> None:
     finally:
         patches.undo()
     assert 1.5 not in {firer._INTERVAL, releaser._INTERVAL}
+
+
+@pytest.mark.parametrize(
+    ("name", "behind", "answered", "held"),
+    [
+        ("claim", (True, True), False, True),
+        ("claim", (True, False), False, False),  # by then it waits for somebody's slow commit
+        ("claim", (False, True), False, False),
+        ("claim", (True, True), True, False),
+        ("list_jobs", (True, True), False, False),
+    ],
+)
+def test_who_is_held_up_by_a_reader_waits_for_it_for_a_second(
+    name: str, behind: tuple[bool, bool], answered: bool, held: bool
+) -> None:
+    looks, later = iter(behind), list[Callable[[], None]]()
+    engine: Any = SimpleNamespace(waits_for_reader=lambda backend: next(looks))
+    network: Any = SimpleNamespace(
+        after=lambda seconds, action, *given: later.append(partial(action, *given))
+    )
+    waiter: Any = SimpleNamespace(call="a call", backend="a backend")
+    held_up = HeldUp(engine, network)
+    held_up.watch(waiter, name)
+    if answered:
+        waiter.call = "the next call"
+    for look in later:
+        look()
+    assert bool(held_up.found) == held
 
 
 async def test_a_process_that_dies_of_an_error_is_a_problem_of_the_seed() -> None:
