@@ -27,8 +27,7 @@ from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination, PostgresCoordination, PostgresFence
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
-from rota.scheduler.overruns import Overruns
-from rota.scheduler.reaper import Reaper
+from rota.scheduler.reaper import Overruns, Reaper
 from rota.scheduler.releaser import Releaser
 from rota.scheduler.shards import Shards
 from rota.store.schedules import ScheduleStore

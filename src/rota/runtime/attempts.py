@@ -12,7 +12,7 @@
 
 Both claims return rows of the same columns, which become a `Work`. An HTTP endpoint is a task of a
 native worker: a push is what its handler does. Attempts that nobody reports enter at step 6: the reaper
-judges those of dead nodes (`Verdicts.judge_lost`), `scheduler.overruns` those that a worker over HTTP
+judges those of dead nodes (`Verdicts.judge_lost`), `scheduler.reaper` those that a worker over HTTP
 did not end in time.
 
 Protocol. Everything up to step 5 may be undone by giving the job back; dying there leaves a claimed

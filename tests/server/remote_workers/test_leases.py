@@ -8,8 +8,7 @@ import pytest
 
 import rota.testing
 from rota import App
-from rota.scheduler.overruns import Overruns
-from rota.scheduler.reaper import Reaper
+from rota.scheduler.reaper import Overruns, Reaper
 from rota.store.database import Database
 from rota.store.work import UpkeepStore
 from tests.support.api import query
