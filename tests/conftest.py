@@ -23,6 +23,7 @@ from rota.store.database import Database
 from rota.store.embedded import open_embedded
 from rota.store.migrate import migrate
 from tests.support.known_facts import remembered, trust
+from tests.support.order import LONGEST_FIRST
 from tests.support.sandboxes import drop_template, isolated
 
 pytest_plugins = [
@@ -43,19 +44,12 @@ _TABLES = (
 )  # fmt: skip
 
 TESTS = Path(__file__).parent
-_LONG = (
-    "lib/test_failpoints", "proof/test_nemesis", "test_docs", "cli/test_schedules",
-    "server/api/test_tenants", "server/test_limits", "cli/test_processes", "client/test_client",
-    "operations/test_endpoints", "server/dashboard/test_browser",
-    "server/remote_workers/test_leases", "worker/test_process_runner",
-    "store/test_database_errors", "test_faults",
-)  # fmt: skip
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The longest files first: side by side with others, they would be the last to end."""
-    files = {TESTS / f"{name}.py" for name in _LONG}
-    items.sort(key=lambda item: item.path not in files)
+    """Begin with the longest files: side by side with others, they would be the last to end."""
+    places = {TESTS / f"{name}.py": place for place, name in enumerate(LONGEST_FIRST)}
+    items.sort(key=lambda item: places.get(item.path, len(places)))
 
 
 @pytest.fixture(scope="session", autouse=True)

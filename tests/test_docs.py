@@ -12,6 +12,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import contextlib
+import functools
 import importlib.util
 import inspect
 import json
@@ -197,11 +198,16 @@ def commands_of(page: Path) -> list[str]:
     return [command for command in commands if re.match(r"(\S*/)?rota\b", command)]
 
 
+@functools.cache
+def command_tree() -> Any:
+    return typer.main.get_command(cli)
+
+
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_commands_that_a_page_shows_exist(page: Path) -> None:
     for command in commands_of(page):
         arguments = shlex.split(command)[1:]
-        current: Any = typer.main.get_command(cli)
+        current: Any = command_tree()
         while arguments and arguments[0] in getattr(current, "commands", {}):
             current = current.commands[arguments.pop(0)]
         try:
@@ -267,6 +273,7 @@ async def test_the_curl_of_a_page_works(page: Path, make_app: Callable[..., App]
 # -- what is made from the code
 
 
+@functools.cache
 def generator() -> ModuleType:
     spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
     assert spec is not None
@@ -333,7 +340,7 @@ def test_the_readme_shows_the_quickstart() -> None:
 async def example_environment(database_url: str) -> AsyncIterator[dict[str, str]]:
     schema = f"rota_docs_{uuid4().hex[:12]}"
     yield {**os.environ, "ROTA_DATABASE_URL": database_url, "ROTA_SCHEMA": schema,
-           "PYTHONWARNINGS": "error::ResourceWarning"}  # fmt: skip
+           "ROTA_PROCESSES": "1", "PYTHONWARNINGS": "error::ResourceWarning"}  # fmt: skip
     connection = await asyncpg.connect(database_url)
     await connection.execute(f"drop schema if exists {schema} cascade")
     await connection.close()

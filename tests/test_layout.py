@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.support.order import LONGEST_FIRST
 from tests.support.places import ROOT
 
 TESTS = ROOT / "tests"
@@ -60,3 +61,7 @@ def test_tests_are_in_the_room_of_what_they_test() -> None:
     assert known
     assert [room for room in known if not (ROOT / "src" / "rota" / room).is_dir()] == []
     assert {path.stem.removeprefix("test_") for path in TESTS.glob("test_*.py")} == OF_THE_WHOLE
+
+
+def test_the_files_that_go_first_exist() -> None:
+    assert [name for name in LONGEST_FIRST if not (TESTS / f"{name}.py").exists()] == []

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 
 import httpx
 import pytest
@@ -69,36 +71,40 @@ class TestNamespacesAndPeople:
         assert run("login", "--role", "worker", "--json").code == 2
 
 
-def test_dev_serves_and_prints_a_link_that_lets_in_once(schema: dict[str, str]):
+@contextlib.contextmanager
+def running_dev(schema: dict[str, str]) -> Iterator[dict[str, str]]:
+    """What it says when it is up."""
     process = subprocess.Popen(
-        [ROTA, "dev", "cli_app:app", "--json", "--port", "0"], cwd=SUPPORT, text=True,
+        [ROTA, "dev", "cli_app:app", "--json"], cwd=SUPPORT, text=True,
         env={**os.environ, **schema}, stdout=subprocess.PIPE,
     )  # fmt: skip
     try:
-        up = next(told(process))
-        secret = up["login"].partition("#")[2]
-        with httpx.Client(base_url=up["server"], timeout=60) as browser:
-            assert browser.get("/readyz").json()["ready"]
-            assert browser.post("/login/link", json={"link": secret}).status_code == 200
-            me = browser.get("/v1/session").json()
-            assert (me["role"], me["namespaces"]) == ("admin", {"*": "admin"})
-            assert browser.post("/login/link", json={"link": secret}).status_code == 401
+        yield next(told(process))
     finally:
         assert stop(process) == 0
 
 
-def test_two_devs_side_by_side_find_ports_of_their_own(schema: dict[str, str]):
-    processes, addresses = [], []
-    try:
-        for _ in range(2):
-            processes.append(subprocess.Popen(
-                [ROTA, "dev", "cli_app:app", "--json"], cwd=SUPPORT, text=True,
-                env={**os.environ, **schema}, stdout=subprocess.PIPE,
-            ))  # fmt: skip
-            addresses.append(next(told(processes[-1]))["server"])
-        assert len(set(addresses)) == 2
-    finally:
-        assert [stop(process) for process in processes] == [0] * len(processes)
+@pytest.fixture(scope="module")
+def dev(schema: dict[str, str]) -> Iterator[dict[str, str]]:
+    with running_dev(schema) as up:
+        yield up
+
+
+def test_dev_serves_and_prints_a_link_that_lets_in_once(dev: dict[str, str]):
+    secret = dev["login"].partition("#")[2]
+    with httpx.Client(base_url=dev["server"], timeout=60) as browser:
+        assert browser.get("/readyz").json()["ready"]
+        assert browser.post("/login/link", json={"link": secret}).status_code == 200
+        me = browser.get("/v1/session").json()
+        assert (me["role"], me["namespaces"]) == ("admin", {"*": "admin"})
+        assert browser.post("/login/link", json={"link": secret}).status_code == 401
+
+
+def test_two_devs_side_by_side_find_ports_of_their_own(dev: dict[str, str], schema: dict[str, str]):
+    with running_dev(schema) as other:
+        assert other["server"] != dev["server"]
+        for up in (dev, other):
+            assert httpx.get(f"{up['server']}/healthz", timeout=60).status_code == 200
 
 
 def test_start_refuses_to_be_public_without_protection(schema: dict[str, str]):

@@ -150,7 +150,7 @@ def rota(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str
 @pytest.mark.parametrize("given", [["-o", "yaml"], ["--output=yaml"], ["-oyaml"]])
 def test_the_output_can_be_chosen_before_and_after_the_command(given: list[str]):
     for arguments in ([*given, "version"], ["version", *given]):
-        assert set(yaml.safe_load(rota(*arguments).stdout)) == {"rota", "python"}
+        assert set(yaml.safe_load(run(*arguments).out)) == {"rota", "python"}
 
 
 def test_exit_codes_and_errors_for_programs():
@@ -158,12 +158,12 @@ def test_exit_codes_and_errors_for_programs():
     unknown = rota("version", "--nothing", "-o", "json")
     assert unknown.returncode == 2
     assert msgspec.json.decode(unknown.stderr)["error"]["type"] == "UsageError"
-    refused = rota("encrypt", "--new-key", "not a name", "-o", "yaml")
-    assert refused.returncode == 1
-    assert yaml.safe_load(refused.stderr)["error"]["type"] == "ConfigError"
-    silent = rota("tokens", "revoke", "abc", "--json")
-    assert silent.returncode == 2
-    assert "--yes" in msgspec.json.decode(silent.stderr)["error"]["message"]
+    refused = run("encrypt", "--new-key", "not a name", "-o", "yaml")
+    assert refused.code == 1
+    assert yaml.safe_load(refused.err)["error"]["type"] == "ConfigError"
+    silent = run("tokens", "revoke", "abc", "--json")
+    assert silent.code == 2
+    assert "--yes" in silent.error["message"]
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])

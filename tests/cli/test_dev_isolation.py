@@ -31,6 +31,7 @@ async def test_ten_broken_schedules_of_one_namespace_leave_no_gap_in_another(
     where = {
         "ROTA_DATABASE_URL": good.settings.database_url or "",
         "ROTA_SCHEMA": good.settings.schema,
+        "ROTA_PROCESSES": "1",
     }
     process = subprocess.Popen(
         [ROTA, "dev", "cli_app:app", "--json", "--port", "0"], cwd=SUPPORT, text=True,

@@ -10,16 +10,17 @@ import shutil
 import signal
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from pathlib import Path
 from typing import Self
 from uuid import UUID, uuid4
 
+import asyncpg
 import psutil
 import pytest
 
+from proof.waiting import eventually
 from tests.support.command_line import drop_schema, run, submit
 from tests.support.places import ROTA, SUPPORT
 
@@ -32,7 +33,7 @@ class Program:
         self._process = subprocess.Popen(
             [ROTA, *arguments],
             cwd=SUPPORT,
-            env={**clean, **environ},
+            env={**clean, "ROTA_PROCESSES": "1", **environ},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -203,17 +204,16 @@ def test_without_a_log_level_the_application_decides_about_rotas_records(
 ) -> None:
     environ["PYTHONPATH"] = str(_with_own_logging(tmp_path, level="ERROR"))
     with Program("start", "own_logging:app", **environ) as program:
-        assert _has_registered()
+        asyncio.run(_wait_for_node(environ))
         program.terminate()
         assert "own INFO" not in program.end()[1]
 
 
-def _has_registered() -> bool:
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        if any(node["state"] == "live" for node in run("nodes", "--json").json):
-            return True
-    return False
+async def _wait_for_node(environ: dict[str, str]) -> None:
+    connection = await asyncpg.connect(environ["ROTA_DATABASE_URL"])
+    query = f"select count(*) from {environ['ROTA_SCHEMA']}.node where namespace = $1 and state = 'live'"
+    await eventually(lambda: connection.fetchval(query, environ["ROTA_NAMESPACE"]), what="a node")
+    await connection.close()
 
 
 def test_a_log_level_that_the_applications_handlers_defeat_is_said(

@@ -23,7 +23,10 @@ from tests.support.places import ROTA, SUPPORT
 @pytest.fixture(scope="module")
 def schema(database_url: str) -> Iterator[dict[str, str]]:
     """The environment that names it."""
-    environ = {"ROTA_DATABASE_URL": database_url, "ROTA_SCHEMA": f"cli_{uuid4().hex[:8]}"}
+    environ = {
+        "ROTA_DATABASE_URL": database_url, "ROTA_SCHEMA": f"cli_{uuid4().hex[:8]}",
+        "ROTA_PROCESSES": "1",  # each of them imports the app, before the node is up
+    }  # fmt: skip
     subprocess.run([ROTA, "migrate"], env={**os.environ, **environ}, check=True)
     yield environ
     asyncio.run(drop_schema(environ))

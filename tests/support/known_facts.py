@@ -1,19 +1,22 @@
-"""Spares the tests' server what each new connection and each new app would ask it again.
+"""Finds out once what doesn't change while tests run.
 
-Both questions are about what doesn't change while tests run, and together they take most of the
-server's time in a test that does little else: which elements PostgreSQL's own array types have, and
-whether the tables and functions of a schema are all there.
+Each new connection asks for the elements of PostgreSQL's own array types, and each new app whether the
+tables and functions of its schema are all there: in a test that does little else, that takes most of the
+server's time. And each command that is run in the tests' process would build the whole command line.
 """
 
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import asyncpg
 import pytest
+import typer.main
+import typer.testing
 
 import rota.testing
 from rota.store import migrate
@@ -30,11 +33,12 @@ def trust(schema: str) -> None:
 
 @contextlib.contextmanager
 def remembered() -> Iterator[None]:
-    """Ask each of them once, for the length of the block."""
+    """Find out each of them once, for the length of the block."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(asyncpg.Connection, "_introspect_types", _remembering_types())
         patch.setattr(migrate, "find_missing", _unless_trusted(migrate.find_missing))
         patch.setattr(rota.testing, "migrate", _unless_trusted(migrate.migrate))
+        patch.setattr(typer.testing, "_get_command", functools.cache(typer.main.get_command))
         yield
 
 
