@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import httpx
 
+from proof.waiting import eventually
 from rota import All, App
 from tests.support.broken_schedules import add_broken
 from tests.support.command_line import stop, told
@@ -65,12 +66,11 @@ async def dashboard_names(up: dict[str, str], names: list[str]) -> None:
         link = up["login"].partition("#")[2]
         assert (await browser.post("/login/link", json={"link": link})).status_code == 200
         browser.headers["Accept"] = "text/html"
-        while True:
+
+        async def all_are_set_aside() -> bool:
             page = await browser.get("/schedules", params={"namespace": "bad"})
             assert page.status_code == 200, page.text
             rows = [re.search(rf">{name}</a>.*?</tr>", page.text, re.DOTALL) for name in names]
-            if all(
-                row and "Doesn't fire: set aside on" in row[0].replace("&#39;", "'") for row in rows
-            ):
-                return
-            await asyncio.sleep(0.2)
+            return all(row and "Does not fire: set aside on" in row[0] for row in rows)
+
+        await eventually(all_are_set_aside, what="the dashboard's word about each")
