@@ -176,7 +176,7 @@ async def test_what_does_not_answer_is_tried_again_and_in_the_end_dead_lettered(
         ("failed", 4),
         ("failed", 2),
     ]
-    assert "could not be spoken to" in jobs[0].error.message
+    assert "127.0.0.1:1 failed" in jobs[0].error.message
     assert "there is no host" in jobs[1].error.message
     assert "did not answer within 0.1 s" in jobs[2].error.message
 

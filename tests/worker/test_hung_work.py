@@ -112,9 +112,9 @@ async def test_signs_of_life_of_a_local_handler_cost_no_statement(
     database = sandbox._database
     fetch = type(database).fetch
 
-    async def counted(self: Any, name: str, *arguments: Any) -> Any:
+    async def counted(self: Any, name: str, *arguments: Any, **given: Any) -> Any:
         statements.append(name)
-        return await fetch(self, name, *arguments)
+        return await fetch(self, name, *arguments, **given)
 
     monkeypatch.setattr(type(database), "fetch", counted)
     await lively.submit()
