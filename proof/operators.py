@@ -77,7 +77,7 @@ class Operator:
         if "jobs" in self._moves:
             moves |= {self._cancel_any: 3, self._retry_any: 1.5, self._discard_any: 0.7}
         if self._spoil is not None:
-            moves |= {self.spoil_any: 1, self._mend_any: 1.5}
+            moves |= {self._spoil_any: 1, self._mend_any: 1.5}
         if "lines" in self._moves:
             moves |= {self._line_up: 1.5, self._delete_line: 1.5}
         while not self.stopping:
@@ -85,9 +85,10 @@ class Operator:
             if not self.stopping:
                 await self._random.choices(list(moves), list(moves.values()))[0]()
 
-    async def leave(self, mend: float = 1.0) -> None:
-        """Whatever is paused goes on; whatever is spoilt is put right or deleted. With a chance below
-        one some stay as they are, so that it is seen whether the others are on time beside them."""
+    async def leave(self, mend: float = 1.0, spoil: float = 0.0) -> None:
+        """Whatever is paused goes on; whatever is spoilt is put right or deleted. With a chance `mend`
+        below one some stay as they are, and with a chance `spoil` one is spoilt if none is, so that it
+        is seen whether the others are on time beside it."""
         self.stopping = True
         for name in sorted(self._spoilt):
             fate = self._random.random()
@@ -95,6 +96,8 @@ class Operator:
                 await (self._update(name) if fate < 0.7 * mend else self._delete(name))
         for name in sorted(self._paused):
             await self._resume(name)
+        if self._spoil is not None and not self._spoilt and self._random.random() < spoil:
+            await self._spoil_any()
 
     async def pause_all(self) -> None:
         """Nothing more becomes due. One at a time: no two of them wait for each other's rows."""
@@ -253,7 +256,7 @@ class Operator:
         self._paused.discard(name)
         self._spoilt.discard(name)
 
-    async def spoil_any(self) -> None:
+    async def _spoil_any(self) -> None:
         """Write nonsense into a row, as somebody might, or a release that knows more than ours."""
         name, way = self._any(), self._random.choice(WAYS)
         if name is not None and name not in self._paused:

@@ -52,11 +52,9 @@ async def operate() -> None:
     await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
     operator.stopping = True
     await running
-    await operator.leave(mend=0.5)
-    # Not left to chance: jobs wait when their schedule is deleted, and one is spoilt in the calm.
+    # Not left to chance: one is spoilt in the calm, and jobs wait when their schedule is deleted.
+    await operator.leave(mend=0.5, spoil=1.0)
     await operator.line_up_and_delete(_jobs_wait)
-    if not operator.spoilt:
-        await operator.spoil_any()
     await app.close()
 
 

@@ -165,7 +165,7 @@ class Simulation:
         if operator is not None:
             operator.stopping = True
             await steering
-            await self.cluster.on_behalf("operator.who.leaves", operator.leave(mend=0.5))
+            await self.cluster.on_behalf("operator.who.leaves", operator.leave(mend=0.5, spoil=0.8))
         self.healed = self.loop.time()
         for client in self.cluster.clients:
             await client.finish()

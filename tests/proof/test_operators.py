@@ -12,7 +12,7 @@ import pytest
 
 from proof import asking
 from proof.asking import Asker
-from proof.history import Operation
+from proof.history import Operation, SchedulePromise
 from proof.nemesis import operating as nemesis
 from proof.operators import Operator
 from rota import errors
@@ -159,3 +159,16 @@ async def test_lines_come_and_go_among_the_other_moves() -> None:
     assert {operation.answer for operation in noted} == {"done"}
     assert len(schedules.there) <= 2
     assert "lines" in nemesis.MOVES
+
+
+@pytest.mark.parametrize("spoil", [0.0, 1.0])
+async def test_one_is_spoilt_in_the_end_if_that_is_asked_for(spoil: float) -> None:
+    schedules, noted, spoilt = Schedules(), list[Operation](), list[str]()
+
+    async def spoiler(name: str, way: str) -> None:
+        spoilt.append(name)
+
+    operator = operator_of(schedules, noted, moves=("spoil",), spoil=spoiler)
+    await operator.adopt([SchedulePromise("sound", "tick", 1)])
+    await operator.leave(mend=0.5, spoil=spoil)
+    assert spoilt == operator.spoilt == (["sound"] if spoil else [])
