@@ -131,6 +131,14 @@ INSIDE = {
     "give_back_unknown": ("held_of_worker",),
     "leave": ("end_worker",),
     "overrun": ("take_overruns",),
+    "advance_run": (
+        "take_run",
+        "lock_run",
+        "lock_waiting",
+        "take_pending",
+        "fail_step",
+    ),
+    "stop_run": ("stopping_jobs",),
 }
 
 # Queries and transactions that write and aren't swept, and why that is enough.
@@ -139,6 +147,17 @@ EXCLUDED = {
     "schedule_by_hand": "by hand, one transaction; repetitions are tested in test_failpoints",
     "finish_deletions": "steps of one transaction each; a lost one is repeated (test_schedule_changes)",
     "declare_schedules": "at a start, one transaction; the next start repeats it",
+    "advance_run": "one transaction; dying before its commit leaves the pending rows (test_workflows)",
+    "cancel_run": "one transaction; a repetition finds the run closed (test_workflows)",
+    "stop_run": "one transaction; dying before its commit leaves the note to stop (test_workflows)",
+    "lock_workflow": "an advisory lock of a declaration's transaction",
+    "add_workflow": "in the transaction of a declaration, which the next start repeats",
+    "add_workflow_steps": "in the transaction of a declaration, which the next start repeats",
+    "retire_workflow": "by hand, one statement: the same again",
+    "pause_run": "by hand, in the transaction of its record: the same again",
+    "unpause_run": "by hand, in the transaction of its record: the same again",
+    "supply_result": "by hand, in the transaction of its record: the same again",
+    "forget_runs": "retention: deletes what is old, and then finds nothing",
     "change": "one transaction with the record of the change; both or neither (test_audit)",
     "transaction": "has no name: migrations, and what tests do",
     "bulk": "the server's copy of `submit`, repeated in the same way",

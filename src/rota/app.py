@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequenc
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 
-from rota.config import Settings
+from rota.config import Settings, check_name
 from rota.context import ErrorHook
 from rota.core.time.schedule import compile_schedule, make_spec
 from rota.errors import ConfigError, UnknownTask
@@ -23,6 +23,7 @@ from rota.store.endpoints import StoredEndpoint
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated
 from rota.task import P, R, Task, TaskOptions
+from rota.workflow import Workflow
 
 if TYPE_CHECKING:
     from rota.decorators import AnyContext, DeclaredTask, TaskDecorator, Untyped
@@ -60,6 +61,8 @@ class App:
         self.events = self.rota.events
         self.webhooks = self.rota.webhooks
         self.endpoints = self.rota.endpoints
+        self.workflows = self.rota.workflows
+        self.runs = self.rota.runs
 
     @property
     def name(self) -> str:
@@ -191,6 +194,27 @@ class App:
             name=name, url=url, secret=secret, timeout=timeout, callback_timeout=callback_timeout
         )
         return self._add(EndpointTask(self.rota, endpoint, options))
+
+    def workflow(
+        self, name: str, *, deadline: float | str | None = None,
+        retention: float | str | None = None, description: str = "",
+    ) -> Workflow:  # fmt: skip
+        """Declare a workflow: a graph of steps, added by ``flow.step(task, ...)``.
+
+        Args:
+            name: how it is called; unique in the namespace.
+            deadline: seconds (or ``"2h"``) after the start of a run at which it fails.
+            retention: for how long ended runs are kept; by default as long as jobs.
+            description: what it is for.
+        """
+        flow = Workflow(
+            self.rota.runs, check_name("workflow", name), deadline=deadline, retention=retention,
+            description=description,
+        )  # fmt: skip
+        if name in self.workflows.declared:
+            raise ConfigError(f"two workflows are named {name!r}")
+        self.workflows.declared[name] = flow
+        return flow
 
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Register a function to call with each attempt that fails: ``hook(job, error)``.

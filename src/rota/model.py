@@ -181,8 +181,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     error: Failure | None
     progress: Any
     attempts: Sequence[Attempt]
-    workflow_id: UUID | None = None
-    step: str | None = None
+    run_id: UUID | None = None  # of the workflow's run whose step it is
+    step: int | None = None
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -352,3 +352,68 @@ class LogLine(msgspec.Struct, frozen=True, kw_only=True):
     seq: int  # from 1 in each attempt
     stream: str  # stdout, stderr, a log record's level, or mark: here lines were left out
     text: str
+
+
+class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A workflow as it is stored: its newest version, or the one that was asked for."""
+
+    namespace: str
+    name: str
+    version: int
+    created_at: datetime
+    definition: Any
+    retired_at: datetime | None = None
+    running: int | None = None  # how many of its runs have not ended
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """A run of a workflow. `state`: running, succeeded, failed or cancelled."""
+
+    id: UUID
+    namespace: str
+    workflow: str
+    version: int
+    state: str
+    round: int  # rises each time it is resumed
+    created_at: datetime
+    ended_at: datetime | None
+    deadline_at: datetime | None
+    paused_at: datetime | None
+    cancel_requested_at: datetime | None
+    input: Any
+    error: Any
+    priority: int | None = None
+    key: str | None = None
+    schedule_id: UUID | None = None
+    parent_id: UUID | None = None  # the run that it is a step of
+    steps: int | None = None  # how many there are, and how many of them have ended
+    ended_steps: int | None = None
+
+
+class RunStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a run. `state`: waiting, running, succeeded, failed, cancelled, skipped or
+    upstream_failed."""
+
+    number: int
+    name: str
+    kind: str  # task or workflow
+    task: str  # or the workflow's name
+    state: str
+    rule: str
+    waits: int  # predecessors that have not ended
+    after: tuple[str, ...] = ()
+    when: str | None = None
+    job_id: UUID | None = None  # of a workflow: its run
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    result: Any = None
+    error: Any = None
+    note: str | None = None  # such as that a person skipped it
+
+
+class RunChanged(msgspec.Struct, frozen=True):
+    """The result of an action on a run. `steps`: how many steps it concerned."""
+
+    id: UUID
+    outcome: Literal["cancelling", "paused", "resumed", "retried", "skipped"]
+    steps: int = 0

@@ -21,6 +21,7 @@ from rota.errors import ConfigError, StoreUnavailable
 from rota.lib.ids import unit
 from rota.observe import Metrics, MetricsPort, shared_metrics
 from rota.observe.health import Report, check
+from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.ticker import Service, Ticker
@@ -40,6 +41,7 @@ log = logging.getLogger("rota.node")
 
 Role = Literal["scheduler", "worker", "server"]
 ROLES: tuple[Role, ...] = ("scheduler", "worker")  # the default
+_ADVANCE_SECONDS = 0.25  # between looks for runs to advance
 _LONGEST_WAIT = 10.0  # seconds between two attempts to start while the database is away
 _KNOWN_ROLES: tuple[Role, ...] = (*ROLES, "server")
 
@@ -140,6 +142,7 @@ class Node:
         log.info("node %s is up: %s", self.id, ", ".join(self.roles))
 
     async def _start_scheduler(self, store: UpkeepStore) -> None:
+        await self.app.workflows.declare()
         await self.app.schedules.declare()
         given, heartbeat = self._coordination, self._heartbeat
         assert heartbeat is not None
@@ -158,6 +161,7 @@ class Node:
             Janitor(store, self.settings, shards),
         )
         self._undo.push_async_callback(shards.leave)
+        self._tick(Advancer(store.database, _ADVANCE_SECONDS))
         self._tick(shards, Firer(ScheduleStore(store.database), shards), Releaser(store, shards))
 
     def _tick(self, *services: Service) -> None:

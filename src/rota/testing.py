@@ -47,6 +47,7 @@ from rota.context import JobInfo
 from rota.errors import ConfigError, RotaError
 from rota.lib.ids import new_id
 from rota.model import Job, State
+from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Lease
 from rota.scheduler.firer import Firer
 from rota.scheduler.shards import AllShards
@@ -236,6 +237,7 @@ class _Inline:
         self._app = app
         self._node = node
         self._upkeep = UpkeepStore(database)
+        self._advancer = Advancer(database, interval=1.0)
         self.ran: list[UUID] = []
         self.raised: list[Exception] = []
         lease = Lease()  # of a node that nobody else can declare dead
@@ -259,20 +261,27 @@ class _Inline:
 
     async def run_next(self) -> bool:
         """Run one job that is due. Return whether there was one."""
-        store = self._execution.store
-        if not self._ready:
-            await self._release()
-            rows = await store.lanes(self._app.settings.namespace)
-            self._ready = sorted((row["lane"] for row in rows), reverse=True)
+        if await self._run_one():
+            return True
+        await self._release()
+        rows = await self._execution.store.lanes(self._app.settings.namespace)
+        self._ready = sorted((row["lane"] for row in rows), reverse=True)
+        return await self._run_one()
+
+    async def _run_one(self) -> bool:
+        """Run one job of the lanes that may have something."""
         while self._ready:
             wish = LaneClaim(self._ready[-1], 1)
-            for row in await store.claim(self._node, [wish], sorted(self._app.tasks)):
+            tasks = sorted(self._app.tasks)
+            for row in await self._execution.store.claim(self._node, [wish], tasks):
                 await self._run(row)
                 return True
             self._ready.pop()
         return False
 
     async def _release(self) -> None:
+        while await self._advancer.tick() == 0.0:
+            pass
         shards = list(range(await self._upkeep.shards()))
         firer = Firer(ScheduleStore(self._database), AllShards(len(shards)))
         while await firer.tick() == 0.0:

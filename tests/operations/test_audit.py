@@ -24,11 +24,14 @@ from rota import App, NotFound
 from rota.cli import cli
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import make_spec
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
 from rota.errors import RotaError
 from rota.server.application import make_server
 from rota.server.policy import route_table
 from rota.store.changes import Actor, acting_as, changing, local_user
 from rota.store.search import JobFilter
+from rota.workflow import Workflow
 from tests.support.audit_world import World
 from tests.support.command_line import run
 from tests.support.server_fixtures import LiveServer
@@ -71,11 +74,19 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/webhooks/{webhook_id}/resume", "/v1/webhooks/{webhook}/resume", None),
     ("POST /v1/webhooks/{webhook_id}/test", "/v1/webhooks/{webhook}/test", None),
     ("DELETE /v1/webhooks/{webhook_id}", "/v1/webhooks/{webhook}", None),
+    ("POST /v1/runs/{id}/cancel", "/v1/runs/{run_a}/cancel", None),
+    ("POST /v1/runs/{id}/pause", "/v1/runs/{run_b}/pause", None),
+    ("POST /v1/runs/{id}/resume", "/v1/runs/{run_b}/resume", None),
+    ("POST /v1/runs/{id}/steps/{step}/retry", "/v1/runs/{run_c}/steps/first/retry", None),
+    ("POST /v1/runs/{id}/steps/{step}/skip", "/v1/runs/{run_d}/steps/first/skip", {"result": 1}),
+    ("POST /v1/workflows/{name}/retire", "/v1/workflows/flow/retire", None),
+    ("POST /v1/workflows/{name}/restore", "/v1/workflows/flow/restore", None),
 ]  # fmt: skip
 
 # What isn't steered by a person: submitted jobs are their own record, as is what workers do.
 NO_CHANGE = {
-    "POST /v1/jobs", "POST /v1/jobs:bulk", "POST /v1/jobs/{job_id}/callback",
+    "POST /v1/jobs", "POST /v1/jobs:bulk", "POST /v1/workflows/{name}/runs",
+    "POST /v1/jobs/{job_id}/callback",
     "POST /v1/schedules:preview", "POST /v1/workers",
     *(f"POST /v1/workers/{{worker_id}}/{verb}"
       for verb in ("heartbeat", "claim", "finish", "progress", "logs")),
@@ -237,6 +248,21 @@ async def _group(app: App, task: str, act: Callable[[str], Awaitable[Any]]) -> A
     return await act(group.fingerprint)
 
 
+def _graph() -> Graph:
+    return Graph(Definition(name="other", steps=[StepDefinition(name="only", task="greet")]))
+
+
+def _workflow(app: App, name: str) -> Workflow:
+    flow = Workflow(app.runs, name)
+    flow._steps["only"] = StepDefinition(name="only", task="greet")
+    return flow
+
+
+def _declare(app: App) -> Awaitable[None]:
+    app.workflows.declared["declared"] = _workflow(app, "declared")
+    return app.workflows.declare()
+
+
 VERBS: list[tuple[str, Verb]] = [
     ("jobs.cancel", lambda app, n: app.jobs.cancel(n["one"])),
     ("jobs.cancel_many", lambda app, n: app.jobs.cancel_many([n["two"], n["three"]])),
@@ -278,6 +304,16 @@ VERBS: list[tuple[str, Verb]] = [
     ("endpoints.add", lambda app, n: app.endpoints.add("new", "https://example.org/x")),
     ("endpoints.change", lambda app, n: app.endpoints.change("push", timeout=5.0)),
     ("endpoints.remove", lambda app, n: app.endpoints.remove("push")),
+    ("workflows.put", lambda app, n: app.workflows.put(_graph())),
+    ("workflows.put_declared", lambda app, n: app.workflows.put_declared(
+        _workflow(app, "coded"))),
+    ("workflows.declare", lambda app, n: _declare(app)),
+    ("workflows.retire", lambda app, n: app.workflows.retire("flow")),
+    ("runs.cancel", lambda app, n: app.runs.cancel(n["run_a"])),
+    ("runs.pause", lambda app, n: app.runs.pause(n["run_b"])),
+    ("runs.resume", lambda app, n: app.runs.resume(n["run_b"])),
+    ("runs.retry", lambda app, n: app.runs.retry(n["run_c"], "first")),
+    ("runs.skip", lambda app, n: app.runs.skip(n["run_d"], "first")),
 ]  # fmt: skip
 
 READS = {
@@ -291,6 +327,9 @@ READS = {
     "endpoints": {"list", "get"},
     "nodes": {"get", "list", "shards", "takeovers"},
     "events": {"list", "stream"},
+    "workflows": {"list", "get", "definition"},
+    # A run that is started is its own record, as a submitted job is.
+    "runs": {"list", "get", "steps", "step", "result", "start", "start_declared"},
 }  # fmt: skip
 
 
@@ -409,6 +448,12 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("jobs retry", ["{dead_a}"]),
     ("jobs discard", ["{dead_b}"]),
     ("queues pause", ["mail"]),
+    ("runs cancel", ["{run_a}"]),
+    ("runs pause", ["{run_b}"]),
+    ("runs resume", ["{run_b}"]),
+    ("runs retry", ["{run_c}", "first"]),
+    ("runs skip", ["{run_d}", "first"]),
+    ("workflows retire", ["flow"]),
     ("queues resume", ["mail"]),
     ("queues set", ["mail", "--max-run-time", "1m"]),
     ("schedules create", ["new", "--task", "greet", "--cron", "0 4 * * *"]),
@@ -447,6 +492,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
 LOOKS = {
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
     "jobs dead",
+    "runs list", "runs show", "workflows list", "workflows show", "workflows start",
     "jobs explain", "jobs list", "jobs logs", "jobs show", "jobs submit", "migrate",
     "namespaces list", "nodes", "schedules audit", "schedules declare", "schedules forecast",
     "schedules lint",

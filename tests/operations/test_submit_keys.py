@@ -276,7 +276,7 @@ ALONE = [
     {"guarantee": 3, "timeout": 2.5},
     {"delay": 3600}, {"delay": 0.25}, {"delay": -5}, {"at": "2031-02-03T04:05:06.789012+01:00"},
     {"at": "1999-12-31T23:59:59Z"}, {"headers": {"tags": ["x"]}, "share": "acme"},
-    {"workflow_id": _UUID, "step": "second"}, {"namespace": None}, {"task": "known"}, {"id": None},
+    {"namespace": None}, {"task": "known"}, {"id": None},
     {"task": "known", "queue": "own", "priority": 0, "needs": []}, {"key": None}, {"unknown": 1},
 ]  # fmt: skip
 REFUSED = [

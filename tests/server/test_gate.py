@@ -12,6 +12,8 @@ from litestar import get
 
 from rota import App, ConfigError
 from rota.core.access import Policy, Role
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
 from rota.server.application import make_server
 from rota.server.policy import PUBLIC, RouteInfo, route_table, scope_of
 from tests.support.api import query
@@ -172,6 +174,10 @@ async def fill(server: LiveServer, namespace: str) -> None:
     await tenant.schedule("nightly", "greet", cron="0 3 * * *")
     await tenant.endpoints.add("pushed", "https://example.com/pushed")
     await tenant.webhooks.add("https://example.com/told")
+    await tenant.workflows.put(
+        Graph(Definition(name="orders", steps=[StepDefinition(name="only", task="greet")]))
+    )
+    await tenant.runs.start("orders")
     link = await server.link(namespace=namespace)
     await server.context.installation.sessions.log_in("link", link=link)
     await query(
@@ -213,6 +219,9 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("namespaces", "name"): namespace,
         ("tokens", "prefix"): token.split("_")[1],
         ("endpoints", "name"): "pushed",
+        ("workflows", "name"): "orders",
+        ("runs", "id"): await one("select id from {}.run where namespace = $1"),
+        ("runs", "step"): "only",
         ("sessions", "session_id"): await one("select id from {}.session where namespace = $1"),
         ("webhooks", "webhook_id"): await one("select id from {}.webhook where namespace = $1"),
     }

@@ -11,6 +11,8 @@ from uuid import UUID
 import asyncpg
 
 from rota import App
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
 from rota.lib.ids import new_id
 from rota.operations.installation import Installation
 from rota.store.identity import IdentityStore
@@ -20,6 +22,7 @@ from tests.support.api import fail_jobs
 _TABLES = (
     "future", "present", "past", "dead", "queue", "schedule", "occurrence", "calendar", "webhook",
     "allowed_host", "endpoint", "user_account", "membership", "session", "login_link", "namespace",
+    "workflow", "run", "step",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 
@@ -48,11 +51,28 @@ class World:
         await app.webhooks.allow("10.0.0.1")
         for endpoint in ("push", "pull"):
             await app.endpoints.add(endpoint, "https://example.org/push")
+        await self._runs()
         await self._people()
         now = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
         named["first"] = (now - timedelta(days=3)).isoformat()
         named["end"] = (now - timedelta(days=1)).isoformat()
         await self.rows()
+
+    async def _runs(self) -> None:
+        graph = Graph(
+            Definition(
+                name="flow",
+                steps=[
+                    StepDefinition(name="first", task="greet"),
+                    StepDefinition(name="second", task="greet", after=["first"]),
+                ],
+            )
+        )
+        await self.app.workflows.put(graph)
+        for run in ("run_a", "run_b", "run_c", "run_d"):
+            self.names[run] = str((await self.app.runs.start("flow")).id)
+        for run in ("run_c", "run_d"):
+            await self.app.runs.cancel(self.names[run])
 
     async def _people(self) -> None:
         store = IdentityStore((await self.app.store()).database)

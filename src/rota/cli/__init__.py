@@ -26,6 +26,7 @@ from rota.cli import (
     preview,
     queues,
     run,
+    runs,
     schedule_create,
     schedule_files,
     schedule_history,
@@ -34,6 +35,7 @@ from rota.cli import (
     tokens,
     users,
     webhooks,
+    workflows,
 )
 from rota.cli.faults import EXIT_CODES, FaultGroup
 from rota.cli.jobs import jobs_group
@@ -101,6 +103,8 @@ _SCHEDULES = (schedule_create, schedule_files, schedule_history, preview, foreca
 command(cli, "dev", _DAILY)(run.dev)
 cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)
 cli.add_typer(schedules_group, name="schedules", rich_help_panel=_DAILY)
+cli.add_typer(workflows.group, name="workflows", rich_help_panel=_DAILY)
+cli.add_typer(runs.group, name="runs", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 

@@ -83,8 +83,17 @@ def submit(
             session.screen.note(f"The job won't start yet. {explanation}")
 
 
-def read_payload(text: str) -> dict[str, Any]:
+def read_payload(text: str, hint: str = "PAYLOAD") -> dict[str, Any]:
     """Read a JSON object: the text itself, `-` for standard input, or `@file`."""
+    payload = read_json(text, hint)
+    if not isinstance(payload, dict):
+        raise typer.BadParameter(
+            "must be a JSON object of names and values, such as '{\"width\": 200}'", param_hint=hint
+        )
+    return payload
+
+
+def read_json(text: str, hint: str) -> Any:
     if text == "-":
         text = sys.stdin.read()
     elif text.startswith("@"):
@@ -92,18 +101,12 @@ def read_payload(text: str) -> dict[str, Any]:
             text = Path(text[1:]).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise typer.BadParameter(
-                f"{text[1:]} can't be read: {error}", param_hint="PAYLOAD"
+                f"{text[1:]} can't be read: {error}", param_hint=hint
             ) from None
     try:
-        payload = msgspec.json.decode(text)
+        return msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise typer.BadParameter(f"not valid JSON: {error}", param_hint="PAYLOAD") from None
-    if not isinstance(payload, dict):
-        raise typer.BadParameter(
-            "must be a JSON object of argument names and values, such as '{\"width\": 200}'",
-            param_hint="PAYLOAD",
-        )
-    return payload
+        raise typer.BadParameter(f"not valid JSON: {error}", param_hint=hint) from None
 
 
 def _follow(session: Session, handle: JobHandle[Any]) -> None:

@@ -23,7 +23,9 @@ from rota.model import (
     JobSummary,
     NodeStatus,
     QueueStatus,
+    RunStep,
     StateName,
+    WorkflowInfo,
 )
 from rota.operations.ledger import Audit
 
@@ -177,3 +179,24 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str | None = None
     expires_at: datetime | None = None
     csrf: str | None = None
+
+
+class WorkflowList(msgspec.Struct, frozen=True):
+    """The workflows of a namespace."""
+
+    items: Sequence[WorkflowInfo]
+
+
+class RunStarted(msgspec.Struct, frozen=True):
+    """A run that was started. `existed`: its key had named it before, nothing new was started."""
+
+    id: UUID
+    workflow: str
+    existed: bool = False
+
+
+class RunStepPage(msgspec.Struct, frozen=True):
+    """Steps of a run. `next`: what to pass as `after` for the next page; null on the last."""
+
+    items: Sequence[RunStep]
+    next: int | None

@@ -19,8 +19,8 @@ ANYWHERE = "*"  # the namespace of a role that holds in all of them
 # The nouns that a token can be limited to, as `jobs` or `jobs:read`: those of all routes.
 SCOPE_NOUNS = frozenset({
     "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "live", "metrics",
-    "namespaces", "nodes", "queues", "root", "schedules", "session", "sessions", "settings",
-    "tokens", "webhooks", "workers", "users",
+    "namespaces", "nodes", "queues", "root", "runs", "schedules", "session", "sessions", "settings",
+    "tokens", "webhooks", "workers", "workflows", "users",
 })  # fmt: skip
 SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 

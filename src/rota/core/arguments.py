@@ -86,6 +86,21 @@ class Arguments:
         self._adapters = self._find_adapters(hints)
         self._decode = self._make_decoder(hints)
 
+    def hint(self, name: str) -> Any:
+        """Return the annotation of a parameter; `Any` without one."""
+        return self._hints.get(name, Any)
+
+    def bind_some(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """Return the arguments of a call by name. Some may be missing; their values aren't checked."""
+        try:
+            bound = self._bindable.bind_partial(*args, **kwargs).arguments
+        except TypeError as error:
+            raise InvalidArguments(f"task {self._name!r}: {error}") from None
+        if self._open:
+            extra = next(n for n, p in self._parameters.items() if p.kind is _VAR_KEYWORD)
+            bound.update(bound.pop(extra, {}))
+        return dict(bound)
+
     def describe(self) -> Signature:
         """Return the signature in terms of JSON, for processes that don't have the code."""
         arguments = {
@@ -261,6 +276,14 @@ def encode_payload(
             f"task {task!r}: NaN and infinity have no JSON form: pass None, or a string"
         )
     return payload
+
+
+def plain_json(value: Any, what: str) -> Any:
+    """Return a value as JSON has it: texts, numbers, lists and objects."""
+    try:
+        return msgspec.json.decode(_encode(value))
+    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
+        raise InvalidArguments(f"{what!r}: {error}") from None
 
 
 def _has_non_number(value: Any) -> bool:

@@ -17,10 +17,12 @@ from rota.operations.events import AuditLog, Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
+from rota.operations.runs import Runs
 from rota.operations.schedule_changes import Change
 from rota.operations.schedules import Schedules
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
+from rota.operations.workflows import Workflows
 from rota.store.jobs import JobStore
 from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
@@ -50,6 +52,8 @@ class Rota:
         self.schedules = Schedules(self)
         self.events = Events(self)
         self.webhooks = Webhooks(self)
+        self.workflows = Workflows(self)
+        self.runs = Runs(self)
         self.endpoints = Endpoints(self)
         self.encryption = StoredEncryption(self)
         self.audit = AuditLog(connector)

@@ -66,10 +66,10 @@ _MOST_MESSAGE = 300
 def to_work(row: Any) -> Work:
     """Make a work of a claim's row."""
     (id, task, payload, token, attempt, max_attempts, guarantee, timeout, crashes, rank, priority,
-     key, headers, schedule, lane, _early) = row  # fmt: skip
+     key, headers, schedule, lane, run, step, _early) = row  # fmt: skip
     return Work(
         id, task, payload.encode(), token, attempt, max_attempts, _GUARANTEES[guarantee], timeout,
-        crashes, rank, priority, key, headers, schedule, lane,
+        crashes, rank, priority, key, headers, schedule, lane, run, step,
     )  # fmt: skip
 
 
@@ -140,11 +140,12 @@ class Verdicts:
         self.node = node
         self._max_crashes = max_crashes
         self.succeeded: list[Succeeded] = []
+        self.steps: list[Succeeded] = []  # of workflows, which end with their jobs
         self.ended: list[Ended] = []
         self.retried: list[Retried] = []
         self.returned: list[Returned] = []
         self._all: tuple[list[Any], ...] = (
-            self.succeeded, self.ended, self.retried, self.returned
+            self.succeeded, self.steps, self.ended, self.retried, self.returned
         )  # fmt: skip
 
     def __len__(self) -> int:
@@ -161,6 +162,7 @@ class Verdicts:
         self, work: Work, outcome: Outcome, retry: Retry, ran: float, ended: float = _NOW
     ) -> Verdict:
         """Decide what follows from the outcome of an attempt, and gather it."""
+        outcome = _needed_by_others(work, outcome)
         if work.encryptor is not None:
             outcome = encrypted_outcome(work.encryptor, outcome)
         verdict = lifecycle.judge(work, outcome, retry, self._max_crashes, unit())
@@ -192,7 +194,9 @@ class Verdicts:
 
     def succeed(self, work: Work, outcome: Outcome, ended: float) -> None:
         """Gather a success: the fast path of `judge`, for most attempts; most have no result."""
-        if outcome.result is None and outcome.failure is None:
+        if work.run is not None:
+            self.judge(work, outcome, Retry(), ended - work.started, ended)
+        elif outcome.result is None and outcome.failure is None:
             self.succeeded.append(Succeeded(work.id, work.token, ended - work.started, ended))
         else:
             self.succeeded.append(succeeded(work, outcome, ended))
@@ -208,7 +212,8 @@ class Verdicts:
         id, token = work.id, work.token
         match verdict:
             case Succeed():
-                self.succeeded.append(_succeeded(work, outcome, ran, ended))
+                gathered = self.succeeded if work.run is None else self.steps
+                gathered.append(_succeeded(work, outcome, ran, ended))
             case GiveBack():
                 self.give_back(work)
             case TryAgain(delay, crashes):
@@ -234,9 +239,10 @@ class Verdicts:
         self, store: WorkStore, now: float, connection: Connection = None,
         database_now: datetime | None = None,
     ) -> list[tuple[list[Any], Write]]:  # fmt: skip
-        """Return the four kinds of writes that have gathered, each with the statement for it."""
+        """Return the kinds of writes that have gathered, each with the statement for it."""
         statements: tuple[Write, ...] = (
             lambda n, part: store.finish_succeeded(n, part, now, connection, database_now),
+            lambda n, part: store.finish_steps(n, part, now, connection, database_now),
             lambda n, part: store.finish_ended(n, part, now, connection),
             lambda n, part: store.finish_retried(n, part, now, connection),
             lambda n, part: store.give_back(n, part, connection),
@@ -327,6 +333,19 @@ def succeeded(work: Work, outcome: Outcome, ended: float) -> Succeeded:
     if work.encryptor is not None:
         outcome = encrypted_outcome(work.encryptor, outcome)
     return _succeeded(work, outcome, ended - work.started, ended)
+
+
+def _needed_by_others(work: Work, outcome: Outcome) -> Outcome:
+    """Fail a step whose result was dropped: other steps would go on without it.
+
+    The effect has happened, so that it is not tried again.
+    """
+    if work.run is None or outcome.kind is not OutcomeKind.SUCCEEDED or outcome.failure is None:
+        return outcome
+    failure = Failure(
+        outcome.failure.type, f"{outcome.failure.message}; a step must keep its result"
+    )
+    return Outcome(OutcomeKind.RAISED, failure=failure, fatal=True)
 
 
 def _succeeded(work: Work, outcome: Outcome, ran: float, ended: float) -> Succeeded:

@@ -32,7 +32,7 @@ class LogBook(Protocol):
 class Work(msgspec.Struct, eq=False):
     """One claimed job. Made once per attempt, so it is kept light.
 
-    The fields up to `lane` are those of a claim's row, in its order.
+    The fields up to `step` are those of a claim's row, in its order.
     """
 
     id: UUID
@@ -50,6 +50,8 @@ class Work(msgspec.Struct, eq=False):
     headers: str | None = None  # JSON
     schedule: UUID | None = None
     lane: str = ""
+    run: UUID | None = None  # of a workflow, whose step it is
+    step: int | None = None
     encryptor: Encryptor | None = None  # encrypts its result: its payload was encrypted
     started: float = 0.0  # monotonic seconds; 0.0: not started
     stopping: StopReason | None = None  # why the runner was asked to stop it

@@ -23,6 +23,7 @@ log = logging.getLogger("rota.janitor")
 
 _DAYS_AHEAD = 7
 _STEP = 10_000
+_RUNS = 100  # runs that are deleted at once, with all their steps
 _DEAD_ROWS = 50_000
 _CLEAN_EVERY = 60.0
 _DEADLINES_EVERY = 2.0
@@ -76,6 +77,8 @@ class Janitor(Service):
         await self._events.forget(settings.retention_days)
         days = settings.retention_days, settings.dead_letter_days
         while await self._store.forget_old(*days, _STEP) >= _STEP:
+            pass
+        while await self._store.forget_runs(settings.retention_days, _RUNS) >= _RUNS:
             pass
 
     async def _vacuum_if_needed(self) -> None:

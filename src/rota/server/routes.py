@@ -13,9 +13,11 @@ from rota.server.api import (
     health,
     jobs,
     queues,
+    runs,
     schedules,
     streams,
     workers,
+    workflows,
 )
 from rota.server.dashboard import (
     calendar,
@@ -32,7 +34,8 @@ from rota.server.dashboard import queues as queue_pages
 from rota.server.dashboard import schedules as schedule_pages
 
 _MODULES = (
-    access, bulk, callbacks, endpoints, health, jobs, queues, schedules, streams, workers, login,
+    access, bulk, callbacks, endpoints, health, jobs, queues, runs, schedules, streams, workers,
+    workflows, login,
     pages, live, overview, job_pages, job, schedule_pages, schedule_edit, queue_pages, calendar,
     cluster, settings,
 )  # fmt: skip

@@ -15,7 +15,7 @@ import msgspec
 
 from rota.errors import ConfigError, RotaError, SchemaMismatch, SubmitError
 from rota.store.driver_errors import REFUSED
-from rota.store.rows import NewJob, Submitted
+from rota.store.rows import NewJob, NewRun, Submitted
 
 # SQLSTATEs of a missing schema, function or table.
 _MISSING = {"3F000", "42883", "42P01"}
@@ -55,6 +55,13 @@ def _statement(schema: str, placeholder: str) -> str:
     )
 
 
+def _start_statement(schema: str, placeholder: str) -> str:
+    return (
+        f"select run_id, existed, conflict from {schema}.start_run_of"  # noqa: S608 - checked name
+        f"(cast({placeholder} as json))"
+    )
+
+
 def _question(schema: str, placeholder: str) -> str:
     return f"select {schema}.is_encrypted(cast({placeholder} as text))"
 
@@ -64,6 +71,13 @@ async def submit_through(connection: Any, jobs: Sequence[NewJob], schema: str) -
     body = msgspec.json.encode(jobs).decode()
     rows = await _fetch(connection, partial(_statement, schema), body, schema)
     return [Submitted(*row) for row in rows]
+
+
+async def start_through(connection: Any, run: NewRun, schema: str) -> Submitted:
+    """Start a run of a workflow in the caller's transaction."""
+    body = msgspec.json.encode(run).decode()
+    rows = await _fetch(connection, partial(_start_statement, schema), body, schema)
+    return Submitted(*rows[0])
 
 
 async def ask_encrypted(connection: Any, namespace: str, schema: str) -> bool:

@@ -33,7 +33,7 @@ from rota.lib.encryption import (
     token_of,
 )
 from rota.model import Attempt, Failure, Outcome
-from rota.store.rows import Bulk, NewJob
+from rota.store.rows import Bulk, NewJob, NewRun
 
 RESERVED = "$rota-encrypted"
 _LOOK_EVERY = 5.0
@@ -98,6 +98,14 @@ class Encryption:
         """Return the fingerprint of a schedule's payload under the current key."""
         return self.fingerprints(spec.task, msgspec.json.encode(spec.payload))[0]
 
+    def encrypt_run(self, run: NewRun) -> None:
+        """Encrypt the input of a run that is about to start, if the namespace asks for it."""
+        if self.required:
+            encryptor, given = self.for_job(run.id), bytes(run.input)
+            if run.key is not None:
+                run.fingerprints = self.fingerprints(f"workflow {run.workflow}", given)
+            run.input = msgspec.Raw(encryptor.json("input", given).encode())
+
     def bulk(self, bulk: Bulk) -> Bulk:
         if not self.required:
             return bulk
@@ -146,6 +154,10 @@ class Encryption:
         """
         payload = self.open(text, id, "payload", task)
         return payload, self.for_job(id) if is_encrypted(text) else None
+
+    def value(self, text: str | None, id: UUID, field: str) -> Any:
+        """Return a JSON value, decrypted if it is encrypted. Raises KeyMissing, NotAuthentic."""
+        return None if text is None else msgspec.json.decode(self.open(text, id, field))
 
     def shown(self, text: str | None, id: UUID, field: str, task: str = "") -> Any:
         """Return a JSON value to be shown; in place of one that can't be decrypted, the reason."""

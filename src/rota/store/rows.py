@@ -68,8 +68,6 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     delay: float | None = None
     key: str | None = None
     headers: msgspec.Raw | None = None
-    workflow_id: UUID | None = None
-    step: str | None = None
     # Of an encrypted payload, for its idempotency key: one under each encryption key of this process.
     fingerprints: list[str] | None = None
 
@@ -83,6 +81,22 @@ class TaskDefaults(msgspec.Struct, frozen=True):
     guarantee: int = Guarantee.AT_LEAST_ONCE
     max_attempts: int = Retry().max_attempts
     timeout: float | None = None
+
+
+class NewRun(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A run of a workflow on its way to `rota.start_run_of`."""
+
+    id: UUID
+    namespace: str
+    workflow: str
+    input: msgspec.Raw
+    version: int | None = None
+    priority: int | None = None
+    deadline: float | None = None
+    headers: msgspec.Raw | None = None
+    key: str | None = None
+    # Of an input that the database can't read: what it is known again by, under a key.
+    fingerprints: list[str] | None = None
 
 
 class Bulk(msgspec.Struct, frozen=True):

@@ -4,8 +4,9 @@ schema/ has the tables, by migration. queries/ has the named queries. functions/
 `rota migrate` applies them again when their text has changed. A function whose parameters change gets
 a new signature, and a `drop function` for the old one in a `post` migration. A file may contain
 
-- `{state.running}`, `{guarantee.exactly_once}`, `{overlap.kill}`, `{occurrence.fired}`: the number that
-  the tables store for a name; `{state.labels}`: all names, quoted, in the order of their numbers;
+- `{state.running}`, `{guarantee.exactly_once}`, `{overlap.kill}`, `{occurrence.fired}`, `{run.failed}`,
+  `{step.waiting}`, `{rule.always}`, `{kind.task}`: the number that the tables store for a name;
+  `{state.labels}`: all names, quoted, in the order of their numbers;
 - `{default.max_attempts}`, `{default.priority}`, `{default.guarantee}`: the defaults of a job;
 - `{{columns moved}}`: the columns of a job, comma-separated. `submitted`: those that a submit decides,
   `moved` all that a job keeps when its row goes to another table, `ended` those of a finished job;
@@ -29,6 +30,7 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
+from rota.core.workflow.model import Rule, RunState, StepKind, StepState
 from rota.lib import failpoints
 from rota.model import Guarantee, State
 from rota.store.rows import TaskDefaults
@@ -45,10 +47,14 @@ _NUMBERS: Mapping[str, Mapping[str, int]] = {
     "default": {
         name: getattr(_DEFAULTS, name) for name in ("priority", "guarantee", "max_attempts")
     },
+    "run": {state.label: state for state in RunState},
+    "step": {state.label: state for state in StepState},
+    "rule": {rule.label: rule for rule in Rule},
+    "kind": {kind.label: kind for kind in StepKind},
 }
 
 SUBMITTED = (
-    "id", "due_at", "workflow_id", "schedule_id", "timeout", "priority", "guarantee", "max_attempts",
+    "id", "due_at", "run_id", "schedule_id", "timeout", "priority", "guarantee", "max_attempts",
     "namespace", "lane", "task", "key", "step", "share", "payload", "headers",
 )  # fmt: skip
 MOVED = (*SUBMITTED, "created_at", "attempt", "crashes", "attempts")

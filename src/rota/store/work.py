@@ -7,7 +7,7 @@ many rows still agreed; the others had moved on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from typing import Any
@@ -117,6 +117,15 @@ def columns_in_order(ids: Sequence[UUID], *others: Sequence[Any]) -> list[list[A
     return [list(column) for column in zip(*rows, strict=True)] or [[] for _ in (ids, *others)]
 
 
+def _success_columns(jobs: Sequence[Succeeded], now: float) -> list[list[Any]]:
+    ids, tokens, results, errors, ran, ended = _sorted_columns(
+        jobs, "id", "token", "result", "error", "ran", "ended"
+    )
+    return [
+        ids, tokens, _unless_all_none(results), _unless_all_none(errors), ran, _ages(now, ended)
+    ]  # fmt: skip
+
+
 def _unless_all_none(values: list[str | None]) -> list[str | None]:
     """Return an empty list in place of one of nulls, which is faster to send; unnest fills it up."""
     return values if any(values) else []
@@ -128,6 +137,7 @@ class WorkStore(Store):
     def __init__(self, database: Database) -> None:
         super().__init__(database)
         self.batches = BatchStore(database)
+        self.steps_ended: Callable[[], None] = lambda: None  # called when an advancer has to decide
 
     async def warm(self) -> None:
         """Prepare the claim on every connection of the pool, so that the first claim doesn't wait."""
@@ -177,13 +187,23 @@ class WorkStore(Store):
         self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None,
         database_now: datetime | None = None,
     ) -> int:  # fmt: skip
-        ids, tokens, results, errors, ran, ended = _sorted_columns(
-            jobs, "id", "token", "result", "error", "ran", "ended"
-        )
-        return await self._count(
-            connection, "finish_succeeded", node, ids, tokens, _unless_all_none(results),
-            _unless_all_none(errors), ran, _ages(now, ended), database_now,
-        )  # fmt: skip
+        columns = _success_columns(jobs, now)
+        return await self._count(connection, "finish_succeeded", node, *columns, database_now)
+
+    async def finish_steps(
+        self, node: UUID, jobs: Sequence[Succeeded], now: float, connection: Connection = None,
+        database_now: datetime | None = None,
+    ) -> int:  # fmt: skip
+        """As `finish_succeeded`, for jobs of workflows' steps, which end with them."""
+        arguments = (node, *_success_columns(jobs, now), database_now)
+        if connection is None:
+            row = (await self.database.fetch("finish_steps", *arguments))[0]
+        else:
+            row = await connection.fetchrow(self.database.queries["finish_steps"], *arguments)
+        if row["pending"]:
+            self.steps_ended()
+        accepted: int = row["accepted"]
+        return accepted
 
     async def finish_ended(
         self, node: UUID, jobs: Sequence[Ended], now: float, connection: Connection = None
@@ -315,6 +335,9 @@ class UpkeepStore(Store):
 
     async def forget_old(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
         return await self._one(int, "forget_old", retention_days, dead_letter_days, limit)
+
+    async def forget_runs(self, retention_days: int, limit: int) -> int:
+        return await self._one(int, "forget_runs", retention_days, limit)
 
     async def dead_rows(self) -> tuple[int, int]:
         rows = await self.database.fetch("dead_rows")

@@ -51,6 +51,9 @@ class Finisher(Service):
         self.more_is_coming: Callable[[], bool] = lambda: False  # whether jobs run or wait
         self.progress: dict[UUID, tuple[int, str]] = {}
         self.refused = 0
+        self.step_failed = (
+            False  # a step of a workflow is among what gathers: its run may have to go on
+        )
         self._most = _BATCH  # outcomes in one statement: fewer after one that could not be written
         self._lines_failed = 0
         self._closed: list[int] = []
@@ -94,6 +97,9 @@ class Finisher(Service):
             await self._write(gathered, write, now)
             for gathered, write in self.verdicts.writes(self._store, now, None, moment)
         ]
+        if self.step_failed and not self.verdicts.ended:
+            self.step_failed = False
+            self._store.steps_ended()
         await self._flush_lazily(closable)
         for problem in problems:
             if problem is not None:

@@ -91,6 +91,8 @@ class Outcomes:
     def _judge(self, work: Work, outcome: Outcome) -> Verdict:
         now = monotonic()
         ran = now - work.started if work.started else 0.0
+        if work.run is not None:
+            self._finisher.step_failed = True
         return self._verdicts.judge(work, outcome, retry_of(self._tasks, work.task), ran, now)
 
     def _fail(self, work: Work, error: Exception) -> Verdict:

@@ -18,6 +18,7 @@ import msgspec
 from rota.app import App
 from rota.core.signature import release_of
 from rota.errors import StoreUnavailable
+from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Heartbeat
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.listener import Listener
@@ -34,6 +35,7 @@ from rota.worker.slow_jobs import SlowJobMonitor
 
 log = logging.getLogger("rota.node")
 
+_ADVANCE_SECONDS = 5.0  # between looks for runs to advance; ends of steps here wake it
 _PIPELINE = 64  # works that a child process may have ahead, when they are short
 
 
@@ -66,6 +68,8 @@ class WorkerRole:
         self._run_limits = RunLimits(
             self._store, settings, self.worker.slots, self.worker.stop_work
         )
+        self._advancer = Advancer(database, _ADVANCE_SECONDS)
+        self._store.steps_ended = self._advance
         self._endpoints: EndpointWatch | None = None
         if settings.serve_endpoints:
             self._endpoints = EndpointWatch(
@@ -124,6 +128,7 @@ class WorkerRole:
     def start(self) -> None:
         self._claiming = Ticker(self.worker)
         services: list[Service] = [self._listener, self._slow_jobs, self._run_limits]
+        services.append(self._advancer)
         if self._endpoints is not None:
             self._endpoints.registered()
             services.append(self._endpoints)
@@ -131,6 +136,9 @@ class WorkerRole:
         self._tickers += [Ticker(service) for service in services]
         for ticker in self._tickers:
             ticker.start()
+
+    def _advance(self) -> None:
+        self._advancer.wake()
 
     # -- hints and signals
 

@@ -20,6 +20,7 @@ from rota.lib.encryption import ENVELOPE_BYTES
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runtime.attempts import decrypt, mark, must_mark, to_work
 from rota.runtime.heartbeat import Lease
+from rota.runtime.step_arguments import StepArguments
 from rota.runtime.work import Work
 from rota.store.work import WorkStore
 from rota.task import Task, heartbeat_timeouts, own_heartbeat_timeout
@@ -45,6 +46,7 @@ class Starter:
         self.missing_key: KeyMissing | None = None
         self._keyless_until = 0.0  # monotonic
         self._loop = asyncio.get_running_loop()
+        self._arguments = StepArguments(store.database)
         self._to_mark: list[tuple[Runner, Work]] = []
         self.unmarked: set[Work] = set()  # works that wait for their mark: no runner has them yet
         self._marking: asyncio.Task[None] | None = None
@@ -82,7 +84,11 @@ class Starter:
         if work.stopping is not None:
             self._loop.call_soon(self._end_unstarted, work)
             return
-        if not must_mark(work) and monotonic() < self._lease.trusted_until:
+        if (
+            monotonic() < self._lease.trusted_until
+            and not must_mark(work)
+            and not self._arguments.are_needed(work)
+        ):
             self._run(runner, work)
             return
         self._to_mark.append((runner, work))
@@ -104,9 +110,14 @@ class Starter:
         while self._to_mark:
             marking, self._to_mark = self._to_mark, []
             node = self._lease.node_id
-            answers = await self._mark(node, [work for _, work in marking])
+            works = [work for _, work in marking]
+            failures, answers = await self._prepare(node, works)
             for runner, work in marking:
                 self.unmarked.discard(work)
+                if work.id in failures:
+                    self._outcomes.refuse(work, failures[work.id])
+                    self._outcomes.ended(work)
+                    continue
                 fresh = node == self._lease.node_id and self._lease.trusted
                 answer = answers.get(work.id)
                 if answer == "start" and fresh and self.may_start() and work.stopping is None:
@@ -117,9 +128,14 @@ class Starter:
                 else:
                     self._end_unstarted(work)
 
-    async def _mark(self, node: UUID, works: list[Work]) -> dict[UUID, str]:
+    async def _prepare(
+        self, node: UUID, works: list[Work]
+    ) -> tuple[dict[UUID, Failure], dict[UUID, str]]:
+        """Complete the arguments of steps, and mark what must be marked."""
         try:
-            return await mark(self._store, node, works)
+            failures = await self._arguments.complete(works)
+            able = [work for work in works if work.id not in failures]
+            return failures, await mark(self._store, node, able)
         except Exception as error:
             # Whatever it is: a job that isn't surely marked doesn't start, and frees its slot.
             expected = isinstance(error, StoreUnavailable)
@@ -127,7 +143,7 @@ class Starter:
                 "could not mark %d jobs as started, giving them back: %s",
                 len(works), error, exc_info=not expected,
             )  # fmt: skip
-            return {}
+            return {}, {}
 
     def _end_unstarted(self, work: Work) -> None:
         self._outcomes.return_unstarted(work)

@@ -13,6 +13,8 @@ import pytest
 
 from rota import App
 from rota.core.access import Role
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
 from rota.server.application import make_server
 from rota.server.policy import RouteInfo, route_table
 from tests.support.api import fail_jobs, submit
@@ -36,6 +38,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "report_progress": {"items": []},
     "add_log_lines": {"items": []},
     "set_queue": {"max_run_time": 60},
+    "start_run": {},
+    "skip_step": {"result": 1},
     "backfill_schedule": {"first": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
 }
 
@@ -54,6 +58,11 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
     endpoint = {"name": SECRET, "url": place}
     assert (await client.post("/v1/endpoints", json=endpoint)).status_code == 201
     webhook = await client.post("/v1/webhooks", json={"url": place})
+    steps = [StepDefinition(name=SECRET, task=SECRET)]
+    graph = Graph(Definition(name=SECRET, steps=steps, description=SECRET))
+    await server.context.tenant(namespace).workflows.put(graph)
+    run = await client.post(f"/v1/workflows/{SECRET}/runs", json={})
+    assert run.status_code == 201
     async with (await server.app.store()).database.connection() as c:
         node = await c.fetchval(
             f"insert into {server.app.settings.schema}.node (id, namespace, name, host, pid, version,"
@@ -81,6 +90,9 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "prefix": token.json()["info"]["prefix"],
         "/v1/endpoints/{name}": SECRET,
         "webhook_id": webhook.json()["webhook"]["id"],
+        "/v1/workflows/{name}": SECRET,
+        "id": run.json()["id"],
+        "step": SECRET,
     }
 
 
@@ -89,6 +101,7 @@ NOBODYS = {
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
+    "/v1/workflows/{name}": "nobodys", "id": str(uuid4()), "step": "nobodys",
 }  # fmt: skip
 
 

@@ -30,6 +30,7 @@ from rota.lib.capture import MARK, shortened, storable
 from rota.lib.encryption import Encryptor
 from rota.model import Outcome, OutcomeKind, Retry
 from rota.runtime.attempts import Verdicts, decrypt, failed_once, retry_of, to_held
+from rota.runtime.step_arguments import StepArguments
 from rota.runtime.work import Work
 from rota.server.problems import Problem
 from rota.server.remote_workers.messages import (
@@ -290,12 +291,14 @@ def encryptor_of(store: RemoteStore, job: UUID) -> Encryptor:
 
 
 async def decrypted(store: RemoteStore, worker: UUID, works: Sequence[Work]) -> list[Work]:
-    """Return those that can be read here. A payload that is not authentic fails its job."""
+    """Return those that can be read here, with complete arguments. One whose payload is not authentic,
+    or whose arguments can't be completed, fails."""
     readable: list[Work] = []
     verdicts = Verdicts(worker, max_crashes=1)
+    incomplete = await StepArguments(store.database).complete(works)
     for work in works:
         try:
-            failure = decrypt(store.database.encryption, work)
+            failure = incomplete.get(work.id) or decrypt(store.database.encryption, work)
         except KeyMissing as error:
             log.error("job %s can't be handed out: %s", work.id, error)
             continue

@@ -9,7 +9,7 @@
 create or replace function rota.claim_remote(me uuid, asked text, this_try bigint, most int)
     returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
         guarantee smallint, timeout real, crashes smallint, due_at timestamptz, key text, headers json, early float8,
-        schedule_id uuid, rank bigint, lane text) language plpgsql volatile
+        schedule_id uuid, rank bigint, lane text, run_id uuid, step int) language plpgsql volatile
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
 as $$
@@ -30,7 +30,8 @@ begin
               and p.node = me and p.state = {state.running}
             returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout, p.crashes,
                 p.due_at, p.key, p.headers,
-                case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end, p.schedule_id, p.rank, p.lane;
+                case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end, p.schedule_id, p.rank, p.lane,
+                p.run_id, p.step;
         if found then
             update rota.batch as b set token = new_token, request_try = this_try where b.node = me and b.request = asked;
             return;
@@ -70,7 +71,7 @@ begin
         )
         select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
             c.key, c.headers, case when c.due_at > rota.now() then extract(epoch from c.due_at)::float8 end,
-            c.schedule_id, c.rank, c.lane
+            c.schedule_id, c.rank, c.lane, c.run_id, c.step
         from claimed as c order by c.rank, c.id;
 end $$;
 

@@ -80,7 +80,7 @@ begin
     select * into j from json_to_record(job) as r(
         id uuid, namespace text, task text, payload json, headers json, queue text, needs text[],
         priority smallint, guarantee smallint, max_attempts smallint, timeout real, at timestamptz,
-        delay double precision, share text, workflow_id uuid, step text);
+        delay double precision, share text);
     its_id := coalesce(j.id, rota.new_id());
     its_space := coalesce(j.namespace, 'default');
     select * into t from rota.task as k where k.namespace = its_space and k.name = j.task;
@@ -105,9 +105,9 @@ begin
     if not exists (select from rota.queue as q where q.namespace = its_space and q.name = its_queue) then
         insert into rota.queue (namespace, name) values (its_space, its_queue) on conflict do nothing;
     end if;
-    {{let its: id = its_id; due_at = its_due; workflow_id = j.workflow_id; schedule_id = null; timeout = its_timeout;
+    {{let its: id = its_id; due_at = its_due; run_id = null; schedule_id = null; timeout = its_timeout;
         priority = its_priority; guarantee = its_guarantee; max_attempts = its_attempts; namespace = its_space;
-        lane = its_lane; task = j.task; key = null; step = j.step; share = j.share;
+        lane = its_lane; task = j.task; key = null; step = null; share = j.share;
         payload = coalesce(j.payload, '{}'); headers = j.headers}}
     set_horizon := (select value from rota.setting where name = 'horizon_ms');
     if its_due <= rota.now() + make_interval(secs => set_horizon / 1000.0) then
@@ -144,7 +144,7 @@ declare
 begin
     return query
     with job as (
-        select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers, i.share, i.workflow_id, i.step,
+        select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers, i.share,
                coalesce(i.id, rota.new_id()) as id,
                coalesce(i.namespace, 'default') as namespace,
                coalesce(i.queue, t.queue, 'default') as queue,
@@ -157,10 +157,10 @@ begin
         from rows from (json_to_recordset(jobs) as (
                 id uuid, namespace text, task text, key text, payload json, headers json, queue text,
                 needs text[], priority smallint, guarantee smallint, max_attempts smallint, timeout real,
-                at timestamptz, delay double precision, share text, workflow_id uuid, step text,
+                at timestamptz, delay double precision, share text,
                 fingerprints text[]
             )) with ordinality as i(id, namespace, task, key, payload, headers, queue, needs, priority,
-                guarantee, max_attempts, timeout, at, delay, share, workflow_id, step, fingerprints, position)
+                guarantee, max_attempts, timeout, at, delay, share, fingerprints, position)
         left join rota.task as t on t.namespace = coalesce(i.namespace, 'default') and t.name = i.task
     ), fine as materialized (
         select j.*, rota.lane(namespace, queue, needs) as lane, coalesce(payload, '{}'::json) as args,
@@ -198,12 +198,12 @@ begin
         where not exists (select from rota.queue as q where q.namespace = f.namespace and q.name = f.queue)
         on conflict do nothing
     ), readied as (
-        {{insert rota.present as p, submitted: schedule_id = null; payload = args}}
+        {{insert rota.present as p, submitted: run_id = null; step = null; schedule_id = null; payload = args}}
         from fresh where due_at <= rota.now() + horizon
         on conflict (id) do nothing
         returning p.id, p.namespace, p.lane, p.rank
     ), postponed as (
-        {{insert rota.future as p, submitted: schedule_id = null; payload = args; shard = rota.shard_of(id, shards)}}
+        {{insert rota.future as p, submitted: run_id = null; step = null; schedule_id = null; payload = args; shard = rota.shard_of(id, shards)}}
         from fresh where due_at > rota.now() + horizon
         on conflict (id) do nothing
         returning p.id

@@ -47,8 +47,8 @@ select nextval('rota.token');
 -- name: claim_remote
 -- The columns of `claim`, in its order, and the time. The rank is made for priority 0, which gives the same due moment.
 select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes,
-       rota.rank(c.due_at, 0) as rank, 0 as priority, c.key, c.headers, c.schedule_id, c.lane, c.early,
-       extract(epoch from rota.now())::float8 as now
+       rota.rank(c.due_at, 0) as rank, 0 as priority, c.key, c.headers, c.schedule_id, c.lane, c.run_id, c.step,
+       c.early, extract(epoch from rota.now())::float8 as now
 from rota.claim_remote($1, $2, $3, $4) as c;
 
 -- name: unlock_listener
@@ -106,7 +106,7 @@ select p.* from (
 ) as a
 cross join lateral (
     select p.id, p.token, p.task, p.attempt, p.max_attempts, p.guarantee, p.crashes,
-           p.cancel_at is not null as cancelled, rota.is_encrypted(p.payload) as encrypted,
+           p.cancel_at is not null as cancelled, (rota.is_encrypted(p.payload) or p.run_id is not null and rota.is_encrypted(p.namespace)) as encrypted,
            extract(epoch from rota.now() - coalesce(p.started_at, p.claimed_at))::float8 as ran
     from rota.present as p
     where p.id = a.id and p.token = a.token and p.node = $1 and p.state = {state.running}
@@ -125,7 +125,7 @@ where b.node = $1 and b.token = any($2::bigint[]) and b.ids is not null
                   where p.id = any(b.ids) and p.token = b.token and p.node = $1 and p.state = {state.running} offset 0);
 
 -- name: encrypted_of
-select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and rota.is_encrypted(p.payload);
+select p.id from rota.present as p where p.id = any($2::uuid[]) and p.node = $1 and (rota.is_encrypted(p.payload) or p.run_id is not null and rota.is_encrypted(p.namespace));
 
 -- name: report_progress
 -- $2 are ids in order, as for save_progress.
@@ -138,7 +138,7 @@ returning p.id, p.token;
 -- What was kept of an attempt's lines: the last number, the size, and whether lines were left out. No row: the
 -- attempt isn't the worker's.
 select p.attempt, coalesce(max(l.seq), 0) as seq, coalesce(sum(octet_length(l.text) + 32), 0)::bigint as size,
-       coalesce(bool_or(l.stream = 'mark'), false) as cut, bool_or(rota.is_encrypted(p.payload)) as encrypted
+       coalesce(bool_or(l.stream = 'mark'), false) as cut, bool_or((rota.is_encrypted(p.payload) or p.run_id is not null and rota.is_encrypted(p.namespace))) as encrypted
 from rota.present as p left join rota.job_log as l on l.job_id = p.id and l.token = p.token
 where p.id = $2 and p.token = $3 and p.node = $1 and p.state = {state.running}
 group by p.attempt;

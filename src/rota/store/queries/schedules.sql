@@ -71,12 +71,12 @@ with horizon as materialized (
     join rota.schedule as s on s.id = n.schedule_id
     where n.job_id is not null
 ), readied as (
-    {{insert rota.present as p, submitted: id = job_id; due_at = run_at; workflow_id = null; key = null; step = null;
+    {{insert rota.present as p, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null;
         share = null}}
     from job where run_at <= (select at from horizon)
     returning p.namespace, p.lane, p.rank
 ), postponed as (
-    {{insert rota.future as f, submitted: id = job_id; due_at = run_at; workflow_id = null; key = null; step = null;
+    {{insert rota.future as f, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null;
         share = null}}
     from job where run_at > (select at from horizon)
     returning f.id
@@ -365,4 +365,5 @@ select min(at) from (
     select due_at as at from rota.future where state = {state.scheduled}
     union all select next_due from rota.schedule
     union all select paused_until from rota.schedule
+    union all select deadline_at from rota.run where state = {run.running} and cancel_at is null
 ) as moments where at > rota.now();

@@ -138,7 +138,8 @@ with other as (
     delete from rota.submit_key where ctid = any(array(
         select k.ctid from rota.submit_key as k
         where k.created_at < rota.now() - make_interval(days => $1::int)
-          and not exists (select from rota.job as j where j.id = k.job_id) limit $3))
+          and not exists (select from rota.job as j where j.id = k.job_id)
+          and not exists (select from rota.run as r where r.id = k.job_id) limit $3))
     returning 1
 ), effects as (
     delete from rota.effect where ctid = any(array(

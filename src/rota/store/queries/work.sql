@@ -35,7 +35,7 @@ with wanted as (
         claimed_at = rota.now(), started_at = null, progress = null
     where p.ctid = any(array(select at from picked))
     returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout,
-              p.crashes, p.rank, p.priority, p.key, p.headers, p.schedule_id, p.lane,
+              p.crashes, p.rank, p.priority, p.key, p.headers, p.schedule_id, p.lane, p.run_id, p.step,
               case when p.due_at > rota.now() then extract(epoch from p.due_at)::float8 end as early
 ), noted as (
     insert into rota.batch (token, lane, node, low, high, low_id, high_id)
@@ -77,6 +77,11 @@ with gone as (
     returning 1
 )
 select count(*) from kept;
+
+-- name: finish_steps
+-- The same for jobs of a workflow's steps, which end with them.
+select accepted, pending from rota.finish_steps($1, $2::uuid[], $3::bigint[], $4::json[], $5::json[], $6::float8[],
+    $7::float8[], $8::timestamptz);
 
 -- name: finish_ended
 -- Failed jobs go to the dead-letter list, cancelled ones to the past. `entry` joins the job's list of attempts, of

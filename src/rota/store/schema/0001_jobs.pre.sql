@@ -43,7 +43,7 @@ create table rota.future (
     id           uuid primary key,
     due_at       timestamptz not null,
     created_at   timestamptz not null default rota.now(),
-    workflow_id  uuid,
+    run_id       uuid,
     schedule_id  uuid,
     timeout      real,
     shard        smallint not null,
@@ -57,7 +57,7 @@ create table rota.future (
     lane         text collate "C" not null,
     task         text collate "C" not null,
     key          text,
-    step         text,
+    step         int,
     share        text,
     payload      json not null,
     headers      json,
@@ -82,7 +82,7 @@ create table rota.present (
     cancel_at    timestamptz,
     alive_at     timestamptz,  -- the last sign of life of an attempt at an HTTP worker
     node         uuid,
-    workflow_id  uuid,
+    run_id       uuid,
     schedule_id  uuid,
     timeout      real,
     state        smallint not null default {state.ready} check (state in ({state.ready}, {state.running})),
@@ -95,7 +95,7 @@ create table rota.present (
     lane         text collate "C" not null,
     task         text collate "C" not null,
     key          text,
-    step         text,
+    step         int,
     share        text,
     payload      json not null,
     headers      json,
@@ -124,7 +124,7 @@ create table rota.past (
     started_at   timestamptz,
     finished_at  timestamptz not null,
     node         uuid,
-    workflow_id  uuid,
+    run_id       uuid,
     schedule_id  uuid,
     timeout      real,
     state        smallint not null check (state in ({state.succeeded}, {state.cancelled}, {state.skipped})),
@@ -137,7 +137,7 @@ create table rota.past (
     lane         text collate "C" not null,
     task         text collate "C" not null,
     key          text,
-    step         text,
+    step         int,
     share        text,
     payload      json not null,
     headers      json,
@@ -161,24 +161,24 @@ select rota.make_day((rota.now() at time zone 'UTC')::date + ahead) from generat
 
 create view rota.job as
     select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
-           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, run_id, schedule_id, step, share,
            null::uuid as node, null::bigint as token, null::timestamptz as started_at,
            null::timestamptz as finished_at, null::timestamptz as cancel_at,
            null::json as progress, null::json as result, null::json as error
     from rota.future
     union all
     select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
-           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, run_id, schedule_id, step, share,
            node, token, coalesce(started_at, claimed_at), null, cancel_at, progress, null, null
     from rota.present
     union all
     select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
-           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, run_id, schedule_id, step, share,
            node, token, started_at, finished_at, null, progress, result, error
     from rota.past
     union all
     select id, namespace, task, lane, state, priority, due_at, created_at, payload, headers, key,
-           guarantee, attempt, max_attempts, timeout, crashes, attempts, workflow_id, schedule_id, step, share,
+           guarantee, attempt, max_attempts, timeout, crashes, attempts, run_id, schedule_id, step, share,
            node, token, started_at, finished_at, null, progress, result, error
     from rota.dead;
 comment on view rota.job is

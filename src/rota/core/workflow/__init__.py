@@ -1,0 +1,1 @@
+"""Workflows as data and decisions: definitions, graphs, conditions, references to results."""

@@ -1,0 +1,235 @@
+"""Checks a definition and compiles it to the numbered steps that the tables store."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from rota.config import check_name
+from rota.core.workflow.expressions import Condition
+from rota.core.workflow.model import Definition, Rule, StepDefinition, StepKind
+from rota.core.workflow.references import INPUT, STEP, Reference, find_references, renamed
+from rota.errors import ConfigError
+from rota.model import Guarantee
+
+MOST_STEPS = 50_000
+END = "(end)"
+
+
+class CompiledStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of `rota.workflow_step`. Numbers are topological: a successor's is higher."""
+
+    number: int
+    name: str
+    kind: StepKind
+    task: str | None
+    queue: str | None
+    needs: list[str] | None
+    priority: int | None
+    max_attempts: int | None
+    timeout: float | None
+    guarantee: int | None
+    rule: Rule
+    condition: str | None
+    tolerated: int
+    optional: bool
+    arguments: dict[str, Any]
+    predecessors: int
+    successors: list[int]
+
+
+class Graph:
+    """A checked definition, in topological order."""
+
+    def __init__(self, definition: Definition) -> None:
+        self.definition = definition
+        self.steps = {step.name: step for step in definition.steps}
+        self._check_names()
+        self.predecessors = {step.name: self._predecessors(step) for step in definition.steps}
+        self.order = self._ordered()
+        self.numbers = {name: number for number, name in enumerate(self.order)}
+        for step in definition.steps:
+            self._check_step(step)
+        if definition.result is not None and definition.result not in self.steps:
+            raise self._refused(f"its result is that of {definition.result!r}, which is no step")
+
+    def _refused(self, problem: str, step: str | None = None) -> ConfigError:
+        where = f", step {step!r}" if step is not None else ""
+        return ConfigError(f"workflow {self.definition.name!r}{where}: {problem}")
+
+    def _check_names(self) -> None:
+        check_name("workflow", self.definition.name)
+        if not self.definition.steps:
+            raise self._refused("it has no steps")
+        if len(self.definition.steps) > MOST_STEPS:
+            raise self._refused(
+                f"it has {len(self.definition.steps):,} steps, the limit is {MOST_STEPS:,}: "
+                "map a task over a list instead"
+            )
+        seen: set[str] = set()
+        for step in self.definition.steps:
+            check_name("step", step.name)
+            if step.name in seen:
+                raise self._refused("two steps have this name", step.name)
+            if step.name == "input":
+                raise self._refused("the name stands for the run's input: take another", step.name)
+            seen.add(step.name)
+            if (step.task is None) == (step.workflow is None):
+                raise self._refused("name a task or a workflow to run", step.name)
+
+    def _predecessors(self, step: StepDefinition) -> list[str]:
+        """Return the steps that must end first, each once: named, read from, or asked about."""
+        names = list(step.after)
+        names += [str(each.name) for each in find_references(step.arguments) if each.kind == STEP]
+        names += sorted(self._condition_names(step))
+        for name in names:
+            if name not in self.steps:
+                known = ", ".join(list(self.steps)[:20])
+                raise self._refused(f"there is no step {name!r}; known: {known}", step.name)
+        return list(dict.fromkeys(names))
+
+    def _condition_names(self, step: StepDefinition) -> set[str]:
+        if step.when is None:
+            return set()
+        try:
+            names = Condition(step.when).names - {"input"}
+        except ConfigError as error:
+            raise self._refused(str(error), step.name) from None
+        if unknown := sorted(names - set(self.steps)):
+            raise self._refused(
+                f"the condition {step.when!r} names {unknown[0]!r}, which is neither a step nor "
+                "`input`", step.name,
+            )  # fmt: skip
+        return names
+
+    def _ordered(self) -> list[str]:
+        """Return the names in topological order, as declared where that leaves a choice."""
+        place = {name: number for number, name in enumerate(self.steps)}
+        open_ends = {name: len(before) for name, before in self.predecessors.items()}
+        after: dict[str, list[str]] = {name: [] for name in self.steps}
+        for name, before in self.predecessors.items():
+            for each in before:
+                after[each].append(name)
+        ready = [name for name, count in open_ends.items() if count == 0]
+        order: list[str] = []
+        while ready:
+            following: list[str] = []
+            for name in ready:
+                order.append(name)
+                for each in after[name]:
+                    open_ends[each] -= 1
+                    if open_ends[each] == 0:
+                        following.append(each)
+            ready = sorted(following, key=place.__getitem__)
+        if len(order) < len(self.steps):
+            cycle = self._cycle({name for name, count in open_ends.items() if count > 0})
+            raise self._refused(f"its steps wait for each other in a cycle: {' -> '.join(cycle)}")
+        return order
+
+    def _cycle(self, left: set[str]) -> list[str]:
+        """Return one cycle among steps that could not be ordered, as a path back to its start."""
+        name = next(name for name in self.steps if name in left)
+        path: list[str] = []
+        while name not in path:
+            path.append(name)
+            name = next(each for each in self.predecessors[name] if each in left)
+        found = path[path.index(name) :][::-1]
+        return [found[-1], *found]
+
+    def _check_step(self, step: StepDefinition) -> None:
+        before = self.predecessors[step.name]
+        rule = Rule.parse(step.rule)
+        if rule in (Rule.ONE_SUCCEEDED, Rule.ONE_FAILED) and not before:
+            raise self._refused(
+                f"the rule {step.rule} can never be met: it comes after no step", step.name
+            )
+        if step.name in before:
+            raise self._refused("it waits for itself", step.name)
+        tolerate = step.tolerate
+        if tolerate and rule is not Rule.ALL_SUCCEEDED:
+            raise self._refused(f"tolerate has no meaning with the rule {step.rule}", step.name)
+        if isinstance(tolerate, bool) or tolerate < 0 or (tolerate > 1 and tolerate % 1):
+            raise self._refused(
+                "tolerate is a number of steps that may fail, or a share of them from 0 to 1, not "
+                f"{tolerate!r}", step.name,
+            )  # fmt: skip
+        if step.queue is not None:
+            check_name("queue", step.queue)
+        for need in step.needs or ():
+            check_name("a capability in needs", need)
+
+    # -- what else the definition says
+
+    def input_names(self) -> dict[str, bool]:
+        """Return the names that steps read from the input, and whether each is required."""
+        names: dict[str, bool] = {}
+        for reference in self._references(INPUT):
+            name = str(reference.name)
+            names[name] = names.get(name, False) or not reference.optional
+        return names
+
+    def _references(self, kind: str) -> Iterable[Reference]:
+        for step in self.definition.steps:
+            for reference in find_references(step.arguments):
+                if reference.kind == kind:
+                    yield reference
+
+    def sinks(self) -> list[str]:
+        """Return the steps that no other step comes after."""
+        inner = {name for before in self.predecessors.values() for name in before}
+        return [name for name in self.order if name not in inner]
+
+    def result_step(self) -> str | None:
+        """Return the step whose result is the run's, if there is one."""
+        sinks = self.sinks()
+        return self.definition.result or (sinks[0] if len(sinks) == 1 else None)
+
+    def compiled(self) -> list[CompiledStep]:
+        """Return the rows to store, the hidden end included."""
+        successors: dict[str, list[int]] = {name: [] for name in self.order}
+        end = len(self.order)
+        last = set(self.sinks())
+        for name in self.order:
+            for each in self.predecessors[name]:
+                successors[each].append(self.numbers[name])
+            if self.steps[name].rule in ("one_succeeded", "one_failed"):
+                # It may end before the others that it came after, and no sink waits for those.
+                last.update(self.predecessors[name])
+        for name in last:
+            successors[name].append(end)
+        rows = [self._row(self.steps[name], sorted(successors[name])) for name in self.order]
+        rows.append(
+            CompiledStep(
+                number=end, name=END, kind=StepKind.END, task=None, queue=None, needs=None,
+                priority=None, max_attempts=None, timeout=None, guarantee=None, rule=Rule.ALWAYS,
+                condition=None, tolerated=0, optional=False, arguments={}, predecessors=len(last),
+                successors=[],
+            )
+        )  # fmt: skip
+        return rows
+
+    def _row(self, step: StepDefinition, successors: list[int]) -> CompiledStep:
+        before = self.predecessors[step.name]
+        tolerated = step.tolerate if step.tolerate >= 1 else step.tolerate * len(before)
+        return CompiledStep(
+            number=self.numbers[step.name], name=step.name,
+            kind=StepKind.TASK if step.task is not None else StepKind.WORKFLOW,
+            task=step.task or step.workflow, queue=step.queue,
+            needs=None if step.needs is None else list(step.needs), priority=step.priority,
+            max_attempts=step.max_attempts, timeout=step.timeout,
+            guarantee=None if step.guarantee is None else int(Guarantee.parse(step.guarantee)),
+            rule=Rule.parse(step.rule),
+            condition=step.when, tolerated=int(tolerated), optional=step.optional,
+            arguments=renamed(step.arguments, self.numbers), predecessors=len(before),
+            successors=successors,
+        )  # fmt: skip
+
+
+def condition_values(
+    condition: Condition, given: Mapping[str, Any], names: Sequence[str], results: Mapping[int, Any]
+) -> dict[str, Any]:
+    """Return the values of a condition's names. `names`: the steps' names, by number."""
+    values = {name: results.get(number) for number, name in enumerate(names)}
+    return {"input": given, **{name: values.get(name) for name in condition.names - {"input"}}}

@@ -1,0 +1,112 @@
+"""The nouns of workflows: states, rules, and the definition of a graph."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from enum import IntEnum
+from typing import Any, Literal, Self, TypeAlias
+
+import msgspec
+
+from rota.errors import ConfigError
+from rota.model import GuaranteeName
+
+RuleName: TypeAlias = Literal["all_succeeded", "all_ended", "one_succeeded", "one_failed", "always"]
+
+
+class _Named(IntEnum):
+    """The numbers are what the tables store; people see the names."""
+
+    @property
+    def label(self) -> str:
+        return self.name.lower()
+
+    @classmethod
+    def parse(cls, label: str) -> Self:
+        try:
+            return cls[label.upper()]
+        except (KeyError, AttributeError):
+            known = ", ".join(member.label for member in cls)
+            raise ConfigError(f"{cls._word()} {label!r} is not one of: {known}") from None
+
+    @classmethod
+    def _word(cls) -> str:
+        return cls.__name__.removesuffix("State").lower() or "state"
+
+
+class RunState(_Named):
+    """The state of a run. A run that is paused, or is being cancelled, is still running."""
+
+    RUNNING = 4
+    SUCCEEDED = 5
+    FAILED = 6
+    CANCELLED = 7
+
+
+class StepState(_Named):
+    """The state of a step in a run. Where a job has such a state, the number is the same."""
+
+    WAITING = 1
+    RUNNING = 4
+    SUCCEEDED = 5
+    FAILED = 6
+    CANCELLED = 7
+    SKIPPED = 8
+    UPSTREAM_FAILED = 9  # not run, because its rule can't be met after a failure
+
+    @property
+    def is_final(self) -> bool:
+        return self >= StepState.SUCCEEDED
+
+
+class Rule(_Named):
+    """When a step starts, judged by how its predecessors ended."""
+
+    ALL_SUCCEEDED = 1
+    ALL_ENDED = 2
+    ONE_SUCCEEDED = 3
+    ONE_FAILED = 4
+    ALWAYS = 5  # as ALL_ENDED, and also in a run that is cancelled or past its deadline
+
+
+class StepKind(_Named):
+    """What a step does."""
+
+    TASK = 1
+    WORKFLOW = 2
+    END = 3  # the hidden last step, which ends the run
+
+
+class StepDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step. What is left out, such as `queue`, is as the task declares it.
+
+    `arguments` may hold references, `{"$step": "name"}` and `{"$input": "name"}`, at any depth: see
+    `rota.core.workflow.references`.
+    """
+
+    name: str
+    task: str | None = None
+    workflow: str | None = None
+    arguments: Mapping[str, Any] = {}
+    after: Sequence[str] = ()
+    rule: RuleName = "all_succeeded"
+    when: str | None = None
+    tolerate: int | float = 0  # a number of predecessors, or a share of them below 1
+    optional: bool = False
+    queue: str | None = None
+    needs: Sequence[str] | None = None
+    priority: int | None = None
+    max_attempts: int | None = None
+    timeout: float | None = None
+    guarantee: GuaranteeName | None = None
+
+
+class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A workflow: steps, and what holds for all of them."""
+
+    name: str
+    steps: Sequence[StepDefinition]
+    deadline: float | None = None  # seconds after the start of a run
+    result: str | None = None  # the step whose result is the run's; None: the last, if there is one
+    retention: float | None = None  # days for which ended runs are kept
+    description: str = ""

@@ -1,0 +1,318 @@
+"""Operations on runs of workflows: start, find, cancel, pause, resume and explain them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, TypeAlias
+from uuid import UUID
+
+import msgspec
+
+from rota.core.arguments import encode_payload
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, Rule, RunState, StepKind, StepState
+from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
+from rota.lib.ids import new_id
+from rota.model import Run, RunChanged, RunStep
+from rota.operations.run_advance import RunAdvance
+from rota.store.changes import Change, changing, current_actor
+from rota.store.drivers import start_through
+from rota.store.rows import NewRun
+from rota.store.workflows import WorkflowStore
+from rota.workflow import RunHandle, Workflow
+
+if TYPE_CHECKING:
+    from rota.operations.rota import Rota
+
+Runs_: TypeAlias = list[Run]
+Steps: TypeAlias = list[RunStep]
+Numbers: TypeAlias = list[int]  # inside Runs, `list` is its method
+MANY = 10_000
+
+
+def _as_id(id: UUID | str) -> UUID:
+    try:
+        return id if isinstance(id, UUID) else UUID(id)
+    except ValueError:
+        raise ConfigError(f"{id!r} is not a run's id: give the UUID that a start printed") from None
+
+
+class Runs:
+    """`app.runs`"""
+
+    def __init__(self, rota: Rota) -> None:
+        self._rota = rota
+
+    async def _store(self) -> WorkflowStore:
+        return WorkflowStore((await self._rota.store()).database)
+
+    # -- starting
+
+    async def start_declared(
+        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> RunHandle:
+        """Start a run of a workflow that this process declares; see `Workflow.start`."""
+        graph = workflow.graph
+        version = await self._rota.workflows.put_declared(workflow)
+        return await self._start(graph, version, given, **options)
+
+    async def start(
+        self, name: str, given: Mapping[str, Any] | None = None, *, version: int | None = None,
+        key: str | None = None, priority: int | None = None, deadline: float | None = None,
+    ) -> RunHandle:  # fmt: skip
+        """Start a run of a stored workflow, by its name."""
+        info = await self._rota.workflows.get(name, version)
+        graph = Graph(msgspec.convert(info.definition, Definition))
+        return await self._start(
+            graph, version, given or {}, key=key, priority=priority, deadline=deadline
+        )
+
+    async def _start(
+        self, graph: Graph, version: int | None, given: Mapping[str, Any], *,
+        key: str | None = None, priority: int | None = None, deadline: float | None = None,
+        connection: Any = None,
+    ) -> RunHandle:  # fmt: skip
+        name = graph.definition.name
+        check_input(graph, given)
+        text = encode_payload(given, self._rota.limits, name, "input")
+        if (admit := self._rota.submissions.admit) is not None:
+            await admit(self._rota.namespace, len(graph.steps), len(text))
+        database = (await self._rota.store()).database
+        encryption = await database.known_encryption()
+        run = NewRun(
+            id=new_id(), namespace=self._rota.namespace, workflow=name, input=msgspec.Raw(text),
+            version=version, priority=priority, deadline=deadline, key=key,
+        )  # fmt: skip
+        encryption.encrypt_run(run)
+        if connection is not None:
+            answer = await start_through(connection, run, self._rota.settings.schema)
+        else:
+            answer = await WorkflowStore(database).start(run)
+        if answer.conflict:
+            raise KeyConflict(key or "", str(answer.id))
+        return RunHandle(self, answer.id, answer.existed)
+
+    # -- reading
+
+    async def get(self, id: UUID | str) -> Run:
+        """Return the run as it is now; `NotFound` when there is none (any more)."""
+        store = await self._store()
+        row = await store.get_run(self._rota.namespace, _as_id(id))
+        if row is None:
+            raise NotFound(
+                f"there is no run {id} in namespace {self._rota.namespace!r}", subject=id
+            )
+        return self._run(store, row, steps=row["steps"], ended_steps=row["ended"])
+
+    async def list(
+        self, *, workflow: str | None = None, state: str | None = None,
+        before: tuple[datetime, UUID] | None = None, limit: int = 50,
+    ) -> Runs_:  # fmt: skip
+        """List runs, newest first. For the next page pass `(created_at, id)` of the last one."""
+        if not 1 <= limit <= MANY:
+            raise ConfigError(f"limit must be from 1 to {MANY}, not {limit}", field="limit")
+        store = await self._store()
+        number = None if state is None else int(RunState.parse(state))
+        rows = await store.list_runs(self._rota.namespace, workflow, number, before, limit)
+        return [self._run(store, row) for row in rows]
+
+    async def steps(
+        self, id: UUID | str, *, after: int = -1, state: str | None = None, limit: int = 1000
+    ) -> Steps:
+        """Return steps of a run, by their numbers. For the next page pass the last number as `after`."""
+        run_id = (await self.get(id)).id
+        store = await self._store()
+        number = None if state is None else int(StepState.parse(state))
+        rows = await store.steps(run_id, after, number, limit)
+        names = await store.step_names(run_id)
+        before = await store.predecessors(run_id, [row["number"] for row in rows])
+        return [
+            self._step(store, row, [names[each] for each in before.get(row["number"], ())])
+            for row in rows
+        ]
+
+    async def step(self, id: UUID | str, name: str) -> RunStep:
+        """Return one step of a run; `NotFound` when it has none of this name."""
+        number = await self._number(await self._store(), _as_id(id), name)
+        return (await self.steps(id, after=number - 1, limit=1))[0]
+
+    async def result(self, id: UUID | str) -> Any:
+        """Return the result of a run: that of its last step, or those of several by name."""
+        run = await self.get(id)
+        graph = Graph(await self._rota.workflows.definition(run.workflow, run.version))
+        only = graph.result_step()
+        names = [only] if only is not None else graph.sinks()
+        store = await self._store()
+        stored = await store.results([(run.id, graph.numbers[name]) for name in names])
+        encryption = store.database.encryption
+        values = {
+            graph.order[number]: encryption.shown(text, job or run.id, "result")
+            for (_, number), (job, text) in stored.items()
+        }
+        return values.get(only) if only is not None else values
+
+    # -- acting
+
+    @asynccontextmanager
+    async def _changing(
+        self, action: str, id: UUID | str
+    ) -> AsyncIterator[tuple[WorkflowStore, Any, Change]]:
+        """Lock a run for a change, which is recorded with its state before."""
+        run_id, store = _as_id(id), await self._store()
+        async with changing(store.database, action, f"run {run_id}") as change:
+            run = await store.lock_run(run_id, self._rota.namespace)
+            if run is None:
+                raise NotFound(f"there is no run {run_id}", subject=run_id)
+            change.before = {"state": RunState(run["state"]).label}
+            yield store, run, change
+
+    async def cancel(self, id: UUID | str) -> RunChanged:
+        """Cancel a run: close what waits, ask what runs to stop; steps that always run still do.
+
+        Raises `Conflict` for a run that has ended.
+        """
+        async with self._changing("cancel", id) as (store, run, change):
+            _check_running(run, "cancelled")
+            if run["cancel_at"] is None:
+                await store.close_run(run["id"])
+            change.after = {"state": "cancelling"}
+        # In a transaction of its own: it locks jobs, which come before runs.
+        advance = RunAdvance(store.database)
+        await advance.advance(run["id"])
+        return RunChanged(run["id"], "cancelling")
+
+    async def pause(self, id: UUID | str) -> RunChanged:
+        """Start no further steps of a run until it is resumed. What runs goes on."""
+        async with self._changing("pause", id) as (store, run, change):
+            _check_running(run, "paused")
+            await store.pause_run(run["id"])
+            change.after = {"state": "paused"}
+        return RunChanged(run["id"], "paused")
+
+    async def resume(self, id: UUID | str) -> RunChanged:
+        """Let a run go on: after a pause, or from the steps that failed or were cancelled.
+
+        Raises `Conflict` for a run that is neither paused nor failed nor cancelled.
+        """
+        async with self._changing("resume", id) as (store, run, change):
+            again: Numbers = []
+            if run["paused_at"] is not None:
+                await store.unpause_run(run["id"])
+            elif run["state"] in (RunState.FAILED, RunState.CANCELLED):
+                again = await store.steps_to_resume(run["id"])
+                await store.resume_run(run["id"], again)
+            else:
+                state = RunState(run["state"]).label
+                raise Conflict(
+                    f"run {run['id']} can't be resumed: it is {state}. Only paused, failed and "
+                    "cancelled runs can", code="not-resumable", subject=run["id"],
+                )  # fmt: skip
+            change.after = {"state": "running", "steps": len(again)}
+        return RunChanged(run["id"], "resumed", len(again))
+
+    async def retry(self, id: UUID | str, step: str) -> RunChanged:
+        """Run a step that has ended again, and everything that comes after it.
+
+        Raises `Conflict` if one of those steps is running.
+        """
+        async with self._changing("retry", id) as (store, run, change):
+            number = await self._number(store, run["id"], step)
+            again = await self._resettable(store, run, [number], "retried")
+            await store.resume_run(run["id"], again)
+            change.after = {"step": step, "steps": len(again)}
+        return RunChanged(run["id"], "retried", len(again))
+
+    async def skip(self, id: UUID | str, step: str, result: Any = None) -> RunChanged:
+        """Let a step count as succeeded with this result, without running it; what comes after it is
+        decided again. Raises `Conflict` if one of those steps is running."""
+        async with self._changing("skip", id) as (store, run, change):
+            number = await self._number(store, run["id"], step)
+            again = await self._resettable(store, run, [number], "skipped")
+            text = encode_payload({"result": result}, self._rota.limits, step, "result")
+            value = msgspec.json.encode(msgspec.json.decode(text)["result"]).decode()
+            note = {"type": "SkippedByHand", "message": f"skipped by {current_actor().name}"}
+            await store.supply_result(run["id"], number, value, msgspec.json.encode(note).decode())
+            await store.resume_run(run["id"], [each for each in again if each != number])
+            change.after = {"step": step, "result": result}
+        return RunChanged(run["id"], "skipped", 1)
+
+    async def _resettable(
+        self, store: WorkflowStore, run: Any, first: Sequence[int], word: str
+    ) -> Numbers:
+        """Return these steps and all after them, none of which may be running."""
+        again = await store.steps_from(run["id"], first)
+        running = await store.running_among(run["id"], again)
+        if running:
+            raise Conflict(
+                f"run {run['id']}: the step can't be {word} while {running[0]!r} is running: wait "
+                "for it, or cancel the run", code="running", subject=run["id"],
+            )  # fmt: skip
+        return again
+
+    async def _number(self, store: WorkflowStore, run: UUID, step: str) -> int:
+        numbers = await store.step_numbers(run, [step])
+        if step not in numbers:
+            raise NotFound(f"run {run} has no step {step!r}", subject=step)
+        return numbers[step]
+
+    # -- rows
+
+    def _run(self, store: WorkflowStore, row: Any, **counts: int) -> Run:
+        return Run(
+            id=row["id"], namespace=row["namespace"], workflow=row["name"], version=row["version"],
+            state=RunState(row["state"]).label, round=row["round"], created_at=row["created_at"],
+            ended_at=row["ended_at"], deadline_at=row["deadline_at"], paused_at=row["paused_at"],
+            cancel_requested_at=row["cancel_at"], key=row["key"], priority=row["priority"],
+            input=store.database.encryption.shown(row["input"], row["id"], "input"),
+            error=_decoded(row["error"]), schedule_id=row["schedule_id"],
+            parent_id=row["parent_id"], **counts,
+        )  # fmt: skip
+
+    def _step(self, store: WorkflowStore, row: Any, after: Sequence[str]) -> RunStep:
+        error = _decoded(row["error"])
+        by_hand = isinstance(error, dict) and error.get("type") == "SkippedByHand"
+        shown = store.database.encryption.shown
+        return RunStep(
+            number=row["number"], name=row["name"], kind=StepKind(row["kind"]).label,
+            task=row["task"], state=StepState(row["state"]).label, rule=Rule(row["rule"]).label,
+            waits=row["waits"], after=tuple(after), when=row["condition"], job_id=row["job_id"],
+            started_at=row["started_at"], ended_at=row["ended_at"],
+            result=None if by_hand else shown(row["result"], row["job_id"], "result"),
+            error=None if by_hand else error, note=error["message"] if by_hand else None,
+        )  # fmt: skip
+
+
+def check_input(graph: Graph, given: Mapping[str, Any]) -> None:
+    """Refuse an input that lacks a name which steps read, or has one that none does."""
+    name = graph.definition.name
+    if not isinstance(given, Mapping):
+        raise InvalidArguments(
+            f"workflow {name!r}: the input must be an object of names and values"
+        )
+    wanted = graph.input_names()
+    for each, required in wanted.items():
+        if required and each not in given:
+            raise InvalidArguments(f"workflow {name!r}: its input lacks {each!r}", field=each)
+    reads_all = any(step.when and "input" in step.when for step in graph.definition.steps)
+    for each in given:
+        if each not in wanted and not reads_all:
+            known = ", ".join(sorted(wanted)) or "none"
+            raise InvalidArguments(
+                f"workflow {name!r}: no step reads {each!r} from the input; read are: {known}",
+                field=each,
+            )
+
+
+def _check_running(run: Any, word: str) -> None:
+    if run["state"] != RunState.RUNNING:
+        state = RunState(run["state"]).label
+        raise Conflict(
+            f"run {run['id']} can't be {word}: it has already {state}", code="ended",
+            subject=run["id"],
+        )  # fmt: skip
+
+
+def _decoded(text: str | None) -> Any:
+    return None if text is None else msgspec.json.decode(text)

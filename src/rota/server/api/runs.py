@@ -1,0 +1,112 @@
+"""Runs of workflows: list, read and control them."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Any
+from uuid import UUID
+
+import msgspec
+from litestar import get, post
+from litestar.params import JSONBody, PathParameter, QueryParameter
+
+from rota.client.wire import RunStepPage
+from rota.model import Run, RunChanged, RunStep
+from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
+from rota.server.policy import OPERATOR, VIEWER
+from rota.server.requests import TenantDep
+
+RunId = Annotated[UUID, PathParameter()]
+StepName = Annotated[str, PathParameter(max_length=100)]
+Name = Annotated[str | None, QueryParameter(max_length=100)]
+InState = Annotated[str | None, QueryParameter(name="state", max_length=100)]
+
+
+@get("/v1/runs", policy=VIEWER, summary="List runs, newest first")
+async def list_runs(
+    tenant: TenantDep, workflow: Name = None, in_state: InState = None, limit: Limit = 50,
+    cursor: Cursor = None,
+) -> Page[Run]:  # fmt: skip
+    """`state`: running, succeeded, failed or cancelled."""
+    question = (workflow, in_state)
+    before = read_cursor(cursor, tuple[datetime, UUID], question)
+    runs = await tenant.runs.list(workflow=workflow, state=in_state, before=before, limit=limit)
+    last = runs[-1] if len(runs) == limit else None
+    following = None if last is None else make_cursor((last.created_at, last.id), question)
+    return Page(runs, following)
+
+
+@get("/v1/runs/{id:uuid}", policy=VIEWER, summary="Get a run")
+async def get_run(tenant: TenantDep, id: RunId) -> Run:
+    return await tenant.runs.get(id)
+
+
+@get("/v1/runs/{id:uuid}/result", policy=VIEWER, summary="Get the result of a run")
+async def get_run_result(tenant: TenantDep, id: RunId) -> dict[str, Any]:
+    """That of its last step, or those of several by name; null until they have succeeded."""
+    return {"result": await tenant.runs.result(id)}
+
+
+@get("/v1/runs/{id:uuid}/steps", policy=VIEWER, summary="List the steps of a run")
+async def list_steps(
+    tenant: TenantDep, id: RunId, in_state: InState = None, limit: Limit = 100,
+    after: Annotated[int, QueryParameter(ge=-1, le=2**31 - 1)] = -1,
+) -> RunStepPage:  # fmt: skip
+    """By their numbers. `next`: what to pass as `after` for the next page; null on the last."""
+    steps = await tenant.runs.steps(id, after=after, state=in_state, limit=limit)
+    return RunStepPage(steps, steps[-1].number if len(steps) == limit else None)
+
+
+@get("/v1/runs/{id:uuid}/steps/{step:str}", policy=VIEWER, summary="Get a step of a run")
+async def get_step(tenant: TenantDep, id: RunId, step: StepName) -> RunStep:
+    return await tenant.runs.step(id, step)
+
+
+@post("/v1/runs/{id:uuid}/cancel", policy=OPERATOR, summary="Cancel a run", status_code=200)
+async def cancel_run(tenant: TenantDep, id: RunId) -> RunChanged:
+    """What waits is closed, what runs is asked to stop; steps that always run still do."""
+    return await tenant.runs.cancel(id)
+
+
+@post("/v1/runs/{id:uuid}/pause", policy=OPERATOR, summary="Pause a run", status_code=200)
+async def pause_run(tenant: TenantDep, id: RunId) -> RunChanged:
+    """No further steps start until it is resumed. What runs goes on."""
+    return await tenant.runs.pause(id)
+
+
+@post("/v1/runs/{id:uuid}/resume", policy=OPERATOR, summary="Resume a run", status_code=200)
+async def resume_run(tenant: TenantDep, id: RunId) -> RunChanged:
+    """After a pause, or from the steps that failed or were cancelled."""
+    return await tenant.runs.resume(id)
+
+
+@post(
+    "/v1/runs/{id:uuid}/steps/{step:str}/retry", policy=OPERATOR, summary="Run a step again",
+    status_code=200,
+)  # fmt: skip
+async def retry_step(tenant: TenantDep, id: RunId, step: StepName) -> RunChanged:
+    """It and everything that comes after it."""
+    return await tenant.runs.retry(id, step)
+
+
+class SkipRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The result that the step is given."""
+
+    result: Any = None
+
+
+@post(
+    "/v1/runs/{id:uuid}/steps/{step:str}/skip", policy=OPERATOR, summary="Skip a step",
+    status_code=200,
+)  # fmt: skip
+async def skip_step(
+    tenant: TenantDep, id: RunId, step: StepName, data: JSONBody[SkipRequest]
+) -> RunChanged:
+    """It counts as succeeded with this result, without running."""
+    return await tenant.runs.skip(id, step, data.result)
+
+
+ROUTES = [
+    list_runs, get_run, get_run_result, list_steps, get_step, cancel_run, pause_run, resume_run,
+    retry_step, skip_step,
+]  # fmt: skip

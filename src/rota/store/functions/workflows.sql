@@ -1,0 +1,498 @@
+-- How runs of workflows advance.
+--
+-- Plans: from what is given to its rows by their keys, never the other way. `offset 0` keeps a planner who takes a table for
+-- empty from beginning with it.
+--
+-- Order of locks: jobs, then the run, then its steps by (run, number). A finish locks no run. Whoever ends steps that
+-- never ran, which may end others in turn, locks all waiting steps of the run first: see rota.settle_steps().
+
+-- Decides about a step from how its predecessors ended: running (start it), skipped, upstream_failed; null while it has
+-- to wait.
+create or replace function rota.step_verdict(rule int, predecessors int, waits int, failed int, skipped int, tolerated int)
+    returns smallint language sql immutable parallel safe as $$
+    select (case
+        when rule = {rule.one_succeeded} and predecessors - waits - failed - skipped > 0 then {step.running}
+        when rule = {rule.one_failed} and failed > 0 then {step.running}
+        when waits > 0 then null
+        when rule in ({rule.all_ended}, {rule.always}) then {step.running}
+        when rule = {rule.all_succeeded} and failed <= tolerated and skipped = 0 then {step.running}
+        when rule = {rule.one_failed} or failed <= tolerated then {step.skipped}
+        else {step.upstream_failed}
+    end)::smallint
+$$;
+
+-- Starts steps that wait: a job for each, ready at once. A step that no longer waits is left alone.
+create or replace function rota.start_steps(runs uuid[], numbers int[]) returns void
+    language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    hinted bigint;
+begin
+    with chosen as (
+        update rota.step as s
+        set state = {step.running}, job_id = rota.new_id(), started_at = rota.now(), ended_at = null, result = null, error = null
+        where s.ctid = any(array(
+            select its.at from unnest(runs, numbers) as k(run_id, number)
+            cross join lateral (
+                select o.ctid as at from rota.step as o
+                where o.run_id = k.run_id and o.number = k.number and o.state = {step.waiting} offset 0) as its))
+        returning s.run_id, s.number, s.job_id
+    ), job as materialized (
+        select c.job_id as id, c.run_id, c.number as step, r.namespace, w.task, r.headers,
+               coalesce(w.queue, t.queue, 'default') as queue, coalesce(w.needs, t.needs, '{}') as needs,
+               coalesce(w.priority, r.priority, t.priority, 0::smallint) as priority,
+               coalesce(w.guarantee, t.guarantee, {guarantee.at_least_once}::smallint) as guarantee,
+               coalesce(w.max_attempts, t.max_attempts, 5::smallint) as max_attempts,
+               coalesce(w.timeout, t.timeout) as timeout, w.arguments as payload,
+               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as lane
+        from chosen as c
+        cross join lateral (select r.* from rota.run as r where r.id = c.run_id offset 0) as r
+        cross join lateral (
+            select w.* from rota.workflow_step as w where w.workflow_id = r.workflow_id and w.number = c.number offset 0) as w
+        left join lateral (
+            select t.* from rota.task as t where t.namespace = r.namespace and t.name = w.task offset 0) as t on true
+    ), lanes as (
+        insert into rota.lane (lane, namespace, queue, needs)
+        select distinct on (j.lane) j.lane, j.namespace, j.queue, rota.needs_of(j.lane)
+        from job as j where not exists (select from rota.lane as l where l.lane = j.lane)
+        on conflict do nothing
+    ), queues as (
+        insert into rota.queue (namespace, name)
+        select distinct j.namespace, j.queue from job as j
+        where not exists (select from rota.queue as q where q.namespace = j.namespace and q.name = j.queue)
+        on conflict do nothing
+    ), readied as (
+        {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null; share = null}}
+        from job
+        returning p.namespace, p.lane, p.rank
+    )
+    select count(*) into hinted from (
+        select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
+end $$;
+
+-- Ends steps whose job, or run, has ended, and lets their successors know. Successors that can simply start do; the others
+-- become pending. A step that was closed meanwhile, or given another job, stays as it is. Returns whether there is
+-- something pending.
+create or replace function rota.end_steps(runs uuid[], numbers int[], jobs uuid[], states smallint[], results json[], errors json[])
+    returns boolean language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    ended_runs uuid[];
+    ended_numbers int[];
+    ended_states smallint[];
+begin
+    perform from (
+        select e.run_id, e.number from unnest(runs, numbers) as e(run_id, number)
+        union
+        select e.run_id, unnest(w.successors) from unnest(runs, numbers) as e(run_id, number)
+        cross join lateral (select r.workflow_id from rota.run as r where r.id = e.run_id offset 0) as r
+        cross join lateral (
+            select w.successors from rota.workflow_step as w
+            where w.workflow_id = r.workflow_id and w.number = e.number offset 0) as w
+        order by 1, 2
+    ) as k
+    cross join lateral (
+        select from rota.step as s where s.run_id = k.run_id and s.number = k.number for update offset 0) as locked;
+    with ended as (
+        update rota.step as s
+        set state = e.state, result = e.result, error = e.error, ended_at = rota.now()
+        from unnest(runs, numbers, jobs, states, results, errors) as e(run_id, number, job_id, state, result, error)
+        cross join lateral (
+            select o.ctid as at from rota.step as o
+            where o.run_id = e.run_id and o.number = e.number and o.job_id = e.job_id and o.state = {step.running}
+            offset 0) as its
+        where s.ctid = its.at
+        returning s.run_id, s.number, s.state
+    )
+    select array_agg(run_id), array_agg(number), array_agg(state) into ended_runs, ended_numbers, ended_states from ended;
+    return rota.count_down(ended_runs, ended_numbers, ended_states);
+end $$;
+
+-- Lets successors know of steps that have ended, and starts those that can simply start. The caller has locked all of them.
+create or replace function rota.count_down(runs uuid[], numbers int[], states smallint[]) returns boolean
+    language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    start_runs uuid[];
+    start_numbers int[];
+    pending bigint;
+begin
+    with told as (
+        select e.run_id, unnest(w.successors) as number,
+               e.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) and not w.optional as failed,
+               e.state = {step.skipped} as skipped
+        from unnest(runs, numbers, states) as e(run_id, number, state)
+        cross join lateral (select r.workflow_id from rota.run as r where r.id = e.run_id offset 0) as r
+        cross join lateral (
+            select w.successors, w.optional from rota.workflow_step as w
+            where w.workflow_id = r.workflow_id and w.number = e.number offset 0) as w
+    ), change as materialized (
+        select run_id, number, count(*) as ended, count(*) filter (where failed) as failed,
+               count(*) filter (where skipped) as skipped
+        from told group by run_id, number
+    ), changed as (
+        update rota.step as s
+        set waits = s.waits - c.ended, failed = s.failed + c.failed, skipped = s.skipped + c.skipped
+        from change as c
+        cross join lateral (
+            select o.ctid as at from rota.step as o where o.run_id = c.run_id and o.number = c.number offset 0) as its
+        where s.ctid = its.at
+        returning s.run_id, s.number, s.state, s.waits, s.failed, s.skipped
+    ), decided as (
+        select c.run_id, c.number, v.verdict = {step.running} and w.kind = {kind.task} and w.condition is null
+                   and r.paused_at is null and (r.cancel_at is null or w.rule = {rule.always}) as simply
+        from changed as c
+        cross join lateral (select r.* from rota.run as r where r.id = c.run_id offset 0) as r
+        cross join lateral (
+            select w.* from rota.workflow_step as w where w.workflow_id = r.workflow_id and w.number = c.number offset 0) as w
+        cross join lateral (select rota.step_verdict(w.rule, w.predecessors, c.waits, c.failed, c.skipped, w.tolerated) as verdict) as v
+        where c.state = {step.waiting} and v.verdict is not null
+    ), pended as (
+        insert into rota.pending_step (run_id, step) select run_id, number from decided where not simply returning 1
+    )
+    select array_agg(run_id) filter (where simply), array_agg(number) filter (where simply),
+           (select count(*) from pended)
+    into start_runs, start_numbers, pending from decided;
+    if start_runs is not null then
+        perform rota.start_steps(start_runs, start_numbers);
+    end if;
+    return pending > 0;
+end $$;
+
+create or replace function rota.job_of_step_ended() returns trigger language plpgsql volatile as $$
+begin
+    perform rota.end_steps(array[new.run_id], array[new.step], array[new.id],
+        array[case new.state when {state.succeeded} then {step.succeeded} when {state.failed} then {step.failed}
+                   when {state.skipped} then {step.skipped} else {step.cancelled} end]::smallint[],
+        array[new.result], array[new.error]);
+    return null;
+end $$;
+
+-- Ends steps that wait, without a job, in the given states, and all that follows from that. Locks the run's waiting steps
+-- in order first; the caller has locked the run.
+create or replace function rota.settle_steps(run uuid, numbers int[], states smallint[]) returns void
+    language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    next_numbers int[] := numbers;
+    next_states smallint[] := states;
+begin
+    perform from rota.step as s where s.run_id = run and s.state = {step.waiting} order by s.number for update;
+    while next_numbers is not null loop
+        with ended as (
+            update rota.step as s set state = e.state, ended_at = rota.now()
+            from unnest(next_numbers, next_states) as e(number, state)
+            cross join lateral (
+                select o.ctid as at from rota.step as o
+                where o.run_id = run and o.number = e.number and o.state = {step.waiting} offset 0) as its
+            where s.ctid = its.at
+            returning s.number, s.state
+        )
+        select array_agg(number), array_agg(state) into next_numbers, next_states from ended;
+        exit when next_numbers is null;
+        perform rota.count_down(array_fill(run, array[cardinality(next_numbers)]), next_numbers, next_states);
+        -- What can't start any more ends as well.
+        with pending as (
+            select distinct p.step from rota.pending_step as p where p.run_id = run and p.step is not null
+        ), verdict as (
+            select s.number, rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as state
+            from pending as p
+            join rota.step as s on s.run_id = run and s.number = p.step and s.state = {step.waiting}
+            join rota.run as r on r.id = run
+            join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+        ), over as (
+            select number, state from verdict where state in ({step.skipped}, {step.upstream_failed})
+        ), removed as (
+            delete from rota.pending_step as p using over as o where p.run_id = run and p.step = o.number
+        )
+        select array_agg(number), array_agg(state) into next_numbers, next_states from over;
+    end loop;
+end $$;
+
+-- Starts a run of the newest version of a workflow, in the caller's transaction. The first steps start with it. A key names
+-- one run, as that of a submit names one job.
+create or replace function rota.start_run(
+    name text, input json default '{}', id uuid default null, namespace text default 'default', version int default null,
+    priority int default null, deadline double precision default null, headers json default null, key text default null,
+    fingerprints text[] default null, schedule uuid default null, parent uuid default null, parent_step int default null
+) returns table (run_id uuid, existed boolean, conflict boolean) language plpgsql volatile as $$
+declare
+    graph rota.workflow;
+    named record;
+    fingerprint text := coalesce(fingerprints[1], md5('workflow ' || start_run.name || ' ' || start_run.input::jsonb::text));
+begin
+    run_id := coalesce(start_run.id, rota.new_id());
+    existed := false;
+    conflict := false;
+    select w.* into graph from rota.workflow as w
+    where w.namespace = start_run.namespace and w.name = start_run.name and w.retired_at is null
+      and (start_run.version is null or w.version = start_run.version)
+    order by w.version desc limit 1;
+    if not found then
+        raise exception using errcode = 'RT001', message = format('rota: no workflow is named %L', start_run.name),
+            hint = 'A node of its application declares it at its start; `rota workflows apply` stores one from a file.';
+    end if;
+    if json_typeof(start_run.input) <> 'object' then
+        raise exception using errcode = 'RT001', message = 'rota: input must be a JSON object: names and values';
+    end if;
+    if start_run.key is not null then
+        insert into rota.submit_key as k (namespace, key, job_id, fingerprint)
+        values (start_run.namespace, start_run.key, run_id, fingerprint)
+        on conflict on constraint submit_key_pkey do update set job_id = k.job_id
+        returning k.job_id, k.fingerprint into named;
+        existed := named.job_id <> run_id;
+        conflict := named.fingerprint <> fingerprint and named.fingerprint <> all(coalesce(fingerprints, '{}'));
+        run_id := named.job_id;
+        if existed or conflict then
+            return next;
+            return;
+        end if;
+    end if;
+    insert into rota.run (id, workflow_id, parent_id, parent_step, schedule_id, deadline_at, priority, namespace, name, key, input, headers)
+    values (run_id, graph.id, start_run.parent, start_run.parent_step, start_run.schedule,
+            rota.now() + make_interval(secs => coalesce(start_run.deadline, graph.deadline)), start_run.priority,
+            start_run.namespace, start_run.name, start_run.key, start_run.input, start_run.headers)
+    on conflict on constraint run_pkey do nothing;
+    if found then
+        insert into rota.step (run_id, number, waits)
+        select start_run.run_id, w.number, w.predecessors from rota.workflow_step as w where w.workflow_id = graph.id;
+        perform rota.start_ready_steps(run_id, graph.id);
+    else
+        existed := true;
+    end if;
+    return next;
+end $$;
+
+-- The same from one JSON object, for callers with one value to pass.
+create or replace function rota.start_run_of(run json) returns table (run_id uuid, existed boolean, conflict boolean)
+    language sql volatile as $$
+    select s.run_id, s.existed, s.conflict
+    from json_to_record(run) as r(id uuid, namespace text, workflow text, input json, version int, priority int,
+        deadline double precision, headers json, key text, fingerprints text[])
+    cross join lateral rota.start_run(r.workflow, r.input, r.id, r.namespace, r.version, r.priority, r.deadline, r.headers,
+        r.key, r.fingerprints) as s
+$$;
+
+-- Starts the steps of a run that wait for nothing, or makes them pending.
+create or replace function rota.start_ready_steps(run uuid, graph uuid) returns void language plpgsql volatile as $$
+declare
+    simple int[];
+begin
+    with decided as (
+        select s.number, v.verdict = {step.running} and w.kind = {kind.task} and w.condition is null as simply
+        from rota.step as s
+        join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number
+        cross join lateral (select rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict) as v
+        where s.run_id = run and s.state = {step.waiting} and v.verdict is not null
+    ), pended as (
+        insert into rota.pending_step (run_id, step) select run, number from decided where not simply
+    )
+    select array_agg(number) filter (where simply) into simple from decided;
+    if simple is not null then
+        perform rota.start_steps(array_fill(run, array[cardinality(simple)]), simple);
+    end if;
+end $$;
+
+-- Finishes jobs of steps that have succeeded, as the query finish_succeeded does, and ends their steps, all in one
+-- statement. `pending`: an advancer has something to decide.
+create or replace function rota.finish_steps(
+    me uuid, ids uuid[], tokens bigint[], results json[], errors json[], rans float8[], agos float8[], moment timestamptz
+) returns table (accepted bigint, pending boolean) language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    runs uuid[];
+    numbers int[];
+    jobs uuid[];
+    outcomes json[];
+begin
+    perform set_config('rota.ends_steps', 'on', true);  -- the trigger leaves these rows to us
+    with gone as (
+        delete from rota.present as p
+        where p.id = any(ids) and p.token = tokens[width_bucket(p.id, ids)] and p.node = me and p.state = {state.running}
+        returning p.*, width_bucket(p.id, ids) as place
+    ), ended as (
+        select *, coalesce(moment, rota.now()) - agos[place] * interval '1 second' as ended, rans[place] as ran from gone
+    ), kept as (
+        {{insert rota.past, ended: state = {state.succeeded}; finished_at = ended;
+            started_at = greatest(ended - ran * interval '1 second',
+                least(due_at, rota.now() - (ran + agos[place]) * interval '1 second'));
+            result = results[place]; error = errors[place]}}
+        from ended
+        returning id, run_id, step, result
+    )
+    select count(*), array_agg(run_id), array_agg(step), array_agg(id), array_agg(result)
+    into accepted, runs, numbers, jobs, outcomes from kept;
+    perform set_config('rota.ends_steps', '', true);
+    pending := accepted > 0 and rota.end_steps(
+        runs, numbers, jobs, array_fill({step.succeeded}::smallint, array[accepted::int]), outcomes,
+        array_fill(null::json, array[accepted::int]));
+    return next;
+end $$;
+
+-- Starts a step that is a workflow: a run, under the earlier of both deadlines. A run of an earlier round that did not
+-- succeed goes on instead.
+create or replace function rota.start_child(parent uuid, number int, input json) returns void language plpgsql volatile as $$
+declare
+    its record;
+    child uuid := rota.new_id();
+begin
+    select s.job_id, w.task, r.namespace, r.priority, r.headers, r.deadline_at into its
+    from rota.step as s
+    join rota.run as r on r.id = s.run_id
+    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+    where s.run_id = parent and s.number = start_child.number and s.state = {step.waiting};
+    if not found then
+        return;
+    end if;
+    if its.job_id is not null and exists (
+        select from rota.run as c where c.id = its.job_id and c.state in ({run.failed}, {run.cancelled}))
+    then
+        child := its.job_id;
+        perform rota.resume_run(child, rota.steps_to_resume(child));
+    else
+        perform rota.start_run(its.task, start_child.input, child, its.namespace, null, its.priority, null, its.headers,
+            parent => start_child.parent, parent_step => start_child.number);
+    end if;
+    update rota.run as c set deadline_at = least(c.deadline_at, its.deadline_at) where c.id = child;
+    update rota.step as s set state = {step.running}, job_id = child, started_at = rota.now()
+    where s.run_id = parent and s.number = start_child.number;
+end $$;
+
+-- Ends a run whose steps have all ended. The caller has locked it.
+create or replace function rota.finish_run(run uuid) returns void language plpgsql volatile as $$
+declare
+    its record;
+    failed record;
+    outcome smallint := {run.succeeded};
+    reason json;
+begin
+    select r.* into its from rota.run as r where r.id = run;
+    select w.name, s.error into failed from rota.step as s
+    join rota.workflow_step as w on w.workflow_id = its.workflow_id and w.number = s.number
+    where s.run_id = run and s.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) and not w.optional
+    order by s.state, s.ended_at, s.number limit 1;
+    if its.error is not null then
+        outcome := {run.failed};
+        reason := its.error;
+    elsif its.cancel_at is not null then
+        outcome := {run.cancelled};
+    elsif failed.name is not null then
+        outcome := {run.failed};
+        reason := json_build_object('type', 'StepFailed', 'step', failed.name, 'cause', failed.error,
+                                    'message', format('step %s failed', failed.name));
+    end if;
+    update rota.step as s set state = {step.succeeded}, ended_at = rota.now()
+    where s.run_id = run and s.number = (select max(number) from rota.step as l where l.run_id = run);
+    update rota.run as r set state = outcome, ended_at = rota.now(), paused_at = null, error = reason where r.id = run;
+    if its.parent_id is not null then
+        insert into rota.pending_step (run_id, step) values (its.parent_id, its.parent_step);
+    end if;
+    delete from rota.pending_step as p where p.run_id = run;
+end $$;
+
+-- Closes what waits in a run, but for steps that always run, and leaves a note to stop what runs. `reason`: the run fails
+-- with it, as at its deadline. The caller has locked the run.
+create or replace function rota.close_run(run uuid, reason json default null) returns void language plpgsql volatile as $$
+declare
+    closed int[];
+begin
+    update rota.run as r set cancel_at = rota.now(), paused_at = null, error = reason where r.id = run;
+    select array_agg(s.number order by s.number) into closed from rota.step as s
+    join rota.run as r on r.id = s.run_id
+    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+    where s.run_id = run and s.state = {step.waiting} and w.rule <> {rule.always};
+    if closed is not null then
+        perform rota.settle_steps(run, closed, array_fill({step.cancelled}::smallint, array[cardinality(closed)]));
+    end if;
+    insert into rota.pending_step (run_id, step) values (run, null);
+end $$;
+
+-- The steps that a resumed run repeats: those that failed or were cancelled, and what follows from them. What succeeded by
+-- a rule about successes stays as it is.
+create or replace function rota.steps_to_resume(run uuid) returns int[] language sql stable as $$
+    with recursive its as materialized (
+        select s.number, s.state, w.rule, w.successors, w.optional
+        from rota.run as r
+        join rota.step as s on s.run_id = r.id
+        join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+        where r.id = run
+    ), again as (
+        select number, successors from its
+        where state in ({step.failed}, {step.cancelled}, {step.upstream_failed}) and not optional
+        union
+        select i.number, i.successors from again as a
+        join its as i on i.number = any(a.successors)
+        where not (i.state = {step.succeeded} and i.rule in ({rule.all_succeeded}, {rule.one_succeeded}))
+    )
+    select array_agg(number order by number) from again
+$$;
+
+-- All steps that come after some others, with those.
+create or replace function rota.steps_from(run uuid, first int[]) returns int[] language sql stable as $$
+    with recursive again as (
+        select w.number, w.successors from rota.run as r
+        join rota.workflow_step as w on w.workflow_id = r.workflow_id where r.id = run and w.number = any(first)
+        union
+        select w.number, w.successors from again as a
+        join rota.run as r on r.id = run
+        join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = any(a.successors)
+    )
+    select array_agg(number order by number) from again
+$$;
+
+-- Lets steps of a run wait again, with counts that follow from the states of their predecessors, and starts those that
+-- can start. The run is running again, if it had ended. The caller has locked it.
+create or replace function rota.resume_run(run uuid, numbers int[]) returns void language plpgsql volatile as $$
+declare
+    graph uuid;
+    last int := (select max(s.number) from rota.step as s where s.run_id = run);
+begin
+    perform from rota.step as s where s.run_id = run order by s.number for update;
+    update rota.run as r
+    set state = {run.running}, ended_at = null, cancel_at = null, error = null, round = r.round + 1,
+        deadline_at = case when r.deadline_at is null then null
+                           else rota.now() + (r.deadline_at - r.created_at) end
+    where r.id = run returning r.workflow_id into graph;
+    update rota.step as s
+    set state = {step.waiting}, result = null, error = null, started_at = null, ended_at = null,
+        job_id = case when w.kind = {kind.workflow} then s.job_id end
+    from rota.workflow_step as w
+    where s.run_id = run and (s.number = any(numbers) or s.number = last) and w.workflow_id = graph and w.number = s.number;
+    with before as (
+        select unnest(p.successors) as number, s.state, p.optional
+        from rota.workflow_step as p join rota.step as s on s.run_id = run and s.number = p.number
+        where p.workflow_id = graph
+    ), counted as (
+        select number, count(*) filter (where state <= {step.running}) as waits,
+               count(*) filter (where state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) and not optional) as failed,
+               count(*) filter (where state = {step.skipped}) as skipped
+        from before group by number
+    )
+    update rota.step as s set waits = c.waits, failed = c.failed, skipped = c.skipped
+    from counted as c where s.run_id = run and s.number = c.number and s.state = {step.waiting};
+    perform rota.start_ready_steps(run, graph);
+end $$;
+
+-- The result of a step, and the job under whose name it may be encrypted. That of a sub-workflow is its run's.
+create or replace function rota.step_result(run uuid, step int, out job_id uuid, out result json) language plpgsql stable as $$
+declare
+    its record;
+begin
+    select s.job_id, s.result, s.state, w.kind into its from rota.step as s
+    join rota.run as r on r.id = s.run_id
+    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+    where s.run_id = run and s.number = step;
+    job_id := its.job_id;
+    result := its.result;
+    if its.kind = {kind.workflow} and its.state = {step.succeeded} and its.result is null then
+        select v.job_id, v.result into job_id, result from rota.run as c
+        join rota.workflow as w on w.id = c.workflow_id and w.result_step is not null
+        cross join lateral rota.step_result(c.id, w.result_step) as v
+        where c.id = its.job_id;
+    end if;
+end $$;

@@ -1,0 +1,208 @@
+-- Definitions of workflows, and runs. functions/workflows.sql says how runs advance.
+
+-- name: lock_workflow
+-- One declaration of a workflow at a time: its versions are numbered without gaps.
+select pg_advisory_xact_lock(hashtextextended('rota.' || $1::text || '/' || $2::text, 7));
+
+-- name: newest_workflow
+select id, version, digest, definition, created_at, retired_at from rota.workflow
+where namespace = $1 and name = $2 order by version desc limit 1;
+
+-- name: find_digest
+select version from rota.workflow where namespace = $1 and name = $2 and digest = $3 order by version desc limit 1;
+
+-- name: workflow_version
+select id, version, digest, definition, created_at, retired_at from rota.workflow
+where namespace = $1 and name = $2 and version = $3;
+
+-- name: list_workflows
+select distinct on (w.name) w.id, w.name, w.version, w.definition, w.created_at, w.retired_at,
+       (select count(*) from rota.run as r where r.namespace = w.namespace and r.name = w.name and r.state = {run.running})
+           as running
+from rota.workflow as w where w.namespace = $1
+order by w.name, w.version desc;
+
+-- name: add_workflow
+insert into rota.workflow (id, namespace, name, version, digest, definition, result_step, deadline, retention)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: add_workflow_steps
+insert into rota.workflow_step (workflow_id, number, name, kind, task, queue, needs, priority, max_attempts, timeout,
+                                guarantee, rule, condition, tolerated, optional, arguments, predecessors, successors)
+select $1, s.number, s.name, s.kind, s.task, s.queue, s.needs, s.priority, s.max_attempts, s.timeout, s.guarantee, s.rule, s.condition,
+       s.tolerated, s.optional, s.arguments, s.predecessors, s.successors
+from json_to_recordset($2::json) as s(number int, name text, kind smallint, task text, queue text, needs text[],
+    priority smallint, max_attempts smallint, timeout real, guarantee smallint, rule smallint, condition text, tolerated int, optional boolean,
+    arguments json, predecessors int, successors int[]);
+
+-- name: retire_workflow
+update rota.workflow set retired_at = case when $3 then coalesce(retired_at, rota.now()) end
+where namespace = $1 and name = $2;
+
+-- name: start_run
+select run_id, existed, conflict from rota.start_run_of($1::json);
+
+-- name: get_run
+select r.*, w.version, w.definition,
+       (select count(*) from rota.step as s where s.run_id = r.id) - 1 as steps,
+       (select count(*) from rota.step as s where s.run_id = r.id and s.state > {step.running}) as ended
+from rota.run as r join rota.workflow as w on w.id = r.workflow_id
+where r.namespace = $1 and r.id = $2;
+
+-- name: list_runs
+select r.id, r.namespace, r.name, r.state, r.round, r.created_at, r.ended_at, r.deadline_at, r.paused_at, r.cancel_at, r.key,
+       r.schedule_id, r.parent_id, r.parent_step, r.input, r.error, r.priority, w.version
+from rota.run as r join rota.workflow as w on w.id = r.workflow_id
+where r.namespace = $1 and ($2::text is null or r.name = $2) and ($3::smallint is null or r.state = $3)
+  and ($4::timestamptz is null or (r.created_at, r.id) < ($4, $5::uuid))
+order by r.created_at desc, r.id desc limit $6;
+
+-- name: run_steps
+-- The steps of a run after a number, without the hidden end.
+select s.number, w.name, w.kind, w.task, s.state, s.waits, s.failed, s.skipped, s.job_id, s.started_at, s.ended_at, s.result,
+       s.error, w.rule, w.condition, w.predecessors, w.successors, w.optional
+from rota.run as r
+join rota.step as s on s.run_id = r.id
+join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+where r.id = $1 and s.number > $2 and w.kind <> {kind.end} and ($3::smallint is null or s.state = $3)
+order by s.number limit $4;
+
+-- name: predecessors
+select s.number, array_agg(w.number order by w.number)
+from rota.run as r
+join rota.workflow_step as w on w.workflow_id = r.workflow_id
+cross join lateral unnest(w.successors) as s(number)
+where r.id = $1 and s.number = any($2::int[])
+group by s.number;
+
+-- name: running_among
+select w.name from rota.run as r
+join rota.step as s on s.run_id = r.id
+join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+where r.id = $1 and s.number = any($2::int[]) and s.state = {step.running} order by s.number;
+
+-- name: step_numbers
+select w.name, w.number from rota.run as r join rota.workflow_step as w on w.workflow_id = r.workflow_id
+where r.id = $1 and w.name = any($2::text[]);
+
+-- name: run_inputs
+select id, input from rota.run where id = any($1::uuid[]);
+
+-- name: step_results
+-- The results of steps, as the arguments of others refer to them.
+select k.run_id, k.number, v.job_id, v.result
+from unnest($1::uuid[], $2::int[]) as k(run_id, number)
+cross join lateral rota.step_result(k.run_id, k.number) as v;
+
+-- name: lock_run
+select r.id, r.namespace, r.name, r.workflow_id, r.state, r.round, r.paused_at, r.cancel_at, r.input, r.parent_id,
+       r.parent_step, r.deadline_at, r.deadline_at <= rota.now() as overdue
+from rota.run as r where r.id = $1 and ($2::text is null or r.namespace = $2) for update;
+
+-- name: take_run
+select r.id, r.namespace, r.name, r.workflow_id, r.state, r.round, r.paused_at, r.cancel_at, r.input, r.parent_id,
+       r.parent_step, r.deadline_at, r.deadline_at <= rota.now() as overdue
+from rota.run as r where r.id = $1 for update skip locked;
+
+-- name: pending_runs
+-- Runs that need a decision, each once; and those whose deadline has passed.
+(select distinct p.run_id from (select run_id from rota.pending_step order by id limit $1) as p)
+union
+(select r.id from rota.run as r where r.deadline_at <= rota.now() and r.state = {run.running} and r.cancel_at is null
+ order by r.deadline_at limit $1);
+
+-- name: forget_runs
+-- Runs whose retention is over, with their steps, in bounded steps. A run that is a step of another goes with it.
+with old as materialized (
+    select r.id from rota.run as r join rota.workflow as w on w.id = r.workflow_id
+    where r.ended_at < rota.now() - coalesce(make_interval(secs => w.retention), make_interval(days => $1::int))
+      and not exists (select from rota.run as p where p.id = r.parent_id)
+    order by r.ended_at limit $2 for update of r skip locked
+), steps as (
+    delete from rota.step as s where s.run_id in (select id from old)
+), pending as (
+    delete from rota.pending_step as p where p.run_id in (select id from old)
+), runs as (
+    delete from rota.run as r where r.id in (select id from old) returning 1
+)
+select count(*) from runs;
+
+-- name: lock_waiting
+select from rota.step as s where s.run_id = $1 and s.state = {step.waiting} order by s.number for update;
+
+-- name: take_pending
+-- The steps about which to decide, each once. The caller has locked the run.
+with taken as (
+    delete from rota.pending_step where run_id = $1 and step is not null returning step
+), chosen as (
+    select distinct step from taken
+)
+select c.step as number, w.name, w.kind, w.task, w.condition, w.rule, w.arguments, s.state, s.job_id,
+       rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict
+from chosen as c
+join rota.run as r on r.id = $1
+join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = c.step
+join rota.step as s on s.run_id = $1 and s.number = c.step
+order by c.step;
+
+-- name: step_names
+select w.name from rota.run as r join rota.workflow_step as w on w.workflow_id = r.workflow_id
+where r.id = $1 and w.kind <> {kind.end} order by w.number;
+
+-- name: start_steps
+select rota.start_steps(array_fill($1::uuid, array[cardinality($2::int[])]), $2::int[]);
+
+-- name: settle_steps
+select rota.settle_steps($1, $2::int[], $3::smallint[]);
+
+-- name: fail_step
+-- A step that can't start fails with an error of its own: before it is settled.
+update rota.step set error = $3::json where run_id = $1 and number = $2 and state = {step.waiting};
+
+-- name: start_child
+select rota.start_child($1, $2, $3::json);
+
+-- name: child_outcome
+select state, error from rota.run where id = $1;
+
+-- name: end_child
+select rota.end_steps(array[$1::uuid], array[$2::int], array[$3::uuid], array[$4::smallint], array[null::json], array[$5::json]);
+
+-- name: finish_run
+select rota.finish_run($1);
+
+-- name: close_run
+select rota.close_run($1, $2::json);
+
+-- name: pause_run
+update rota.run set paused_at = coalesce(paused_at, rota.now()) where id = $1;
+
+-- name: unpause_run
+with resumed as (
+    update rota.run set paused_at = null where id = $1 returning id, workflow_id
+)
+select rota.start_ready_steps(id, workflow_id) from resumed;
+
+-- name: steps_to_resume
+select rota.steps_to_resume($1);
+
+-- name: steps_from
+select rota.steps_from($1, $2::int[]);
+
+-- name: resume_run
+select rota.resume_run($1, $2::int[]);
+
+-- name: supply_result
+-- A step that a person settles: it counts as succeeded, with the result that was given.
+update rota.step set state = {step.succeeded}, result = $3::json, error = $4::json, ended_at = rota.now()
+where run_id = $1 and number = $2 and state <> {step.running};
+
+-- name: stopping_jobs
+-- Jobs and runs of steps that still run in a run that is being cancelled; and takes back the note that asked for it.
+with noted as (
+    delete from rota.pending_step where run_id = $1 and step is null
+)
+select s.job_id, w.kind from rota.run as r
+join rota.step as s on s.run_id = r.id
+join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+where r.id = $1 and r.cancel_at is not null and s.state = {step.running} and w.rule <> {rule.always};

@@ -1,0 +1,395 @@
+"""Workflows: graphs of tasks that an application declares, and the ways to start them."""
+
+from __future__ import annotations
+
+import asyncio
+import typing
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
+from uuid import UUID
+
+from rota.core.arguments import plain_json
+from rota.core.time.interval import seconds_of
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, RuleName, RunState, StepDefinition
+from rota.core.workflow.references import INPUT, STEP, Reference, escape
+from rota.errors import ConfigError, RotaError
+from rota.lib.sync_bridge import sync_bridge
+from rota.model import Run, RunChanged, RunStep
+from rota.task import P, R, Task
+
+_OPTIONS = (
+    "after", "rule", "when", "name", "tolerate", "optional", "queue", "needs", "priority",
+    "max_attempts", "timeout",
+)  # fmt: skip
+
+
+class RunFailed(RotaError):
+    """The run that was waited for ended otherwise than in success."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        reason = f": {run.error['message']}" if isinstance(run.error, dict) else ""
+        super().__init__(f"run {run.id} of workflow {run.workflow!r} {run.state}{reason}")
+
+
+class RunOperations(Protocol):
+    """The operations that a workflow and its handles use: `rota.operations.runs.Runs`."""
+
+    async def start_declared(
+        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> RunHandle: ...
+    async def get(self, id: UUID | str) -> Run: ...
+    async def result(self, id: UUID | str) -> Any: ...
+    async def steps(self, id: UUID | str, *, limit: int = 1000) -> list[RunStep]: ...
+    async def cancel(self, id: UUID | str) -> RunChanged: ...
+    async def pause(self, id: UUID | str) -> RunChanged: ...
+    async def resume(self, id: UUID | str) -> RunChanged: ...
+    async def retry(self, id: UUID | str, step: str) -> RunChanged: ...
+    async def skip(self, id: UUID | str, step: str, result: Any = None) -> RunChanged: ...
+
+
+class Step:
+    """A step of a workflow, as an argument of others: it stands for the step's result.
+
+    `step["key"]` and `step[0]` stand for a part of it. Type checkers take a step for what its task
+    returns.
+    """
+
+    def __init__(self, name: str, path: tuple[str | int, ...] = (), returns: Any = Any) -> None:
+        self.name = name
+        self.path = path
+        self.returns = returns if not path else Any
+
+    def __getitem__(self, key: str | int) -> Step:
+        if not isinstance(key, str | int) or isinstance(key, bool):
+            raise ConfigError(f"a part of step {self.name!r} is a key or a position, not {key!r}")
+        return Step(self.name, (*self.path, key))
+
+    def __iter__(self) -> typing.NoReturn:
+        raise ConfigError(
+            f"step {self.name!r} has no result while the workflow is declared: map a task over it"
+        )
+
+    def __bool__(self) -> typing.NoReturn:
+        raise ConfigError(
+            f"step {self.name!r} has no result while the workflow is declared: write a condition, "
+            f'when="{self.name} ..."'
+        )
+
+    def __repr__(self) -> str:
+        return f"<Step {Reference(STEP, self.name, self.path)}>"
+
+
+class Input:
+    """A value of a run's input, as an argument of a step. Made by ``flow.input("name")``."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
+class Workflow:
+    """A graph of steps. Made by ``app.workflow("name")``; checked as a whole at its first use."""
+
+    def __init__(
+        self, runs: RunOperations, name: str, *, deadline: float | str | None = None,
+        retention: float | str | None = None, description: str = "",
+    ) -> None:  # fmt: skip
+        self._runs = runs
+        self.name = name
+        self._deadline = None if deadline is None else seconds_of(deadline, "deadline")
+        self._retention = None if retention is None else seconds_of(retention, "retention")
+        self._description = description
+        self._steps: dict[str, StepDefinition] = {}
+        self._result: str | None = None
+        self._graph: Graph | None = None
+
+    def __repr__(self) -> str:
+        return f"<Workflow {self.name}>"
+
+    # -- declaring
+
+    @typing.overload
+    def step(self, task: Task[P, R], /, *args: P.args, **kwargs: P.kwargs) -> R: ...
+    @typing.overload
+    def step(self, task: Task[..., R], /, *args: Any, after: Any, **kwargs: Any) -> R: ...
+    @typing.overload
+    def step(self, task: Task[..., R], /, *args: Any, rule: RuleName, **kwargs: Any) -> R: ...
+    @typing.overload
+    def step(self, task: Task[..., R], /, *args: Any, when: str, **kwargs: Any) -> R: ...
+    @typing.overload
+    def step(self, task: Task[..., R], /, *args: Any, name: str, **kwargs: Any) -> R: ...
+    @typing.overload
+    def step(self, task: Workflow, /, **kwargs: Any) -> Any: ...
+
+    def step(self, task: Task[..., Any] | Workflow, /, *args: Any, **given: Any) -> Any:
+        """Add a step that runs a task, or another workflow, with these arguments.
+
+        Other steps given as arguments stand for their results, and come before it. A parameter that is
+        left out is taken from the run's input if that has its name. Further keywords are options:
+
+        Args:
+            task: the task or workflow to run.
+            after: steps that must end first, besides those whose results are used.
+            rule: when it starts: ``all_succeeded`` (the default), ``all_ended``, ``one_succeeded``,
+                ``one_failed``, or ``always``: as all_ended, and also in a run that was cancelled.
+            when: a condition on results and input, such as ``"rows.count > 0"``; else it is skipped.
+            name: what it is called; the task's name by default.
+            tolerate: how many of the steps before it may fail: a number, or a share such as 0.01.
+            optional: its failure doesn't fail the run, and steps after it go on.
+            queue, needs, priority, max_attempts, timeout: as for a submit.
+        """
+        options, kwargs = self._split(task, args, given)
+        name = options.pop("name", None) or self._free_name(task.name)
+        if name in self._steps:
+            raise ConfigError(f"workflow {self.name!r}: two steps are named {name!r}")
+        arguments = self._arguments(task, args, kwargs, name)
+        after = [_step_name(each, name) for each in _several(options.pop("after", ()))]
+        nested = isinstance(task, Workflow)
+        self._steps[name] = StepDefinition(
+            name=name, arguments=arguments, after=after, task=None if nested else task.name,
+            workflow=task.name if nested else None, **{**_defaults(task), **options},
+        )  # fmt: skip
+        self._graph = None
+        returns = Any if isinstance(task, Workflow) else task.arguments.returns
+        return Step(name, returns=returns)
+
+    def input(self, name: str) -> Any:
+        """Return what stands for a value of the run's input, as an argument of a step."""
+        return Input(name)
+
+    def returns(self, step: Any) -> None:
+        """Make a step's result the run's. By default it is that of the only last step."""
+        self._result = _step_name(step, "returns()")
+        self._graph = None
+
+    @property
+    def graph(self) -> Graph:
+        """The checked graph. Raises `ConfigError` for cycles, unknown steps and bad conditions."""
+        if self._graph is None:
+            self._graph = Graph(
+                Definition(
+                    name=self.name, steps=tuple(self._steps.values()), deadline=self._deadline,
+                    result=self._result, retention=self._retention, description=self._description,
+                )
+            )  # fmt: skip
+        return self._graph
+
+    def _split(
+        self, task: Task[..., Any] | Workflow, args: tuple[Any, ...], given: Mapping[str, Any]
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Tell options from arguments. A name that could be either is refused."""
+        names = [] if isinstance(task, Workflow) else [*task.arguments.describe().arguments]
+        for name in given:
+            if name in _OPTIONS and name in names[len(args) :]:
+                raise ConfigError(
+                    f"workflow {self.name!r}: {name!r} is an option of a step and an argument of task "
+                    f"{task.name!r}: pass the argument by its position"
+                )
+        options = {name: value for name, value in given.items() if name in _OPTIONS}
+        return options, {name: value for name, value in given.items() if name not in _OPTIONS}
+
+    def _free_name(self, name: str) -> str:
+        if name not in self._steps:
+            return name
+        number = 2
+        while f"{name}_{number}" in self._steps:
+            number += 1
+        return f"{name}_{number}"
+
+    def _arguments(
+        self, task: Task[..., Any] | Workflow, args: tuple[Any, ...], kwargs: dict[str, Any],
+        step: str,
+    ) -> dict[str, Any]:  # fmt: skip
+        if isinstance(task, Workflow):
+            if args:
+                raise ConfigError(f"step {step!r}: give the input of a workflow by name")
+            return {name: self._written(value, step) for name, value in kwargs.items()}
+        bound = task.arguments.bind_some(args, kwargs)
+        self._check_types(task, bound, step)
+        arguments = {name: self._written(value, step) for name, value in bound.items()}
+        for name, argument in task.arguments.describe().arguments.items():
+            if name not in bound:
+                missing = Reference(INPUT, name, optional=not argument.required)
+                arguments[name] = missing.to_json()
+        return arguments
+
+    def _written(self, value: Any, step: str) -> Any:
+        """Return an argument as it is stored: with references in place of steps and inputs."""
+        if isinstance(value, Step):
+            return Reference(STEP, _step_name(value, step), value.path).to_json()
+        if isinstance(value, Input):
+            return Reference(INPUT, value.name).to_json()
+        if isinstance(value, Mapping):
+            return {key: self._written(each, step) for key, each in value.items()}
+        if isinstance(value, list | tuple):
+            return [self._written(each, step) for each in value]
+        return escape(plain_json(value, step))
+
+    def _check_types(self, task: Task[..., Any], bound: Mapping[str, Any], step: str) -> None:
+        """Refuse a step whose task returns another type than the argument's, where both are known."""
+        for name, value in bound.items():
+            if isinstance(value, Step) and not _fits(value.returns, task.arguments.hint(name)):
+                raise ConfigError(
+                    f"workflow {self.name!r}, step {step!r}: argument {name!r} is a "
+                    f"{_type_name(task.arguments.hint(name))}, but step {value.name!r} returns a "
+                    f"{_type_name(value.returns)}"
+                )
+
+    # -- starting
+
+    async def start(self, **given: Any) -> RunHandle:
+        """Start a run with this input; see `options` for what else can be said of it."""
+        return await self._runs.start_declared(self, given, {})
+
+    def start_sync(self, **given: Any) -> RunHandle:
+        """Start a run, from synchronous code."""
+        return sync_bridge.call(lambda: self.start(**given), "start")
+
+    def options(
+        self, *, key: str | None = None, priority: int | None = None,
+        deadline: float | str | None = None, connection: Any = None,
+    ) -> BoundWorkflow:  # fmt: skip
+        """Return the same workflow with options for the runs that are started through it.
+
+        Args:
+            key: idempotency key: the same key and input give the same run back.
+            priority: of its jobs: higher goes first.
+            deadline: seconds (or ``"2h"``) after its start at which it is cancelled.
+            connection: your own open transaction; the run exists if and only if it commits.
+        """
+        seconds = None if deadline is None else seconds_of(deadline, "deadline")
+        given = {"key": key, "priority": priority, "deadline": seconds, "connection": connection}
+        return BoundWorkflow(self, given)
+
+
+class BoundWorkflow:
+    """A workflow with options for its runs. Made by ``flow.options(...)``."""
+
+    def __init__(self, workflow: Workflow, options: Mapping[str, Any]) -> None:
+        self._workflow = workflow
+        self._options = options
+
+    async def start(self, **given: Any) -> RunHandle:
+        """Start a run with this input."""
+        return await self._workflow._runs.start_declared(self._workflow, given, self._options)
+
+    def start_sync(self, **given: Any) -> RunHandle:
+        """Start a run, from synchronous code."""
+        return sync_bridge.call(lambda: self.start(**given), "start")
+
+
+class RunHandle:
+    """A run that was started, and the ways to follow it."""
+
+    __slots__ = ("_runs", "existed", "id")
+
+    def __init__(self, runs: RunOperations, id: UUID, existed: bool = False) -> None:
+        self._runs = runs
+        self.id = id
+        self.existed = existed  # its idempotency key named it before: nothing new was started
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}>"
+
+    async def status(self) -> Run:
+        """Return the run as it is now."""
+        return await self._runs.get(self.id)
+
+    async def wait(self, timeout: float | None = None) -> Run:
+        """Return the run once it has ended; `TimeoutError` after `timeout` seconds."""
+        async with asyncio.timeout(timeout):
+            pause = 0.01
+            while True:
+                run = await self._runs.get(self.id)
+                if run.state != RunState.RUNNING.label:
+                    return run
+                await asyncio.sleep(pause)
+                pause = min(pause * 1.5, 0.5)
+
+    async def result(self, timeout: float | None = None) -> Any:
+        """Return the run's result: that of its last step, or those of several by name.
+
+        Raises `RunFailed` if it didn't succeed, `TimeoutError` if it hasn't ended in time.
+        """
+        run = await self.wait(timeout)
+        if run.state != RunState.SUCCEEDED.label:
+            raise RunFailed(run)
+        return await self._runs.result(self.id)
+
+    async def steps(self) -> list[RunStep]:
+        """Return its steps."""
+        return await self._runs.steps(self.id)
+
+    async def cancel(self) -> RunChanged:
+        """Cancel it: what waits is closed, what runs is asked to stop, `always` steps still run."""
+        return await self._runs.cancel(self.id)
+
+    async def pause(self) -> RunChanged:
+        """Start no further steps until it is resumed."""
+        return await self._runs.pause(self.id)
+
+    async def resume(self) -> RunChanged:
+        """Go on: after a pause, or from the steps that failed or were cancelled."""
+        return await self._runs.resume(self.id)
+
+    async def retry(self, step: str) -> RunChanged:
+        """Run a step again, and what comes after it."""
+        return await self._runs.retry(self.id, step)
+
+    async def skip(self, step: str, result: Any = None) -> RunChanged:
+        """Let a step count as succeeded with this result, without running it."""
+        return await self._runs.skip(self.id, step, result)
+
+    def result_sync(self, timeout: float | None = None) -> Any:
+        """Return the run's result, from synchronous code."""
+        return sync_bridge.call(lambda: self.result(timeout), "result")
+
+
+# -- one-liners
+
+
+def chain(runs: RunOperations, name: str, tasks: Sequence[Task[..., Any]]) -> Workflow:
+    """Return a workflow that passes each task's result to the next as its first argument."""
+    flow = Workflow(runs, name)
+    before: Any = None
+    for number, task in enumerate(tasks):
+        before = flow.step(task) if number == 0 else flow.step(task, before)
+    return flow
+
+
+def _defaults(task: Task[..., Any] | Workflow) -> dict[str, Any]:
+    """Return what a task declares for its jobs, as the options of a step."""
+    if isinstance(task, Workflow):
+        return {}
+    own = task.options_
+    return {
+        "queue": own.queue, "needs": own.needs, "priority": own.priority, "timeout": own.timeout,
+        "max_attempts": own.retry.max_attempts, "guarantee": own.guarantee.label,
+    }  # fmt: skip
+
+
+def _several(value: Any) -> Iterable[Any]:
+    return value if isinstance(value, list | tuple) else (value,)
+
+
+def _step_name(value: Any, where: str) -> str:
+    if isinstance(value, Step):
+        return value.name
+    if isinstance(value, str):
+        return value
+    raise ConfigError(f"step {where!r}: {value!r} is not a step of this workflow")
+
+
+def _fits(returned: Any, wanted: Any) -> bool:
+    """Return whether a value of one type may be used as the other. Only plain classes are compared."""
+    plain = (str, int, float, bool, list, dict, bytes)
+    one = typing.get_origin(returned) or returned
+    two = typing.get_origin(wanted) or wanted
+    if one not in plain or two not in plain:
+        return True
+    return one is two or (one in (int, bool) and two in (int, float) and one is not two)
+
+
+def _type_name(kind: Any) -> str:
+    return kind.__name__ if isinstance(kind, type) else str(kind)
