@@ -215,6 +215,19 @@ async def test_a_skipped_step_counts_as_succeeded(sandbox: Sandbox, shop: Shop) 
     assert (step.note or "").startswith("skipped by ")
 
 
+async def test_the_job_of_a_failed_step_is_not_retried_alone(sandbox: Sandbox, shop: Shop) -> None:
+    flow = sandbox.app.workflow("alone")
+    shop.add(flow, "a")
+    shop.broken = {"a"}
+    run = await flow.start()
+    await sandbox.run_due()
+    job = (await run.steps())[0].job_id
+    assert job is not None
+    with pytest.raises(Conflict, match="is a step of run"):
+        await sandbox.app.jobs.retry(job)
+    assert await sandbox.app.jobs.retry_many([job]) == []
+
+
 # -- cancel, pause, deadline
 
 

@@ -167,6 +167,11 @@ class Jobs(Operations):
         job_id = _as_id(id)
         async with self._changing(action, f"job {job_id}") as change:
             job = await self.get(job_id)
+            if action == "retry" and job.run_id is not None and job.state == State.FAILED.label:
+                raise Conflict(
+                    f"job {job_id} is a step of run {job.run_id}: retry the step, or resume the run",
+                    code="step", subject=job_id,
+                )  # fmt: skip
             state = (await self._change(action, [job_id])).get(job_id)
             if state is None:
                 code, reason = _REFUSALS[action]

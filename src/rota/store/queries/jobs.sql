@@ -75,9 +75,10 @@ union all
 select id, 'stopping' from asked where (select count(*) from notified) >= 0;
 
 -- name: retry_jobs
--- From the dead-letter list, or out of a wait for the next retry, to ready: now, with a fresh count.
+-- From the dead-letter list, or out of a wait for the next retry, to ready: now, with a fresh count. A failed step of a
+-- workflow is retried by its run, as a new job: its old job would run without effect on the run.
 with risen as (
-    delete from rota.dead where namespace = $1 and id = any($2::uuid[])
+    delete from rota.dead where namespace = $1 and id = any($2::uuid[]) and run_id is null
     returning {{columns moved}}
 ), hurried as (
     delete from rota.future where namespace = $1 and id = any($2::uuid[]) and state = {state.scheduled} and attempt > 0
