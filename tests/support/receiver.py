@@ -33,23 +33,28 @@ class Receiver:
         return [msgspec.json.decode(each.body) for each in self.received]
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
-            head = (await reader.readuntil(b"\r\n\r\n")).decode()
-            request, *lines = head.strip().split("\r\n")
-            fields = [line.split(": ", 1) for line in lines]
-            headers = {name.lower(): value for name, value in fields}
-            body = await reader.readexactly(int(headers.get("content-length", 0)))
-            got = Received(request.split(" ")[1], headers, body)
-            self.received.append(got)
-            status, extra, *rest = self.answers.pop(0) if self.answers else (204, {})
-            if self.before_answer is not None:
-                await self.before_answer(got)
-            said = rest[0] if rest else b""
-            extra = {"content-length": str(len(said)), **extra}
-            more = "".join(f"{name}: {value}\r\n" for name, value in extra.items())
-            writer.write(f"HTTP/1.1 {status} x\r\n{more}\r\n".encode() + said)
-            await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(asyncio.IncompleteReadError, ConnectionError):
+                await self._answer(reader, writer)
+        finally:  # also when the test ends in the middle
+            writer.close()
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        head = (await reader.readuntil(b"\r\n\r\n")).decode()
+        request, *lines = head.strip().split("\r\n")
+        fields = [line.split(": ", 1) for line in lines]
+        headers = {name.lower(): value for name, value in fields}
+        body = await reader.readexactly(int(headers.get("content-length", 0)))
+        got = Received(request.split(" ")[1], headers, body)
+        self.received.append(got)
+        status, extra, *rest = self.answers.pop(0) if self.answers else (204, {})
+        if self.before_answer is not None:
+            await self.before_answer(got)
+        said = rest[0] if rest else b""
+        extra = {"content-length": str(len(said)), **extra}
+        more = "".join(f"{name}: {value}\r\n" for name, value in extra.items())
+        writer.write(f"HTTP/1.1 {status} x\r\n{more}\r\n".encode() + said)
+        await writer.drain()
 
     @contextlib.asynccontextmanager
     async def running(self) -> AsyncIterator[Receiver]:
