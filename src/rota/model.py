@@ -35,7 +35,8 @@ class Labelled(IntEnum):
         try:
             return cls[label.upper()]
         except KeyError:
-            noun = cls.__name__.removesuffix("Kind").lower()
+            name = cls.__name__.removesuffix("Kind").lower()
+            noun = "state" if name.endswith("state") else name
             known = ", ".join(choice.label for choice in cls)
             raise ConfigError(f"{noun} {label!r} is not one of: {known}", field=noun) from None
 

@@ -3,38 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from enum import IntEnum
-from typing import Any, Literal, Self, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from rota.errors import ConfigError
-from rota.model import GuaranteeName
+from rota.model import GuaranteeName, Labelled
 
 RuleName: TypeAlias = Literal["all_succeeded", "all_ended", "one_succeeded", "one_failed", "always"]
 
 
-class _Named(IntEnum):
-    """The numbers are what the tables store; people see the names."""
-
-    @property
-    def label(self) -> str:
-        return self.name.lower()
-
-    @classmethod
-    def parse(cls, label: str) -> Self:
-        try:
-            return cls[label.upper()]
-        except (KeyError, AttributeError):
-            known = ", ".join(member.label for member in cls)
-            raise ConfigError(f"{cls._word()} {label!r} is not one of: {known}") from None
-
-    @classmethod
-    def _word(cls) -> str:
-        return cls.__name__.removesuffix("State").lower() or "state"
-
-
-class RunState(_Named):
+class RunState(Labelled):
     """The state of a run. A run that is paused, or is being cancelled, is still running."""
 
     RUNNING = 4
@@ -43,7 +21,7 @@ class RunState(_Named):
     CANCELLED = 7
 
 
-class StepState(_Named):
+class StepState(Labelled):
     """The state of a step in a run. Where a job has such a state, the number is the same."""
 
     WAITING = 1
@@ -59,7 +37,7 @@ class StepState(_Named):
         return self >= StepState.SUCCEEDED
 
 
-class Rule(_Named):
+class Rule(Labelled):
     """When a step starts, judged by how its predecessors ended."""
 
     ALL_SUCCEEDED = 1
@@ -69,7 +47,7 @@ class Rule(_Named):
     ALWAYS = 5  # as ALL_ENDED, and also in a run that is cancelled or past its deadline
 
 
-class StepKind(_Named):
+class StepKind(Labelled):
     """What a step does."""
 
     TASK = 1
