@@ -115,7 +115,7 @@ INSIDE = {
         "clear_problems",
     ),
     "reap": ("take_abandoned", "batch_parts", "held_jobs", "close_parts"),
-    "copy": ("ensure_lanes", "hint_lanes"),
+    "copy": ("open_copy", "hint_lanes"),
     "put_schedules": ("lock_schedule", "insert_schedule", "update_schedule", "note_version"),
     "schedule_by_hand": (
         "open_backfill",
@@ -125,7 +125,7 @@ INSIDE = {
     ),
     "finish_deletions": ("take_deleted", "skip_unstarted", "delete_schedule"),
     "declare_schedules": ("note_declaration", "adopt", "disown"),
-    "bulk": ("add_future", "add_ready"),
+    "bulk": ("ensure_lanes", "add_future", "add_ready"),
     "reencrypt": ("renew_fingerprint", "specs_of_versions", "rewrite_version"),
     "finish_remote": ("held_for_finish",),
     "give_back_unknown": ("held_of_worker",),

@@ -92,8 +92,7 @@ class BulkStore(JobStore):
     async def _copy(self, connection: Connection, bulk: Bulk) -> None:
         job = bulk.template
         lane = lane_name(job.namespace, job.queue or "default", job.needs or ())
-        opening = await self._one(_Opening, "open_bulk", on=connection)
-        await self.database.fetch("ensure_lanes", [lane], on=connection)
+        opening = await self._one(_Opening, "open_copy", lane, on=connection)
         _, due_at, timeout, priority, *rest = _row(job, _PLAIN, lane, opening.now)
         ready = due_at <= opening.horizon
         rank = rank_of(due_at, priority)

@@ -9,8 +9,11 @@ create or replace function rota.skip_job(job uuid, why text) returns void langua
     ), kept as (
         {{insert rota.past, ended: state = {state.skipped}; token = null; node = null; started_at = null; progress = null}}
         from (select * from gone union all select * from held) as g
+        returning id
     )
-    update rota.occurrence set state = {occurrence.skipped}, reason = why, decided_at = rota.now() where job_id = job
+    -- Not if somebody else has ended the job meanwhile, such as by cancelling it.
+    update rota.occurrence set state = {occurrence.skipped}, reason = why, decided_at = rota.now()
+    where job_id = (select id from kept)
 $$;
 
 -- Before a scheduled job starts: may it, beside what its schedule already runs? Decided under the

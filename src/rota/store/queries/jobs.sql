@@ -9,6 +9,18 @@ select rota.now() as now,
        (select value from rota.setting where name = 'horizon_ms') as horizon_ms,
        (select value from rota.setting where name = 'shards') as shards;
 
+-- name: open_copy
+-- The same for jobs of one lane, which is made unless it exists.
+with queues as (
+    insert into rota.queue (namespace, name) select split_part($1, '/', 1), rota.queue_of($1) on conflict do nothing
+), lanes as (
+    insert into rota.lane (lane, namespace, queue, needs)
+    select $1, split_part($1, '/', 1), rota.queue_of($1), rota.needs_of($1) on conflict do nothing
+)
+select rota.now() as now,
+       (select value from rota.setting where name = 'horizon_ms') as horizon_ms,
+       (select value from rota.setting where name = 'shards') as shards;
+
 -- name: ensure_lanes
 with queues as (
     insert into rota.queue (namespace, name)
