@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
 import asyncpg
 import pytest
 
+from proof.waiting import eventually
 from rota import App
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
 from rota.model import Retry, Run
@@ -471,3 +473,36 @@ def test_a_rule_that_can_never_be_met_is_refused(app: App) -> None:
     Shop(app).add(flow, "a", rule="one_failed")
     with pytest.raises(ConfigError, match="the rule one_failed can never be met"):
         assert flow.graph
+
+
+# -- races
+
+
+async def test_a_step_that_two_start_at_once_has_one_job(sandbox: Sandbox, shop: Shop) -> None:
+    app = sandbox.app
+    flow = app.workflow("race")
+    shop.add(flow, "b", after=shop.add(flow, "a"))
+    run = await flow.start()
+    start = f"select {app.settings.schema}.start_steps(array[$1::uuid], array[1])"
+    url = await app.database_url()
+    one, two = await asyncpg.connect(url), await asyncpg.connect(url)
+    try:
+        transaction = one.transaction()
+        await transaction.start()
+        await one.execute(start, run.id)
+        second = asyncio.create_task(two.execute(start, run.id))
+        backend = two.get_server_pid()
+
+        async def waits() -> bool:
+            asked = "select cardinality(pg_blocking_pids($1)) > 0"
+            return bool(await one.fetchval(asked, backend))
+
+        await eventually(waits)
+        await transaction.commit()
+        await second
+    finally:
+        await one.close()
+        await two.close()
+    jobs = [job for job in await app.jobs.list() if job.step == 1]
+    assert len(jobs) == 1
+    assert jobs[0].id == (await app.runs.step(run.id, "b")).job_id

@@ -37,6 +37,7 @@ begin
             cross join lateral (
                 select o.ctid as at from rota.step as o
                 where o.run_id = k.run_id and o.number = k.number and o.state = {step.waiting} offset 0) as its))
+          and s.state = {step.waiting}  -- asked again of a row that somebody else has changed meanwhile
         returning s.run_id, s.number, s.job_id
     ), job as materialized (
         select c.job_id as id, c.run_id, c.number as step, r.namespace, w.task, r.headers,
@@ -103,7 +104,7 @@ begin
             select o.ctid as at from rota.step as o
             where o.run_id = e.run_id and o.number = e.number and o.job_id = e.job_id and o.state = {step.running}
             offset 0) as its
-        where s.ctid = its.at
+        where s.ctid = its.at and s.state = {step.running}
         returning s.run_id, s.number, s.state
     )
     select array_agg(run_id), array_agg(number), array_agg(state) into ended_runs, ended_numbers, ended_states from ended;
@@ -189,7 +190,7 @@ begin
             cross join lateral (
                 select o.ctid as at from rota.step as o
                 where o.run_id = run and o.number = e.number and o.state = {step.waiting} offset 0) as its
-            where s.ctid = its.at
+            where s.ctid = its.at and s.state = {step.waiting}
             returning s.number, s.state
         )
         select array_agg(number), array_agg(state) into next_numbers, next_states from ended;

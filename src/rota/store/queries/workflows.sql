@@ -106,7 +106,7 @@ from rota.run as r where r.id = $1 for update skip locked;
 
 -- name: pending_runs
 -- Runs that need a decision, each once; and those whose deadline has passed.
-(select distinct p.run_id from (select run_id from rota.pending_step order by id limit $1) as p)
+(select p.run_id from rota.pending_step as p group by p.run_id order by min(p.id) limit $1)
 union
 (select r.id from rota.run as r where r.deadline_at <= rota.now() and r.state = {run.running} and r.cancel_at is null
  order by r.deadline_at limit $1);
