@@ -133,6 +133,24 @@ def test_what_the_machine_does_to_its_clock_is_no_early_start(
     assert told == ["job delayed"] * early
 
 
+@pytest.mark.parametrize(("step", "early"), [(1070.0, False), (1001.0, True)])
+def test_a_node_notices_with_its_next_heartbeat_that_the_clock_was_set_back(
+    step: float, early: bool, tmp_path: Path
+):
+    """Wanted in two seconds by the clock that was just set back, and started by the one before."""
+    story = Story()
+    story.meta["clock_steps"] = [ClockStep(step, -2.3)]
+    row = story.row("delayed", "plain", 1072.1)
+    story.tell("delayed", "plain", "asked", 1070.1, due_in=2)
+    story.tell("delayed", "plain", "acknowledged", 1070.11, due_in=2)
+    story.run(row, 1070.3)
+
+    report = check(story.write(tmp_path))
+
+    told = [v.subject for v in report.violations if "before it was due" in v.sentence]
+    assert told == ["job delayed"] * early
+
+
 @pytest.mark.parametrize("moment", [1054.0, 1060.0])
 def test_what_was_missed_may_be_on_time_when_the_clock_was_set_back(moment: float, tmp_path: Path):
     """1020 and 1030 were skipped for 1040, which was not a missed one any more, a moment later."""
