@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -37,6 +37,9 @@ class RunOperations(Protocol):
     """The operations that a workflow and its handles use: `rota.operations.runs.Runs`."""
 
     async def start_declared(
+        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> RunHandle: ...
+    def start_declared_sync(
         self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle: ...
     async def get(self, id: UUID | str) -> Run: ...
@@ -244,7 +247,7 @@ class Workflow:
 
     def start_sync(self, **given: Any) -> RunHandle:
         """Start a run, from synchronous code."""
-        return sync_bridge.call(lambda: self.start(**given), "start")
+        return self._runs.start_declared_sync(self, given, {})
 
     def options(
         self, *, key: str | None = None, priority: int | None = None,
@@ -255,7 +258,7 @@ class Workflow:
         Args:
             key: idempotency key: the same key and input give the same run back.
             priority: of its jobs: higher goes first.
-            deadline: seconds (or ``"2h"``) after its start at which it is cancelled.
+            deadline: seconds (or ``"2h"``) after its start at which it fails.
             connection: your own open transaction; the run exists if and only if it commits.
         """
         seconds = None if deadline is None else seconds_of(deadline, "deadline")
@@ -276,7 +279,7 @@ class BoundWorkflow:
 
     def start_sync(self, **given: Any) -> RunHandle:
         """Start a run, from synchronous code."""
-        return sync_bridge.call(lambda: self.start(**given), "start")
+        return self._workflow._runs.start_declared_sync(self._workflow, given, self._options)
 
 
 class RunHandle:
@@ -341,21 +344,13 @@ class RunHandle:
         """Let a step count as succeeded with this result, without running it."""
         return await self._runs.skip(self.id, step, result)
 
+    def status_sync(self) -> Run:
+        """Return the run as it is now, from synchronous code."""
+        return sync_bridge.call(self.status, "status")
+
     def result_sync(self, timeout: float | None = None) -> Any:
         """Return the run's result, from synchronous code."""
         return sync_bridge.call(lambda: self.result(timeout), "result")
-
-
-# -- one-liners
-
-
-def chain(runs: RunOperations, name: str, tasks: Sequence[Task[..., Any]]) -> Workflow:
-    """Return a workflow that passes each task's result to the next as its first argument."""
-    flow = Workflow(runs, name)
-    before: Any = None
-    for number, task in enumerate(tasks):
-        before = flow.step(task) if number == 0 else flow.step(task, before)
-    return flow
 
 
 def _defaults(task: Task[..., Any] | Workflow) -> dict[str, Any]:

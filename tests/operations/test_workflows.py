@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import asyncpg
+import psycopg
 import pytest
 
 from proof.waiting import eventually
@@ -15,6 +16,7 @@ from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, No
 from rota.model import Retry, Run
 from rota.testing import Sandbox
 from rota.workflow import RunHandle, Workflow
+from tests.support.sandboxes import isolated
 
 
 class Shop:
@@ -304,6 +306,60 @@ async def test_a_deadline_fails_the_run(sandbox: Sandbox, shop: Shop) -> None:
     assert shop.ran == ["cleanup"]
 
 
+async def test_each_resume_has_the_whole_deadline(sandbox: Sandbox, shop: Shop) -> None:
+    flow = sandbox.app.workflow("again", deadline="1h")
+    shop.add(flow, "a")
+    shop.broken = {"a"}
+    run = await flow.start()
+    for _ in range(3):
+        assert (await ended(sandbox, run)).state == "failed"
+        await sandbox.advance(hours=2)
+        await run.resume()
+        left = (await run.status()).deadline_at
+        assert left is not None
+        assert (left - sandbox.now()).total_seconds() == 3600
+
+
+async def test_a_run_that_is_being_cancelled_is_not_revived(sandbox: Sandbox, shop: Shop) -> None:
+    app = sandbox.app
+    flow = app.workflow("stopping")
+
+    @app.task
+    async def meddle() -> list[str]:
+        await run.cancel()
+        said = []
+        for act in (run.retry("other"), run.skip("other"), run.resume(), run.pause()):
+            try:
+                await act
+            except Conflict as error:
+                said.append(error.code)
+        return said
+
+    shop.add(flow, "other", after=flow.step(meddle))
+    run = await flow.start()
+    assert (await ended(sandbox, run)).state == "cancelled"
+    said = (await app.runs.step(run.id, "meddle")).result
+    assert said == ["cancelling", "cancelling", "not-resumable", "cancelling"]
+    assert shop.ran == []
+
+
+async def test_a_step_that_is_retried_waits_while_its_run_is_paused(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    flow = sandbox.app.workflow("held")
+    a = shop.add(flow, "a")
+    shop.add(flow, "b", after=a)
+    run = await flow.start()
+    await run.pause()
+    await sandbox.run_due()
+    await run.retry("a")
+    await sandbox.run_due()
+    assert shop.ran == ["a"]
+    await run.resume()
+    assert (await ended(sandbox, run)).state == "succeeded"
+    assert shop.ran == ["a", "a", "b"]
+
+
 # -- sub-workflows
 
 
@@ -382,6 +438,35 @@ async def test_a_run_is_started_by_the_callers_transaction(sandbox: Sandbox, sho
         await connection.close()
     assert (await run.status()).state == "succeeded"
     assert shop.ran == ["a"]
+
+
+def test_a_run_is_started_by_a_synchronous_transaction(app: App) -> None:
+    flow = app.workflow("sync")
+    Shop(app).add(flow, "a")
+    asyncio.run(_migrated(app))
+    with psycopg.connect(app.settings.database_url or "") as connection:
+        run = flow.options(connection=connection).start_sync()
+        connection.rollback()
+        kept = flow.options(connection=connection).start_sync()
+    with pytest.raises(NotFound):
+        run.status_sync()
+    assert kept.status_sync().state == "running"
+
+
+async def _migrated(app: App) -> None:
+    await app.store()
+    await app.close()
+
+
+async def test_an_app_is_opened_on_one_database_after_another(database_url: str) -> None:
+    app = App(database_url=database_url)
+    shop = Shop(app)
+    flow = app.workflow("twice")
+    shop.add(flow, "a")
+    for _ in range(2):
+        async with isolated(app) as sandbox:
+            run = await flow.start()
+            assert (await ended(sandbox, run)).state == "succeeded"
 
 
 async def test_runs_stay_with_their_version(sandbox: Sandbox, make_app: Callable[..., App]) -> None:

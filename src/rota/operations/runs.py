@@ -1,4 +1,4 @@
-"""Operations on runs of workflows: start, find, cancel, pause, resume and explain them."""
+"""Operations on runs of workflows: start, find, cancel, pause and resume them, retry and skip steps."""
 
 from __future__ import annotations
 
@@ -15,20 +15,22 @@ from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, Rule, RunState, StepKind, StepState
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
 from rota.lib.ids import new_id
+from rota.lib.sync_bridge import sync_bridge
 from rota.model import Run, RunChanged, RunStep
 from rota.operations.run_advance import RunAdvance
 from rota.store.changes import Change, changing, current_actor
-from rota.store.drivers import start_through
-from rota.store.rows import NewRun
+from rota.store.drivers import start_through, start_through_sync
+from rota.store.rows import NewRun, Submitted
 from rota.store.workflows import WorkflowStore
 from rota.workflow import RunHandle, Workflow
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
 
-Runs_: TypeAlias = list[Run]
+# Inside Runs, `list` is its method.
+RunList: TypeAlias = list[Run]
 Steps: TypeAlias = list[RunStep]
-Numbers: TypeAlias = list[int]  # inside Runs, `list` is its method
+Numbers: TypeAlias = list[int]
 MANY = 10_000
 
 
@@ -54,9 +56,26 @@ class Runs:
         self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle:
         """Start a run of a workflow that this process declares; see `Workflow.start`."""
-        graph = workflow.graph
+        run = await self._new_declared(workflow, given, options)
+        if (connection := options.get("connection")) is None:
+            return await self._start(run)
+        return self._handle(run, await start_through(connection, run, self._rota.settings.schema))
+
+    def start_declared_sync(
+        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> RunHandle:
+        """Start a run from synchronous code, also in a transaction on a synchronous connection."""
+        if (connection := options.get("connection")) is None:
+            return sync_bridge.call(lambda: self.start_declared(workflow, given, options), "start")
+        run = sync_bridge.call(lambda: self._new_declared(workflow, given, options), "start")
+        return self._handle(run, start_through_sync(connection, run, self._rota.settings.schema))
+
+    async def _new_declared(
+        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> NewRun:
         version = await self._rota.workflows.put_declared(workflow)
-        return await self._start(graph, version, given, **options)
+        chosen = {name: value for name, value in options.items() if name != "connection"}
+        return await self._new_run(workflow.graph, version, given, **chosen)
 
     async def start(
         self, name: str, given: Mapping[str, Any] | None = None, *, version: int | None = None,
@@ -65,34 +84,39 @@ class Runs:
         """Start a run of a stored workflow, by its name."""
         info = await self._rota.workflows.get(name, version)
         graph = Graph(msgspec.convert(info.definition, Definition))
-        return await self._start(
+        run = await self._new_run(
             graph, version, given or {}, key=key, priority=priority, deadline=deadline
         )
+        return await self._start(run)
 
-    async def _start(
+    async def _new_run(
         self, graph: Graph, version: int | None, given: Mapping[str, Any], *,
         key: str | None = None, priority: int | None = None, deadline: float | None = None,
-        connection: Any = None,
-    ) -> RunHandle:  # fmt: skip
+    ) -> NewRun:  # fmt: skip
+        """Check what is given, and make the run that is to be stored."""
         name = graph.definition.name
         check_input(graph, given)
         text = encode_payload(given, self._rota.limits, name, "input")
         if (admit := self._rota.submissions.admit) is not None:
             await admit(self._rota.namespace, len(graph.steps), len(text))
-        database = (await self._rota.store()).database
-        encryption = await database.known_encryption()
+        encryption = await (await self._rota.store()).database.known_encryption()
         run = NewRun(
             id=new_id(), namespace=self._rota.namespace, workflow=name, input=msgspec.Raw(text),
             version=version, priority=priority, deadline=deadline, key=key,
         )  # fmt: skip
         encryption.encrypt_run(run)
-        if connection is not None:
-            answer = await start_through(connection, run, self._rota.settings.schema)
-        else:
-            answer = await WorkflowStore(database).start(run)
+        return run
+
+    async def _start(self, run: NewRun) -> RunHandle:
+        """Store a run. Repeated when the answer is lost: its id is stored once."""
+        store = await self._rota.store()
+        workflows = WorkflowStore(store.database)
+        return self._handle(run, await store.persistently(lambda _: workflows.start(run)))
+
+    def _handle(self, run: NewRun, answer: Submitted) -> RunHandle:
         if answer.conflict:
-            raise KeyConflict(key or "", str(answer.id))
-        return RunHandle(self, answer.id, answer.existed)
+            raise KeyConflict(run.key or "", str(answer.id))
+        return RunHandle(self, answer.id, existed=answer.id != run.id)
 
     # -- reading
 
@@ -109,7 +133,7 @@ class Runs:
     async def list(
         self, *, workflow: str | None = None, state: str | None = None,
         before: tuple[datetime, UUID] | None = None, limit: int = 50,
-    ) -> Runs_:  # fmt: skip
+    ) -> RunList:  # fmt: skip
         """List runs, newest first. For the next page pass `(created_at, id)` of the last one."""
         if not 1 <= limit <= MANY:
             raise ConfigError(f"limit must be from 1 to {MANY}, not {limit}", field="limit")
@@ -187,6 +211,7 @@ class Runs:
         """Start no further steps of a run until it is resumed. What runs goes on."""
         async with self._changing("pause", id) as (store, run, change):
             _check_running(run, "paused")
+            _check_not_cancelling(run)
             await store.pause_run(run["id"])
             change.after = {"state": "paused"}
         return RunChanged(run["id"], "paused")
@@ -219,6 +244,7 @@ class Runs:
         Raises `Conflict` if one of those steps is running.
         """
         async with self._changing("retry", id) as (store, run, change):
+            _check_not_cancelling(run)
             number = await self._number(store, run["id"], step)
             again = await self._resettable(store, run, [number], "retried")
             await store.resume_run(run["id"], again)
@@ -229,6 +255,7 @@ class Runs:
         """Let a step count as succeeded with this result, without running it; what comes after it is
         decided again. Raises `Conflict` if one of those steps is running."""
         async with self._changing("skip", id) as (store, run, change):
+            _check_not_cancelling(run)
             number = await self._number(store, run["id"], step)
             again = await self._resettable(store, run, [number], "skipped")
             text = encode_payload({"result": result}, self._rota.limits, step, "result")
@@ -311,6 +338,14 @@ def _check_running(run: Any, word: str) -> None:
         state = RunState(run["state"]).label
         raise Conflict(
             f"run {run['id']} can't be {word}: it has already {state}", code="ended",
+            subject=run["id"],
+        )  # fmt: skip
+
+
+def _check_not_cancelling(run: Any) -> None:
+    if run["state"] == RunState.RUNNING and run["cancel_at"] is not None:
+        raise Conflict(
+            f"run {run['id']} is being cancelled: wait until it has ended", code="cancelling",
             subject=run["id"],
         )  # fmt: skip
 

@@ -28,7 +28,9 @@ class Workflows:
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
         self.declared: dict[str, Workflow] = {}
-        self._versions: dict[str, int] = {}  # by digest: those that are known to be stored
+        # By schema, namespace and digest, those that are known to be stored: an app may be opened on
+        # another database, as in tests.
+        self._versions: dict[tuple[str | None, str, str, str], int] = {}
 
     async def _store(self) -> WorkflowStore:
         return WorkflowStore((await self._rota.store()).database)
@@ -38,7 +40,9 @@ class Workflows:
         definition = graph.definition
         text = msgspec.json.encode(definition, order="deterministic")
         digest = hashlib.sha256(text).hexdigest()[:32]
-        if (known := self._versions.get(digest)) is not None:
+        settings = self._rota.settings
+        place = (settings.database_url, settings.schema, settings.namespace, digest)
+        if (known := self._versions.get(place)) is not None:
             return known
         store = await self._store()
         namespace, name = self._rota.namespace, definition.name
@@ -52,7 +56,7 @@ class Workflows:
                     change.after = {"version": stored, "steps": len(definition.steps)}
                 else:
                     change.happened = False
-        self._versions[digest] = stored
+        self._versions[place] = stored
         return stored
 
     async def _add(self, store: WorkflowStore, graph: Graph, digest: str, text: str) -> int:

@@ -93,6 +93,13 @@ def submit_through_sync(connection: Any, jobs: Sequence[NewJob], schema: str) ->
     return [Submitted(*row) for row in rows]
 
 
+def start_through_sync(connection: Any, run: NewRun, schema: str) -> Submitted:
+    """Start a run on a synchronous connection."""
+    body = msgspec.json.encode(run).decode()
+    rows = _fetch_sync(connection, partial(_start_statement, schema), body, schema)
+    return Submitted(*rows[0])
+
+
 def ask_encrypted_sync(connection: Any, namespace: str, schema: str) -> bool:
     rows = _fetch_sync(connection, partial(_question, schema), namespace, schema)
     return bool(rows[0][0])

@@ -253,9 +253,10 @@ begin
             return;
         end if;
     end if;
-    insert into rota.run (id, workflow_id, parent_id, parent_step, schedule_id, deadline_at, priority, namespace, name, key, input, headers)
+    insert into rota.run (id, workflow_id, parent_id, parent_step, schedule_id, deadline, deadline_at, priority, namespace,
+                          name, key, input, headers)
     values (run_id, graph.id, start_run.parent, start_run.parent_step, start_run.schedule,
-            rota.now() + make_interval(secs => coalesce(start_run.deadline, graph.deadline)), start_run.priority,
+            coalesce(start_run.deadline, graph.deadline), rota.now() + make_interval(secs => coalesce(start_run.deadline, graph.deadline)), start_run.priority,
             start_run.namespace, start_run.name, start_run.key, start_run.input, start_run.headers)
     on conflict on constraint run_pkey do nothing;
     if found then
@@ -278,7 +279,7 @@ create or replace function rota.start_run_of(run json) returns table (run_id uui
         r.key, r.fingerprints) as s
 $$;
 
--- Starts the steps of a run that wait for nothing, or makes them pending.
+-- Starts the steps of a run that wait for nothing, or makes them pending. Those of a paused run stay as they are.
 create or replace function rota.start_ready_steps(run uuid, graph uuid) returns void language plpgsql volatile as $$
 declare
     simple int[];
@@ -289,6 +290,7 @@ begin
         join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number
         cross join lateral (select rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict) as v
         where s.run_id = run and s.state = {step.waiting} and v.verdict is not null
+          and exists (select from rota.run as r where r.id = run and r.paused_at is null)
     ), pended as (
         insert into rota.pending_step (run_id, step) select run, number from decided where not simply
     )
@@ -456,8 +458,7 @@ begin
     perform from rota.step as s where s.run_id = run order by s.number for update;
     update rota.run as r
     set state = {run.running}, ended_at = null, cancel_at = null, error = null, round = r.round + 1,
-        deadline_at = case when r.deadline_at is null then null
-                           else rota.now() + (r.deadline_at - r.created_at) end
+        deadline_at = rota.now() + make_interval(secs => r.deadline)
     where r.id = run returning r.workflow_id into graph;
     update rota.step as s
     set state = {step.waiting}, result = null, error = null, started_at = null, ended_at = null,

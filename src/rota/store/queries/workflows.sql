@@ -178,10 +178,10 @@ select rota.close_run($1, $2::json);
 update rota.run set paused_at = coalesce(paused_at, rota.now()) where id = $1;
 
 -- name: unpause_run
-with resumed as (
-    update rota.run set paused_at = null where id = $1 returning id, workflow_id
-)
-select rota.start_ready_steps(id, workflow_id) from resumed;
+update rota.run set paused_at = null where id = $1;
+
+-- name: start_ready_steps
+select rota.start_ready_steps(id, workflow_id) from rota.run where id = $1;
 
 -- name: steps_to_resume
 select rota.steps_to_resume($1);

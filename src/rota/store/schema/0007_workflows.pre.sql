@@ -50,6 +50,7 @@ create table rota.run (
     parent_step  int,
     schedule_id  uuid,
     created_at   timestamptz not null default rota.now(),
+    deadline     real,                 -- seconds after its start, and after each resume
     deadline_at  timestamptz,
     paused_at    timestamptz,
     cancel_at    timestamptz,
