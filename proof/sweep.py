@@ -134,7 +134,7 @@ INSIDE = {
     "advance_run": (
         "take_run",
         "lock_run",
-        "lock_waiting",
+        "lock_open_steps",
         "take_pending",
         "fail_step",
     ),

@@ -2,10 +2,14 @@
 
 Protocol. Whoever ends a step's job counts down its successors in the same transaction
 (functions/workflows.sql) and starts those whose rule is simply met. Everything else becomes a row of
-`rota.pending_step`. An advancer locks a run, and its steps that wait, in the order of their numbers, as
-a finish does; it takes the pending rows, decides, and writes what follows, in one transaction. Dying
-before its commit leaves the rows for another. Each change of a step is guarded by the step's state, so
-that a decision that comes twice changes nothing.
+`rota.pending_step`. An advancer locks a run, and its steps that wait or run, in the order of their
+numbers, as a finish does; it takes the pending rows, decides, and writes what follows, in one
+transaction. Dying before its commit leaves the rows for another. Each change of a step is guarded by
+the step's state, so that a decision that comes twice changes nothing.
+
+A run ends when its hidden last step may, and no other step waits or runs: cancelling, or skipping by hand,
+closes steps before those that they come after. While some still run, the end of each of them makes the
+last step pending again.
 
 A run that is being cancelled has a pending row without a step. It is taken in a transaction of its own,
 which locks no run: it asks the jobs that still run to stop, and their ends count down as any other.
@@ -87,7 +91,7 @@ class RunAdvance:
     # -- deciding
 
     async def _decide(self, run: Any) -> None:
-        await self._store.lock_waiting(run["id"])
+        await self._store.lock_open_steps(run["id"])
         rows = await self._store.take_pending(run["id"])
         if run["state"] != RunState.RUNNING:
             return
@@ -108,7 +112,7 @@ class RunAdvance:
         if settled:
             await self._store.settle_steps(run["id"], settled)
             await self._decide(run)  # the end may be among what follows
-        elif ends:
+        elif ends and not await self._store.has_open_steps(run["id"]):
             await self._store.finish_run(run["id"])
 
     async def _verdict(self, run: Any, row: Any) -> StepState | None:

@@ -224,7 +224,7 @@ class Runs:
         async with self._changing("resume", id) as (store, run, change):
             again: Numbers = []
             if run["paused_at"] is not None:
-                await store.lock_waiting(run["id"])
+                await store.lock_open_steps(run["id"])
                 await store.unpause_run(run["id"])
             elif run["state"] in (RunState.FAILED, RunState.CANCELLED):
                 again = await store.steps_to_resume(run["id"])

@@ -124,8 +124,12 @@ class WorkflowStore:
         rows = await self.database.fetch("take_run", id)
         return rows[0] if rows else None
 
-    async def lock_waiting(self, run: UUID) -> None:
-        await self.database.fetch("lock_waiting", run)
+    async def lock_open_steps(self, run: UUID) -> None:
+        await self.database.fetch("lock_open_steps", run)
+
+    async def has_open_steps(self, run: UUID) -> bool:
+        """Return whether steps wait or run, the hidden end aside."""
+        return bool(await self.database.fetchval("has_open_steps", run))
 
     async def take_pending(self, run: UUID) -> list[Any]:
         return await self.database.fetch("take_pending", run)

@@ -4,7 +4,7 @@
 -- empty from beginning with it.
 --
 -- Order of locks: jobs, then the run, then its steps by (run, number). A finish locks no run. Whoever ends steps that
--- never ran, which may end others in turn, locks all waiting steps of the run first: see rota.settle_steps().
+-- never ran, which may end others in turn, locks all steps that wait or run first.
 
 -- Decides about a step from how its predecessors ended: running (start it), skipped, upstream_failed; null while it has
 -- to wait.
@@ -151,8 +151,17 @@ begin
             select w.* from rota.workflow_step as w where w.workflow_id = r.workflow_id and w.number = c.number offset 0) as w
         cross join lateral (select rota.step_verdict(w.rule, w.predecessors, c.waits, c.failed, c.skipped, w.tolerated) as verdict) as v
         where c.state = {step.waiting} and v.verdict is not null
+    ), ending as (
+        -- Ends that only wait for what still runs: after a cancel, for one.
+        select l.run_id, l.number from (select distinct unnest(runs) as run_id) as e
+        cross join lateral (
+            select s.run_id, s.number, s.state, s.waits from rota.step as s
+            where s.run_id = e.run_id order by s.number desc limit 1) as l
+        where l.state = {step.waiting} and l.waits <= 0
     ), pended as (
-        insert into rota.pending_step (run_id, step) select run_id, number from decided where not simply returning 1
+        insert into rota.pending_step (run_id, step)
+        select run_id, number from decided where not simply union select run_id, number from ending
+        returning 1
     )
     select array_agg(run_id) filter (where simply), array_agg(number) filter (where simply),
            (select count(*) from pended)

@@ -127,8 +127,16 @@ with old as materialized (
 )
 select count(*) from runs;
 
--- name: lock_waiting
-select from rota.step as s where s.run_id = $1 and s.state = {step.waiting} order by s.number for update;
+-- name: lock_open_steps
+-- Those that wait or run: whoever is ending one of them is waited for.
+select from rota.step as s where s.run_id = $1 and s.state <= {step.running} order by s.number for update;
+
+-- name: has_open_steps
+select exists (
+    select from rota.run as r
+    join rota.step as s on s.run_id = r.id and s.state <= {step.running}
+    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number and w.kind <> {kind.end}
+    where r.id = $1);
 
 -- name: take_pending
 -- The steps about which to decide, each once. The caller has locked the run.
