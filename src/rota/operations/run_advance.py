@@ -54,19 +54,23 @@ class RunAdvance:
 
     async def advance(self, id: UUID) -> bool:
         """Decide about everything that is pending in a run. False: another does, at the moment."""
+        run = await self._advance(id)
+        if run is not None and run["cancel_at"] is not None and await self._stop(id, run["namespace"]):
+            await self._advance(id)  # a job that nobody had claimed has ended at once
+        return run is not None
+
+    async def _advance(self, id: UUID) -> Any:
         async with self._database.shared_transaction("advance_run"):
             run = await self._store.take_run(id)
             if run is None:
-                return False
+                return None
             if run["overdue"] and run["state"] == RunState.RUNNING and run["cancel_at"] is None:
                 await self._store.close_run(id, _DEADLINE)
                 run = await self._store.lock_run(id)
             await self._decide(run)
-        if run is not None and run["cancel_at"] is not None:
-            await self.stop_jobs(run["namespace"], id)
-        return True
+            return run
 
-    async def stop_jobs(self, namespace: str, id: UUID) -> None:
+    async def _stop(self, id: UUID, namespace: str) -> bool:
         """Ask what still runs in a cancelled run to stop: jobs, and runs of its sub-workflows."""
         async with self._database.shared_transaction("stop_run"):
             rows = await self._store.stopping_jobs(id)
@@ -76,6 +80,7 @@ class RunAdvance:
         for row in rows:
             if row["kind"] == StepKind.WORKFLOW:
                 await self.cancel(row["job_id"], namespace)
+        return bool(rows)
 
     async def cancel(self, id: UUID, namespace: str) -> bool:
         """Cancel a run: close what waits, ask what runs to stop. False: it had ended."""
