@@ -7,9 +7,9 @@ numbers, as a finish does; it takes the pending rows, decides, and writes what f
 transaction. Dying before its commit leaves the rows for another. Each change of a step is guarded by
 the step's state, so that a decision that comes twice changes nothing.
 
-A run ends when its hidden last step may, and no other step waits or runs: cancelling, or skipping by hand,
-closes steps before those that they come after. While some still run, the end of each of them makes the
-last step pending again.
+A run ends when its hidden last step may, and no other step waits or runs: cancelling, or skipping by
+hand, closes steps before those that they come after. While some still run, the end of each of them
+makes the last step pending again.
 
 A run that is being cancelled has a pending row without a step. It is taken in a transaction of its own,
 which locks no run: it asks the jobs that still run to stop, and their ends count down as any other.
