@@ -55,7 +55,11 @@ class RunAdvance:
     async def advance(self, id: UUID) -> bool:
         """Decide about everything that is pending in a run. False: another does, at the moment."""
         run = await self._advance(id)
-        if run is not None and run["cancel_at"] is not None and await self._stop(id, run["namespace"]):
+        if (
+            run is not None
+            and run["cancel_at"] is not None
+            and await self._stop(id, run["namespace"])
+        ):
             await self._advance(id)  # a job that nobody had claimed has ended at once
         return run is not None
 
