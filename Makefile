@@ -45,7 +45,7 @@ run: $(VENV)/installed
 # In the order of tests/conftest.py, the longest files first: by itself, xdist begins with those of most tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
 PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
-test: PARALLEL ?= -n 4 $(BY_FILE)
+test: PARALLEL ?= -n 5 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
 

@@ -74,11 +74,14 @@ class Replica:
         await primary.wait_for_follower()
 
     async def wait_for_follower(self) -> None:
+        """Wait until the follower has applied all that is here, and make every commit wait for it."""
         connection = await self.connect()
         try:
+            written = await connection.fetchval("select pg_current_wal_lsn()")
             await connection.execute(f"alter system set synchronous_standby_names = '{_FOLLOWER}'")
             await connection.execute("select pg_reload_conf()")
-            while await connection.fetchval("select sync_state from pg_stat_replication") != "sync":
+            follows = "select sync_state = 'sync' and replay_lsn >= $1::pg_lsn from pg_stat_replication"
+            while not await connection.fetchval(follows, written):
                 await asyncio.sleep(0.05)
         finally:
             await connection.close()

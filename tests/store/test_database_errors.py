@@ -318,7 +318,7 @@ async def test_what_takes_too_long_in_one_statement_is_written_in_smaller_ones(
     async def greet() -> None: ...
 
     async with app:
-        handles = await greet.submit_many([()] * 60)
+        handles = await greet.submit_many([()] * 24)
         async with Node(app).running():
             for handle in handles:
                 assert (await handle.wait(60)).state == "succeeded"

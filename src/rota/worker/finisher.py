@@ -51,9 +51,8 @@ class Finisher(Service):
         self.more_is_coming: Callable[[], bool] = lambda: False  # whether jobs run or wait
         self.progress: dict[UUID, tuple[int, str]] = {}
         self.refused = 0
-        self.step_failed = (
-            False  # a step of a workflow is among what gathers: its run may have to go on
-        )
+        # A step of a workflow is among what gathers: its run may have to go on.
+        self.step_failed = False
         self._most = _BATCH  # outcomes in one statement: fewer after one that could not be written
         self._lines_failed = 0
         self._closed: list[int] = []
@@ -125,7 +124,8 @@ class Finisher(Service):
                 if away or not isinstance(error, Exception):
                     raise
                 return error
-            self._most = min(_BATCH, self._most * 2)
+            # Not twice as much: that would fail every second time where only little fits.
+            self._most = min(_BATCH, self._most + 1 + self._most // 4)
             if refused := len(part) - accepted:
                 self.refused += refused
                 log.warning(
