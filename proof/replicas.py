@@ -80,7 +80,9 @@ class Replica:
             written = await connection.fetchval("select pg_current_wal_lsn()")
             await connection.execute(f"alter system set synchronous_standby_names = '{_FOLLOWER}'")
             await connection.execute("select pg_reload_conf()")
-            follows = "select sync_state = 'sync' and replay_lsn >= $1::pg_lsn from pg_stat_replication"
+            follows = (
+                "select sync_state = 'sync' and replay_lsn >= $1::pg_lsn from pg_stat_replication"
+            )
             while not await connection.fetchval(follows, written):
                 await asyncio.sleep(0.05)
         finally:
