@@ -135,6 +135,11 @@ def is_encrypted(text: str) -> bool:
     return text.startswith((ENVELOPE, TEXT))
 
 
+def mark_unencrypted(result: bytes) -> bytes:
+    """Put a space before a result that looks encrypted and isn't, so that it isn't taken for that."""
+    return b" " + result if result.startswith(ENVELOPE_BYTES) else result
+
+
 def key_of(text: str) -> str | None:
     """Return the name of the key that a value is encrypted with, or None if it isn't encrypted."""
     parts = token_of(text).split(".", 2) if is_encrypted(text) else ()

@@ -18,6 +18,7 @@ import msgspec
 from rota.errors import ConfigError, Fatal, LeaseLost
 from rota.lib import failpoints
 from rota.lib.encryption import Encryptor
+from rota.model import Failure
 from rota.store import session
 from rota.store.drivers import tuple_rows
 from rota.store.hosts import psycopg_arguments
@@ -35,6 +36,11 @@ def transaction_ended(job_id: UUID) -> Fatal:
     )
 
 
+def result_needed(failure: Failure) -> Fatal:
+    """Return the error of a step whose result was dropped: what it wrote is rolled back with it."""
+    return Fatal(f"{failure.message}; a step must keep its result. What it wrote was rolled back")
+
+
 class TransactionTerms(msgspec.Struct):
     """The data that a child process needs to finish a job by itself."""
 
@@ -44,6 +50,7 @@ class TransactionTerms(msgspec.Struct):
     session: dict[str, str]
     behind_pooler: bool = False
     encryptor: Encryptor | None = None  # what its result is encrypted with; a key of this job's own
+    step: bool = False  # of a workflow: its result must be kept
 
 
 class SyncEffects:

@@ -31,15 +31,15 @@ import msgspec
 from rota.config import Settings
 from rota.context import OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
+from rota.lib.encryption import mark_unencrypted
 from rota.model import Outcome, OutcomeKind
 from rota.runtime.attempts import succeeded
 from rota.runtime.heartbeat import Lease
 from rota.runtime.work import Work
 from rota.store.database import Database
-from rota.store.sync_effects import TransactionTerms, transaction_ended
+from rota.store.sync_effects import TransactionTerms, result_needed, transaction_ended
 from rota.store.work import WorkStore
 from rota.worker.finisher import Finisher
-from rota.worker.runners.results import mark_unencrypted
 
 log = logging.getLogger("rota.effects")
 
@@ -76,6 +76,8 @@ class Effects:
                     return Outcome(OutcomeKind.RETURNED)
                 begun = True
                 outcome = await handler(connection)
+                if work.run is not None and outcome.failure is not None:
+                    raise result_needed(outcome.failure)
                 if outcome.kind is OutcomeKind.SUCCEEDED:
                     await self._finish(connection, node, work, outcome)
         except StoreUnavailable:
@@ -194,7 +196,7 @@ class Effects:
                 database = self._database
                 terms = TransactionTerms(
                     database.url, database.schema, self._lease.node_id, database.session,
-                    database.behind_pooler, work.encryptor,
+                    database.behind_pooler, work.encryptor, work.run is not None,
                 )  # fmt: skip
                 return msgspec.json.encode(terms)
             case "once_begin":

@@ -15,7 +15,7 @@ from litestar.params import FromPath
 from msgspec import Meta
 
 from rota.errors import NotFound
-from rota.lib.encryption import Encryptor
+from rota.lib.encryption import Encryptor, mark_unencrypted
 from rota.operations.endpoint_callbacks import KEY_HEADER, read_key
 from rota.server.api.bodies import decode_body, describe_body
 from rota.server.context import ServerContext
@@ -23,7 +23,6 @@ from rota.server.policy import PUBLIC
 from rota.server.problems import Problem
 from rota.server.requests import ContextDep, RotaRequest
 from rota.store.endpoints import EndpointStore, Reported
-from rota.worker.runners.results import mark_unencrypted
 
 _NULL = msgspec.Raw(b"null")
 

@@ -20,11 +20,11 @@ from rota.core.durations import format_duration
 from rota.core.lifecycle import bounded_delay
 from rota.errors import Fatal, JobStopped, RetryAfter
 from rota.lib.capture import storable
-from rota.lib.encryption import ENVELOPE_BYTES
+from rota.lib.encryption import mark_unencrypted
 from rota.model import RESULT_DROPPED, Failure, Outcome, OutcomeKind
 from rota.runtime.work import StopReason, Work
 from rota.store.events import Noticed, timed_out
-from rota.store.sync_effects import SyncEffects, TransactionTerms
+from rota.store.sync_effects import SyncEffects, TransactionTerms, result_needed
 
 log = logging.getLogger("rota.jobs")
 
@@ -69,6 +69,8 @@ def call_in_transaction(
     began = monotonic()
     with effects.transaction(terms, job.id, job.token) as context._connection:
         outcome = encode_result(task.call(payload, context), limit)
+        if terms.step and outcome.failure is not None:
+            raise result_needed(outcome.failure)
         if outcome.kind is OutcomeKind.SUCCEEDED:
             effects.finish(terms, job.id, job.token, monotonic() - began, outcome.result)
     return outcome
@@ -109,11 +111,6 @@ def _never_run(value: Any) -> Outcome:
         "that isn't a coroutine? Await it, or return its value"
     )
     return Outcome(OutcomeKind.RAISED, failure=Failure("NeverRun", message), fatal=True)
-
-
-def mark_unencrypted(result: bytes) -> bytes:
-    """Put a space before a result that looks encrypted and isn't, so that it isn't taken for that."""
-    return b" " + result if result.startswith(ENVELOPE_BYTES) else result
 
 
 def result_dropped(reason: str) -> Outcome:
