@@ -12,7 +12,7 @@ from rota.core.arguments import plain_json
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, RuleName, RunState, StepDefinition
-from rota.core.workflow.references import INPUT, STEP, Reference, escape
+from rota.core.workflow.references import INPUT, STEP, Reference, escape, escaped
 from rota.errors import ConfigError, RotaError
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import Run, RunChanged, RunStep
@@ -224,7 +224,7 @@ class Workflow:
         if isinstance(value, Input):
             return Reference(INPUT, value.name).to_json()
         if isinstance(value, Mapping):
-            return {key: self._written(each, step) for key, each in value.items()}
+            return escaped({key: self._written(each, step) for key, each in value.items()})
         if isinstance(value, list | tuple):
             return [self._written(each, step) for each in value]
         return escape(plain_json(value, step))

@@ -281,7 +281,10 @@ def encode_payload(
 def plain_json(value: Any, what: str) -> Any:
     """Return a value as JSON has it: texts, numbers, lists and objects."""
     try:
-        return msgspec.json.decode(_encode(value))
+        encoded = _encode(value)
+        if b"null" in encoded and _has_non_number(msgspec.to_builtins(value, enc_hook=encode_hook)):
+            raise ValueError("NaN and infinity have no JSON form: pass None, or a string")
+        return msgspec.json.decode(encoded)
     except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
         raise InvalidArguments(f"{what!r}: {error}") from None
 

@@ -212,7 +212,8 @@ class Graph:
 
     def _row(self, step: StepDefinition, successors: list[int]) -> CompiledStep:
         before = self.predecessors[step.name]
-        tolerated = step.tolerate if step.tolerate >= 1 else step.tolerate * len(before)
+        share = round(step.tolerate * len(before), 6)  # 0.29 of 100 is 29, not 28.999999999999996
+        tolerated = step.tolerate if step.tolerate >= 1 else share
         return CompiledStep(
             number=self.numbers[step.name], name=step.name,
             kind=StepKind.TASK if step.task is not None else StepKind.WORKFLOW,

@@ -66,11 +66,15 @@ def read_reference(value: Mapping[str, Any]) -> Reference | None:
 def escape(value: Any) -> Any:
     """Return a plain value such that none of its objects is taken for a reference."""
     if isinstance(value, Mapping):
-        inside = {key: escape(each) for key, each in value.items()}
-        return {VALUE: inside} if any(key in value for key in _KEYS) else inside
+        return escaped({key: escape(each) for key, each in value.items()})
     if isinstance(value, list | tuple):
         return [escape(each) for each in value]
     return value
+
+
+def escaped(members: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return an object, whose members are written already, such that it isn't taken for a reference."""
+    return {VALUE: members} if any(key in members for key in _KEYS) else members
 
 
 def find_references(value: Any) -> Iterator[Reference]:
