@@ -11,15 +11,18 @@ A run ends when its hidden last step may, and no other step waits or runs: cance
 hand, closes steps before those that they come after. While some still run, the end of each of them
 makes the last step pending again.
 
-A run that is being cancelled has a pending row without a step. It is taken in a transaction of its own,
-which locks no run: it asks the jobs that still run to stop, and their ends count down as any other.
+A run that is being cancelled has a pending row without a step, a note. A transaction of its own, which
+locks no run, asks the jobs that still run to stop, and their ends count down as any other; then the runs
+of sub-workflows are cancelled, each by itself. The note goes last: dying before leaves it for another,
+and to ask twice changes nothing.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 from uuid import UUID
 
 import msgspec
@@ -28,14 +31,20 @@ from rota.core.workflow.expressions import Condition
 from rota.core.workflow.graph import condition_values
 from rota.core.workflow.model import Rule, RunState, StepKind, StepState
 from rota.core.workflow.references import STEP, complete, find_references
-from rota.errors import ConfigError, InvalidArguments
+from rota.errors import ConfigError, KeyMissing, NotAuthentic, SubmitError
+from rota.lib.capture import storable
+from rota.lib.ids import new_id
 from rota.model import Failure
 from rota.store.database import Database
+from rota.store.driver_errors import blames_the_data, translated_errors
+from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
 from rota.store.workflows import WorkflowStore
 
 log = logging.getLogger("rota.workflows")
 
+Names: TypeAlias = list[str]
+_REFUSED = (ConfigError, NotAuthentic, SubmitError)
 _DEADLINE = msgspec.json.encode(
     {"type": "DeadlineExceeded", "message": "the run did not end before its deadline"}
 ).decode()
@@ -47,21 +56,24 @@ class RunAdvance:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._store = WorkflowStore(database)
+        self._encryptions: dict[str, Encryption] = {}  # of other namespaces than the node's own
 
-    async def pending(self, limit: int) -> list[UUID]:
-        """Return runs that need a decision."""
-        return await self._store.pending_runs(limit)
+    async def pending(self, limit: int, but: Sequence[UUID] = ()) -> list[UUID]:
+        """Return runs that need a decision, but for some."""
+        return await self._store.pending_runs(limit, but)
 
     async def advance(self, id: UUID) -> bool:
         """Decide about everything that is pending in a run. False: another does, at the moment."""
         run = await self._advance(id)
-        if (
-            run is not None
-            and run["cancel_at"] is not None
-            and await self._stop(id, run["namespace"])
-        ):
+        if run is None:
+            await self._store.drop_orphans(id)
+            return False
+        if run["cancel_at"] is None:
+            return True
+        stopped = await self._stop(id, run["namespace"])
+        if stopped is not None:
             await self._advance(id)  # a job that nobody had claimed has ended at once
-        return run is not None
+        return stopped is not False
 
     async def _advance(self, id: UUID) -> Any:
         async with self._database.shared_transaction("advance_run"):
@@ -74,17 +86,27 @@ class RunAdvance:
             await self._decide(run)
             return run
 
-    async def _stop(self, id: UUID, namespace: str) -> bool:
-        """Ask what still runs in a cancelled run to stop: jobs, and runs of its sub-workflows."""
+    async def _stop(self, id: UUID, namespace: str) -> bool | None:
+        """Ask what still runs in a cancelled run to stop: jobs, and runs of its sub-workflows.
+
+        None: nobody wants that any more. False: some job could not be asked, and the note stays.
+        """
+        notes = await self._store.stop_notes(id)
+        if not notes:
+            return None
+        reached: Mapping[UUID, str] = {}
         async with self._database.shared_transaction("stop_run"):
             rows = await self._store.stopping_jobs(id)
             jobs = [row["job_id"] for row in rows if row["kind"] != StepKind.WORKFLOW]
             if jobs:
-                await JobStore(self._database).cancel_jobs(namespace, sorted(jobs))
+                reached = await JobStore(self._database).cancel_jobs(namespace, sorted(jobs))
         for row in rows:
             if row["kind"] == StepKind.WORKFLOW:
                 await self.cancel(row["job_id"], namespace)
-        return bool(rows)
+        if not all(job in reached for job in jobs):
+            return False
+        await self._store.drop_notes(notes)
+        return True
 
     async def cancel(self, id: UUID, namespace: str) -> bool:
         """Cancel a run: close what waits, ask what runs to stop. False: it had ended."""
@@ -100,17 +122,24 @@ class RunAdvance:
     # -- deciding
 
     async def _decide(self, run: Any) -> None:
+        """Decide until nothing follows: what ends here may be what others waited for."""
         await self._store.lock_open_steps(run["id"])
+        names: Names = []
+        while await self._decide_once(run, names):
+            pass
+
+    async def _decide_once(self, run: Any, names: Names) -> bool:
+        """Decide about what is pending now. Return whether something was settled by that."""
         rows = await self._store.take_pending(run["id"])
         if run["state"] != RunState.RUNNING:
-            return
+            return False
         for row in rows:
             if row["kind"] == StepKind.WORKFLOW and row["state"] == StepState.RUNNING:
                 await self._end_child(run, row)
         ready = [row for row in rows if row["state"] == StepState.WAITING and row["verdict"]]
         ends = any(row["kind"] == StepKind.END for row in ready)
         verdicts = {
-            row["number"]: await self._verdict(run, row)
+            row["number"]: await self._verdict(run, row, names)
             for row in ready
             if row["kind"] != StepKind.END
         }
@@ -120,11 +149,11 @@ class RunAdvance:
             await self._store.start_steps(run["id"], start)
         if settled:
             await self._store.settle_steps(run["id"], settled)
-            await self._decide(run)  # the end may be among what follows
         elif ends and not await self._store.has_open_steps(run["id"]):
             await self._store.finish_run(run["id"])
+        return bool(settled)
 
-    async def _verdict(self, run: Any, row: Any) -> StepState | None:
+    async def _verdict(self, run: Any, row: Any, names: Names) -> StepState | None:
         """Return what becomes of a step that waits for nothing more; None: nothing at the moment."""
         verdict = StepState(row["verdict"])
         if run["cancel_at"] is not None and row["rule"] != Rule.ALWAYS:
@@ -134,33 +163,48 @@ class RunAdvance:
         if run["paused_at"] is not None and run["cancel_at"] is None:
             return None  # resuming looks at every step again
         try:
-            if row["condition"] is not None and not await self._holds(run, row):
+            if row["condition"] is not None and not await self._holds(run, row, names):
                 return StepState.SKIPPED
             if row["kind"] == StepKind.WORKFLOW:
-                await self._start_child(run, row)
+                with translated_errors():
+                    async with self._database.transaction():  # a savepoint: it may be refused
+                        await self._start_child(run, row)
                 return None
-        except (InvalidArguments, ConfigError) as error:
-            failure = Failure(type(error).__name__, str(error))
+        except Exception as error:
+            refused = isinstance(error, _REFUSED) or blames_the_data(error)
+            if not refused or isinstance(error, KeyMissing):
+                raise  # another node may have the key
+            failure = Failure(type(error).__name__, storable(str(error)))
             text = msgspec.json.encode(failure).decode()
             await self._store.fail_step(run["id"], row["number"], text)
             return StepState.FAILED
         return StepState.RUNNING
 
-    async def _holds(self, run: Any, row: Any) -> bool:
+    async def _holds(self, run: Any, row: Any, names: Names) -> bool:
         condition = Condition(row["condition"])
-        names = await self._store.step_names(run["id"])
+        if not names:
+            names += await self._store.step_names(run["id"])
         numbers = [number for number, name in enumerate(names) if name in condition.names]
-        results = await self._results(run["id"], numbers)
-        return condition.holds(condition_values(condition, self._input(run), names, results))
+        results = await self._results(run, numbers)
+        given = await self._input(run)
+        return condition.holds(condition_values(condition, given, names, results))
 
     async def _start_child(self, run: Any, row: Any) -> None:
-        if await self._store.newest(run["namespace"], row["task"]) is None:
-            raise InvalidArguments(f"no workflow is named {row['task']!r}")
+        """Start the run of a sub-workflow, or let that of an earlier round go on, unless its input
+        would be another now."""
         arguments = msgspec.json.decode(row["arguments"])
         numbers = [int(each.name) for each in find_references(arguments) if each.kind == STEP]
-        results = await self._results(run["id"], numbers)
-        given = complete(arguments, self._input(run), results, row["name"])
-        await self._store.start_child(run["id"], row["number"], msgspec.json.encode(given).decode())
+        results = await self._results(run, numbers)
+        given = complete(arguments, await self._input(run), results, row["name"])
+        earlier = await self._store.lock_child(run["id"], row["number"])
+        if earlier is not None and await self._input(earlier) == given:
+            child, text = earlier["id"], "{}"
+        else:
+            child, text = new_id(), msgspec.json.encode(given).decode()
+            encryption = await self._encryption(run["namespace"])
+            if encryption.required:
+                text = encryption.for_job(child).json("input", text.encode())
+        await self._store.start_child(run["id"], row["number"], child, text)
 
     async def _end_child(self, run: Any, row: Any) -> None:
         child = await self._store.child_outcome(row["job_id"])
@@ -172,13 +216,25 @@ class RunAdvance:
         state = states.get(RunState(child["state"]), StepState.FAILED)
         await self._store.end_child(run["id"], row["number"], row["job_id"], state, child["error"])
 
-    def _input(self, run: Any) -> Mapping[str, Any]:
-        given: Mapping[str, Any] = self._database.encryption.value(run["input"], run["id"], "input")
+    async def _input(self, run: Any) -> Mapping[str, Any]:
+        encryption = await self._encryption(run["namespace"])
+        given: Mapping[str, Any] = encryption.value(run["input"], run["id"], "input")
         return given
 
-    async def _results(self, run: UUID, numbers: list[int]) -> dict[int, Any]:
-        stored = await self._store.results([(run, number) for number in numbers])
-        return {
-            number: self._database.encryption.value(result, job or run, "result")
-            for (_, number), (job, result) in stored.items()
-        }
+    async def _results(self, run: Any, numbers: list[int]) -> dict[int, Any]:
+        encryption = await self._encryption(run["namespace"])
+        keys = [(run["id"], number) for number in numbers]
+        stored = await self._store.results(keys, partial(encryption.value, field="result"))
+        return {number: value for (_, number), value in stored.items()}
+
+    async def _encryption(self, namespace: str) -> Encryption:
+        """Return the encryption of a run's namespace: a scheduler serves all of them."""
+        if namespace == self._database.encryption.namespace:
+            return await self._database.known_encryption()
+        if namespace not in self._encryptions:
+            settings = self._database.settings.replace(namespace=namespace)
+            self._encryptions[namespace] = Encryption(settings)
+        encryption = self._encryptions[namespace]
+        if encryption.stale:
+            encryption.learn(await self._database.fetchval("is_encrypted", namespace))
+        return encryption

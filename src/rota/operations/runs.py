@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -14,6 +15,7 @@ from rota.core.arguments import encode_payload
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, Rule, RunState, StepKind, StepState
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
+from rota.lib.encryption import mark_unencrypted
 from rota.lib.ids import new_id
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import Run, RunChanged, RunStep
@@ -169,12 +171,10 @@ class Runs:
         only = graph.result_step()
         names = [only] if only is not None else graph.sinks()
         store = await self._store()
-        stored = await store.results([(run.id, graph.numbers[name]) for name in names])
-        encryption = store.database.encryption
-        values = {
-            graph.order[number]: encryption.shown(text, job or run.id, "result")
-            for (_, number), (job, text) in stored.items()
-        }
+        keys = [(run.id, graph.numbers[name]) for name in names]
+        shown = partial(store.database.encryption.shown, field="result")
+        stored = await store.results(keys, shown)
+        values = {graph.order[number]: value for (_, number), value in stored.items()}
         return values.get(only) if only is not None else values
 
     # -- acting
@@ -259,17 +259,29 @@ class Runs:
             number = await self._number(store, run["id"], step)
             again = await self._resettable(store, run, [number], "skipped")
             text = encode_payload({"result": result}, self._rota.limits, step, "result")
-            value = msgspec.json.encode(msgspec.json.decode(text)["result"]).decode()
+            value = await self._skip_result(store, run["id"], step, text)
             note = {"type": "SkippedByHand", "message": f"skipped by {current_actor().name}"}
             await store.supply_result(run["id"], number, value, msgspec.json.encode(note).decode())
             await store.resume_run(run["id"], [each for each in again if each != number])
-            change.after = {"step": step, "result": result}
+            change.after = {"step": step}
+            if not store.database.encryption.required:
+                change.after["result"] = result
         return RunChanged(run["id"], "skipped", 1)
+
+    async def _skip_result(self, store: WorkflowStore, run: UUID, step: str, text: bytes) -> str:
+        """Return a result as it is stored: encrypted where those of jobs are."""
+        value = mark_unencrypted(msgspec.json.encode(msgspec.json.decode(text)["result"]))
+        encryption = await store.database.known_encryption()
+        if not encryption.required:
+            return value.decode()
+        job = (await self.step(run, step)).job_id
+        return encryption.for_job(job or run).json("result", value)
 
     async def _resettable(
         self, store: WorkflowStore, run: Any, first: Sequence[int], word: str
     ) -> Numbers:
         """Return these steps and all after them, none of which may be running."""
+        await store.lock_open_steps(run["id"])  # else one of them could start after the look
         again = await store.steps_from(run["id"], first)
         running = await store.running_among(run["id"], again)
         if running:

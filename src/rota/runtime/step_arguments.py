@@ -7,6 +7,7 @@ given back; a reference that leads nowhere fails its step, since another attempt
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 from uuid import UUID
 
@@ -57,11 +58,8 @@ class StepArguments:
             for reference in find_references(arguments)
             if reference.kind == STEP and work.run is not None
         }
-        stored = await self._store.results(list(keys)) if keys else {}
-        results = {
-            key: self._encryption.value(text, job or key[0], "result")
-            for key, (job, text) in stored.items()
-        }
+        read = partial(self._encryption.value, field="result")
+        results = await self._store.results(list(keys), read) if keys else {}
         failures: dict[UUID, Failure] = {}
         for work, arguments in waiting:
             assert work.run is not None

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from uuid import UUID
@@ -103,17 +103,25 @@ class WorkflowStore:
         return dict(await self.database.fetch("run_inputs", runs))
 
     async def results(
-        self, keys: Sequence[tuple[UUID, int]]
-    ) -> Mapping[tuple[UUID, int], tuple[UUID | None, str | None]]:
-        """Return for each step the job that its result may be encrypted for, and the result."""
+        self, keys: Sequence[tuple[UUID, int]], read: Callable[[str | None, UUID], Any]
+    ) -> dict[tuple[UUID, int], Any]:
+        """Return the results of steps. `read` decrypts one, which may be encrypted for a job.
+
+        That of a sub-workflow with several last steps is made of theirs, by their names.
+        """
         runs, numbers = [run for run, _ in keys], [number for _, number in keys]
-        rows = await self.database.fetch("step_results", runs, numbers)
-        return {(row["run_id"], row["number"]): (row["job_id"], row["result"]) for row in rows}
+        found: dict[tuple[UUID, int], Any] = {}
+        for row in await self.database.fetch("step_results", runs, numbers):
+            key, value = (row["run_id"], row["number"]), read(row["result"], row["job_id"])
+            for name in reversed(row["part"]):
+                value = {name: value}
+            found[key] = _merged(found[key], value) if key in found else value
+        return found
 
     # -- advancing
 
-    async def pending_runs(self, limit: int) -> list[UUID]:
-        return [row[0] for row in await self.database.fetch("pending_runs", limit)]
+    async def pending_runs(self, limit: int, but: Sequence[UUID]) -> list[UUID]:
+        return [row[0] for row in await self.database.fetch("pending_runs", limit, but)]
 
     async def lock_run(self, id: UUID, namespace: str | None = None) -> Any | None:
         rows = await self.database.fetch("lock_run", id, namespace)
@@ -144,8 +152,13 @@ class WorkflowStore:
     async def fail_step(self, run: UUID, number: int, error: str) -> None:
         await self.database.fetch("fail_step", run, number, error)
 
-    async def start_child(self, run: UUID, number: int, given: str) -> None:
-        await self.database.fetch("start_child", run, number, given)
+    async def lock_child(self, run: UUID, number: int) -> Any | None:
+        """Lock the run that a step had in an earlier round, if there is one that may go on."""
+        rows = await self.database.fetch("lock_child", run, number)
+        return rows[0] if rows else None
+
+    async def start_child(self, run: UUID, number: int, child: UUID, given: str) -> None:
+        await self.database.fetch("start_child", run, number, child, given)
 
     async def child_outcome(self, child: UUID) -> Any | None:
         rows = await self.database.fetch("child_outcome", child)
@@ -181,5 +194,22 @@ class WorkflowStore:
     async def supply_result(self, run: UUID, number: int, result: str, note: str) -> None:
         await self.database.fetch("supply_result", run, number, result, note)
 
+    async def stop_notes(self, run: UUID) -> list[int]:
+        return [row["id"] for row in await self.database.fetch("stop_notes", run)]
+
+    async def drop_notes(self, notes: Sequence[int]) -> None:
+        await self.database.fetch("drop_notes", notes)
+
+    async def drop_orphans(self, run: UUID) -> None:
+        await self.database.fetch("drop_orphans", run)
+
     async def stopping_jobs(self, run: UUID) -> list[Any]:
         return await self.database.fetch("stopping_jobs", run)
+
+
+def _merged(one: dict[str, Any], two: dict[str, Any]) -> dict[str, Any]:
+    """Return two parts of a result as one. The last name of their paths differs."""
+    both = {**one, **two}
+    for name in one.keys() & two.keys():
+        both[name] = _merged(one[name], two[name])
+    return both

@@ -21,6 +21,13 @@ create or replace function rota.step_verdict(rule int, predecessors int, waits i
     end)::smallint
 $$;
 
+-- Whether a step's rule is about one of its predecessors. Such a rule takes an optional step that failed for what it is, and
+-- others for an end like any other.
+create or replace function rota.asks_for_one(graph uuid, step int) returns boolean language sql stable as $$
+    select w.rule in ({rule.one_succeeded}, {rule.one_failed}) from rota.workflow_step as w
+    where w.workflow_id = graph and w.number = step
+$$;
+
 -- Starts steps that wait: a job for each, ready at once. A step that no longer waits is left alone.
 create or replace function rota.start_steps(runs uuid[], numbers int[]) returns void
     language plpgsql volatile
@@ -122,14 +129,16 @@ declare
     pending bigint;
 begin
     with told as (
-        select e.run_id, unnest(w.successors) as number,
-               e.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) and not w.optional as failed,
+        select e.run_id, n.number,
+               e.state in ({step.failed}, {step.upstream_failed}, {step.cancelled})
+                   and (not w.optional or rota.asks_for_one(r.workflow_id, n.number)) as failed,
                e.state = {step.skipped} as skipped
         from unnest(runs, numbers, states) as e(run_id, number, state)
         cross join lateral (select r.workflow_id from rota.run as r where r.id = e.run_id offset 0) as r
         cross join lateral (
             select w.successors, w.optional from rota.workflow_step as w
             where w.workflow_id = r.workflow_id and w.number = e.number offset 0) as w
+        cross join lateral unnest(w.successors) as n(number)
     ), change as materialized (
         select run_id, number, count(*) as ended, count(*) filter (where failed) as failed,
                count(*) filter (where skipped) as skipped
@@ -172,11 +181,13 @@ begin
     return pending > 0;
 end $$;
 
+-- A success whose result had to be dropped is a failure of its step: others would go on without the result.
 create or replace function rota.job_of_step_ended() returns trigger language plpgsql volatile as $$
 begin
     perform rota.end_steps(array[new.run_id], array[new.step], array[new.id],
-        array[case new.state when {state.succeeded} then {step.succeeded} when {state.failed} then {step.failed}
-                   when {state.skipped} then {step.skipped} else {step.cancelled} end]::smallint[],
+        array[case when new.state = {state.succeeded} and new.error is null then {step.succeeded}
+                   when new.state in ({state.succeeded}, {state.failed}) then {step.failed}
+                   when new.state = {state.skipped} then {step.skipped} else {step.cancelled} end]::smallint[],
         array[new.result], array[new.error]);
     return null;
 end $$;
@@ -233,7 +244,7 @@ create or replace function rota.start_run(
 declare
     graph rota.workflow;
     named record;
-    fingerprint text := coalesce(fingerprints[1], md5('workflow ' || start_run.name || ' ' || start_run.input::jsonb::text));
+    fingerprint text;
 begin
     run_id := coalesce(start_run.id, rota.new_id());
     existed := false;
@@ -243,6 +254,12 @@ begin
       and (start_run.version is null or w.version = start_run.version)
     order by w.version desc limit 1;
     if not found then
+        if exists (select from rota.workflow as w where w.namespace = start_run.namespace and w.name = start_run.name
+                   and (start_run.version is null or w.version = start_run.version))
+        then
+            raise exception using errcode = 'RT001', message = format('rota: workflow %L is retired', start_run.name),
+                hint = '`rota workflows retire --undo` lets it start again.';
+        end if;
         raise exception using errcode = 'RT001', message = format('rota: no workflow is named %L', start_run.name),
             hint = 'A node of its application declares it at its start; `rota workflows apply` stores one from a file.';
     end if;
@@ -250,6 +267,7 @@ begin
         raise exception using errcode = 'RT001', message = 'rota: input must be a JSON object: names and values';
     end if;
     if start_run.key is not null then
+        fingerprint := coalesce(fingerprints[1], md5('workflow ' || start_run.name || ' ' || start_run.input::jsonb::text));
         insert into rota.submit_key as k (namespace, key, job_id, fingerprint)
         values (start_run.namespace, start_run.key, run_id, fingerprint)
         on conflict on constraint submit_key_pkey do update set job_id = k.job_id
@@ -346,14 +364,15 @@ begin
     return next;
 end $$;
 
--- Starts a step that is a workflow: a run, under the earlier of both deadlines. A run of an earlier round that did not
--- succeed goes on instead.
-create or replace function rota.start_child(parent uuid, number int, input json) returns void language plpgsql volatile as $$
+-- Starts a step that is a workflow: a run, under the earlier of both deadlines unless the step always runs. A run of an
+-- earlier round goes on instead, if `child` is one: the caller has locked it.
+create or replace function rota.start_child(parent uuid, number int, child uuid, input json) returns void
+    language plpgsql volatile as $$
 declare
     its record;
-    child uuid := rota.new_id();
+    earlier smallint := (select c.state from rota.run as c where c.id = child);
 begin
-    select s.job_id, w.task, r.namespace, r.priority, r.headers, r.deadline_at into its
+    select w.task, w.rule, r.namespace, r.priority, r.headers, r.deadline_at into its
     from rota.step as s
     join rota.run as r on r.id = s.run_id
     join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
@@ -361,16 +380,18 @@ begin
     if not found then
         return;
     end if;
-    if its.job_id is not null and exists (
-        select from rota.run as c where c.id = its.job_id and c.state in ({run.failed}, {run.cancelled}))
-    then
-        child := its.job_id;
-        perform rota.resume_run(child, rota.steps_to_resume(child));
-    else
+    if earlier is null then
         perform rota.start_run(its.task, start_child.input, child, its.namespace, null, its.priority, null, its.headers,
             parent => start_child.parent, parent_step => start_child.number);
+    elsif earlier in ({run.failed}, {run.cancelled}) then
+        perform rota.resume_run(child, rota.steps_to_resume(child));
+    elsif earlier = {run.succeeded} then  -- somebody has resumed it meanwhile
+        insert into rota.pending_step (run_id, step) values (parent, start_child.number);
     end if;
-    update rota.run as c set deadline_at = least(c.deadline_at, its.deadline_at) where c.id = child;
+    if its.rule <> {rule.always} then
+        update rota.run as c set deadline_at = least(c.deadline_at, its.deadline_at)
+        where c.id = child and c.deadline_at is distinct from least(c.deadline_at, its.deadline_at);
+    end if;
     update rota.step as s set state = {step.running}, job_id = child, started_at = rota.now()
     where s.run_id = parent and s.number = start_child.number;
 end $$;
@@ -411,16 +432,19 @@ end $$;
 -- with it, as at its deadline. The caller has locked the run.
 create or replace function rota.close_run(run uuid, reason json default null) returns void language plpgsql volatile as $$
 declare
+    graph uuid;
     closed int[];
 begin
-    update rota.run as r set cancel_at = rota.now(), paused_at = null, error = reason where r.id = run;
+    update rota.run as r set cancel_at = rota.now(), paused_at = null, error = reason where r.id = run
+    returning r.workflow_id into graph;
+    perform from rota.step as s where s.run_id = run and s.state = {step.waiting} order by s.number for update;
     select array_agg(s.number order by s.number) into closed from rota.step as s
-    join rota.run as r on r.id = s.run_id
-    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+    join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number
     where s.run_id = run and s.state = {step.waiting} and w.rule <> {rule.always};
     if closed is not null then
         perform rota.settle_steps(run, closed, array_fill({step.cancelled}::smallint, array[cardinality(closed)]));
     end if;
+    perform rota.start_ready_steps(run, graph);  -- those that always run, and were held back by a pause
     insert into rota.pending_step (run_id, step) values (run, null);
 end $$;
 
@@ -435,7 +459,7 @@ create or replace function rota.steps_to_resume(run uuid) returns int[] language
         where r.id = run
     ), again as (
         select number, successors from its
-        where state in ({step.failed}, {step.cancelled}, {step.upstream_failed}) and not optional
+        where state = {step.cancelled} or state in ({step.failed}, {step.upstream_failed}) and not optional
         union
         select i.number, i.successors from again as a
         join its as i on i.number = any(a.successors)
@@ -471,12 +495,15 @@ begin
     where r.id = run returning r.workflow_id into graph;
     update rota.step as s
     set state = {step.waiting}, result = null, error = null, started_at = null, ended_at = null,
-        job_id = case when w.kind = {kind.workflow} then s.job_id end
+        -- The run of a sub-workflow goes on, unless it is to run again after a success.
+        job_id = case when w.kind = {kind.workflow} and not (s.state = {step.succeeded} and exists (
+            select from rota.run as c where c.id = s.job_id and c.state = {run.succeeded})) then s.job_id end
     from rota.workflow_step as w
     where s.run_id = run and (s.number = any(numbers) or s.number = last) and w.workflow_id = graph and w.number = s.number;
     with before as (
-        select unnest(p.successors) as number, s.state, p.optional
+        select n.number, s.state, p.optional and not rota.asks_for_one(graph, n.number) as optional
         from rota.workflow_step as p join rota.step as s on s.run_id = run and s.number = p.number
+        cross join lateral unnest(p.successors) as n(number)
         where p.workflow_id = graph
     ), counted as (
         select number, count(*) filter (where state <= {step.running}) as waits,
@@ -489,8 +516,10 @@ begin
     perform rota.start_ready_steps(run, graph);
 end $$;
 
--- The result of a step, and the job under whose name it may be encrypted. That of a sub-workflow is its run's.
-create or replace function rota.step_result(run uuid, step int, out job_id uuid, out result json) language plpgsql stable as $$
+-- The result of a step, and the job, or run, under whose name it may be encrypted. That of a sub-workflow is its run's: of
+-- several last steps it has as many parts, under their names.
+create or replace function rota.step_result(run uuid, step int, path text[] default '{}')
+    returns table (part text[], job_id uuid, result json) language plpgsql stable as $$
 declare
     its record;
 begin
@@ -498,12 +527,20 @@ begin
     join rota.run as r on r.id = s.run_id
     join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
     where s.run_id = run and s.number = step;
-    job_id := its.job_id;
-    result := its.result;
     if its.kind = {kind.workflow} and its.state = {step.succeeded} and its.result is null then
-        select v.job_id, v.result into job_id, result from rota.run as c
-        join rota.workflow as w on w.id = c.workflow_id and w.result_step is not null
-        cross join lateral rota.step_result(c.id, w.result_step) as v
+        return query
+        select v.part, v.job_id, v.result from rota.run as c
+        join rota.workflow as w on w.id = c.workflow_id
+        join rota.workflow_step as l on l.workflow_id = w.id and case when w.result_step is not null
+            then l.number = w.result_step
+            else l.successors = array[(select max(e.number) from rota.workflow_step as e where e.workflow_id = w.id)] end
+        cross join lateral rota.step_result(
+            c.id, l.number, case when w.result_step is not null then path else path || l.name end) as v
         where c.id = its.job_id;
+    elsif its.state is not null then
+        part := path;
+        job_id := coalesce(its.job_id, run);
+        result := its.result;
+        return next;
     end if;
 end $$;

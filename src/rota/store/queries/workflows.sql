@@ -23,8 +23,10 @@ from rota.workflow as w where w.namespace = $1
 order by w.name, w.version desc;
 
 -- name: add_workflow
-insert into rota.workflow (id, namespace, name, version, digest, definition, result_step, deadline, retention)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9);
+-- One that is retired stays so, whatever a new release of its application declares.
+insert into rota.workflow (id, namespace, name, version, digest, definition, result_step, deadline, retention, retired_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+        (select retired_at from rota.workflow where namespace = $2 and name = $3 order by version desc limit 1));
 
 -- name: add_workflow_steps
 insert into rota.workflow_step (workflow_id, number, name, kind, task, queue, needs, priority, max_attempts, timeout,
@@ -83,14 +85,14 @@ where r.id = $1 and s.number = any($2::int[]) and s.state = {step.running} order
 
 -- name: step_numbers
 select w.name, w.number from rota.run as r join rota.workflow_step as w on w.workflow_id = r.workflow_id
-where r.id = $1 and w.name = any($2::text[]);
+where r.id = $1 and w.name = any($2::text[]) and w.kind <> {kind.end};
 
 -- name: run_inputs
 select id, input from rota.run where id = any($1::uuid[]);
 
 -- name: step_results
 -- The results of steps, as the arguments of others refer to them.
-select k.run_id, k.number, v.job_id, v.result
+select k.run_id, k.number, v.part, v.job_id, v.result
 from unnest($1::uuid[], $2::int[]) as k(run_id, number)
 cross join lateral rota.step_result(k.run_id, k.number) as v;
 
@@ -105,10 +107,11 @@ select r.id, r.namespace, r.name, r.workflow_id, r.state, r.round, r.paused_at, 
 from rota.run as r where r.id = $1 for update skip locked;
 
 -- name: pending_runs
--- Runs that need a decision, each once; and those whose deadline has passed.
-(select p.run_id from rota.pending_step as p group by p.run_id order by min(p.id) limit $1)
+-- Runs that need a decision, each once, but for some; and those whose deadline has passed.
+(select p.run_id from rota.pending_step as p where p.run_id <> all($2::uuid[]) group by p.run_id order by min(p.id) limit $1)
 union
 (select r.id from rota.run as r where r.deadline_at <= rota.now() and r.state = {run.running} and r.cancel_at is null
+   and r.id <> all($2::uuid[])
  order by r.deadline_at limit $1);
 
 -- name: forget_runs
@@ -167,8 +170,13 @@ select rota.settle_steps($1, $2::int[], $3::smallint[]);
 -- A step that can't start fails with an error of its own: before it is settled.
 update rota.step set error = $3::json where run_id = $1 and number = $2 and state = {step.waiting};
 
+-- name: lock_child
+-- The run that a step which is a workflow had in an earlier round, if it may go on.
+select c.id, c.namespace, c.input from rota.step as s join rota.run as c on c.id = s.job_id
+where s.run_id = $1 and s.number = $2 for update of c;
+
 -- name: start_child
-select rota.start_child($1, $2, $3::json);
+select rota.start_child($1, $2, $3, $4::json);
 
 -- name: child_outcome
 select state, error from rota.run where id = $1;
@@ -205,12 +213,20 @@ select rota.resume_run($1, $2::int[]);
 update rota.step set state = {step.succeeded}, result = $3::json, error = $4::json, ended_at = rota.now()
 where run_id = $1 and number = $2 and state <> {step.running};
 
+-- name: stop_notes
+-- The notes that ask to stop what runs in a run that is being cancelled.
+select id from rota.pending_step where run_id = $1 and step is null;
+
+-- name: drop_notes
+delete from rota.pending_step where id = any($1::bigint[]);
+
 -- name: stopping_jobs
--- Jobs and runs of steps that still run in a run that is being cancelled; and takes back the note that asked for it.
-with noted as (
-    delete from rota.pending_step where run_id = $1 and step is null
-)
+-- Jobs and runs of steps that still run in a run that is being cancelled.
 select s.job_id, w.kind from rota.run as r
 join rota.step as s on s.run_id = r.id
 join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
 where r.id = $1 and r.cancel_at is not null and s.state = {step.running} and w.rule <> {rule.always};
+
+-- name: drop_orphans
+-- What is pending in a run that is gone.
+delete from rota.pending_step as p where p.run_id = $1 and not exists (select from rota.run as r where r.id = $1);
