@@ -139,6 +139,7 @@ INSIDE = {
         "fail_step",
     ),
     "stop_run": ("stopping_jobs",),
+    "transact": ("lock_starter",),
 }
 
 # Queries and transactions that write and aren't swept, and why that is enough.

@@ -37,6 +37,14 @@ def _module_name(scope: Mapping[str, Any]) -> str:
     return PurePath(str(scope.get("__file__") or "app")).stem
 
 
+def _target(task: Task[..., Any] | Workflow | str) -> dict[str, Any]:
+    """Return what a schedule of this runs, as fields of its definition."""
+    if isinstance(task, Workflow):
+        return {"workflow": task.name}
+    name = task.name if isinstance(task, Task) else task
+    return {"task": name} if name else {}
+
+
 class App:
     """The tasks and schedules that an application declares.
 
@@ -233,7 +241,10 @@ class App:
     # -- schedules
 
     def cron(self, expression: str, *, name: str | None = None, **settings: Any) -> TaskDecorator:
-        """Run a function or a task by a cron expression. A scheduler stores it when it starts.
+        """Run a function, a task or a workflow by a cron expression.
+
+        ``@app.cron("@daily")`` decorates a function or task, ``app.cron("@daily")(flow)`` takes a
+        workflow. A scheduler stores the schedule when it starts.
 
         Args:
             expression: 5 fields, 6 with seconds first, or ``@daily`` and the like.
@@ -244,9 +255,10 @@ class App:
 
         def declare(function: Any) -> Any:
             task = function
-            if not isinstance(task, Task):
+            if not isinstance(task, Task | Workflow):
                 task = self._register(function, None, TaskOptions())
-            spec = make_spec(name or task.name, task.name, cron=expression, **settings)
+            what = _target(task)
+            spec = make_spec(name or task.name, cron=expression, **what, **settings)
             if spec.name in self.schedules.declared:
                 raise ConfigError(f"two schedules are named {spec.name!r}")
             if not (spec.exclude or spec.include):  # named calendars are in the database
@@ -256,18 +268,22 @@ class App:
 
         return declare
 
-    async def schedule(self, name: str, task: Task[..., Any] | str, **settings: Any) -> Change:
+    async def schedule(
+        self, name: str, task: Task[..., Any] | Workflow | str = "", **settings: Any
+    ) -> Change:
         """Create a schedule, or change it from now on. Returns 'created', 'updated' or 'unchanged'.
 
         Args:
             name: what it is called; unique in the namespace.
-            task: the task to run, or its name.
+            task: the task to run, or its name; or the workflow to start. ``workflow="orders"`` names one
+                that is declared elsewhere.
             settings: one of ``cron``, ``every`` (``"15m"``), ``calendar`` (``"last business day of
-                the month at 18:00"``) and ``rrule``; ``payload``; and the other fields of
-                `ScheduleSpec`.
+                the month at 18:00"``) and ``rrule``; ``payload``, the task's arguments or the run's
+                input; and the other fields of `ScheduleSpec`.
         """
-        task_name = task.name if isinstance(task, Task) else task
-        return await self.rota.schedule(name, task_name, **settings)
+        if isinstance(task, Workflow):
+            await self.workflows.put_declared(task)
+        return await self.rota.schedule(name, **_target(task), **settings)
 
     # -- submitting
 

@@ -47,6 +47,7 @@ def check_name(field: str, value: object) -> str:
 
 OWN_PREFIX = "rota."  # of tasks that come with Rota
 _OPEN_TASKS = frozenset({"rota.command"})
+START_TASK = "rota.start"  # starts the run of a schedule that names a workflow
 
 
 def is_internal_task(name: str) -> bool:

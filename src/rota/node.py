@@ -35,6 +35,7 @@ from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 from rota.task import heartbeat_timeouts
 from rota.worker.role import WorkerRole
+from rota.worker.scheduled_runs import enable_scheduled_runs
 from rota.worker.webhook_delivery import enable_webhooks
 
 log = logging.getLogger("rota.node")
@@ -118,6 +119,7 @@ class Node:
             self._undo.push_async_callback(self._heartbeat.stop)
             if "worker" in self.roles:
                 enable_webhooks(self.app)
+                enable_scheduled_runs(self.app)
                 self.worker_role = WorkerRole(self.app, database, self._heartbeat, self._served)
                 self._undo.push_async_callback(self.worker_role.stop)
                 await self.worker_role.prepare()

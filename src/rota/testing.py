@@ -57,6 +57,7 @@ from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, UpkeepStore
 from rota.worker.execution import Execution
+from rota.worker.scheduled_runs import enable_scheduled_runs
 
 __all__ = ["EndlessRun", "Sandbox", "isolated"]
 
@@ -197,6 +198,7 @@ async def open_sandbox(
 ) -> AsyncIterator[Sandbox]:
     """Open the app with these settings, on a schema that is made unless it exists, and kept."""
     begin = await _prepare(database, now)
+    enable_scheduled_runs(app)
     async with app.using(private):
         yield Sandbox(app, database, begin)
 

@@ -237,6 +237,22 @@ def test_with_an_app_the_payload_is_checked(clock: Clock, cli_app: str) -> None:
     assert done(*given, "--payload", '{"name": "x"}').out.startswith("created")
 
 
+def test_a_schedule_starts_a_workflow(clock: Clock) -> None:
+    flow = clock.app.workflow("orders")
+    flow.step(clock.app.tasks["tell"])
+    clock.run(clock.app.workflows.declare())
+    given = ("create", "s", "--workflow", "orders", "--every", "5m")
+    assert done(*given, "--payload", '{"note": "x"}').out.startswith("created")
+    assert "no step reads 'nota'" in run(*given, "--payload", '{"nota": "x"}').err
+    assert clock.advance(minutes=5) == 2
+    [listed] = done("list", "--task", "orders", "--json").json
+    assert (listed["workflow"], listed["fired"]) == ("orders", 1)
+    assert "workflow orders" in done("list").out
+    both = run("create", "t", "--workflow", "orders", "--task", "tell", "--every", "5m")
+    assert (both.code, run("create", "t", "--every", "5m").code) == (2, 2)
+    assert "give either --task or --workflow" in both.err
+
+
 # -- looking
 
 

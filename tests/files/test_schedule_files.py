@@ -62,6 +62,7 @@ schedules:
     catch_up: all
   invoices: {task: invoices, calendar: last business day of the month at 18:00, catch_up: {all: 6h}}
   yearly: {task: tell, rrule: FREQ=YEARLY, catch_up: none}
+  orders: {workflow: orders, cron: "@daily", payload: {day: today}, options: {priority: 3}}
 calendars:
   company-holidays:
     dates: [2026-12-24]
@@ -96,7 +97,7 @@ def test_a_file_can_say_everything_that_a_schedule_can_be() -> None:
     assert (spec.exclude, spec.include) == (("company-holidays",), ("workdays",))
     untouched = {
         field for field in ScheduleSpec.__struct_fields__
-        if field not in ("name", "task", "rule")
+        if field not in ("name", "task", "workflow", "rule")
         and getattr(spec, field) == getattr(ScheduleSpec(name="x", task="x", rule=spec.rule), field)
     }  # fmt: skip
     assert untouched == set()
@@ -118,6 +119,27 @@ def test_what_a_file_says_is_what_is_shown_of_it() -> None:
     again = read(json.dumps({"schedules": {"nightly-report": shown},
                              "calendars": {"company-holidays": {}, "workdays": {}}}))  # fmt: skip
     assert again.schedules["nightly-report"] == spec
+
+
+def test_a_schedule_of_a_file_may_start_a_workflow() -> None:
+    spec = read(EVERYTHING).schedules["orders"]
+    assert (spec.task, spec.workflow, spec.payload) == ("", "orders", {"day": "today"})
+    again = read(json.dumps({"schedules": {"orders": fields_of(spec)}}))
+    assert again.schedules["orders"] == spec
+    found = complaints(
+        "schedules:\n"
+        "  both: {task: t, workflow: w, cron: '@daily'}\n"
+        "  wrong: {workflow: 'a b', cron: '@daily'}\n"
+        "  late: {workflow: w, cron: '@daily', options: {timeout: 5s}}\n"
+    )
+    expected = """\
+2:29: schedules.both.workflow: there is task already; a schedule runs one of them
+3:21: schedules.wrong.workflow: 'a b' is not a usable name: use 1 to 100 letters, digits, \
+'_', '.', ':' or '-', starting with a letter, digit or '_'
+4:48: schedules.late.options: 'timeout' is none of queue, priority, tags, which a schedule may \
+set for a workflow; set it for the workflow's steps
+"""
+    assert [line.removeprefix("schedules.yaml:") for line in found] == expected.splitlines()
 
 
 def test_everything_that_is_wrong_is_said_at_once_with_its_line_and_field() -> None:
@@ -157,7 +179,7 @@ calendars:
 7:25: schedules.gone.cron: never fires: no day 30 in the given months, which have 29 at most
 8:42: schedules.both.every: there is cron already; a schedule has one rule
 9:3: schedules.neither: has no rule: write one of cron, every, calendar, rrule
-10:3: schedules.taskless: task is missing: the name of the task to run
+10:3: schedules.taskless: task is missing: the name of the task to run, or a workflow
 11:3: schedules.bad values: 'bad values' is not a schedule's name; letters, digits and _.:/- up \
 to 200
 13:12: schedules.bad values.every: 'soon' is not a duration; write 90, 90s, 15m, 1h30m or 2d
@@ -454,7 +476,7 @@ async def test_everything_applied_is_unchanged_afterwards(
     wanted = read(EVERYTHING)
     changes = difference(await Present.of(app), wanted.schedules, wanted.calendars)
     assert {change.action for change in changes} == {"unchanged"}
-    assert len(changes) == 6
+    assert len(changes) == 7
 
 
 # -- reading crontabs

@@ -327,7 +327,7 @@ READS = {
     "endpoints": {"list", "get"},
     "nodes": {"get", "list", "shards", "takeovers"},
     "events": {"list", "stream"},
-    "workflows": {"list", "get", "definition"},
+    "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job is.
     "runs": {"list", "get", "steps", "step", "result", "start", "start_declared"},
 }  # fmt: skip

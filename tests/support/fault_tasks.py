@@ -29,6 +29,10 @@ async def at_least(number: int, ctx: Context) -> None:
     await asyncio.sleep(0.2)
 
 
+flow = app.workflow("at_least")
+flow.step(at_least)
+
+
 @app.task(guarantee="at_most_once")
 async def at_most(number: int, ctx: Context) -> None:
     note("at_most", number, ctx.token)

@@ -42,7 +42,13 @@ def parse_catch_up(text: str) -> CatchUp:
 def create(
     session: Session,
     name: Annotated[str, argument("NAME", "Name of the schedule, unique in the namespace.")],
-    task: Annotated[str, option("Name of the task to run.", metavar="NAME")],
+    task: Annotated[
+        str | None, option("Name of the task to run.", metavar="NAME", panel="What to run (one of)")
+    ] = None,
+    workflow: Annotated[
+        str | None,
+        option("Name of the workflow to start.", metavar="NAME", panel="What to run (one of)"),
+    ] = None,
     cron: Annotated[
         str | None,
         option("Cron expression: '30 2 * * *'.", metavar="EXPRESSION", panel="Rule (one of)"),
@@ -99,13 +105,15 @@ def create(
         max_attempts=max_attempts,
     )  # fmt: skip
     rota = session.app_with(task, app)
+    if (task is None) == (workflow is None):
+        raise typer.BadParameter("give either --task or --workflow")
     settings = given(
         cron=cron, every=every, calendar=calendar, rrule=rrule, tz=tz, gap=gap, fold=fold,
         payload=read_payload(payload) or None, overlap=overlap, catch_up=catch_up, spread=spread,
         jitter=jitter, starts=session.at(starts), ends=session.at(ends), exclude=exclude,
         include=include, tags=tag, description=about, options=job_options,
     )  # fmt: skip
-    spec = make_spec(name, task, **settings)
+    spec = make_spec(name, task or "", workflow=workflow, **settings)
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown below
     saved = session.run(rota.schedules.put(spec, source="cli"))
     status, warnings = saved.status, saved.status.warnings

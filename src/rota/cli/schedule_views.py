@@ -28,7 +28,7 @@ def show_schedules(
 ) -> None:
     rows = (
         (status.name, status.in_words, _next(status, now), _last(last.get(status.name)),
-         _paused(status, now), status.task)
+         _paused(status, now), status.runs)
         for status in found
     )  # fmt: skip
     columns = ("name", "rule", "next", "last", "paused", "task")
@@ -98,7 +98,7 @@ def show_schedule(
 def _facts(status: ScheduleStatus, now: datetime) -> Table:
     return facts(
         {
-            "task": status.task,
+            "task": status.runs,
             **(_fields(status.spec) if status.spec else {}),
             "fired": f"{status.fired:,} times",
             "version": f"{status.version}, from {_source(status)}, {relative(status.updated_at, now)}",

@@ -35,14 +35,14 @@ def root(session: Session) -> None:
 @command(schedules_group, "list")
 def list_schedules(
     session: Session,
-    task: Annotated[str | None, option("Only schedules of this task.")] = None,
+    task: Annotated[str | None, option("Only schedules of this task or workflow.")] = None,
     tag: Annotated[str | None, option("Only schedules with this tag.")] = None,
 ) -> None:
     """List schedules: their rules, next occurrences and last outcomes."""
     found = [
         status
         for status in session.run(session.app.schedules.list())
-        if task in (None, status.task)
+        if task in (None, status.task, status.workflow)
         and (tag is None or (status.spec and tag in status.spec.tags))
     ]
     last = {row["name"]: to_occurrence(row) for row in session.run(_latest(session))}

@@ -93,12 +93,13 @@ class Session:
         self._app.settings = self._app.settings.replace(**self._given)
         return self._app
 
-    def app_with(self, task: str, reference: str | None) -> App:
+    def app_with(self, task: str | None, reference: str | None) -> App:
         """Return the app to use; one that is named by a reference must have the task."""
         if reference is None:
             return self.app
         app = self.load(reference)
-        app.require_task(task)
+        if task is not None:
+            app.require_task(task)
         return app
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:

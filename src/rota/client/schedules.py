@@ -24,14 +24,15 @@ class Schedules(Resource[C]):
 
     @call
     def create(
-        self, name: str, task: str, **settings: Unpack[wire.ScheduleSettings]
+        self, name: str, task: str | None = None, **settings: Unpack[wire.ScheduleSettings]
     ) -> Exchange[ScheduleStatus]:
-        """Create a schedule. Raises `Conflict` if one of that name exists."""
+        """Create a schedule of a task, or of a ``workflow=``. Raises `Conflict` if one of that name
+        exists."""
         return _create(name, task, settings)
 
     @call
     def put(
-        self, name: str, task: str, *, only_version: ScheduleStatus | None = None,
+        self, name: str, task: str | None = None, *, only_version: ScheduleStatus | None = None,
         **settings: Unpack[wire.ScheduleSettings],
     ) -> Exchange[ScheduleStatus]:  # fmt: skip
         """Create a schedule, or change it from now on. With `only_version`, a schedule as you read it
@@ -147,7 +148,7 @@ class Schedules(Resource[C]):
         return fetch(f"{_PATH}:lint", wire.Lint, herd=herd)
 
 
-def _create(name: str, task: str, settings: Mapping[str, Any]) -> Exchange[ScheduleStatus]:
+def _create(name: str, task: str | None, settings: Mapping[str, Any]) -> Exchange[ScheduleStatus]:
     body = {"name": name, "task": task, **_encoded(settings)}
     return send("POST", _PATH, ScheduleStatus, body, repeatable=True)
 

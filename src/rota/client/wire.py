@@ -145,6 +145,7 @@ class RuleSettings(TypedDict, total=False):
 class ScheduleSettings(RuleSettings, total=False):
     """The settings of a schedule: one of `cron`, `every`, `calendar` and `rrule`, the rest optional."""
 
+    workflow: str  # to start, in place of a task
     payload: Mapping[str, Any]
     options: Mapping[str, Any]
     overlap: str

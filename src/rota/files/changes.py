@@ -117,10 +117,11 @@ def rule_fields(rule: Rule) -> dict[str, Any]:
 
 def fields_of(spec: ScheduleSpec) -> dict[str, Any]:
     """Return the fields of a schedule as written in a file, without defaults."""
-    written = {"task": spec.task, **rule_fields(spec.rule)}
+    runs = {"workflow": spec.workflow} if spec.workflow else {"task": spec.task}
+    written = {**runs, **rule_fields(spec.rule)}
     for field in msgspec.structs.fields(ScheduleSpec):
         value = getattr(spec, field.name)
-        if field.name not in ("name", "task", "rule") and value != _default(field):
+        if field.name not in ("name", "task", "workflow", "rule") and value != _default(field):
             written[field.name] = _as_written(field.name, value)
     return {
         name: value for name, value in msgspec.to_builtins(written).items() if value is not None

@@ -6,6 +6,7 @@
         cron: "30 2 * * *"
         tz: Europe/Paris
         catch_up: {latest: 1h}
+      nightly-orders: {workflow: orders, cron: "@daily"}
     calendars:
       company-holidays: {dates: [2026-12-24], weekdays: [sat, sun]}
 
@@ -169,8 +170,8 @@ _OPTION_READERS: dict[str, Callable[[Value], Any]] = {
 }  # fmt: skip
 
 _READERS: dict[str, Callable[[Value], Any]] = {
-    "task": Value.text, "cron": Value.text, "every": _duration, "calendar": Value.text,
-    "rrule": Value.text,
+    "task": Value.text, "workflow": Value.text, "cron": Value.text, "every": _duration,
+    "calendar": Value.text, "rrule": Value.text,
     "anchor": _moment, "tz": Value.text, "gap": Value.text, "fold": Value.text, "payload": Value.data,
     "options": _options, "overlap": Value.text, "max_queued": _whole, "drop": Value.text,
     "max_running": _whole, "catch_up": _catch_up, "starts": _moment, "ends": _moment,
@@ -178,7 +179,7 @@ _READERS: dict[str, Callable[[Value], Any]] = {
     "include": _names, "description": Value.text, "tags": _names, "paused": _boolean,
 }  # fmt: skip
 FIELDS = tuple(_READERS)
-_NEEDED = ("task", *RULES)  # those can't be left empty
+_NEEDED = ("task", "workflow", *RULES)  # those can't be left empty
 
 
 def _converted(value: Value, read: Callable[[Value], Any]) -> Any:
@@ -236,8 +237,11 @@ class _Reader:
         return spec
 
     def _check_parts(self, given: dict[str, Any]) -> None:
-        if "task" not in given:
-            self._whole.report("task is missing: the name of the task to run")
+        if "task" not in given and "workflow" not in given:
+            self._whole.report("task is missing: the name of the task to run, or a workflow")
+        elif "task" in given and "workflow" in given:
+            self._fields["workflow"].report("there is task already; a schedule runs one of them")
+            given["workflow"] = None
         rules = [rule for rule in RULES if rule in given]
         if not rules:
             self._whole.report(f"has no rule: write one of {', '.join(RULES)}")
@@ -258,7 +262,9 @@ class _Reader:
     def _spec(self, parts: dict[str, Any]) -> ScheduleSpec | None:
         """Make the schedule. One wrong field after the other is left out, so that each is reported."""
         while True:
-            complete = {"name": "placeholder", "task": "?", **parts}
+            complete = {"name": "placeholder", **parts}
+            if "workflow" not in parts:
+                complete.setdefault("task", "?")
             if not any(rule in parts for rule in RULES):
                 complete["cron"] = "0 0 * * *"
                 complete.pop("anchor", None)

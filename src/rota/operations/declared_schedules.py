@@ -56,7 +56,7 @@ async def declare(
             _log_left_alone(verdict, app, release, history[0])
             return verdict
         owned = await store.declared_by(namespace, app)
-        declared = [(spec.name, spec.task) for spec in specs]
+        declared = [(spec.name, spec.job_task) for spec in specs]
         if not (named or force or are_related(declared, owned.items())):
             log.error(
                 "the schedules that this code declares (%s) were not stored: %s is also the name of an "

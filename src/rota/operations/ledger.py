@@ -43,6 +43,12 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
     app: str | None = None  # the application whose code declares it
     problem: str | None = None  # why it doesn't fire: it can't be read, or a node has set it aside
     problem_since: datetime | None = None
+    workflow: str | None = None  # what it starts, by a job of the internal task that `task` names
+
+    @property
+    def runs(self) -> str:
+        """What it runs, in words: a task's name, or ``workflow orders``."""
+        return f"workflow {self.workflow}" if self.workflow else self.task
 
     @property
     def tag(self) -> str:
@@ -66,7 +72,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """A row of the ledger, with the state of its job."""
+    """A row of the ledger, with the state of its job, or of the run that the job has started."""
 
     due_at: datetime
     run_at: datetime
@@ -125,6 +131,7 @@ def to_status(row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec]) ->
               "source", "app", "created_at", "updated_at")  # fmt: skip
     return ScheduleStatus(
         spec=spec, in_words=in_words, problem=problem, problem_since=row["problem_since"],
+        workflow=spec.workflow if spec else None,
         **{field: row[field] for field in fields},
     )  # fmt: skip
 

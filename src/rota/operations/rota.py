@@ -81,7 +81,7 @@ class Rota:
         """Submit a job by the name of its task; see `App.submit`."""
         return await self.submissions.submit_named(task, payload, options)
 
-    async def schedule(self, name: str, task: str, **settings: Any) -> Change:
+    async def schedule(self, name: str, task: str = "", **settings: Any) -> Change:
         """Create a schedule or change it from now on; see `App.schedule`."""
         return (await self.schedules.put(make_spec(name, task, **settings))).change
 

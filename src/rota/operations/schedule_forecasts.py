@@ -91,7 +91,7 @@ class ScheduleForecasts(ScheduleReads):
             raise ConfigError("no worker is alive, so their slots are unknown: give --slots N",
                               field="slots")  # fmt: skip
         measured, given = await self.measure(), durations or {}
-        tasks = {status.task for status, _ in measured.watched}
+        tasks = {status.runs for status, _ in measured.watched}
         if unknown := sorted(set(given) - tasks):
             known = ", ".join(sorted(tasks)) or "none"
             raise ConfigError(f"no schedule runs task {unknown[0]!r}; they run: {known}",
@@ -101,7 +101,7 @@ class ScheduleForecasts(ScheduleReads):
             usual[task] = UsualDuration(known_duration.p50, "measured")
         usual |= {task: UsualDuration(seconds, "given") for task, seconds in given.items()}
         loads = [
-            Load(_from(watched.recurrence, status.paused_until), usual[status.task].seconds)
+            Load(_from(watched.recurrence, status.paused_until), usual[status.runs].seconds)
             for status, watched in measured.watched
             if status.paused_at is None or status.paused_until is not None
         ]

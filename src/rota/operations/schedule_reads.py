@@ -15,6 +15,8 @@ from rota.core.time.lint import Warned, Watched, lint
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.words import describe
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition
 from rota.errors import ConfigError, InvalidArguments, NotFound
 from rota.lib.computing import Compute, Spend, compute_here
 from rota.operations.base import Operations
@@ -28,6 +30,8 @@ from rota.operations.ledger import (
     to_spans,
     to_status,
 )
+from rota.operations.runs import check_input
+from rota.store.rows import TaskDefaults
 from rota.store.schedules import ScheduleStore, TaskDuration
 
 if TYPE_CHECKING:
@@ -212,7 +216,7 @@ class ScheduleReads(Operations):
             for row in spend(rows):
                 status = to_status(row, shown)
                 try:
-                    spec, usual = status.readable, durations.get(status.task)
+                    spec, usual = status.readable, durations.get(status.runs)
                     recurrence = compile_schedule(spec, calendars)
                     one = Watched(spec, recurrence, usual.p50 if usual else None)
                     watched.append((status, one))
@@ -237,6 +241,8 @@ async def task_warnings(rota: Rota, spec: ScheduleSpec) -> tuple[str, ...]:
     """Return warnings about a schedule's task. Raises `InvalidArguments` for a wrong payload."""
     payload = dict(spec.payload or {})
     try:
+        if spec.workflow is not None:
+            return await _workflow_warnings(rota, spec.workflow, payload)
         if (task := rota.tasks.get(spec.task)) is not None:
             task.arguments.encode((), payload, rota.limits)
             return ()
@@ -247,6 +253,28 @@ async def task_warnings(rota: Rota, spec: ScheduleSpec) -> tuple[str, ...]:
         raise InvalidArguments(f"schedule {spec.name!r}: {error}") from None
 
 
+async def _workflow_warnings(rota: Rota, name: str, given: dict[str, Any]) -> tuple[str, ...]:
+    """Return warnings about a workflow. Raises `InvalidArguments` for an input that it doesn't take."""
+    encode_payload(given, rota.limits, name, "input")
+    info = await rota.workflows.find(name)
+    if info is None:
+        return (f"no workflow is named {name!r} so far: is the name right?",)
+    check_input(Graph(msgspec.convert(info.definition, Definition)), given)
+    return (f"workflow {name!r} is retired: its runs don't start",) if info.retired_at else ()
+
+
+async def workflow_queue(rota: Rota, name: str) -> str:
+    """Return the queue in which a job waits that starts a run: that of the workflow's first step, which
+    has workers if the run is to go on at all."""
+    info = await rota.workflows.find(name)
+    if info is not None:
+        graph = Graph(msgspec.convert(info.definition, Definition))
+        for step in (graph.steps[each] for each in graph.order):
+            if step.queue is not None:
+                return step.queue
+    return TaskDefaults().queue
+
+
 async def lint_tasks(rota: Rota, specs: Iterable[ScheduleSpec]) -> list[Warned]:
     """Warn of schedules whose task no node has registered, or doesn't take their payload."""
     found: list[Warned] = []
@@ -255,9 +283,10 @@ async def lint_tasks(rota: Rota, specs: Iterable[ScheduleSpec]) -> list[Warned]:
         if number % _AT_A_TIME == 0:
             await asyncio.sleep(0)  # let other requests run
         try:
-            warnings = unknown.get(spec.task) or await task_warnings(rota, spec)
+            about = f"workflow {spec.workflow}" if spec.workflow else spec.task
+            warnings = unknown.get(about) or await task_warnings(rota, spec)
             if warnings:
-                unknown[spec.task] = warnings
+                unknown[about] = warnings
                 message = f"schedule {spec.name!r}: {'; '.join(warnings)}"
                 found.append(Warned("unknown_task", spec.name, message))
         except InvalidArguments as error:

@@ -21,14 +21,14 @@ from rota.core.time.zones import wall_time, zone
 from rota.errors import ConfigError, InvalidArguments
 from rota.lib.computing import Spend
 from rota.lib.ids import new_id
-from rota.model import Backfilled, Triggered
+from rota.model import Backfilled, Guarantee, Triggered
 from rota.operations import declared_schedules as declaring
 from rota.operations.firing import to_entry
 from rota.operations.ledger import ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.schedule_changes import Change, Prepared, ScheduleChanges
 from rota.operations.schedule_forecasts import ScheduleForecasts
-from rota.operations.schedule_reads import check_years, task_warnings
+from rota.operations.schedule_reads import check_years, task_warnings, workflow_queue
 from rota.store.rows import TaskDefaults
 from rota.store.schedules import Entry, ScheduleStore, decode_spec
 from rota.task import SubmitOptions
@@ -39,6 +39,9 @@ if TYPE_CHECKING:
 log = logging.getLogger("rota.schedules")
 
 _UNLIMITED = 1_000_000
+# Of a job that starts a run.
+_START_ATTEMPTS = 8
+_START_SECONDS = 60.0
 
 
 class Saved(msgspec.Struct, frozen=True):
@@ -117,7 +120,12 @@ class Schedules(ScheduleForecasts):
         for warning in await task_warnings(self._rota, spec):  # refuses what wouldn't run
             log.warning("schedule %r: %s", spec.name, warning)
         task = self._rota.tasks.get(spec.task)
-        if task is not None:
+        if spec.workflow is not None:
+            defaults = TaskDefaults(
+                await workflow_queue(self._rota, spec.workflow), guarantee=int(Guarantee.EXACTLY_ONCE),
+                max_attempts=_START_ATTEMPTS, timeout=_START_SECONDS,
+            )  # fmt: skip
+        elif task is not None:
             own = task.options_
             defaults = TaskDefaults(own.queue, own.needs, own.priority, int(own.guarantee),
                                   own.retry.max_attempts, own.timeout)  # fmt: skip

@@ -115,6 +115,11 @@ class Workflows:
             raise NotFound(f"there is no {which}; `rota workflows` lists them", subject=name)
         return self._info(name, row)
 
+    async def find(self, name: str) -> WorkflowInfo | None:
+        """Return the newest version of a workflow; None when there is none."""
+        row = await (await self._store()).newest(self._rota.namespace, name)
+        return None if row is None else self._info(name, row)
+
     async def definition(self, name: str, version: int | None = None) -> Definition:
         """Return a stored definition."""
         info = await self.get(name, version)

@@ -96,7 +96,7 @@ class Encryption:
 
     def fingerprint(self, spec: ScheduleSpec) -> str:
         """Return the fingerprint of a schedule's payload under the current key."""
-        return self.fingerprints(spec.task, msgspec.json.encode(spec.payload))[0]
+        return self.fingerprints(spec.job_task, msgspec.json.encode(spec.payload))[0]
 
     def encrypt_run(self, run: NewRun) -> None:
         """Encrypt the input of a run that is about to start, if the namespace asks for it."""
@@ -123,7 +123,7 @@ class Encryption:
         if not self.required or not spec.payload:
             return spec
         plain = msgspec.json.encode(spec.payload)
-        token = self.encryptor("s", id).token("payload", plain, spec.task)
+        token = self.encryptor("s", id).token("payload", plain, spec.job_task)
         return msgspec.structs.replace(spec, payload={RESERVED: token})
 
     def encrypted_once(self, key: str, result: bytes) -> str:
@@ -198,7 +198,7 @@ class Encryption:
         if not isinstance(encrypted, dict) or list(encrypted) != [RESERVED]:
             return spec
         text = msgspec.json.encode(encrypted).decode()
-        return msgspec.structs.replace(spec, payload=self.shown(text, id, "payload", spec.task))
+        return msgspec.structs.replace(spec, payload=self.shown(text, id, "payload", spec.job_task))
 
 
 def encrypted_outcome(encryptor: Encryptor, outcome: Outcome) -> Outcome:

@@ -18,6 +18,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.config import START_TASK
 from rota.errors import KeyMissing, RotaError
 from rota.lib.encryption import is_encrypted, key_of, token_of
 from rota.store.database import Connection, Database
@@ -188,7 +189,8 @@ class Reencryption:
         if not spec.get("payload"):
             return None
         stored = msgspec.json.encode(spec["payload"]).decode()
-        encrypted = self._json(stored, "s", id, "payload", spec["task"])
+        task = START_TASK if spec.get("workflow") else spec["task"]
+        encrypted = self._json(stored, "s", id, "payload", task)
         if encrypted is None:
             return None
         spec["payload"] = msgspec.Raw(encrypted.encode())

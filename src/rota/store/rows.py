@@ -97,6 +97,7 @@ class NewRun(msgspec.Struct, omit_defaults=True, kw_only=True):
     key: str | None = None
     # Of an input that the database can't read: what it is known again by, under a key.
     fingerprints: list[str] | None = None
+    schedule: UUID | None = None
 
 
 class Bulk(msgspec.Struct, frozen=True):

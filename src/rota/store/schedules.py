@@ -315,10 +315,14 @@ def _columns(
         headers["tags"] = list(tags)
     if (timeout := spec.options.get("heartbeat_timeout")) is not None:
         headers["heartbeat_timeout"] = timeout
+    if spec.workflow:
+        headers["start"] = {
+            "workflow": spec.workflow, "priority": spec.options.get("priority")
+        }  # fmt: skip
     return (
         *msgspec.structs.astuple(state), OVERLAPS[spec.overlap], spec.max_running, spec.max_queued,
         spec.drop == "newest", options.priority, options.guarantee, options.max_attempts,
-        options.timeout, lane_name(namespace, options.queue, options.needs), spec.task,
+        options.timeout, lane_name(namespace, options.queue, options.needs), spec.job_task,
         msgspec.json.encode(spec.payload or {}).decode(),
         msgspec.json.encode(headers).decode() if headers else None,
         msgspec.json.encode(spec).decode(), source,

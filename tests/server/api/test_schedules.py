@@ -11,6 +11,8 @@ import msgspec
 import pytest
 
 from rota.core.time.schedule import Calendar, Cron, RRule
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
 from rota.operations import schedule_reads
 from rota.server import calculation
 from tests.support.api import fail_jobs, submit
@@ -39,6 +41,22 @@ async def test_a_schedule_is_created_read_changed_and_deleted(server: LiveServer
     assert (changed.status_code, changed.json()["version"]) == (200, 2)
     assert (await client.delete("/v1/schedules/nightly")).status_code == 204
     assert (await client.get("/v1/schedules/nightly")).status_code == 404
+
+
+async def test_a_schedule_starts_a_workflow(server: LiveServer):
+    client = await server.client("operator")
+    step = StepDefinition(name="a", task="a", arguments={"day": {"$input": "day"}})
+    await server.app.workflows.put(Graph(Definition(name="orders", steps=(step,))))
+    orders = {"name": "orders", "workflow": "orders", "cron": "@daily"}
+    made = await client.post("/v1/schedules", json={**orders, "payload": {"day": "x"}})
+    assert (made.status_code, made.json()["workflow"]) == (201, "orders")
+    spec = made.json()["spec"]
+    unchanged = await client.put(f"/v1/schedules/{spec.pop('name')}", json=spec)
+    assert (unchanged.status_code, unchanged.json()["version"]) == (200, 1), unchanged.text
+    for wrong in ({**orders, "task": "a"}, orders, {"name": "none", "cron": "@daily"}):
+        answer = await client.post("/v1/schedules", json=wrong)
+        assert answer.status_code == 422, answer.text
+    assert [each.name for each in await server.app.schedules.list()] == ["orders"]
 
 
 async def test_an_answer_can_be_sent_back_as_a_change(server: LiveServer):

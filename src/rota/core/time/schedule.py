@@ -11,6 +11,7 @@ from zoneinfo import ZoneInfo
 
 import msgspec
 
+from rota.config import START_TASK, check_name
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.cron import parse_cron
 from rota.core.time.interval import EPOCH, seconds_of
@@ -33,6 +34,7 @@ _CENTURY = 100 * 366 * 86400.0
 OPTIONS = (
     "queue", "priority", "needs", "timeout", "heartbeat_timeout", "max_attempts", "tags",
 )  # fmt: skip
+RUN_OPTIONS = ("queue", "priority", "tags")  # of those, the ones that a run of a workflow has
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.:/-]{0,199}")
 
 
@@ -85,10 +87,14 @@ def All(within: float | str | None = None) -> CatchUp:  # noqa: N802
 
 
 class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """A schedule as its author wrote it. `starts` is included, `ends` is not."""
+    """A schedule as its author wrote it. `starts` is included, `ends` is not.
+
+    It runs a task, or starts a workflow; `payload` holds the arguments or the input.
+    """
 
     name: str
-    task: str
+    task: str = ""
+    workflow: str | None = None
     rule: Rule
     tz: str = "UTC"
     gap: Gap = "next"
@@ -117,10 +123,15 @@ class ScheduleSpec(msgspec.Struct, frozen=True, kw_only=True):
         _check_numbers(self)
         _check_window(self)
 
+    @property
+    def job_task(self) -> str:
+        """The task of its jobs. A workflow is started by a job of a task of Rota's own."""
+        return START_TASK if self.workflow else self.task
+
 
 def make_spec(
     name: str,
-    task: str,
+    task: str = "",
     *,
     cron: str | None = None,
     every: float | str | timedelta | None = None,
@@ -263,8 +274,12 @@ def _check_names(spec: ScheduleSpec) -> None:
         raise ConfigError(
             f"name: {spec.name!r} is not a schedule's name; letters, digits and _.:/- up to 200"
         )
-    if not spec.task:
-        raise ConfigError("task: must not be empty")
+    if spec.workflow is not None:
+        check_name("workflow:", spec.workflow)
+        if spec.task:
+            raise ConfigError("workflow: a schedule runs a task or a workflow, not both")
+    elif not spec.task:
+        raise ConfigError("task: must not be empty; name a task or a workflow to run")
     for field in ("task", "rule", "options", "exclude", "include", "description", "tags"):
         _check_text(field, getattr(spec, field))
     if not all(isinstance(tag, str) and tag for tag in spec.tags):
@@ -272,6 +287,11 @@ def _check_names(spec: ScheduleSpec) -> None:
     zone(spec.tz)
     if unknown := [key for key in spec.options if key not in OPTIONS]:
         raise ConfigError(f"options: {unknown[0]!r} is none of {', '.join(OPTIONS)}")
+    if spec.workflow and (of_tasks := [key for key in spec.options if key not in RUN_OPTIONS]):
+        raise ConfigError(
+            f"options: {of_tasks[0]!r} is none of {', '.join(RUN_OPTIONS)}, which a schedule may set "
+            "for a workflow; set it for the workflow's steps"
+        )
 
 
 def _check_text(field: str, value: Any) -> None:

@@ -67,9 +67,13 @@ class RuleRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 
 class ScheduleRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
-    """A schedule: its rule, its task, and the options of its runs."""
+    """A schedule: its rule, its task or workflow, and the options of its runs.
 
-    task: Name
+    `payload` holds the task's arguments, or the input of the workflow's runs.
+    """
+
+    task: Annotated[str, Meta(max_length=100)] | UnsetType | None = UNSET
+    workflow: Name | UnsetType | None = UNSET
     payload: dict[str, Any] | UnsetType | None = UNSET
     options: dict[str, Any] | UnsetType = UNSET
     overlap: Overlap | UnsetType = UNSET
@@ -97,7 +101,7 @@ class PreviewRequest(RuleRequest, forbid_unknown_fields=True, kw_only=True):
 _NOT_OF_THE_RULE = ("name", "task", "rule", "count", "after")
 
 
-def to_spec(request: RuleRequest, name: str, task: str) -> ScheduleSpec:
+def to_spec(request: RuleRequest, name: str, task: str | UnsetType | None) -> ScheduleSpec:
     given = {
         field: value
         for field in request.__struct_fields__
@@ -107,12 +111,12 @@ def to_spec(request: RuleRequest, name: str, task: str) -> ScheduleSpec:
     }
     check_years(**{field: given.get(field) for field in ("starts", "ends", "anchor")})
     if request.rule is UNSET:
-        return make_spec(name, task, **given)
+        return make_spec(name, task or "", **given)
     if others := [rule for rule in ("cron", "every", "calendar", "rrule") if rule in given]:
         raise ConfigError(f"{others[0]}: give either this or `rule`")
     check_length(request.rule)
     check_years(anchor=getattr(request.rule, "anchor", None))
-    spec = make_spec(name, task, cron="@daily", **given)  # its rule is replaced below
+    spec = make_spec(name, task or "", cron="@daily", **given)  # its rule is replaced below
     return msgspec.structs.replace(spec, rule=request.rule)
 
 

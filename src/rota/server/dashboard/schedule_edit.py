@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Any, TypeAlias
 
+from rota.config import is_internal_task
 from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec
 from rota.errors import ConfigError, RotaError
 from rota.operations.ledger import ScheduleStatus
@@ -42,8 +43,8 @@ _RULE: dict[str, Reader] = {
     "spread": Fields.text, "exclude": Fields.words, "include": Fields.words,
 }  # fmt: skip
 _REST: dict[str, Reader] = {
-    "task": Fields.text, "payload": Fields.object, "options": Fields.object, "overlap": Fields.text,
-    "max_running": Fields.whole, "max_queued": Fields.whole, "drop": Fields.text,
+    "task": Fields.text, "workflow": Fields.text, "payload": Fields.object, "options": Fields.object,
+    "overlap": Fields.text, "max_running": Fields.whole, "max_queued": Fields.whole, "drop": Fields.text,
     "description": Fields.text, "tags": Fields.words,
 }  # fmt: skip
 _BLANK = dict.fromkeys([*_RULE, *_REST], "") | {
@@ -164,7 +165,8 @@ def _stored(status: ScheduleStatus) -> dict[str, str]:
     """Return the fields of a stored schedule; if it can't be read, only its name and task."""
     spec = status.spec
     if spec is None:
-        return {**_BLANK, "name": status.name, "task": status.task}
+        task = "" if is_internal_task(status.task) else status.task
+        return {**_BLANK, "name": status.name, "task": task}
     kind, rule, anchor = _rule_text(spec)
     values = {name: _text(getattr(spec, name)) for name in (*_RULE, *_REST)}
     return _BLANK | values | {

@@ -16,6 +16,14 @@ create or replace function rota.skip_job(job uuid, why text) returns void langua
     where job_id = (select id from kept)
 $$;
 
+-- Whether a job that has entered the gate of its schedule still has its place: until it ends and, if it started a run of a
+-- workflow, which has its id, until that run ends.
+create or replace function rota.holds_place(job uuid) returns boolean language sql stable as $$
+    select exists (select from rota.present as p where p.id = job)
+        or exists (select from rota.future as f where f.id = job)
+        or exists (select from rota.run as r where r.id = job and r.state = {run.running})
+$$;
+
 -- Before a scheduled job starts: may it, beside what its schedule already runs? Decided under the
 -- schedule's row lock, so that any number of workers agree. Answers start, skip or wait for each; what
 -- isn't ours any more gets no answer.
@@ -47,9 +55,7 @@ begin
                 perform rota.skip_job(mine.id, 'deleted');
             end if;
         elsif found and (plan.overlap <> {overlap.allow} or plan.max_running is not null) then
-            delete from rota.gate as g where g.schedule_id = plan.id
-                and not exists (select from rota.present as p where p.id = g.job_id)
-                and not exists (select from rota.future as f where f.id = g.job_id);
+            delete from rota.gate as g where g.schedule_id = plan.id and not rota.holds_place(g.job_id);
             if exists (select from rota.gate as g where g.schedule_id = plan.id and g.job_id = mine.id)
                or (select count(*) from rota.gate as g where g.schedule_id = plan.id) < coalesce(plan.max_running, 1)
             then
@@ -72,6 +78,7 @@ begin
                 end if;
                 if plan.overlap = {overlap.kill} then
                     perform rota.stop_running(plan.id);
+                    perform rota.stop_runs(plan.id);
                 end if;
             end if;
         end if;
@@ -103,3 +110,18 @@ create or replace function rota.stop_running(schedule uuid) returns void languag
     )
     select rota.notify_signal(namespace, node) from asked
 $$;
+
+-- The same for runs of workflows: as when they are cancelled. After the jobs, since a job that is just starting its run holds
+-- its own lock until the run is there to be seen.
+create or replace function rota.stop_runs(schedule uuid) returns void language plpgsql volatile as $$
+declare
+    its record;
+begin
+    for its in
+        select r.id from rota.gate as g join rota.run as r on r.id = g.job_id
+        where g.schedule_id = schedule and r.state = {run.running} and r.cancel_at is null
+        order by r.id for update of r
+    loop
+        perform rota.close_run(its.id);
+    end loop;
+end $$;

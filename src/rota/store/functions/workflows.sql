@@ -301,9 +301,9 @@ create or replace function rota.start_run_of(run json) returns table (run_id uui
     language sql volatile as $$
     select s.run_id, s.existed, s.conflict
     from json_to_record(run) as r(id uuid, namespace text, workflow text, input json, version int, priority int,
-        deadline double precision, headers json, key text, fingerprints text[])
+        deadline double precision, headers json, key text, fingerprints text[], schedule uuid)
     cross join lateral rota.start_run(r.workflow, r.input, r.id, r.namespace, r.version, r.priority, r.deadline, r.headers,
-        r.key, r.fingerprints) as s
+        r.key, r.fingerprints, r.schedule) as s
 $$;
 
 -- Starts the steps of a run that wait for nothing, or makes them pending. Those of a paused run stay as they are.

@@ -139,7 +139,8 @@ with recursive waiting as (
     cross join lateral (select coalesce(s.max_running, 1) - (
         select count(*) from rota.gate as g where g.schedule_id = s.id
           and (exists (select from rota.present as p where p.id = g.job_id)
-               or exists (select from rota.future as w where w.id = g.job_id and w.state = {state.scheduled}))
+               or exists (select from rota.future as w where w.id = g.job_id and w.state = {state.scheduled})
+               or exists (select from rota.run as r where r.id = g.job_id and r.state = {run.running}))
         ) - (
         -- Already let through, and not yet started.
         select count(*) from (
@@ -273,8 +274,10 @@ delete from rota.schedule where id = $1;
 
 -- name: list_occurrences
 select o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version, o.decided_at,
-       j.state as job_state, j.started_at, j.finished_at
-from rota.occurrence as o left join rota.job as j on j.id = o.job_id
+       coalesce(r.state, j.state) as job_state, j.started_at, case when r.id is null then j.finished_at else r.ended_at end as finished_at
+from rota.occurrence as o
+left join rota.job as j on j.id = o.job_id
+left join rota.run as r on r.id = o.job_id
 where o.schedule_id = $1 and o.due_at >= $2 and o.due_at < $3
 order by o.due_at
 limit $4;
@@ -335,17 +338,19 @@ where s.source = 'backfill' and s.deleted_at is null and s.created_at < rota.now
 -- name: latest_occurrences
 -- The newest rows of the ledger, of one schedule or of each.
 select s.name, o.due_at, o.run_at, o.state, o.reason, o.caught_up, o.job_id, o.version,
-       j.state as job_state, j.started_at, j.finished_at
+       coalesce(r.state, j.state) as job_state, j.started_at, case when r.id is null then j.finished_at else r.ended_at end as finished_at
 from rota.schedule as s
 cross join lateral (
     select * from rota.occurrence as o where o.schedule_id = s.id order by o.due_at desc limit $3
 ) as o
 left join rota.job as j on j.id = o.job_id
+left join rota.run as r on r.id = o.job_id
 where s.namespace = $1 and ($2::text is null or s.name = $2)
 order by s.name, o.due_at desc;
 
 -- name: task_durations
--- How long the tasks of schedules take, by the last 1,000 runs of each that succeeded within a week.
+-- How long the tasks of schedules take, by the last 1,000 runs of each that succeeded within a week. So for the workflows
+-- that schedules start.
 select task, count(*) as runs, percentile_cont(0.5) within group (order by seconds) as p50,
        percentile_cont(0.95) within group (order by seconds) as p95
 from (
@@ -355,6 +360,13 @@ from (
     where p.namespace = $1 and p.state = {state.succeeded} and p.started_at is not null
       and p.finished_at > rota.now() - interval '7 days'
       and p.task in (select s.task from rota.schedule as s where s.namespace = $1)
+      and p.task <> 'rota' || '.start'
+    union all
+    select 'workflow ' || r.name, extract(epoch from r.ended_at - r.created_at)::float8,
+           row_number() over (partition by r.name order by r.ended_at desc)
+    from rota.run as r
+    where r.namespace = $1 and r.state = {run.succeeded} and r.schedule_id is not null
+      and r.ended_at > rota.now() - interval '7 days'
 ) as run
 where place <= 1000
 group by task;
@@ -367,3 +379,11 @@ select min(at) from (
     union all select paused_until from rota.schedule
     union all select deadline_at from rota.run where state = {run.running} and cancel_at is null
 ) as moments where at > rota.now();
+
+-- name: lock_starter
+-- The job that starts a scheduled run, held until its transaction ends, unless it was asked to stop: who asks that from then
+-- on waits, and finds the run. With the schedule, which that of the job isn't in a backfill.
+select (select o.schedule_id from rota.occurrence as o where o.due_at = $3 and o.job_id = $1 limit 1) as schedule_id
+from rota.present as p
+where p.id = $1 and p.token = $2 and p.state = {state.running} and p.cancel_at is null
+for update of p;
