@@ -37,7 +37,7 @@ from rota.lib.ids import new_id
 from rota.model import Failure
 from rota.store.database import Database
 from rota.store.driver_errors import blames_the_data, translated_errors
-from rota.store.encrypted import Encryption
+from rota.store.encrypted import Encryption, encrypted_failure
 from rota.store.jobs import JobStore
 from rota.store.workflows import WorkflowStore
 
@@ -174,11 +174,18 @@ class RunAdvance:
             refused = isinstance(error, _REFUSED) or blames_the_data(error)
             if not refused or isinstance(error, KeyMissing):
                 raise  # another node may have the key
-            failure = Failure(type(error).__name__, storable(str(error)))
-            text = msgspec.json.encode(failure).decode()
-            await self._store.fail_step(run["id"], row["number"], text)
+            await self._fail(run, row, Failure(type(error).__name__, storable(str(error))))
             return StepState.FAILED
         return StepState.RUNNING
+
+    async def _fail(self, run: Any, row: Any, failure: Failure | None) -> None:
+        """Note why a step fails. It may quote a value."""
+        encryption = await self._encryption(run["namespace"])
+        if encryption.required:
+            encryptor = encryption.for_job(row["job_id"] or run["id"])
+            failure = encrypted_failure(encryptor, failure)
+        text = msgspec.json.encode(failure).decode()
+        await self._store.fail_step(run["id"], row["number"], text)
 
     async def _holds(self, run: Any, row: Any, names: Names) -> bool:
         condition = Condition(row["condition"])

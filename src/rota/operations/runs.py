@@ -306,21 +306,22 @@ class Runs:
             ended_at=row["ended_at"], deadline_at=row["deadline_at"], paused_at=row["paused_at"],
             cancel_requested_at=row["cancel_at"], key=row["key"], priority=row["priority"],
             input=store.database.encryption.shown(row["input"], row["id"], "input"),
-            error=_decoded(row["error"]), schedule_id=row["schedule_id"],
+            error=_shown(store, _decoded(row["error"]), row["id"]), schedule_id=row["schedule_id"],
             parent_id=row["parent_id"], **counts,
         )  # fmt: skip
 
     def _step(self, store: WorkflowStore, row: Any, after: Sequence[str]) -> RunStep:
         error = _decoded(row["error"])
         by_hand = isinstance(error, dict) and error.get("type") == "SkippedByHand"
-        shown = store.database.encryption.shown
+        shown, id = store.database.encryption.shown, row["job_id"] or row["run_id"]
         return RunStep(
             number=row["number"], name=row["name"], kind=StepKind(row["kind"]).label,
             task=row["task"], state=StepState(row["state"]).label, rule=Rule(row["rule"]).label,
             waits=row["waits"], after=tuple(after), when=row["condition"], job_id=row["job_id"],
             started_at=row["started_at"], ended_at=row["ended_at"],
-            result=None if by_hand else shown(row["result"], row["job_id"], "result"),
-            error=None if by_hand else error, note=error["message"] if by_hand else None,
+            result=None if by_hand else shown(row["result"], id, "result"),
+            error=None if by_hand else _shown(store, error, id),
+            note=error["message"] if by_hand else None,
         )  # fmt: skip
 
 
@@ -360,6 +361,18 @@ def _check_not_cancelling(run: Any) -> None:
             f"run {run['id']} is being cancelled: wait until it has ended", code="cancelling",
             subject=run["id"],
         )  # fmt: skip
+
+
+def _shown(store: WorkflowStore, error: Any, id: UUID) -> Any:
+    """Return an error as it is shown: decrypted, with what it quotes of a step's job."""
+    if not isinstance(error, dict):
+        return error
+    texts = {name: error[name] for name in ("message", "traceback") if error.get(name)}
+    shown = store.database.encryption.shown_text
+    error = {**error, **{name: shown(text, id) for name, text in texts.items()}}
+    if error.get("cause") and error.get("job_id"):
+        error["cause"] = _shown(store, error["cause"], UUID(error["job_id"]))
+    return error
 
 
 def _decoded(text: str | None) -> Any:

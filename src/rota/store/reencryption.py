@@ -61,6 +61,7 @@ class Reencryption:
             self._done = Rewritten()
             for table in ("future", "present", "past", "dead"):
                 await self._walk(table, {"id": _NIL}, self._job)
+            await self._walk("run", {"id": _NIL}, self._run)
             await self._walk("schedule", {"id": _NIL}, self._schedule)
             await self._walk("effect", {"key": ""}, self._effect)
             await self._walk("job_log", {"job_id": _NIL, "token": -1, "seq": -1}, self._line)
@@ -130,6 +131,25 @@ class Reencryption:
             changes[field] = self._errors(row[field], id)
         return changes
 
+    async def _run(self, connection: Connection, row: Any) -> Values:
+        id, fetch = row["id"], self._database.fetch
+        for step in await fetch("encrypted_steps", id, on=connection):
+            job = step["job_id"] or id
+            result = self._json(step["result"], "j", job, "result")
+            error = self._errors(step["error"], job)
+            if result or error:
+                await fetch("rewrite_step", id, step["number"], result, error, on=connection)
+                self._done.encrypted += 1
+        given = self._json(row["input"], "j", id, "input")
+        if given and row["key"]:
+            plain = self._encryption.open(row["input"], id, "input")
+            printed = self._encryption.fingerprints(f"workflow {row['name']}", plain)[0]
+            values = (self._namespace, row["key"], id, printed)
+            await fetch("renew_fingerprint", *values, on=connection)
+        error = msgspec.json.decode(row["error"] or "{}")
+        changed = self._rewrite_error(error, None)
+        return {"input": given, "error": msgspec.json.encode(error).decode() if changed else None}
+
     async def _schedule(self, connection: Connection, row: Any) -> Values:
         id = row["id"]
         fetch = self._database.fetch
@@ -175,14 +195,21 @@ class Reencryption:
         if text is None:
             return None
         value = msgspec.json.decode(text)
+        errors = [value] if isinstance(value, dict) else [each.get("error") for each in value]
+        changed = [self._rewrite_error(error, id) for error in errors if error]
+        return msgspec.json.encode(value).decode() if any(changed) else None
+
+    def _rewrite_error(self, error: dict[str, Any], id: UUID | None) -> bool:
+        """Rewrite an error, and what it quotes of another job; without an id, only that."""
         changed = False
-        for error in [value] if isinstance(value, dict) else [each.get("error") for each in value]:
-            for name in ("message", "traceback"):
-                words = error.get(name) if error else None
-                if words and (encrypted := self._text(words, id, "error")) is not None:
-                    error[name] = encrypted
-                    changed = True
-        return msgspec.json.encode(value).decode() if changed else None
+        for name in ("message", "traceback"):
+            words = error.get(name)
+            if words and id and (encrypted := self._text(words, id, "error")) is not None:
+                error[name] = encrypted
+                changed = True
+        if error.get("cause") and error.get("job_id"):  # a run quotes the step that failed
+            changed |= self._rewrite_error(error["cause"], UUID(error["job_id"]))
+        return changed
 
     def _spec(self, text: str, id: UUID) -> str | None:
         spec = msgspec.json.decode(text)

@@ -405,7 +405,7 @@ declare
     reason json;
 begin
     select r.* into its from rota.run as r where r.id = run;
-    select w.name, s.error into failed from rota.step as s
+    select w.name, s.error, coalesce(s.job_id, run) as job_id into failed from rota.step as s
     join rota.workflow_step as w on w.workflow_id = its.workflow_id and w.number = s.number
     where s.run_id = run and s.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) and not w.optional
     order by s.state, s.ended_at, s.number limit 1;
@@ -416,7 +416,7 @@ begin
         outcome := {run.cancelled};
     elsif failed.name is not null then
         outcome := {run.failed};
-        reason := json_build_object('type', 'StepFailed', 'step', failed.name, 'cause', failed.error,
+        reason := json_build_object('type', 'StepFailed', 'step', failed.name, 'job_id', failed.job_id, 'cause', failed.error,
                                     'message', format('step %s failed', failed.name));
     end if;
     update rota.step as s set state = {step.succeeded}, ended_at = rota.now()

@@ -17,6 +17,14 @@ update rota.node set keys = $2::text[] where id = $1;
 -- name: renew_fingerprint
 update rota.submit_key set fingerprint = $4 where namespace = $1 and key = $2 and job_id = $3;
 
+-- name: encrypted_steps
+-- Steps of a run that may hold something encrypted. Whoever ends steps locks them in this order.
+select number, job_id, result, case when error ->> 'type' <> 'SkippedByHand' then error end as error from rota.step
+where run_id = $1 and (result is not null or error is not null) order by number for update;
+
+-- name: rewrite_step
+update rota.step set result = coalesce($3::json, result), error = coalesce($4::json, error) where run_id = $1 and number = $2;
+
 -- name: specs_of_versions
 select version, spec from rota.schedule_version where schedule_id = $1 order by version for update;
 
@@ -44,6 +52,15 @@ from (
     where s.namespace = $1 and json_typeof(v.spec -> 'payload') = 'object'
     union all
     select result::text from rota.effect where namespace = $1 and result is not null
+    union all
+    select input::text from rota.run where namespace = $1
+    union all
+    select s.result::text from rota.run as r join rota.step as s on s.run_id = r.id where r.namespace = $1 and s.result is not null
+    union all
+    select s.error ->> 'message' from rota.run as r join rota.step as s on s.run_id = r.id
+    where r.namespace = $1 and s.error ->> 'type' <> 'SkippedByHand'
+    union all
+    select error -> 'cause' ->> 'message' from rota.run where namespace = $1 and error -> 'cause' is not null
     union all
     select text from rota.job_log where namespace = $1
 ) as v

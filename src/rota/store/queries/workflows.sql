@@ -61,7 +61,7 @@ order by r.created_at desc, r.id desc limit $6;
 
 -- name: run_steps
 -- The steps of a run after a number, without the hidden end.
-select s.number, w.name, w.kind, w.task, s.state, s.waits, s.failed, s.skipped, s.job_id, s.started_at, s.ended_at, s.result,
+select s.run_id, s.number, w.name, w.kind, w.task, s.state, s.waits, s.failed, s.skipped, s.job_id, s.started_at, s.ended_at, s.result,
        s.error, w.rule, w.condition, w.predecessors, w.successors, w.optional
 from rota.run as r
 join rota.step as s on s.run_id = r.id
