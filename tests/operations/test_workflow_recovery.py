@@ -51,6 +51,7 @@ async def test_cancel_reaches_sub_workflows_after_a_crash(
     shop.add(inner, "x")
     outer = sandbox.app.workflow("outer")
     outer.step(inner)
+    shop.add(outer, "a")
     run = await outer.start()
     await sandbox.app.queues.pause("default")
     await sandbox.run_due()

@@ -11,8 +11,8 @@ A run ends when its hidden last step may, and no other step waits or runs: cance
 hand, closes steps before those that they come after. While some still run, the end of each of them
 makes the last step pending again.
 
-A run that is being cancelled has a pending row without a step, a note. A transaction of its own, which
-locks no run, asks the jobs that still run to stop, and their ends count down as any other; then the runs
+A run that is being cancelled has a pending row without a step, a note. Transactions of their own, which
+lock no run, ask the jobs that still run to stop, and their ends count down as any other; then the runs
 of sub-workflows are cancelled, each by itself. The note goes last: dying before leaves it for another,
 and to ask twice changes nothing.
 """
@@ -28,7 +28,6 @@ from uuid import UUID
 import msgspec
 
 from rota.core.workflow.expressions import Condition
-from rota.core.workflow.graph import condition_values
 from rota.core.workflow.model import Rule, RunState, StepKind, StepState
 from rota.core.workflow.references import STEP, complete, find_references
 from rota.errors import ConfigError, KeyMissing, NotAuthentic, SubmitError
@@ -43,7 +42,8 @@ from rota.store.workflows import WorkflowStore
 
 log = logging.getLogger("rota.workflows")
 
-Names: TypeAlias = list[str]
+Names: TypeAlias = dict[str, int]  # the numbers of steps, by name
+_AT_ONCE = 1_000  # jobs that one transaction stops
 _REFUSED = (ConfigError, NotAuthentic, SubmitError)
 _DEADLINE = msgspec.json.encode(
     {"type": "DeadlineExceeded", "message": "the run did not end before its deadline"}
@@ -94,12 +94,16 @@ class RunAdvance:
         notes = await self._store.stop_notes(id)
         if not notes:
             return None
-        reached: Mapping[UUID, str] = {}
-        async with self._database.shared_transaction("stop_run"):
-            rows = await self._store.stopping_jobs(id)
-            jobs = [row["job_id"] for row in rows if row["kind"] != StepKind.WORKFLOW]
-            if jobs:
-                reached = await JobStore(self._database).cancel_jobs(namespace, sorted(jobs))
+        rows = await self._store.stopping_jobs(id)
+        jobs = sorted(row["job_id"] for row in rows if row["kind"] != StepKind.WORKFLOW)
+        reached: set[UUID] = set()
+        for first in range(0, len(jobs), _AT_ONCE):
+            part = jobs[first : first + _AT_ONCE]
+            async with self._database.shared_transaction("stop_run"):
+                # Each job that ends here locks its step and those after it: not in order, by itself.
+                await self._store.lock_jobs(part)
+                await self._store.lock_open_steps(id)
+                reached |= (await JobStore(self._database).cancel_jobs(namespace, part)).keys()
         for row in rows:
             if row["kind"] == StepKind.WORKFLOW:
                 await self.cancel(row["job_id"], namespace)
@@ -124,7 +128,7 @@ class RunAdvance:
     async def _decide(self, run: Any) -> None:
         """Decide until nothing follows: what ends here may be what others waited for."""
         await self._store.lock_open_steps(run["id"])
-        names: Names = []
+        names: Names = {}
         while await self._decide_once(run, names):
             pass
 
@@ -190,11 +194,12 @@ class RunAdvance:
     async def _holds(self, run: Any, row: Any, names: Names) -> bool:
         condition = Condition(row["condition"])
         if not names:
-            names += await self._store.step_names(run["id"])
-        numbers = [number for number, name in enumerate(names) if name in condition.names]
-        results = await self._results(run, numbers)
-        given = await self._input(run)
-        return condition.holds(condition_values(condition, given, names, results))
+            found = await self._store.step_names(run["id"])
+            names |= {name: number for number, name in enumerate(found)}
+        numbers = {name: names[name] for name in condition.names if name in names}
+        results = await self._results(run, list(numbers.values()))
+        values = {name: results.get(number) for name, number in numbers.items()}
+        return condition.holds({**values, "input": await self._input(run)})
 
     async def _start_child(self, run: Any, row: Any) -> None:
         """Start the run of a sub-workflow, or let that of an earlier round go on, unless its input
@@ -229,6 +234,8 @@ class RunAdvance:
         return given
 
     async def _results(self, run: Any, numbers: list[int]) -> dict[int, Any]:
+        if not numbers:
+            return {}
         encryption = await self._encryption(run["namespace"])
         keys = [(run["id"], number) for number in numbers]
         stored = await self._store.results(keys, partial(encryption.value, field="result"))

@@ -197,6 +197,9 @@ class WorkflowStore:
     async def stop_notes(self, run: UUID) -> list[int]:
         return [row["id"] for row in await self.database.fetch("stop_notes", run)]
 
+    async def lock_jobs(self, jobs: Sequence[UUID]) -> None:
+        await self.database.fetch("lock_jobs", jobs)
+
     async def drop_notes(self, notes: Sequence[int]) -> None:
         await self.database.fetch("drop_notes", notes)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import msgspec
@@ -226,11 +226,3 @@ class Graph:
             arguments=renamed(step.arguments, self.numbers), predecessors=len(before),
             successors=successors,
         )  # fmt: skip
-
-
-def condition_values(
-    condition: Condition, given: Mapping[str, Any], names: Sequence[str], results: Mapping[int, Any]
-) -> dict[str, Any]:
-    """Return the values of a condition's names. `names`: the steps' names, by number."""
-    values = {name: results.get(number) for number, name in enumerate(names)}
-    return {"input": given, **{name: values.get(name) for name in condition.names - {"input"}}}

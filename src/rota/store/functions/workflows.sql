@@ -448,22 +448,29 @@ begin
     insert into rota.pending_step (run_id, step) values (run, null);
 end $$;
 
+-- The steps that come right after another.
+create or replace function rota.steps_after(graph uuid, step int) returns setof int language sql stable rows 10 as $$
+    select unnest(w.successors) from rota.workflow_step as w where w.workflow_id = graph and w.number = step
+$$;
+
 -- The steps that a resumed run repeats: those that failed or were cancelled, and what follows from them. What succeeded by
 -- a rule about successes stays as it is.
 create or replace function rota.steps_to_resume(run uuid) returns int[] language sql stable as $$
-    with recursive its as materialized (
-        select s.number, s.state, w.rule, w.successors, w.optional
-        from rota.run as r
+    with recursive again as (
+        select r.workflow_id as graph, s.number from rota.run as r
         join rota.step as s on s.run_id = r.id
         join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
         where r.id = run
-    ), again as (
-        select number, successors from its
-        where state = {step.cancelled} or state in ({step.failed}, {step.upstream_failed}) and not optional
+          and (s.state = {step.cancelled} or s.state in ({step.failed}, {step.upstream_failed}) and not w.optional)
         union
-        select i.number, i.successors from again as a
-        join its as i on i.number = any(a.successors)
-        where not (i.state = {step.succeeded} and i.rule in ({rule.all_succeeded}, {rule.one_succeeded}))
+        select a.graph, n.number from again as a
+        cross join lateral rota.steps_after(a.graph, a.number) as n(number)
+        cross join lateral (
+            select from rota.step as s
+            join rota.workflow_step as w on w.workflow_id = a.graph and w.number = s.number
+            where s.run_id = run and s.number = n.number
+              and not (s.state = {step.succeeded} and w.rule in ({rule.all_succeeded}, {rule.one_succeeded}))
+            offset 0) as repeated
     )
     select array_agg(number order by number) from again
 $$;
@@ -471,12 +478,9 @@ $$;
 -- All steps that come after some others, with those.
 create or replace function rota.steps_from(run uuid, first int[]) returns int[] language sql stable as $$
     with recursive again as (
-        select w.number, w.successors from rota.run as r
-        join rota.workflow_step as w on w.workflow_id = r.workflow_id where r.id = run and w.number = any(first)
+        select r.workflow_id as graph, f.number from rota.run as r cross join unnest(first) as f(number) where r.id = run
         union
-        select w.number, w.successors from again as a
-        join rota.run as r on r.id = run
-        join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = any(a.successors)
+        select a.graph, n.number from again as a cross join lateral rota.steps_after(a.graph, a.number) as n(number)
     )
     select array_agg(number order by number) from again
 $$;

@@ -217,6 +217,10 @@ where run_id = $1 and number = $2 and state <> {step.running};
 -- The notes that ask to stop what runs in a run that is being cancelled.
 select id from rota.pending_step where run_id = $1 and step is null;
 
+-- name: lock_jobs
+-- Before their steps, as whoever finishes them does.
+select from rota.present where id = any($1::uuid[]) order by id for update;
+
 -- name: drop_notes
 delete from rota.pending_step where id = any($1::bigint[]);
 
