@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 from rota.config import Settings, check_name
 from rota.context import ErrorHook
 from rota.core.time.schedule import compile_schedule, make_spec
+from rota.durable.function import DEFAULT_RETRY, DurableFunction
 from rota.errors import ConfigError, UnknownTask
 from rota.handle import JobHandle
-from rota.model import GuaranteeName, Retry, RunnerName
+from rota.model import GuaranteeName, Retry, RunnerName, SignalSent
 from rota.operations.connection import Connector
 from rota.operations.endpoint_push import EndpointTask
 from rota.operations.rota import Rota
@@ -71,6 +72,7 @@ class App:
         self.endpoints = self.rota.endpoints
         self.workflows = self.rota.workflows
         self.runs = self.rota.runs
+        self.signals = self.rota.signals
 
     @property
     def name(self) -> str:
@@ -223,6 +225,68 @@ class App:
             raise ConfigError(f"two workflows are named {name!r}")
         self.workflows.declared[name] = flow
         return flow
+
+    def durable(
+        self,
+        function: Callable[..., Any] | None = None,
+        /,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = "default",
+        needs: Sequence[str] = (),
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | str | None = None,
+        retention: float | str | None = None,
+    ) -> Any:
+        """Register a durable function: one that survives any crash, and may wait for days.
+
+        It takes a `DurableContext` as ``ctx``, through which it does what must survive.
+
+        Args:
+            name: how it is called; its own name by default. Unique among tasks and workflows.
+            version: of its code; ``ctx.version`` is the one that a run was started with.
+            queue: where its jobs wait.
+            needs: capabilities that a worker must have to run it.
+            priority: higher goes first; each point is worth a minute of waiting.
+            retry: what happens when the function itself raises; by default the run fails at once.
+                Its steps have policies of their own.
+            deadline: seconds (or ``"2h"``) after the start of a run at which it fails.
+            retention: for how long ended runs are kept; by default as long as jobs.
+        """
+        options = TaskOptions.checked(
+            queue=queue, needs=needs, priority=priority, retry=retry or DEFAULT_RETRY, runner="loop"
+        )
+
+        def declare(function: Callable[..., Any]) -> DurableFunction[..., Any]:
+            called = name or function.__name__
+            if called in self.workflows.declared:
+                raise ConfigError(f"two workflows or durable functions are named {called!r}")
+            made: DurableFunction[..., Any] = DurableFunction(
+                self.rota.runs, self.rota.submissions, function, called, options, version=version,
+                deadline=deadline, retention=retention,
+            )  # fmt: skip
+            self._add(made)
+            self.workflows.declared[called] = made
+            return made
+
+        return declare if function is None else declare(function)
+
+    async def send(
+        self, signal: str, *, key: str, payload: Any = None, once: str | None = None,
+        connection: Any = None,
+    ) -> SignalSent:  # fmt: skip
+        """Send a signal to the durable function that waits for it, or to the next one that will.
+
+        Args:
+            signal: its name, as in ``ctx.wait(signal, key=...)``.
+            key: which of those that wait for this name.
+            payload: any JSON value: what the wait returns.
+            once: the same text again is not another signal.
+            connection: your own open transaction; the signal is sent if and only if it commits.
+        """
+        return await self.rota.signals.send(signal, key, payload, once=once, connection=connection)
 
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Register a function to call with each attempt that fails: ``hook(job, error)``.

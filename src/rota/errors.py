@@ -7,6 +7,10 @@ inside plain functions that are timed out or cancelled.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rota.model import Failure
 
 
 class RotaError(Exception):
@@ -208,6 +212,35 @@ class OnceNotKept(Fatal):
             f"{because}. Return JSON or None from the function that once() calls; finish what this "
             "job had left to do by hand, and discard it"
         )
+
+
+class StepFailed(Fatal):
+    """Raised in a durable function when a step has failed for good. `failure`: the error of its last
+    try."""
+
+    _word = "step"
+
+    def __init__(self, name: str, failure: Failure) -> None:
+        self.name = name
+        self.failure = failure
+        super().__init__(f"{self._word} {name!r} failed: {failure.type}: {failure.message}")
+
+
+class CallFailed(StepFailed):
+    """Raised in a durable function when a job or a run that it called has failed or was cancelled."""
+
+    _word = "call"
+
+
+class WaitTimedOut(Fatal, TimeoutError):
+    """Raised in a durable function when a signal did not come in time."""
+
+
+class RunCancelled(JobError):
+    """Raised in a durable function, once, when its run is cancelled or past its deadline.
+
+    It is raised in place of what the function does next, or waits for. The function may still clean up.
+    """
 
 
 class TimedOut(JobError):

@@ -389,6 +389,54 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     parent_id: UUID | None = None  # the run that it is a step of
     steps: int | None = None  # how many there are, and how many of them have ended
     ended_steps: int | None = None
+    problem: Any = (
+        None  # why it was paused: the code of its durable function contradicts its history
+    )
+    status: Any = None  # what its durable function says of itself
+
+
+class RunCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that a durable function has done, or waits for.
+
+    `kind`: step, call, run, sleep, signal or note. `state`: waiting, succeeded, failed, cancelled, or
+    skipped, of what lost a race.
+    """
+
+    number: int
+    kind: str
+    name: str
+    state: str
+    attempt: int
+    created_at: datetime
+    ended_at: datetime | None
+    wake_at: datetime | None = None
+    job_id: UUID | None = None
+    signal: str | None = None
+    signal_key: str | None = None
+    digest: str | None = None
+    result: Any = None
+    error: Any = None
+
+
+class SignalSent(msgspec.Struct, frozen=True):
+    """The answer to a signal that was sent. `run_id`: the run that took it; None: it waits for one."""
+
+    id: UUID
+    existed: bool  # the same `once` was sent before: nothing happened now
+    run_id: UUID | None = None
+
+
+class Signal(msgspec.Struct, frozen=True, kw_only=True):
+    """A signal that was sent. Without `taken_at` it waits for a function that takes it."""
+
+    id: UUID
+    name: str
+    key: str
+    sent_at: datetime
+    once: str | None = None
+    taken_at: datetime | None = None
+    run_id: UUID | None = None
+    payload: Any = None
 
 
 class RunStep(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,6 +178,10 @@ class Submissions(Protocol):
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
     ) -> list[JobHandle[Any]]: ...
 
+    def new_call(
+        self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
+    ) -> Any: ...
+
 
 class BoundTask(Generic[P, R]):
     """A task with options for its submits. Made by ``task.options(...)``."""
@@ -221,7 +225,7 @@ class Task(BoundTask[P, R]):
         self._check_kind()
         self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
         self._check_runner()
-        self.arguments = Arguments(function, (Context, SyncContext), self.name)
+        self.arguments = Arguments(function, self._context_types(), self.name)
         self.result_reader = ResultReader(self.arguments.returns)
         self._check_result()
         self.takes_context = self.arguments.context_parameter is not None
@@ -229,6 +233,10 @@ class Task(BoundTask[P, R]):
         self.__name__ = name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
+
+    def _context_types(self) -> tuple[type, ...]:
+        """Return the types by which a parameter is known to be the context."""
+        return Context, SyncContext
 
     def _check_result(self) -> None:
         returns = self.arguments.returns

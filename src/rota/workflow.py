@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -33,16 +33,31 @@ class RunFailed(RotaError):
         super().__init__(f"run {run.id} of workflow {run.workflow!r} {run.state}{reason}")
 
 
+class Declared(Protocol):
+    """What an application declares and starts runs of: a workflow, or a durable function."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def graph(self) -> Graph: ...
+
+
 class RunOperations(Protocol):
     """The operations that a workflow and its handles use: `rota.operations.runs.Runs`."""
 
     async def start_declared(
-        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+        self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle: ...
     def start_declared_sync(
-        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+        self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle: ...
+    async def new_declared(
+        self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
+    ) -> Any: ...
     async def get(self, id: UUID | str) -> Run: ...
+    async def send(
+        self, id: UUID | str, signal: str, payload: Any = None, *, once: str | None = None
+    ) -> Any: ...
     async def result(self, id: UUID | str) -> Any: ...
     async def steps(self, id: UUID | str, *, limit: int = 1000) -> list[RunStep]: ...
     async def cancel(self, id: UUID | str) -> RunChanged: ...
@@ -249,6 +264,10 @@ class Workflow:
         """Start a run, from synchronous code."""
         return self._runs.start_declared_sync(self, given, {})
 
+    def new_run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return what makes a run of this workflow, as a call of a durable function."""
+        return _new_run(self, args, kwargs, {})
+
     def options(
         self, *, key: str | None = None, priority: int | None = None,
         deadline: float | str | None = None, connection: Any = None,
@@ -271,7 +290,12 @@ class BoundWorkflow:
 
     def __init__(self, workflow: Workflow, options: Mapping[str, Any]) -> None:
         self._workflow = workflow
+        self.name = workflow.name
         self._options = options
+
+    def new_run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return what makes a run of this workflow, as a call of a durable function."""
+        return _new_run(self._workflow, args, kwargs, self._options)
 
     async def start(self, **given: Any) -> RunHandle:
         """Start a run with this input."""
@@ -280,6 +304,14 @@ class BoundWorkflow:
     def start_sync(self, **given: Any) -> RunHandle:
         """Start a run, from synchronous code."""
         return self._workflow._runs.start_declared_sync(self._workflow, given, self._options)
+
+
+def _new_run(
+    workflow: Workflow, args: tuple[Any, ...], given: Mapping[str, Any], options: Mapping[str, Any]
+) -> Callable[[], Any]:
+    if args:
+        raise ConfigError(f"workflow {workflow.name!r}: give its input by name")
+    return lambda: workflow._runs.new_declared(workflow, given, options)
 
 
 class RunHandle:
@@ -323,6 +355,13 @@ class RunHandle:
     async def steps(self) -> list[RunStep]:
         """Return its steps."""
         return await self._runs.steps(self.id)
+
+    async def send(self, signal: str, payload: Any = None, *, once: str | None = None) -> Any:
+        """Send a signal to it: its durable function takes it with ``ctx.wait(signal)``.
+
+        `once`: the same text again is not another signal.
+        """
+        return await self._runs.send(self.id, signal, payload, once=once)
 
     async def cancel(self) -> RunChanged:
         """Cancel it: what waits is closed, what runs is asked to stop, `always` steps still run."""

@@ -20,6 +20,7 @@ from rota.operations.queues import Queues
 from rota.operations.runs import Runs
 from rota.operations.schedule_changes import Change
 from rota.operations.schedules import Schedules
+from rota.operations.signals import Signals
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
 from rota.operations.workflows import Workflows
@@ -54,6 +55,7 @@ class Rota:
         self.webhooks = Webhooks(self)
         self.workflows = Workflows(self)
         self.runs = Runs(self)
+        self.signals = Signals(self)
         self.endpoints = Endpoints(self)
         self.encryption = StoredEncryption(self)
         self.audit = AuditLog(connector)

@@ -28,7 +28,7 @@ from uuid import UUID
 import msgspec
 
 from rota.core.workflow.expressions import Condition
-from rota.core.workflow.model import Rule, RunState, StepKind, StepState
+from rota.core.workflow.model import CheckpointKind, Rule, RunState, StepKind, StepState
 from rota.core.workflow.references import STEP, complete, find_references
 from rota.errors import ConfigError, KeyMissing, NotAuthentic, SubmitError
 from rota.lib.capture import storable
@@ -36,6 +36,7 @@ from rota.lib.ids import new_id
 from rota.model import Failure
 from rota.store.database import Database
 from rota.store.driver_errors import blames_the_data, translated_errors
+from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import Encryption, encrypted_failure
 from rota.store.jobs import JobStore
 from rota.store.workflows import WorkflowStore
@@ -56,6 +57,7 @@ class RunAdvance:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._store = WorkflowStore(database)
+        self._functions = DurableFunctionStore(database)
         self._encryptions: dict[str, Encryption] = {}  # of other namespaces than the node's own
 
     async def pending(self, limit: int, but: Sequence[UUID] = ()) -> list[UUID]:
@@ -64,6 +66,7 @@ class RunAdvance:
 
     async def advance(self, id: UUID) -> bool:
         """Decide about everything that is pending in a run. False: another does, at the moment."""
+        await self._functions.end_called_runs(id)
         run = await self._advance(id)
         if run is None:
             await self._store.drop_orphans(id)
@@ -107,10 +110,22 @@ class RunAdvance:
         for row in rows:
             if row["kind"] == StepKind.WORKFLOW:
                 await self.cancel(row["job_id"], namespace)
+        await self._functions.cancel_function(id)
+        await self.stop_called(namespace, await self._functions.cancelled_calls(id))
         if not all(job in reached for job in jobs):
             return False
         await self._store.drop_notes(notes)
         return True
+
+    async def stop_called(self, namespace: str, rows: Sequence[Any]) -> None:
+        """Ask jobs and runs that a durable function has called to stop."""
+        jobs = [row["job_id"] for row in rows if row["kind"] == CheckpointKind.CALL]
+        if jobs:
+            async with self._database.shared_transaction("stop_called"):
+                await JobStore(self._database).cancel_jobs(namespace, sorted(jobs))
+        for row in rows:
+            if row["kind"] == CheckpointKind.RUN:
+                await self.cancel(row["job_id"], namespace)
 
     async def cancel(self, id: UUID, namespace: str) -> bool:
         """Cancel a run: close what waits, ask what runs to stop. False: it had ended."""

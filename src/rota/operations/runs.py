@@ -11,20 +11,24 @@ from uuid import UUID
 
 import msgspec
 
+from rota.config import Settings
 from rota.core.arguments import encode_payload
 from rota.core.workflow.graph import Graph
-from rota.core.workflow.model import Definition, Rule, RunState, StepKind, StepState
+from rota.core.workflow.model import CheckpointKind, Definition, Rule, RunState, StepKind, StepState
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
 from rota.lib.encryption import mark_unencrypted
 from rota.lib.ids import new_id
 from rota.lib.sync_bridge import sync_bridge
-from rota.model import Run, RunChanged, RunStep
+from rota.model import Run, RunChanged, RunCheckpoint, RunStep, SignalSent
 from rota.operations.run_advance import RunAdvance
 from rota.store.changes import Change, changing, current_actor
 from rota.store.drivers import start_through, start_through_sync
+from rota.store.durable_functions import DurableFunctionStore
+from rota.store.encrypted import Encryption
 from rota.store.rows import NewRun, Submitted
 from rota.store.workflows import WorkflowStore
-from rota.workflow import RunHandle, Workflow
+from rota.task import Task
+from rota.workflow import Declared, RunHandle
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
@@ -33,6 +37,7 @@ if TYPE_CHECKING:
 RunList: TypeAlias = list[Run]
 Steps: TypeAlias = list[RunStep]
 Numbers: TypeAlias = list[int]
+Checkpoints: TypeAlias = list[RunCheckpoint]
 MANY = 10_000
 
 
@@ -52,29 +57,42 @@ class Runs:
     async def _store(self) -> WorkflowStore:
         return WorkflowStore((await self._rota.store()).database)
 
+    @property
+    def settings(self) -> Settings:
+        return self._rota.settings
+
     # -- starting
 
+    def input_of(
+        self, function: Task[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Return the input of a run of a durable function with these arguments, checked."""
+        payload = function.arguments.encode(args, kwargs, self._rota.limits)
+        given: dict[str, Any] = msgspec.json.decode(payload)
+        return given
+
     async def start_declared(
-        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+        self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle:
         """Start a run of a workflow that this process declares; see `Workflow.start`."""
-        run = await self._new_declared(workflow, given, options)
+        run = await self.new_declared(workflow, given, options)
         if (connection := options.get("connection")) is None:
             return await self._start(run)
         return self._handle(run, await start_through(connection, run, self._rota.settings.schema))
 
     def start_declared_sync(
-        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+        self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> RunHandle:
         """Start a run from synchronous code, also in a transaction on a synchronous connection."""
         if (connection := options.get("connection")) is None:
             return sync_bridge.call(lambda: self.start_declared(workflow, given, options), "start")
-        run = sync_bridge.call(lambda: self._new_declared(workflow, given, options), "start")
+        run = sync_bridge.call(lambda: self.new_declared(workflow, given, options), "start")
         return self._handle(run, start_through_sync(connection, run, self._rota.settings.schema))
 
-    async def _new_declared(
-        self, workflow: Workflow, given: Mapping[str, Any], options: Mapping[str, Any]
+    async def new_declared(
+        self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> NewRun:
+        """Make a run of what this process declares, to be stored by the caller."""
         version = await self._rota.workflows.put_declared(workflow)
         chosen = {name: value for name, value in options.items() if name != "connection"}
         return await self._new_run(workflow.graph, version, given, **chosen)
@@ -201,6 +219,9 @@ class Runs:
             _check_running(run, "cancelled")
             if run["cancel_at"] is None:
                 await store.close_run(run["id"])
+            else:
+                # Its durable function was told, and has not ended: it is stopped now.
+                await DurableFunctionStore(store.database).force_cancel(run["id"])
             change.after = {"state": "cancelling"}
         # In a transaction of its own: it locks jobs, which come before runs.
         advance = RunAdvance(store.database)
@@ -297,6 +318,30 @@ class Runs:
             raise NotFound(f"run {run} has no step {step!r}", subject=step)
         return numbers[step]
 
+    # -- durable functions
+
+    async def send(
+        self, id: UUID | str, signal: str, payload: Any = None, *, once: str | None = None
+    ) -> SignalSent:
+        """Send a signal to a run of a durable function, which takes it with ``ctx.wait(signal)``.
+
+        Raises `Conflict` for a run that has ended: nobody would take it.
+        """
+        run = await self.get(id)
+        if run.ended_at is not None:
+            raise Conflict(
+                f"run {run.id} has already {run.state}: nobody would take the signal {signal!r}",
+                code="ended", subject=run.id,
+            )  # fmt: skip
+        return await self._rota.signals.send(signal, str(run.id), payload, once=once)
+
+    async def history(self, id: UUID | str, *, after: int = 0, limit: int = 1000) -> Checkpoints:
+        """Return what the durable function of a run has done so far, and waits for."""
+        run = await self.get(id)
+        database = (await self._rota.store()).database
+        rows = await DurableFunctionStore(database).list_checkpoints(run.id, after, limit)
+        return [_checkpoint(database.encryption, run.id, row) for row in rows]
+
     # -- rows
 
     def _run(self, store: WorkflowStore, row: Any, **counts: int) -> Run:
@@ -307,7 +352,9 @@ class Runs:
             cancel_requested_at=row["cancel_at"], key=row["key"], priority=row["priority"],
             input=store.database.encryption.shown(row["input"], row["id"], "input"),
             error=_shown(store, _decoded(row["error"]), row["id"]), schedule_id=row["schedule_id"],
-            parent_id=row["parent_id"], **counts,
+            parent_id=row["parent_id"], problem=_decoded(row.get("problem")),
+            status=store.database.encryption.shown(row.get("status"), row["id"], "status"),
+            **counts,
         )  # fmt: skip
 
     def _step(self, store: WorkflowStore, row: Any, after: Sequence[str]) -> RunStep:
@@ -323,6 +370,21 @@ class Runs:
             error=None if by_hand else _shown(store, error, id),
             note=error["message"] if by_hand else None,
         )  # fmt: skip
+
+
+def _checkpoint(encryption: Encryption, run: UUID, row: Any) -> RunCheckpoint:
+    owner, text = row["job_id"] or run, row["result"]
+    if row["kind"] == CheckpointKind.RUN and text is not None:
+        answer = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+        owner = msgspec.json.decode(answer["job"], type=UUID | None) or owner
+        text = bytes(answer["result"]).decode()
+    return RunCheckpoint(
+        number=row["number"], kind=CheckpointKind(row["kind"]).label, name=row["name"],
+        state=StepState(row["state"]).label, attempt=row["attempt"], job_id=row["job_id"],
+        created_at=row["created_at"], ended_at=row["ended_at"], wake_at=row["wake_at"],
+        signal=row["signal"], signal_key=row["signal_key"], digest=row["digest"],
+        result=encryption.shown(text, owner, "result"), error=_decoded(row["error"]),
+    )  # fmt: skip
 
 
 def check_input(graph: Graph, given: Mapping[str, Any]) -> None:

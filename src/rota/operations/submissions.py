@@ -144,7 +144,7 @@ class Submissions:
                 f"task {name!r}: the payload must be a dict of argument names and values"
             )
         if (known := self._rota.tasks.get(name)) is not None:
-            return self._call_job(known, chosen, (), dict(payload)), chosen
+            return self.new_call(known, chosen, (), dict(payload)), chosen
         encoded = encode_payload(payload, self._rota.limits, name)
         return self._build(name, encoded, chosen, None), chosen
 
@@ -152,18 +152,19 @@ class Submissions:
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
         """Submit a call of a task whose code is in this process."""
-        return await self._submit_one(self._call_job(task, options, args, kwargs), options)
+        return await self._submit_one(self.new_call(task, options, args, kwargs), options)
 
     def submit_call_sync(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
         """Submit a call of a task from synchronous code."""
-        job = self._call_job(task, options, args, kwargs)
+        job = self.new_call(task, options, args, kwargs)
         return self._submit_sync(job, options, self._submit_one)
 
-    def _call_job(
+    def new_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> NewJob:
+        """Make the job that calls a task with these arguments, which are checked."""
         payload = task.arguments.encode(args, kwargs, self._rota.limits)
         return self._build(task.name, payload, options, task)
 

@@ -17,7 +17,7 @@ from rota.store.workflows import WorkflowStore
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
-    from rota.workflow import Workflow
+    from rota.workflow import Declared
 
 Infos: TypeAlias = list[WorkflowInfo]
 
@@ -27,7 +27,7 @@ class Workflows:
 
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
-        self.declared: dict[str, Workflow] = {}
+        self.declared: dict[str, Declared] = {}
         # By schema, namespace and digest, those that are known to be stored: an app may be opened on
         # another database, as in tests.
         self._versions: dict[tuple[str | None, str, str, str], int] = {}
@@ -76,12 +76,12 @@ class Workflows:
         for workflow in list(self.declared.values()):
             await self.put_declared(workflow)
 
-    async def put_declared(self, workflow: Workflow) -> int:
+    async def put_declared(self, workflow: Declared) -> int:
         """Store a workflow of this process, after those that are steps of it; return its version."""
         await self._put_inner(workflow, [])
         return await self.put(workflow.graph)
 
-    async def _put_inner(self, workflow: Workflow, path: list[str]) -> None:
+    async def _put_inner(self, workflow: Declared, path: list[str]) -> None:
         path = [*path, workflow.name]
         for step in workflow.graph.definition.steps:
             if step.workflow is None:

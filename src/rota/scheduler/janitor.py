@@ -78,6 +78,8 @@ class Janitor(Service):
         days = settings.retention_days, settings.dead_letter_days
         while await self._store.forget_old(*days, _STEP) >= _STEP:
             pass
+        while await self._store.forget_signals(settings.retention_days, _RUNS) >= _RUNS:
+            pass
         while await self._store.forget_runs(settings.retention_days, _RUNS) >= _RUNS:
             pass
 

@@ -14,8 +14,9 @@ from typing import Any, NamedTuple
 import msgspec
 
 from rota.errors import ConfigError, RotaError, SchemaMismatch, SubmitError
+from rota.model import SignalSent
 from rota.store.driver_errors import REFUSED
-from rota.store.rows import NewJob, NewRun, Submitted
+from rota.store.rows import NewJob, NewRun, NewSignal, Submitted
 
 # SQLSTATEs of a missing schema, function or table.
 _MISSING = {"3F000", "42883", "42P01"}
@@ -62,6 +63,13 @@ def _start_statement(schema: str, placeholder: str) -> str:
     )
 
 
+def _send_statement(schema: str, placeholder: str) -> str:
+    return (
+        f"select signal_id, existed, run_id from {schema}.send_signal_of"  # noqa: S608 - checked name
+        f"(cast({placeholder} as json))"
+    )
+
+
 def _question(schema: str, placeholder: str) -> str:
     return f"select {schema}.is_encrypted(cast({placeholder} as text))"
 
@@ -78,6 +86,13 @@ async def start_through(connection: Any, run: NewRun, schema: str) -> Submitted:
     body = msgspec.json.encode(run).decode()
     rows = await _fetch(connection, partial(_start_statement, schema), body, schema)
     return Submitted(*rows[0])
+
+
+async def send_through(connection: Any, signal: NewSignal, schema: str) -> SignalSent:
+    """Send a signal in the caller's transaction."""
+    body = msgspec.json.encode(signal).decode()
+    rows = await _fetch(connection, partial(_send_statement, schema), body, schema)
+    return SignalSent(*rows[0])
 
 
 async def ask_encrypted(connection: Any, namespace: str, schema: str) -> bool:

@@ -100,6 +100,17 @@ class NewRun(msgspec.Struct, omit_defaults=True, kw_only=True):
     schedule: UUID | None = None
 
 
+class NewSignal(msgspec.Struct, omit_defaults=True, kw_only=True):
+    """A signal on its way to `rota.send_signal_of`."""
+
+    id: UUID
+    namespace: str
+    name: str
+    key: str
+    payload: msgspec.Raw
+    once: str | None = None
+
+
 class Bulk(msgspec.Struct, frozen=True):
     """Many new jobs that differ only in their ids and arguments."""
 

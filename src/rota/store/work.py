@@ -336,6 +336,9 @@ class UpkeepStore(Store):
     async def forget_old(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
         return await self._one(int, "forget_old", retention_days, dead_letter_days, limit)
 
+    async def forget_signals(self, retention_days: int, limit: int) -> int:
+        return await self._one(int, "forget_signals", retention_days, limit)
+
     async def forget_runs(self, retention_days: int, limit: int) -> int:
         return await self._one(int, "forget_runs", retention_days, limit)
 

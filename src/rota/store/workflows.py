@@ -181,6 +181,7 @@ class WorkflowStore:
     async def unpause_run(self, run: UUID) -> None:
         await self.database.fetch("unpause_run", run)
         await self.database.fetch("start_ready_steps", run)
+        await self.database.fetch("wake_function", run)
 
     async def steps_to_resume(self, run: UUID) -> list[int]:
         return await self.database.fetchval("steps_to_resume", run) or []

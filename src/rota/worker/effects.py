@@ -40,6 +40,7 @@ from rota.store.database import Database
 from rota.store.sync_effects import TransactionTerms, result_needed, transaction_ended
 from rota.store.work import WorkStore
 from rota.worker.finisher import Finisher
+from rota.worker.functions import Functions
 
 log = logging.getLogger("rota.effects")
 
@@ -50,13 +51,15 @@ class Effects:
     """Serves the calls that handlers make through their contexts: see `runners.base.Desk`."""
 
     def __init__(
-        self, database: Database, settings: Settings, finisher: Finisher, lease: Lease
-    ) -> None:
+        self, database: Database, settings: Settings, finisher: Finisher, lease: Lease,
+        functions: Functions,
+    ) -> None:  # fmt: skip
         self._database = database
         self._store = WorkStore(database)
         self._namespace = settings.namespace
         self._finisher = finisher
         self._lease = lease
+        self._functions = functions
         # The keys that were begun and not ended: whether they are still running.
         self._begun: dict[tuple[Work, str], bool] = {}
 
@@ -211,7 +214,7 @@ class Effects:
             case "once_leave":  # cancelled inside: nobody knows whether it happened
                 self._begun[work, msgspec.json.decode(body, type=str)] = False
             case _:
-                raise InvalidArguments(f"a node has no call {name!r}")
+                return await self._functions.answer(work, name, body)
         return b"null"
 
 

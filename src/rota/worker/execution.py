@@ -20,6 +20,7 @@ from rota.store.work import WorkStore
 from rota.task import Task
 from rota.worker.effects import Effects
 from rota.worker.finisher import Finisher
+from rota.worker.functions import Functions
 from rota.worker.log_writer import LogWriter
 from rota.worker.outcomes import FailureLog, Outcomes
 from rota.worker.runners.base import NodeParts, Runner
@@ -50,7 +51,8 @@ class Execution:
             pool_size=max(2, min(settings.concurrency, 20)), statement_timeout=3600.0
         )
         self._effects_database = database.sibling(patient)
-        effects = Effects(self._effects_database, settings, self.finisher, lease)
+        functions = Functions(database, lease)
+        effects = Effects(self._effects_database, settings, self.finisher, lease, functions)
         self.outcomes.observers += [effects.attempt_ended, FailureLog(error_hooks).ended]
         book = self.logs if settings.log_bytes else None
         self._parts = NodeParts(settings, self.outcomes.done, effects, book, error_hooks)

@@ -10,7 +10,7 @@ from uuid import UUID
 
 from rota.context import ErrorHook, JobInfo
 from rota.core.durations import format_duration
-from rota.core.lifecycle import End, Succeed, TryAgain, Verdict
+from rota.core.lifecycle import End, GiveBack, Succeed, TryAgain, Verdict
 from rota.lib import tracing
 from rota.lib.capture import storable
 from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
@@ -29,6 +29,7 @@ Observer = Callable[[Work, Outcome, Verdict], None]
 
 _MOST_A_SECOND = 100  # failures that are logged
 _SUCCEED = Succeed()
+_RETURNED = GiveBack()
 _SUCCEEDED = OutcomeKind.SUCCEEDED
 
 
@@ -74,7 +75,8 @@ class Outcomes:
         verdict: Verdict = _SUCCEED
         try:
             if outcome.kind is not _SUCCEEDED:
-                verdict = self._judge(work, outcome)
+                # A durable function that waits was suspended by its own statement.
+                verdict = _RETURNED if outcome.settled else self._judge(work, outcome)
             elif work.guarantee is not Guarantee.EXACTLY_ONCE and not outcome.settled:
                 # An exactly_once job was finished by its own transaction.
                 self._verdicts.succeed(work, outcome, monotonic())

@@ -11,6 +11,7 @@ EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _UNITS = {"w": 604800.0, "d": 86400.0, "h": 3600.0, "min": 60.0, "m": 60.0, "s": 1.0, "ms": 0.001}
 _WRITTEN = ("d", "h", "m", "s")
+_WORDS = re.compile(r"(?<=\d)(?:weeks?|days?|hours?|minutes?|seconds?)")
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|min|[wdhms])")
 _HINT = "write 90, 90s, 15m, 1h30m or 2d"
 
@@ -29,7 +30,7 @@ def seconds_of(value: float | str | timedelta, field: str = "duration") -> float
 
 
 def _parse(text: str, field: str) -> float:
-    compact = re.sub(r"\s+", "", text.lower())
+    compact = _WORDS.sub(lambda word: word.group()[0], re.sub(r"\s+", "", text.lower()))
     if re.fullmatch(r"\d+(\.\d+)?", compact):
         return float(compact)
     parts = _PART.findall(compact)

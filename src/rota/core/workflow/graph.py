@@ -210,13 +210,18 @@ class Graph:
         )  # fmt: skip
         return rows
 
+    def _kind(self, step: StepDefinition) -> StepKind:
+        if step.workflow is not None:
+            return StepKind.WORKFLOW
+        return StepKind.TASK if self.definition.code_version is None else StepKind.FUNCTION
+
     def _row(self, step: StepDefinition, successors: list[int]) -> CompiledStep:
         before = self.predecessors[step.name]
         share = round(step.tolerate * len(before), 6)  # 0.29 of 100 is 29, not 28.999999999999996
         tolerated = step.tolerate if step.tolerate >= 1 else share
         return CompiledStep(
             number=self.numbers[step.name], name=step.name,
-            kind=StepKind.TASK if step.task is not None else StepKind.WORKFLOW,
+            kind=self._kind(step),
             task=step.task or step.workflow, queue=step.queue,
             needs=None if step.needs is None else list(step.needs), priority=step.priority,
             max_attempts=step.max_attempts, timeout=step.timeout,

@@ -53,6 +53,18 @@ class StepKind(Labelled):
     TASK = 1
     WORKFLOW = 2
     END = 3  # the hidden last step, which ends the run
+    FUNCTION = 4  # a durable function, the only step of its runs
+
+
+class CheckpointKind(Labelled):
+    """What a durable function has done or waits for."""
+
+    STEP = 1  # a function of its own process
+    CALL = 2  # a job
+    RUN = 3  # a run of a workflow, or of another durable function
+    SLEEP = 4
+    SIGNAL = 5
+    NOTE = 6  # a value that must be the same at every replay: a time, the winner of a race
 
 
 class StepDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -86,5 +98,6 @@ class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     steps: Sequence[StepDefinition]
     deadline: float | None = None  # seconds after the start of a run
     result: str | None = None  # the step whose result is the run's; None: the last, if there is one
-    retention: float | None = None  # days for which ended runs are kept
+    retention: float | None = None  # seconds for which ended runs are kept
     description: str = ""
+    code_version: int | None = None  # of a durable function; None: a graph

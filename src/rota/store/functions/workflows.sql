@@ -90,7 +90,15 @@ declare
     ended_runs uuid[];
     ended_numbers int[];
     ended_states smallint[];
+    calls record;
 begin
+    if 0 > any(numbers) then  -- calls of durable functions
+        select array_agg(e.run_id) as runs, array_agg(e.number) as numbers, array_agg(e.job_id) as jobs,
+               array_agg(e.state) as states, array_agg(e.result) as results, array_agg(e.error) as errors
+        into calls from unnest(runs, numbers, jobs, states, results, errors) as e(run_id, number, job_id, state, result, error)
+        where e.number < 0;
+        perform rota.end_calls(calls.runs, calls.numbers, calls.jobs, calls.states, calls.results, calls.errors);
+    end if;
     perform from (
         select e.run_id, e.number from unnest(runs, numbers) as e(run_id, number)
         union
@@ -152,7 +160,7 @@ begin
         where s.ctid = its.at
         returning s.run_id, s.number, s.state, s.waits, s.failed, s.skipped
     ), decided as (
-        select c.run_id, c.number, v.verdict = {step.running} and w.kind = {kind.task} and w.condition is null
+        select c.run_id, c.number, v.verdict = {step.running} and w.kind <> {kind.workflow} and w.kind <> {kind.end} and w.condition is null
                    and r.paused_at is null and (r.cancel_at is null or w.rule = {rule.always}) as simply
         from changed as c
         cross join lateral (select r.* from rota.run as r where r.id = c.run_id offset 0) as r
@@ -312,7 +320,7 @@ declare
     simple int[];
 begin
     with decided as (
-        select s.number, v.verdict = {step.running} and w.kind = {kind.task} and w.condition is null as simply
+        select s.number, v.verdict = {step.running} and w.kind <> {kind.workflow} and w.kind <> {kind.end} and w.condition is null as simply
         from rota.step as s
         join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number
         cross join lateral (select rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict) as v
@@ -495,8 +503,12 @@ begin
     perform from rota.step as s where s.run_id = run order by s.number for update;
     update rota.run as r
     set state = {run.running}, ended_at = null, cancel_at = null, error = null, round = r.round + 1,
-        deadline_at = rota.now() + make_interval(secs => r.deadline)
+        deadline_at = rota.now() + make_interval(secs => r.deadline), cancel_sent = false, forced = false, suspended = false
     where r.id = run returning r.workflow_id into graph;
+    -- A function goes on from where something went wrong: what it did from there on is forgotten.
+    delete from rota.checkpoint as c where c.run_id = run and c.number >= (
+        select min(f.number) from rota.checkpoint as f
+        where f.run_id = run and f.state in ({step.failed}, {step.cancelled}));
     update rota.step as s
     set state = {step.waiting}, result = null, error = null, started_at = null, ended_at = null,
         -- The run of a sub-workflow goes on, unless it is to run again after a success.

@@ -125,6 +125,8 @@ with old as materialized (
     delete from rota.step as s where s.run_id in (select id from old)
 ), pending as (
     delete from rota.pending_step as p where p.run_id in (select id from old)
+), history as (
+    delete from rota.checkpoint as c where c.run_id in (select id from old)
 ), runs as (
     delete from rota.run as r where r.id in (select id from old) returning 1
 )
@@ -144,7 +146,7 @@ select exists (
 -- name: take_pending
 -- The steps about which to decide, each once. The caller has locked the run.
 with taken as (
-    delete from rota.pending_step where run_id = $1 and step is not null returning step
+    delete from rota.pending_step where run_id = $1 and step >= 0 returning step
 ), chosen as (
     select distinct step from taken
 )
@@ -194,7 +196,7 @@ select rota.close_run($1, $2::json);
 update rota.run set paused_at = coalesce(paused_at, rota.now()) where id = $1;
 
 -- name: unpause_run
-update rota.run set paused_at = null where id = $1;
+update rota.run set paused_at = null, problem = null where id = $1;
 
 -- name: start_ready_steps
 select rota.start_ready_steps(id, workflow_id) from rota.run where id = $1;
@@ -229,7 +231,8 @@ delete from rota.pending_step where id = any($1::bigint[]);
 select s.job_id, w.kind from rota.run as r
 join rota.step as s on s.run_id = r.id
 join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
-where r.id = $1 and r.cancel_at is not null and s.state = {step.running} and w.rule <> {rule.always};
+where r.id = $1 and r.cancel_at is not null and s.state = {step.running} and w.rule <> {rule.always}
+  and (w.kind <> {kind.function} or r.forced);
 
 -- name: drop_orphans
 -- What is pending in a run that is gone.

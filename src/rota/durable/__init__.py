@@ -1,0 +1,1 @@
+"""Durable functions: code that survives any crash. See docs/guide/durable-functions.md."""

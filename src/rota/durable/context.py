@@ -1,0 +1,581 @@
+"""The context of a durable function: what it does through it happens once, and survives any crash."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import inspect
+import typing
+from collections.abc import Awaitable, Callable, Coroutine, Generator
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, TypeVar
+from uuid import UUID
+
+import msgspec
+
+from rota.config import check_name
+from rota.context import Context
+from rota.core.codec import ResultReader, encode_hook
+from rota.core.lifecycle import may_retry, retry_delay
+from rota.core.time.interval import seconds_of
+from rota.core.workflow.model import CheckpointKind, StepState
+from rota.durable import wire
+from rota.durable.replay import Replay, Suspended
+from rota.durable.wire import Checkpoint, NewCheckpoint
+from rota.errors import (
+    CallFailed,
+    ConfigError,
+    Fatal,
+    InvalidArguments,
+    RunCancelled,
+    StepFailed,
+    WaitTimedOut,
+)
+from rota.lib.ids import unit
+from rota.model import Failure, Guarantee, Retry
+from rota.task import BoundTask, SubmitOptions, Task
+from rota.workflow import BoundWorkflow, Workflow
+
+T = TypeVar("T")
+Losers = Literal["cancel", "leave"]
+
+_LOCAL_SECONDS = 1.0  # shorter waits keep the worker's slot
+_ONCE = Retry(max_attempts=1)
+
+
+class Operation(Generic[T]):
+    """Something that a durable function does: await it, or give it to ``ctx.gather`` or ``ctx.race``.
+
+    It has its place in the code from the moment at which it is made, and happens when it is awaited.
+    """
+
+    kind: CheckpointKind
+
+    def __init__(self, replay: Replay, name: str, digest: str | None = None) -> None:
+        self.replay = replay
+        self.name = replay.name_of(name)
+        self.digest = digest
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        return self._perform().__await__()
+
+    async def _perform(self) -> T:
+        found = self.replay.find(self.name, self.kind, self.digest)
+        if found is None:
+            self.replay.check_new(self.name, self.kind)
+            await self.replay.check_cancelled(self.name, self.kind)
+            found = await self._begin()
+        while not found.state.is_final:
+            found = await self._go_on(found)
+        if found.state is StepState.SUCCEEDED:
+            return self._value(found)
+        if found.state is StepState.CANCELLED:
+            raise RunCancelled("the run is being cancelled")
+        raise self._error(found)
+
+    async def _begin(self) -> Checkpoint:
+        raise NotImplementedError
+
+    async def _go_on(self, found: Checkpoint) -> Checkpoint:
+        return await self.replay.wait(found)
+
+    def _value(self, found: Checkpoint) -> T:
+        value: T = msgspec.json.decode(found.result)
+        return value
+
+    def _error(self, found: Checkpoint) -> Exception:
+        return StepFailed(self.name, found.error or Failure("Unknown", "no error was recorded"))
+
+    def _seconds_left(self, found: Checkpoint) -> float:
+        if found.wake_at is None:
+            return 0.0
+        return (found.wake_at - self.replay.now()).total_seconds()
+
+
+class _Step(Operation[T]):
+    kind = CheckpointKind.STEP
+
+    def __init__(
+        self, replay: Replay, name: str, work: Callable[[], Any], returns: Any, retry: Retry,
+        digest: str | None, limit: int,
+    ) -> None:  # fmt: skip
+        super().__init__(replay, name, digest)
+        self._work = work
+        self._reader = ResultReader(returns)
+        self._retry = retry
+        self._limit = limit
+
+    async def _begin(self) -> Checkpoint:
+        return await self._try(self.replay.make_room(), 1)
+
+    async def _go_on(self, found: Checkpoint) -> Checkpoint:
+        """Wait for the time of the next try, and try again."""
+        left = self._seconds_left(found)
+        if left > _LOCAL_SECONDS:
+            found = await self.replay.wait(found)
+            if self._seconds_left(found) > _LOCAL_SECONDS:
+                return found
+        elif left > 0:
+            await asyncio.sleep(left)
+        return await self._try(found.number, found.attempt + 1)
+
+    async def _try(self, number: int, attempt: int) -> Checkpoint:
+        new = NewCheckpoint(
+            number=number, kind=self.kind, state=StepState.SUCCEEDED, name=self.name,
+            digest=self.digest, attempt=attempt,
+        )  # fmt: skip
+        try:
+            value = self._work()
+            if inspect.isawaitable(value):
+                value = await value
+        except Exception as error:  # noqa: BLE001 - it is recorded, and raised into the function
+            new.error = _failure(error)
+            new.state = StepState.FAILED
+            if attempt < self._retry.max_attempts and _is_worth_a_try(
+                self._retry, error, new.error
+            ):
+                new.state = StepState.WAITING
+                given = getattr(error, "seconds", None)
+                new.delay = (
+                    float(given) if given is not None else retry_delay(self._retry, attempt, unit())
+                )
+        else:
+            try:
+                new.result = self._encoded(value)
+            except Exception as error:  # noqa: BLE001 - user types may raise anything
+                # It has happened: trying again would repeat it.
+                new.error, new.state = _failure(error), StepState.FAILED
+        return await self.replay.record(new)
+
+    def _encoded(self, value: Any) -> msgspec.Raw:
+        encoded = msgspec.json.encode(value, enc_hook=encode_hook)
+        if len(encoded) > self._limit:
+            raise InvalidArguments(
+                f"the result has {len(encoded):,} bytes, over max_result_bytes ({self._limit:,}): "
+                "store it elsewhere and return a reference"
+            )
+        return msgspec.Raw(encoded)
+
+    def _value(self, found: Checkpoint) -> T:
+        # Also at the first time read from what is stored: the same value as at every replay.
+        value: T = self._reader.read(msgspec.json.decode(found.result))
+        return value
+
+
+class _Call(Operation[T]):
+    kind = CheckpointKind.CALL
+
+    def __init__(self, replay: Replay, task: Task[..., T], child: Any, digest: str | None) -> None:
+        super().__init__(replay, task.name, digest)
+        self._child = child
+        self._reader = task.result_reader
+
+    async def _begin(self) -> Checkpoint:
+        return await _begin_call(self, wire.CALL, self._child())
+
+    def _value(self, found: Checkpoint) -> T:
+        value: T = self._reader.read(msgspec.json.decode(found.result))
+        return value
+
+    def _error(self, found: Checkpoint) -> Exception:
+        return CallFailed(self.name, found.error or Failure("Unknown", "no error was recorded"))
+
+
+class _CallRun(Operation[Any]):
+    kind = CheckpointKind.RUN
+
+    def __init__(
+        self, replay: Replay, name: str, child: Callable[[], Awaitable[Any]], digest: str | None
+    ) -> None:
+        super().__init__(replay, name, digest)
+        self._child = child
+
+    async def _begin(self) -> Checkpoint:
+        return await _begin_call(self, wire.RUN, await self._child())
+
+    def _error(self, found: Checkpoint) -> Exception:
+        return CallFailed(self.name, found.error or Failure("Unknown", "no error was recorded"))
+
+
+async def _begin_call(operation: Operation[Any], message: str, child: Any) -> Checkpoint:
+    replay = operation.replay
+    await replay.flush_notes()
+    number = replay.make_room()
+    new = wire.NewCall(
+        number=number, name=operation.name, digest=operation.digest,
+        child=msgspec.Raw(msgspec.json.encode(child)),
+    )  # fmt: skip
+    await replay.call(message, new, bool)
+    return replay.keep(
+        Checkpoint(
+            number=number, kind=operation.kind, state=StepState.WAITING, name=operation.name,
+            digest=operation.digest,
+        )
+    )  # fmt: skip
+
+
+class _Sleep(Operation[None]):
+    kind = CheckpointKind.SLEEP
+
+    def __init__(self, replay: Replay, seconds: float) -> None:
+        super().__init__(replay, "sleep")
+        self._seconds = seconds
+
+    async def _begin(self) -> Checkpoint:
+        return await self.replay.record(
+            NewCheckpoint(
+                number=self.replay.make_room(), kind=self.kind, state=StepState.WAITING,
+                name=self.name, delay=self._seconds,
+            )
+        )  # fmt: skip
+
+    async def _go_on(self, found: Checkpoint) -> Checkpoint:
+        left = self._seconds_left(found)
+        if left > _LOCAL_SECONDS:
+            return await self.replay.wait(found)
+        if left > 0:
+            await asyncio.sleep(left)
+        return msgspec.structs.replace(found, state=StepState.SUCCEEDED)
+
+
+class _WaitForSignal(Operation[Any]):
+    kind = CheckpointKind.SIGNAL
+
+    def __init__(self, replay: Replay, signal: str, key: str | None, timeout: float | None) -> None:
+        super().__init__(replay, signal)
+        self._signal = signal
+        self._key = key
+        self._timeout = timeout
+
+    async def _begin(self) -> Checkpoint:
+        await self.replay.flush_notes()
+        number = self.replay.make_room()
+        new = wire.NewWait(
+            number=number, name=self.name, signal=self._signal, key=self._key,
+            timeout=self._timeout,
+        )  # fmt: skip
+        answer = await self.replay.call(wire.WAIT, new, wire.Waited)
+        return self.replay.keep(
+            Checkpoint(
+                number=number, kind=self.kind, state=answer.state, name=self.name,
+                result=answer.result,
+            )
+        )  # fmt: skip
+
+    def _error(self, found: Checkpoint) -> Exception:
+        return WaitTimedOut(f"no signal {self._signal!r} came in time")
+
+
+class DurableContext(Context):
+    """Given to durable functions. What they do through it happens once, and survives any crash."""
+
+    __slots__ = (
+        "_function",
+        "_limit",
+        "_name",
+        "_replay",
+        "_retry",
+        "_timeout",
+        "run_id",
+        "version",
+    )
+
+    def __init__(self, context: Context, replay: Replay, function: Any) -> None:
+        super().__init__(context.job, context._channel, context._connection)
+        self._replay = replay
+        self._function = function
+        self._limit: int = function.runs.settings.max_result_bytes
+        self._name: str | None = None
+        self._retry: Retry | None = None
+        self._timeout: float | None = None
+        self.run_id = replay.history.run
+        # The version that the function's declaration had when the run was started.
+        self.version = replay.history.code_version
+
+    def options(
+        self, *, name: str | None = None, retry: Retry | None = None,
+        timeout: float | str | None = None,
+    ) -> DurableContext:  # fmt: skip
+        """Return this context with options for a step: ``await ctx.options(retry=...).step(pay, 5)``.
+
+        Args:
+            name: what the step is called in the history; the function's name by default.
+            retry: when and how often it is tried again; by default the task's policy, or never.
+            timeout: seconds (or ``"30s"``) that one try may take; by default the task's, or no limit.
+        """
+        other = DurableContext(self, self._replay, self._function)
+        other._name = name if name is None else check_name("step", name)
+        other._retry = retry
+        other._timeout = None if timeout is None else seconds_of(timeout, "timeout")
+        return other
+
+    # -- doing
+
+    @typing.overload
+    def step(self, work: Task[..., T], /, *args: Any, **kwargs: Any) -> Operation[T]: ...
+    @typing.overload
+    def step(
+        self, work: Callable[..., Coroutine[Any, Any, T]], /, *args: Any, **kwargs: Any
+    ) -> Operation[T]: ...
+    @typing.overload
+    def step(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Operation[T]: ...
+
+    def step(self, work: Any, /, *args: Any, **kwargs: Any) -> Operation[Any]:
+        """Do something here and now, and record its result: after a crash it isn't done again.
+
+        `work` is a task or any function; a plain one runs in a thread. If it raises, it is tried again
+        by its task's retry policy; then `StepFailed` is raised. A crash between what it does and its
+        record repeats it. A task that is ``exactly_once`` becomes a job of its own, whose effect and
+        record are one transaction.
+        """
+        if isinstance(work, Task):
+            if work.options_.guarantee is Guarantee.EXACTLY_ONCE:
+                return self.call(work, *args, **kwargs)
+            function, returns = work.function, work.arguments.returns
+            retry = self._retry or work.options_.retry
+            timeout = self._timeout if self._timeout is not None else work.options_.timeout
+            name = self._name or work.name
+            if work.takes_context:
+                kwargs[str(work.arguments.context_parameter)] = self
+            digest = _digest(args, _without_context(work, kwargs))
+        else:
+            if not callable(work):
+                raise ConfigError(f"a step is a task or a function, not {work!r}")
+            function, returns = work, _returns(work)
+            retry, timeout = self._retry or _ONCE, self._timeout
+            name = self._name or _name_of(work)
+            digest = _digest(args, kwargs)
+
+        def run() -> Any:
+            if inspect.iscoroutinefunction(function):
+                return _in_time(function(*args, **kwargs), timeout)
+            return _in_time(_in_thread(function, args, kwargs), timeout)
+
+        return _Step(self._replay, name, run, returns, retry, digest, self._limit)
+
+    @typing.overload
+    def call(self, work: BoundTask[..., T], /, *args: Any, **kwargs: Any) -> Operation[T]: ...
+    @typing.overload
+    def call(
+        self, work: Workflow | BoundWorkflow, /, *args: Any, **kwargs: Any
+    ) -> Operation[Any]: ...
+
+    def call(self, work: Any, /, *args: Any, **kwargs: Any) -> Operation[Any]:
+        """Submit a job, or start a run of a workflow or of another durable function; its result.
+
+        While it runs, this function needs no worker. Raises `CallFailed` if it fails for good. Options
+        are given as for a submit: ``ctx.call(task.options(queue="mail"), ...)``.
+        """
+        if isinstance(work, Workflow | BoundWorkflow) or hasattr(work, "new_run"):
+            child = work.new_run(args, kwargs)
+            return _CallRun(self._replay, self._name or work.name, child, _digest(args, kwargs))
+        if not isinstance(work, BoundTask):
+            raise ConfigError(
+                f"ctx.call takes a task, a workflow or a durable function, not {work!r}: to run a "
+                "function of this process use ctx.step"
+            )
+        task, options = work._task, work._options
+        _check_call(task, options)
+        submissions = task._submissions
+
+        def child_job() -> Any:
+            return submissions.new_call(task, options, args, kwargs)
+
+        return _Call(self._replay, task, child_job, _digest(args, kwargs))
+
+    # -- waiting
+
+    def sleep(self, seconds: float | str) -> Operation[None]:
+        """Wait for some seconds, or ``"1 day"``, by the database's clock. It survives any crash."""
+        return _Sleep(self._replay, seconds_of(seconds, "sleep"))
+
+    def sleep_until(self, moment: datetime) -> Operation[None]:
+        """Wait until a moment, which has a time zone."""
+        if not isinstance(moment, datetime) or moment.tzinfo is None:
+            raise InvalidArguments(f"sleep_until needs a datetime with a time zone, not {moment!r}")
+        return _Sleep(self._replay, max((moment - self._replay.now()).total_seconds(), 0.0))
+
+    def wait(
+        self, signal: str, *, key: str | None = None, timeout: float | str | None = None
+    ) -> Operation[Any]:
+        """Wait for a signal, and return its payload.
+
+        Args:
+            signal: its name.
+            key: which of the signals with this name; by default those that are sent to this run.
+            timeout: seconds, or ``"3d"``, after which `WaitTimedOut` is raised.
+
+        A signal that was sent before is taken at once. Each is taken by one wait.
+        """
+        check_name("signal", signal)
+        seconds = None if timeout is None else seconds_of(timeout, "timeout")
+        return _WaitForSignal(self._replay, signal, key, seconds)
+
+    async def gather(
+        self, *works: Operation[Any] | Coroutine[Any, Any, Any], return_exceptions: bool = False
+    ) -> list[Any]:
+        """Do several things at the same time, and return their results in order.
+
+        Waits until all have ended, then raises the first exception, if there is one.
+        """
+        branch = self._replay.name_of("gather")
+        names = [f"{branch}.{number}/" for number in range(len(works))]
+        results = await self._replay.all_of([_performed(work) for work in works], names)
+        for result in results:
+            if isinstance(result, BaseException) and (
+                not return_exceptions or not isinstance(result, Exception)
+            ):
+                raise result
+        return results
+
+    async def race(
+        self, *works: Operation[Any] | Coroutine[Any, Any, Any], losers: Losers = "cancel"
+    ) -> tuple[int, Any]:
+        """Do several things at the same time until one has ended; return its place and its result.
+
+        The others are cancelled: jobs and runs that were called are asked to stop. With
+        ``losers="leave"`` those go on by themselves. If the first one raised, that is raised.
+        """
+        if not works:
+            raise InvalidArguments("a race needs at least one thing to do")
+        replay = self._replay
+        branch = replay.name_of("race")
+        names = [f"{branch}.{number}/" for number in range(len(works))]
+        note = f"{branch}.winner"
+        found = replay.find(note, CheckpointKind.NOTE)
+        if found is None:
+            winner = await replay.first_of([_performed(work) for work in works], names)
+            replay.note(note, winner)
+        else:
+            winner = msgspec.json.decode(found.result, type=int)
+            for number, work in enumerate(works):
+                if number != winner and inspect.iscoroutine(work):
+                    work.close()
+        branches = [name for number, name in enumerate(names) if number != winner]
+        for name in branches:
+            replay.leave_out(name)
+        if found is None:
+            await replay.flush_notes()
+            others = [each for each in works if each is not works[winner]]
+            lost = {each.name for each in others if isinstance(each, Operation)}
+            if numbers := replay.open_numbers(lost, branches):
+                await replay.call(wire.CLOSE, [numbers, losers == "cancel"], bool)
+        chosen = works[winner]
+        if isinstance(chosen, Operation):
+            return winner, await chosen
+        return winner, await replay.result_of(chosen, names[winner])
+
+    # -- the same at every replay
+
+    def now(self) -> datetime:
+        """Return the time, by the database's clock: at every replay the same."""
+        name = self._replay.name_of("now")
+        found = self._replay.find(name, CheckpointKind.NOTE)
+        if found is not None:
+            return msgspec.json.decode(found.result, type=datetime).astimezone(UTC)
+        moment = self._replay.now()
+        self._replay.note(name, moment)
+        return moment
+
+    def random(self) -> float:
+        """Return a random number from 0 to 1: at every replay the same."""
+        return (int.from_bytes(self._replay.random_bytes()[:8]) >> 11) / 2**53
+
+    def uuid(self) -> UUID:
+        """Return a random UUID: at every replay the same."""
+        return UUID(bytes=self._replay.random_bytes()[:16], version=4)
+
+    def patched(self, name: str) -> bool:
+        """Return whether a change of the code holds for this run.
+
+        False for runs that were past this place when the change was deployed: they go on as they began.
+        """
+        note = f"patch {check_name('patch', name)}"
+        replay = self._replay
+        if replay.find(note, CheckpointKind.NOTE) is not None:
+            return True
+        if replay.not_asked_for() is not None:
+            return False
+        replay.note(note, True)
+        return True
+
+    # -- the run
+
+    async def set_status(self, status: Any) -> None:
+        """Say how far the run is: `run.status()` and the dashboard show it. Any JSON value."""
+        await self._replay.call(wire.STATUS, status, bool)
+
+    async def restart(self, **given: Any) -> typing.NoReturn:
+        """Begin the function anew with this input, and without a history: for endless functions.
+
+        The run, its key and the signals that were sent to it stay. It doesn't return.
+        """
+        await self._replay.restart(self._function.given((), given))
+        raise Suspended
+
+
+def _performed(work: Operation[Any] | Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:
+    if isinstance(work, Operation):
+        return work._perform()
+    if not inspect.iscoroutine(work):
+        raise InvalidArguments(
+            f"gather and race take what a context's methods return, and coroutines, not {work!r}"
+        )
+    return work
+
+
+def _check_call(task: Task[..., Any], options: SubmitOptions) -> None:
+    if options.key is not None or options.connection is not None:
+        raise InvalidArguments(
+            f"ctx.call({task.name!r}): a call has no key and no connection: its place in the "
+            "function's history is its key"
+        )
+
+
+def _digest(args: Any, kwargs: Any) -> str | None:
+    try:
+        text = msgspec.json.encode([args, kwargs], enc_hook=encode_hook, order="sorted")
+    except Exception:  # noqa: BLE001 - what isn't JSON isn't compared
+        return None
+    return hashlib.sha256(text).hexdigest()[:16]
+
+
+def _without_context(task: Task[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+    own = task.arguments.context_parameter
+    return {name: value for name, value in kwargs.items() if name != own}
+
+
+def _returns(function: Callable[..., Any]) -> Any:
+    with contextlib.suppress(Exception):
+        return typing.get_type_hints(function).get("return", Any)
+    return Any
+
+
+def _name_of(function: Any) -> str:
+    name = str(getattr(function, "__name__", type(function).__name__))
+    return "lambda" if name == "<lambda>" else name
+
+
+async def _in_time(work: Awaitable[T], timeout: float | None) -> T:
+    if timeout is None:
+        return await work
+    async with asyncio.timeout(timeout):
+        return await work
+
+
+async def _in_thread(function: Callable[..., T], args: Any, kwargs: Any) -> T:
+    return await asyncio.to_thread(function, *args, **kwargs)
+
+
+def _failure(error: Exception) -> Failure:
+    kind = type(error)
+    lineage = tuple(
+        f"{each.__module__}.{each.__qualname__}" for each in kind.__mro__ if each is not object
+    )
+    name = lineage[0].removeprefix("builtins.")
+    return Failure(name, str(error)[:2000].replace("\0", "\ufffd"), lineage=lineage)
+
+
+def _is_worth_a_try(retry: Retry, error: Exception, failure: Failure) -> bool:
+    return not isinstance(error, Fatal) and may_retry(retry, failure)

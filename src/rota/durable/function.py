@@ -1,0 +1,204 @@
+"""Durable functions as an application declares them: ``@app.durable``."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Generic
+
+from rota.core.time.interval import seconds_of
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
+from rota.core.workflow.references import INPUT, Reference
+from rota.durable import wire
+from rota.durable.context import DurableContext
+from rota.durable.replay import Interrupted, Mismatch, Replay, Suspended
+from rota.durable.sync import SyncDurableContext, run_in_thread
+from rota.errors import ConfigError, LeaseLost, RunCancelled, StoreUnavailable
+from rota.model import Outcome, OutcomeKind, Retry
+from rota.task import P, R, SubmitOptions, Task, TaskOptions
+from rota.workflow import RunHandle
+
+if TYPE_CHECKING:
+    from rota.operations.runs import Runs
+
+_LEFT = Outcome(OutcomeKind.RETURNED, settled=True)
+_RETURNED = Outcome(OutcomeKind.RETURNED)
+_CANCELLED = Outcome(OutcomeKind.CANCELLED)
+
+
+class DurableFunction(Task[P, R]):
+    """Made by ``@app.durable``. Starting it makes a run, which survives any crash."""
+
+    def __init__(
+        self, runs: Runs, submissions: Any, function: Callable[..., Any], name: str,
+        options: TaskOptions, *, version: int = 1, deadline: float | str | None = None,
+        retention: float | str | None = None,
+    ) -> None:  # fmt: skip
+        if isinstance(version, bool) or not isinstance(version, int) or version < 1:
+            raise ConfigError(f"version must be a whole number from 1, not {version!r}")
+        self._is_plain = not inspect.iscoroutinefunction(function)
+        self._own = function
+        super().__init__(submissions, self._as_coroutine(function), name, options)
+        if self.arguments.context_parameter is None:
+            raise ConfigError(
+                f"durable function {name!r} takes no context: give it a first parameter `ctx`, "
+                "through which it does what must survive"
+            )
+        self.runs = runs
+        self.version = version
+        self._deadline = None if deadline is None else seconds_of(deadline, "deadline")
+        self._retention = None if retention is None else seconds_of(retention, "retention")
+        self.graph = self._make_graph()
+
+    def _as_coroutine(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        if not self._is_plain:
+            return function
+
+        @functools.wraps(function)
+        async def in_thread(*args: Any, **kwargs: Any) -> Any:
+            return await run_in_thread(function, args, kwargs)
+
+        return in_thread
+
+    def _context_types(self) -> tuple[type, ...]:
+        return (*super()._context_types(), DurableContext, SyncDurableContext)
+
+    def _make_graph(self) -> Graph:
+        described = self.arguments.describe().arguments
+        arguments = {
+            name: Reference(INPUT, name, optional=not each.required).to_json()
+            for name, each in described.items()
+        }
+        own = self.options_
+        step = StepDefinition(
+            name=self.name, task=self.name, arguments=arguments, queue=own.queue, needs=own.needs,
+            priority=own.priority, timeout=own.timeout, max_attempts=own.retry.max_attempts,
+        )  # fmt: skip
+        return Graph(
+            Definition(
+                name=self.name, steps=(step,), deadline=self._deadline, retention=self._retention,
+                description=inspect.getdoc(self._own) or "", code_version=self.version,
+            )
+        )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<DurableFunction {self.name}>"
+
+    # -- starting
+
+    def given(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the input of a run with these arguments, checked."""
+        return self.runs.input_of(self, args, dict(kwargs))
+
+    async def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Start a run with these arguments."""
+        return await self.runs.start_declared(self, self.given(args, kwargs), {})
+
+    def start_sync(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Start a run, from synchronous code."""
+        return self.runs.start_declared_sync(self, self.given(args, kwargs), {})
+
+    def start_options(
+        self, *, key: str | None = None, priority: int | None = None,
+        deadline: float | str | None = None, connection: Any = None,
+    ) -> BoundFunction[P, R]:  # fmt: skip
+        """Return the function with options for the runs that are started through it.
+
+        Args:
+            key: idempotency key: the same key and arguments give the same run back.
+            priority: of its jobs: higher goes first.
+            deadline: seconds (or ``"2h"``) after its start at which it fails.
+            connection: your own open transaction; the run exists if and only if it commits.
+        """
+        seconds = None if deadline is None else seconds_of(deadline, "deadline")
+        given = {"key": key, "priority": priority, "deadline": seconds, "connection": connection}
+        return BoundFunction(self, given)
+
+    def new_run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return what makes a run of this function, as a call of another one."""
+        given = self.given(args, kwargs)
+        return lambda: self.runs.new_declared(self, given, {})
+
+    async def submit(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        raise _not_submitted(self.name)
+
+    def submit_sync(self, *args: P.args, **kwargs: P.kwargs) -> Any:
+        raise _not_submitted(self.name)
+
+    async def submit_many(self, calls: Any) -> Any:
+        raise _not_submitted(self.name)
+
+    def options(self, **given: Any) -> Any:
+        SubmitOptions.checked(**given)
+        raise ConfigError(
+            f"{self.name!r} is a durable function: use start_options(key=, deadline=, connection=)"
+        )
+
+    # -- running
+
+    async def call(self, payload: bytes, context: Any) -> Any:
+        """Run the function from its beginning: see `rota.durable.replay`."""
+        replay: Replay | None = None
+        try:
+            history = await _opened(context._channel)
+            replay = Replay(context._channel, history)
+            if history.paused:
+                await replay.suspend_paused()
+                return _LEFT
+            own = DurableContext(context, replay, self)
+            return await replay.run(super().call(payload, own))
+        except Suspended:
+            return _LEFT
+        except Mismatch as error:
+            return await self._park(replay, error)
+        except (Interrupted, LeaseLost, StoreUnavailable):
+            return _RETURNED
+        except RunCancelled:
+            return _CANCELLED
+
+    async def _park(self, replay: Replay | None, error: Mismatch) -> Outcome:
+        assert replay is not None
+        try:
+            await replay.park(error)
+        except Interrupted:
+            return _RETURNED
+        return _LEFT
+
+
+async def _opened(channel: Any) -> wire.History:
+    return wire.decode_history(await channel.call(wire.OPEN, b"null"))
+
+
+class BoundFunction(Generic[P, R]):
+    """A durable function with options for its runs. Made by ``function.start_options(...)``."""
+
+    def __init__(self, function: DurableFunction[P, R], options: Mapping[str, Any]) -> None:
+        self.function = function
+        self.name = function.name
+        self._options = options
+
+    async def start(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Start a run with these arguments."""
+        given = self.function.given(args, kwargs)
+        return await self.function.runs.start_declared(self.function, given, self._options)
+
+    def start_sync(self, *args: P.args, **kwargs: P.kwargs) -> RunHandle:
+        """Start a run, from synchronous code."""
+        given = self.function.given(args, kwargs)
+        return self.function.runs.start_declared_sync(self.function, given, self._options)
+
+    def new_run(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Callable[[], Any]:
+        """Return what makes a run of this function, as a call of another one."""
+        given = self.function.given(args, kwargs)
+        return lambda: self.function.runs.new_declared(self.function, given, self._options)
+
+
+def _not_submitted(name: str) -> ConfigError:
+    return ConfigError(
+        f"{name!r} is a durable function: start a run of it, with `await {name}.start(...)`"
+    )
+
+
+DEFAULT_RETRY = Retry(max_attempts=1)

@@ -1,0 +1,475 @@
+"""Runs a durable function: what its history knows is not done again, what is new is recorded.
+
+Protocol. The function runs from its beginning after each wait and each crash. Whatever it does through
+its context has a name: its branch, what it is called, and how often that was asked for before in that
+branch. A name that the history knows gives the recorded result; another one is done, and recorded under
+the token of the function's job, before the function goes on. So what happened before a crash happens
+again only if it was not recorded: an effect and its record are two things, unless they are one
+transaction.
+
+When every branch of the function waits for something outside of it (a sleep, a signal, a job), its job
+is suspended: the node asks the database, which refuses if one of the waits is over. Then an exception
+that no `except Exception` catches leaves the function, and the worker's slot is free.
+
+A function that does something new where the history has something else, or asks for something under a
+name that the history knows as something else, or ends without having asked for all that the history
+knows, isn't the function that wrote the history. It is parked: the run is paused, and says what differs.
+Inside a branch things happen one after the other, so that this is known before anything new is done.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import hashlib
+from collections import Counter
+from collections.abc import Callable, Collection, Coroutine, Generator
+from datetime import UTC, datetime
+from time import monotonic
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from rota.core.workflow.model import CheckpointKind, StepState
+from rota.durable import wire
+from rota.durable.wire import Checkpoint, History, NewCheckpoint
+from rota.errors import LeaseLost, RunCancelled, StoreUnavailable
+from rota.model import Failure
+
+T = TypeVar("T")
+_branch: contextvars.ContextVar[str] = contextvars.ContextVar("rota_branch", default="")
+
+
+class Left(BaseException):
+    """Leaves a function that does not go on here: `except Exception` must not catch it."""
+
+
+class Suspended(Left):
+    """Its job is suspended, or begins anew: there is nothing left to write."""
+
+
+class Interrupted(Left):
+    """Its job is no longer this node's, or the database is away: the job is given back."""
+
+
+class Mismatch(Left):
+    """The function isn't the one that wrote the history."""
+
+
+class Wait(asyncio.Future[None]):
+    """What a branch waits for outside of the function."""
+
+
+class Branch:
+    """A coroutine of the function, and what it waits for."""
+
+    def __init__(self, replay: Replay, coroutine: Coroutine[Any, Any, T]) -> None:
+        self._replay = replay
+        self._coroutine = coroutine
+        self.waits_for: Any = None
+
+    @property
+    def is_blocked(self) -> bool:
+        return isinstance(self.waits_for, Wait) and not self.waits_for.done()
+
+    def __await__(self) -> Generator[Any, Any, Any]:
+        replay, coroutine = self._replay, self._coroutine
+        replay.branches.add(self)
+        step: Callable[[], Any] = lambda: coroutine.send(None)  # noqa: E731 - replaced below
+        try:
+            while True:
+                self.waits_for = step()
+                replay.look()
+                try:
+                    answer = yield self.waits_for
+                except BaseException as error:  # noqa: BLE001 - it is the function's to deal with
+                    step = _throwing(coroutine, error)
+                else:
+                    step = _sending(coroutine, answer)
+        except StopIteration as end:
+            return end.value
+        finally:
+            replay.branches.discard(self)
+            replay.look()
+
+
+def _sending(coroutine: Coroutine[Any, Any, Any], answer: Any) -> Callable[[], Any]:
+    return lambda: coroutine.send(answer)
+
+
+def _throwing(coroutine: Coroutine[Any, Any, Any], error: BaseException) -> Callable[[], Any]:
+    return lambda: coroutine.throw(error)
+
+
+class Replay:
+    """One attempt of a function, from its beginning."""
+
+    def __init__(self, channel: Any, history: History) -> None:
+        self._channel = channel
+        self.branches: set[Branch] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._loop = asyncio.get_running_loop()
+        self._looking: asyncio.Handle | None = None
+        self._suspending: asyncio.Task[None] | None = None
+        self._leaving: Left | None = None
+        self._waits: dict[int, Wait] = {}
+        self._counts: Counter[str] = Counter()
+        self._notes: list[NewCheckpoint] = []  # to be written with what is recorded next
+        self._asked: set[str] = set()
+        self._ended_branches: dict[str, asyncio.Task[Any]] = {}  # that have won a race
+        self._left_out: list[
+            str
+        ] = []  # branches that lost a race: their checkpoints aren't asked for
+        self._read(history)
+        self.next_number = max([each.number for each in history.checkpoints], default=0) + 1
+        self._cancel_told = any(each.state is StepState.CANCELLED for each in history.checkpoints)
+
+    def _read(self, history: History) -> None:
+        self.history = history
+        self.cancelled = history.cancelled
+        self._known = {each.name: each for each in history.checkpoints}
+        self._read_at = monotonic()
+
+    def now(self) -> datetime:
+        """Return the time by the database's clock, as far as it is known here."""
+        return datetime.fromtimestamp(
+            self.history.now.timestamp() + monotonic() - self._read_at, UTC
+        )
+
+    # -- names
+
+    def name_of(self, name: str) -> str:
+        """Return the name of the next thing that is called so in this branch."""
+        full = f"{_branch.get()}{name}"
+        self._counts[full] += 1
+        if (count := self._counts[full]) > 1:
+            full = f"{full}#{count}"
+        self._asked.add(full)
+        return full
+
+    def random_bytes(self) -> bytes:
+        """Return 32 bytes that look random: in the same place of the code, at every replay the same."""
+        place = self.name_of("random")
+        seed = f"{self.history.run}/{self.history.round}/{place}"
+        return hashlib.sha256(seed.encode()).digest()
+
+    # -- asking the history
+
+    def find(self, name: str, kind: CheckpointKind, digest: str | None = None) -> Checkpoint | None:
+        """Return what the history has under a name. Leaves the function if that is something else."""
+        if self._leaving is not None:
+            raise self._leaving
+        found = self._known.get(name)
+        if found is None:
+            return None
+        if found.kind is not kind:
+            raise self._mismatch(
+                f"{_where(found)} is a {found.kind.label} in the history, and the code asks for a "
+                f"{kind.label} in its place"
+            )
+        if digest is not None and found.digest is not None and digest != found.digest:
+            raise self._mismatch(
+                f"{_where(found)} was recorded with other arguments than the code gives it now"
+            )
+        return found
+
+    def open_numbers(self, names: Collection[str], branches: Collection[str]) -> list[int]:
+        """Return what still waits, of these names and in these branches."""
+        return [
+            each.number
+            for name, each in self._known.items()
+            if not each.state.is_final and (name in names or any(map(name.startswith, branches)))
+        ]
+
+    def not_asked_for(self) -> Checkpoint | None:
+        """Return the first thing in this branch's history that the function hasn't asked for yet."""
+        branch = _branch.get()
+        return next(
+            (
+                each
+                for name, each in self._known.items()
+                if name not in self._asked
+                and each.kind is not CheckpointKind.NOTE
+                and name[: name.rfind("/") + 1] == branch
+            ),
+            None,
+        )
+
+    def check_new(self, name: str, kind: CheckpointKind) -> None:
+        """Leave the function if it does something new where the history has something else."""
+        if (other := self.not_asked_for()) is not None:
+            raise self._mismatch(
+                f"the code asks for a {kind.label} {name!r} where the history has {_where(other)}"
+            )
+
+    def leave_out(self, branch: str) -> None:
+        self._left_out.append(branch)
+
+    def check_all_asked(self) -> None:
+        """Leave the function if the history has something that the code never asked for."""
+        for name, found in self._known.items():
+            if found.kind is CheckpointKind.NOTE or name in self._asked:
+                continue
+            if not any(map(name.startswith, self._left_out)):
+                raise self._mismatch(
+                    f"the history has {_where(found)}, which the code did not ask for"
+                )
+
+    def _mismatch(self, problem: str) -> Mismatch:
+        return Mismatch(
+            f"{problem}. The code was changed while the run was under way: deploy the code that "
+            "began it, or handle both with ctx.version or ctx.patched(), then resume the run"
+        )
+
+    def make_room(self) -> int:
+        number = self.next_number
+        self.next_number += 1
+        return number
+
+    # -- recording
+
+    async def call(self, name: str, body: Any, answer: type[T]) -> T:
+        """Ask the node for something. Leaves the function if it can't go on here."""
+        if self._leaving is not None:
+            raise self._leaving
+        try:
+            return msgspec.json.decode(
+                await self._channel.call(name, msgspec.json.encode(body)), type=answer
+            )
+        except (LeaseLost, StoreUnavailable) as error:
+            raise self._leave(Interrupted(str(error))) from error
+
+    def _leave(self, left: Left) -> Left:
+        if self._leaving is None:
+            self._leaving = left
+        return self._leaving
+
+    async def check_cancelled(self, name: str, kind: CheckpointKind) -> None:
+        """Tell the function once that its run is being cancelled, in place of something new."""
+        if self.cancelled and not self._cancel_told:
+            self._cancel_told = True
+            await self.record(
+                NewCheckpoint(
+                    number=self.make_room(), kind=kind, state=StepState.CANCELLED, name=name
+                )
+            )
+            raise RunCancelled("the run is being cancelled")
+
+    def note(self, name: str, value: Any) -> None:
+        """Keep a value, to be written with what is recorded next."""
+        result = msgspec.Raw(msgspec.json.encode(value))
+        new = NewCheckpoint(
+            number=self.make_room(), kind=CheckpointKind.NOTE, state=StepState.SUCCEEDED, name=name,
+            result=result,
+        )  # fmt: skip
+        self._notes.append(new)
+        self._keep(new)
+
+    async def record(self, new: NewCheckpoint) -> Checkpoint:
+        notes, self._notes = self._notes, []
+        answer = await self.call(wire.RECORD, [*notes, new], wire.Recorded)
+        self.cancelled = self.cancelled or answer.cancelled
+        return self._keep(new)
+
+    async def flush_notes(self) -> None:
+        if self._notes:
+            notes, self._notes = self._notes, []
+            await self.call(wire.RECORD, notes, wire.Recorded)
+
+    def _keep(self, new: NewCheckpoint) -> Checkpoint:
+        kept = self._known[new.name] = Checkpoint(
+            number=new.number, kind=new.kind, state=new.state, name=new.name, digest=new.digest,
+            attempt=new.attempt, result=new.result, error=new.error,
+        )  # fmt: skip
+        if new.delay is not None:
+            kept.wake_at = datetime.fromtimestamp(self.now().timestamp() + new.delay, UTC)
+        return kept
+
+    def keep(self, kept: Checkpoint) -> Checkpoint:
+        self._known[kept.name] = kept
+        return kept
+
+    # -- waiting
+
+    async def wait(self, checkpoint: Checkpoint) -> Checkpoint:
+        """Wait until something outside of the function has ended, or its time has come."""
+        if self._leaving is not None:
+            raise self._leaving
+        wait = self._waits[checkpoint.number] = Wait(loop=self._loop)
+        try:
+            await wait
+        finally:
+            self._waits.pop(checkpoint.number, None)
+        return self._known[checkpoint.name]
+
+    async def all_of(self, works: list[Coroutine[Any, Any, T]], names: list[str]) -> list[Any]:
+        """Run coroutines at the same time, each in a branch. Return their results or exceptions."""
+        tasks = [self._start(work, name) for work, name in zip(works, names, strict=True)]
+        if tasks:
+            await self._ended(tasks, len(tasks))
+        return [_outcome(task) for task in tasks]
+
+    async def result_of(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        """Return the result of a branch that has ended: the first time as it was, then by a replay."""
+        task = self._ended_branches.pop(name, None)
+        if task is not None:
+            return cast("T", task.result())
+        [result] = await self.all_of([work], [name])
+        if isinstance(result, BaseException):
+            raise result
+        return cast("T", result)
+
+    async def first_of(self, works: list[Coroutine[Any, Any, T]], names: list[str]) -> int:
+        """Run coroutines at the same time until one has ended. Returns which; the others are stopped."""
+        tasks = [self._start(work, name) for work, name in zip(works, names, strict=True)]
+        await self._ended(tasks, 1)
+        first = next(number for number, task in enumerate(tasks) if task.done())
+        self._ended_branches[names[first]] = tasks[first]
+        for task in tasks:
+            if not task.done():
+                task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        if self._leaving is not None:
+            raise self._leaving
+        return first
+
+    def _start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
+        task = self._loop.create_task(self._in_branch(work, name))
+        self._tasks.add(task)
+        task.add_done_callback(self._forget)
+        return task
+
+    def _forget(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        self.look()
+
+    async def _in_branch(self, work: Coroutine[Any, Any, T], name: str) -> T:
+        _branch.set(name)
+        result: T = await Branch(self, work)
+        return result
+
+    async def _ended(self, tasks: list[asyncio.Task[Any]], enough: int) -> None:
+        """Wait until so many tasks have ended: for the function, a wait outside of it."""
+        wait = Wait(loop=self._loop)
+
+        def look(_: object) -> None:
+            if not wait.done() and sum(task.done() for task in tasks) >= enough:
+                wait.set_result(None)
+
+        for task in tasks:
+            task.add_done_callback(look)
+        await wait
+        if self._leaving is not None:
+            await asyncio.gather(*tasks, return_exceptions=True)
+            raise self._leaving
+
+    # -- suspending
+
+    def look(self) -> None:
+        """Look, as soon as the loop is free, whether every branch waits."""
+        if self._looking is None:
+            self._looking = self._loop.call_soon(self._look)
+
+    def _look(self) -> None:
+        self._looking = None
+        if (
+            self.branches
+            and self._waits
+            and self._leaving is None
+            and (self._suspending is None or self._suspending.done())
+            and all(branch.is_blocked for branch in self.branches)
+            and not any(wait.done() for wait in self._waits.values())
+            # A branch that hasn't begun, or whose end nobody has noticed yet, will go on.
+            and len(self._tasks) == len(self.branches) - 1
+        ):
+            self._suspending = self._loop.create_task(self._suspend())
+
+    async def _suspend(self) -> None:
+        """Give the slot back until one of the waits is over, or go on if one is."""
+        try:
+            await self.flush_notes()
+            asked = wire.Suspension(waits=list(self._waits), knows_cancel=self.cancelled)
+            answer = await self.call(wire.SUSPEND, asked, str)
+            if answer == "suspended":
+                self._leave(Suspended())
+            elif answer == "ready":
+                self._read_again(await self.call(wire.OPEN, None, History))
+                return
+            else:
+                self._leave(Interrupted(f"its job is {answer}"))
+        except Left:
+            pass
+        except BaseException as error:  # noqa: BLE001 - a wait must not hang for ever
+            self._leave(Interrupted(f"{type(error).__name__}: {error}"))
+        self._leave_all()
+
+    def _read_again(self, history: History) -> None:
+        self._read(history)
+        for each in history.checkpoints:
+            wait = self._waits.get(each.number)
+            if wait is None or wait.done():
+                continue
+            is_due = each.wake_at is not None and each.wake_at <= history.now
+            if each.state.is_final or is_due:
+                wait.set_result(None)
+        self.look()
+
+    def _leave_all(self) -> None:
+        assert self._leaving is not None
+        for wait in self._waits.values():
+            if not wait.done():
+                wait.set_exception(self._leaving)
+
+    # -- the whole
+
+    async def run(self, function: Coroutine[Any, Any, T]) -> T:
+        """Run the function to its end, or leave it."""
+        try:
+            result: T = await Branch(self, function)
+            if self._leaving is not None:
+                raise self._leaving  # it was caught
+            self.check_all_asked()
+            return result
+        finally:
+            await self._stop_tasks()
+
+    async def _stop_tasks(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+        tasks = [*self._tasks, *([self._suspending] if self._suspending is not None else [])]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def suspend_paused(self) -> None:
+        """Give the slot back until the run is resumed."""
+        asked = wire.Suspension(waits=[], knows_cancel=self.cancelled)
+        answer = await self.call(wire.SUSPEND, asked, str)
+        if answer != "suspended":
+            raise Interrupted(f"its job is {answer}")
+
+    async def restart(self, given: dict[str, Any]) -> None:
+        """Begin the function anew, without a history."""
+        if not await self.call(wire.RESTART, given, bool):
+            raise self._leave(Interrupted("its job has moved on"))
+        self._leave(Suspended())
+
+    async def park(self, error: Mismatch) -> None:
+        """Pause the run: somebody has to look at it."""
+        problem = Failure("HistoryMismatch", str(error))
+        asked = wire.Suspension(waits=[], knows_cancel=self.cancelled, problem=problem)
+        self._leaving = None
+        answer = await self.call(wire.SUSPEND, asked, str)
+        if answer != "suspended":
+            raise Interrupted(f"its job is {answer}")
+
+
+def _where(checkpoint: Checkpoint) -> str:
+    return f"{checkpoint.kind.label} {checkpoint.name!r} (number {checkpoint.number})"
+
+
+def _outcome(task: asyncio.Task[Any]) -> Any:
+    if task.cancelled():
+        return asyncio.CancelledError()
+    return task.exception() or task.result()

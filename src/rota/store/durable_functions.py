@@ -1,0 +1,115 @@
+"""Durable functions in the database: their history, suspensions, calls and signals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.model import SignalSent
+from rota.store.database import Database
+from rota.store.rows import NewSignal
+
+
+class DurableFunctionStore:
+    """Statements of a function's attempt are guarded by its lease: (node, job, token)."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+
+    async def open_function(self, node: UUID, job: UUID, token: int, run: UUID) -> list[Any]:
+        """Return the run and its history, a row for each checkpoint; no row: not this node's job."""
+        return await self.database.fetch("open_function", node, job, token, run)
+
+    async def record_checkpoints(
+        self, node: UUID, rows: Sequence[tuple[Any, ...]]
+    ) -> dict[tuple[UUID, int], bool]:
+        """Write checkpoints. Return those that were written: whether the run is being cancelled."""
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        written = await self.database.fetch("record_checkpoints", node, *columns)
+        return {(row["run_id"], row["number"]): row["cancelled"] for row in written}
+
+    async def forgive_crashes(self, node: UUID, job: UUID, token: int) -> None:
+        await self.database.fetch("forgive_crashes", node, job, token)
+
+    async def suspend_function(
+        self, node: UUID, job: UUID, token: int, run: UUID, waits: Sequence[int],
+        knows_cancel: bool, problem: str | None,
+    ) -> str:  # fmt: skip
+        answer: str = await self.database.fetchval(
+            "suspend_function", node, job, token, run, waits, knows_cancel, problem
+        )
+        return answer
+
+    async def restart_function(
+        self, node: UUID, job: UUID, token: int, run: UUID, given: str
+    ) -> bool:
+        return bool(await self.database.fetchval("restart_function", node, job, token, run, given))
+
+    async def call_jobs(self, node: UUID, rows: Sequence[tuple[Any, ...]]) -> list[int]:
+        """Make calls. Return the places of those that were made."""
+        columns = [list(column) for column in zip(*rows, strict=True)]
+        made: list[int] = await self.database.fetchval("call_jobs", node, *columns)
+        return made
+
+    async def call_run(
+        self, node: UUID, job: UUID, token: int, run: UUID, number: int, name: str,
+        digest: str | None, child: str,
+    ) -> bool:  # fmt: skip
+        return bool(
+            await self.database.fetchval(
+                "call_run", node, job, token, run, number, name, digest, child
+            )
+        )
+
+    async def wait_for_signal(
+        self, node: UUID, job: UUID, token: int, run: UUID, number: int, name: str, signal: str,
+        key: str, timeout: float | None,
+    ) -> Any | None:  # fmt: skip
+        rows = await self.database.fetch(
+            "wait_for_signal", node, job, token, run, number, name, signal, key, timeout
+        )
+        return rows[0] if rows else None
+
+    async def close_waits(
+        self, node: UUID, job: UUID, token: int, run: UUID, numbers: Sequence[int]
+    ) -> list[Any]:
+        return await self.database.fetch("close_waits", node, job, token, run, numbers)
+
+    async def set_run_status(
+        self, node: UUID, job: UUID, token: int, run: UUID, status: str
+    ) -> None:
+        await self.database.fetch("set_run_status", node, job, token, run, status)
+
+    # -- from outside
+
+    async def send_signal(self, signal: NewSignal) -> SignalSent:
+        body = msgspec.json.encode(signal).decode()
+        return SignalSent(*(await self.database.fetch("send_signal", body))[0])
+
+    async def cancel_function(self, run: UUID) -> None:
+        """Tell a function that its run is being cancelled."""
+        await self.database.fetch("cancel_function", run)
+
+    async def cancelled_calls(self, run: UUID) -> list[Any]:
+        """Return the jobs and runs whose calls were closed by a cancel. Some may have ended."""
+        return await self.database.fetch("cancelled_calls", run)
+
+    async def force_cancel(self, run: UUID) -> None:
+        await self.database.fetch("force_cancel", run)
+
+    async def wake_function(self, run: UUID) -> None:
+        await self.database.fetch("wake_function", run)
+
+    async def end_called_runs(self, run: UUID) -> None:
+        await self.database.fetch("end_called_runs", run)
+
+    async def list_checkpoints(self, run: UUID, after: int, limit: int) -> list[Any]:
+        return await self.database.fetch("list_checkpoints", run, after, limit)
+
+    async def list_signals(
+        self, namespace: str, name: str | None, key: str | None, limit: int
+    ) -> list[Any]:
+        return await self.database.fetch("list_signals", namespace, name, key, limit)

@@ -1,0 +1,389 @@
+-- How durable functions are recorded, suspended and woken.
+--
+-- Order of locks: a signal's name and key (an advisory lock), jobs, runs by id, then checkpoints. Whoever ends what a
+-- function waits for locks its job, if that is in the future, and its run; whoever suspends a function locks its job, in the
+-- present, and its run. So either the one sees that the function has gone, or the other that the wait is over.
+
+-- Locks functions that may be suspended, and their runs.
+create or replace function rota.lock_functions(runs uuid[]) returns void language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    perform from (
+        select s.job_id from (select distinct unnest(runs) as id) as e
+        cross join lateral (select s.job_id from rota.step as s where s.run_id = e.id and s.number = 0 offset 0) as s
+        order by s.job_id
+    ) as k
+    cross join lateral (select from rota.future as f where f.id = k.job_id for update offset 0) as locked;
+    perform from (select distinct unnest(runs) as id order by 1) as k
+    cross join lateral (select from rota.run as r where r.id = k.id for update offset 0) as locked;
+end $$;
+
+-- Lets functions that are suspended go on. The caller has locked them.
+create or replace function rota.wake_functions(runs uuid[]) returns void language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    hinted bigint;
+begin
+    with woken as (
+        update rota.run as r set suspended = false
+        where r.id = any(runs) and r.suspended and (r.paused_at is null or r.cancel_at is not null)
+        returning r.id
+    ), gone as (
+        delete from rota.future as f where f.id = any(array(
+            select s.job_id from woken as w
+            cross join lateral (select s.job_id from rota.step as s where s.run_id = w.id and s.number = 0 offset 0) as s))
+        returning f.*
+    ), readied as (
+        {{insert rota.present as p, moved: due_at = rota.now()}}
+        from gone
+        returning p.namespace, p.lane, p.rank
+    )
+    select count(*) into hinted from (
+        select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
+end $$;
+
+-- Ends calls: their jobs, or runs, have ended. A call that was closed meanwhile stays as it is. Numbers are negative, as
+-- those of the jobs are.
+create or replace function rota.end_calls(runs uuid[], numbers int[], jobs uuid[], states smallint[], results json[], errors json[])
+    returns void language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    ended uuid[];
+begin
+    perform rota.lock_functions(runs);
+    with done as (
+        update rota.checkpoint as c set state = e.state, result = e.result, error = e.error, ended_at = rota.now()
+        from unnest(runs, numbers, jobs, states, results, errors) as e(run_id, number, job_id, state, result, error)
+        cross join lateral (
+            select o.ctid as at from rota.checkpoint as o
+            where o.run_id = e.run_id and o.number = -e.number and o.job_id = e.job_id and o.state = {step.waiting}
+            offset 0) as its
+        where c.ctid = its.at and c.state = {step.waiting}
+        returning c.run_id
+    )
+    select array_agg(distinct run_id) into ended from done;
+    if ended is not null then
+        perform rota.wake_functions(ended);
+    end if;
+end $$;
+
+-- Ends the calls of runs that have ended: a run says so by a pending step with the call's negative number.
+create or replace function rota.end_called_runs(run uuid) returns void language plpgsql volatile as $$
+declare
+    its record;
+begin
+    perform rota.lock_functions(array[run]);
+    with taken as (
+        delete from rota.pending_step as p where p.run_id = run and p.step < 0 returning p.step
+    )
+    select array_agg(run) as runs, array_agg(-c.number) as numbers, array_agg(c.job_id) as jobs,
+           array_agg((case r.state when {run.succeeded} then {step.succeeded} when {run.cancelled} then {step.cancelled}
+                      else {step.failed} end)::smallint) as states,
+           array_agg(v.result) as results, array_agg(r.error) as errors
+    into its
+    from (select distinct step from taken) as t
+    join rota.checkpoint as c on c.run_id = run and c.number = -t.step and c.state = {step.waiting}
+    join rota.run as r on r.id = c.job_id and r.state > {run.running}
+    left join lateral rota.run_result(r.id) as v on r.state = {run.succeeded};
+    if its.runs is not null then
+        perform rota.end_calls(its.runs, its.numbers, its.jobs, its.states, its.results, its.errors);
+    end if;
+end $$;
+
+-- The result of a run that has succeeded, with the job under whose name it may be encrypted, as a JSON object.
+create or replace function rota.run_result(run uuid, out result json) language plpgsql stable as $$
+begin
+    select json_build_object('job', v.job_id, 'result', v.result) into result from rota.run as r
+    join rota.workflow as w on w.id = r.workflow_id and w.result_step is not null
+    cross join lateral rota.step_result(r.id, w.result_step) as v
+    where r.id = run;
+end $$;
+
+-- What a function needs to begin: its run, and its history. Waits whose time has come are ended. No row: the job is no
+-- longer this node's.
+create or replace function rota.open_function(me uuid, job uuid, job_token bigint, run uuid)
+    returns table (cancelled boolean, paused boolean, round smallint, code int, now timestamptz, number int, kind smallint,
+                   state smallint, attempt smallint, name text, digest text, job_id uuid, wake_at timestamptz,
+                   ended_at timestamptz, result json, error json)
+    language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+begin
+    perform from rota.present as p where p.id = job and p.token = job_token and p.node = me and p.state = {state.running};
+    if not found then
+        return;
+    end if;
+    update rota.checkpoint as c
+    set state = case c.kind when {checkpoint.sleep} then {step.succeeded} else {step.failed} end, ended_at = rota.now(),
+        error = case c.kind when {checkpoint.signal} then json_build_object('type', 'WaitTimedOut', 'message',
+            format('no signal %s came in time', c.signal)) end
+    where c.run_id = run and c.state = {step.waiting} and c.kind in ({checkpoint.sleep}, {checkpoint.signal})
+      and c.wake_at <= rota.now();
+    return query
+    select r.cancel_at is not null, r.paused_at is not null and r.cancel_at is null, r.round,
+           (w.definition ->> 'code_version')::int, rota.now(),
+           c.number, c.kind, c.state, c.attempt, c.name, c.digest, c.job_id, c.wake_at, c.ended_at, c.result, c.error
+    from rota.run as r
+    cross join lateral (select w.definition from rota.workflow as w where w.id = r.workflow_id offset 0) as w
+    left join lateral (select c.* from rota.checkpoint as c where c.run_id = r.id offset 0) as c on true
+    where r.id = run
+    order by c.number;
+end $$;
+
+-- Suspends a function until one of its waits is over: `suspended`; `ready`: one is over already; `stopped`: its job was
+-- cancelled; `lost`: the job is no longer this node's. `problem` parks it: it is paused until somebody resumes the run.
+create or replace function rota.suspend_function(
+    me uuid, job uuid, job_token bigint, run uuid, waits int[], knows_cancel boolean, problem json default null
+) returns text language plpgsql volatile as $$
+declare
+    held record;
+    its record;
+    wakes timestamptz := rota.now() + interval '100 years';
+begin
+    select p.cancel_at into held from rota.present as p
+    where p.id = job and p.token = job_token and p.node = me and p.state = {state.running} for update;
+    if not found then
+        return 'lost';
+    end if;
+    if held.cancel_at is not null then
+        return 'stopped';
+    end if;
+    select r.cancel_at, r.paused_at is not null and r.cancel_at is null as paused into its
+    from rota.run as r where r.id = run for update;
+    if problem is null and not its.paused then
+        if (its.cancel_at is not null and not knows_cancel) or exists (
+            select from rota.checkpoint as c where c.run_id = run and c.number = any(waits)
+               and (c.state >= {step.succeeded} or c.wake_at <= rota.now()))
+        then
+            return 'ready';
+        end if;
+        select least(wakes, min(c.wake_at)) into wakes from rota.checkpoint as c
+        where c.run_id = run and c.number = any(waits);
+    end if;
+    update rota.run as r
+    set suspended = true, problem = coalesce(suspend_function.problem, r.problem),
+        paused_at = case when suspend_function.problem is null then r.paused_at else coalesce(r.paused_at, rota.now()) end
+    where r.id = run;
+    with gone as (
+        delete from rota.present as p where p.id = job returning p.*
+    )
+    {{insert rota.future, moved: due_at = wakes; attempt = 0; crashes = 0}}
+    from gone;
+    return 'suspended';
+end $$;
+
+-- Begins a function anew, with other arguments and without a history.
+create or replace function rota.restart_function(me uuid, job uuid, job_token bigint, run uuid, given json)
+    returns boolean language plpgsql volatile as $$
+begin
+    perform from rota.present as p
+    where p.id = job and p.token = job_token and p.node = me and p.state = {state.running} and p.cancel_at is null for update;
+    if not found then
+        return false;
+    end if;
+    update rota.run as r set input = given, round = r.round + 1 where r.id = run;
+    delete from rota.checkpoint as c where c.run_id = run;
+    update rota.present as p
+    set state = {state.ready}, node = null, claimed_at = null, started_at = null, attempt = 0, crashes = 0
+    where p.id = job;
+    perform rota.hint(p.namespace, p.lane, p.rank, 1) from rota.present as p where p.id = job;
+    return true;
+end $$;
+
+-- Makes calls: a checkpoint and a job for each. Those whose function is no longer this node's, or which were made by
+-- another attempt, are left out. Returns the numbers in `children` (from 0) of those that were made, now or before.
+create or replace function rota.call_jobs(
+    me uuid, jobs uuid[], tokens bigint[], runs uuid[], numbers int[], names text[], digests text[], children json[]
+) returns int[] language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    made record;
+begin
+    with given as (
+        select g.*, (g.child ->> 'id')::uuid as child_id
+        from unnest(jobs, tokens, runs, numbers, names, digests, children) with ordinality
+            as g(job, token, run_id, number, name, digest, child, place)
+        cross join lateral (
+            select from rota.present as p
+            where p.id = g.job and p.token = g.token and p.node = me and p.state = {state.running} offset 0) as held
+    ), noted as (
+        insert into rota.checkpoint as c (run_id, number, kind, state, token, job_id, name, digest)
+        select run_id, number, {checkpoint.call}, {step.waiting}, token, child_id, name, digest from given
+        on conflict (run_id, number) do nothing
+        returning c.run_id, c.number
+    ), known as (
+        select g.place, g.child, g.child_id, g.run_id, g.number, n.run_id is not null as new
+        from given as g left join noted as n on n.run_id = g.run_id and n.number = g.number
+        where n.run_id is not null or exists (
+            select from rota.checkpoint as c where c.run_id = g.run_id and c.number = g.number and c.job_id = g.child_id)
+    )
+    select array_agg(place - 1) as places, json_agg(child) filter (where new) as children,
+           array_agg(child_id) filter (where new) as ids, array_agg(run_id) filter (where new) as runs,
+           array_agg(number) filter (where new) as numbers
+    into made from known;
+    if made.ids is not null then
+        perform rota.submit_jobs(made.children, false);
+        update rota.present as p set run_id = k.run_id, step = -k.number
+        from unnest(made.ids, made.runs, made.numbers) as k(id, run_id, number)
+        cross join lateral (select o.ctid as at from rota.present as o where o.id = k.id offset 0) as its
+        where p.ctid = its.at;
+        update rota.future as f set run_id = k.run_id, step = -k.number
+        from unnest(made.ids, made.runs, made.numbers) as k(id, run_id, number)
+        cross join lateral (select o.ctid as at from rota.future as o where o.id = k.id offset 0) as its
+        where f.ctid = its.at;
+    end if;
+    return coalesce(made.places, '{}');
+end $$;
+
+-- Makes a call of a workflow or of another durable function: a checkpoint and a run. False: the function is no longer this
+-- node's.
+create or replace function rota.call_run(
+    me uuid, job uuid, job_token bigint, run uuid, number int, name text, digest text, child json
+) returns boolean language plpgsql volatile as $$
+declare
+    its record;
+    child_id uuid := (child ->> 'id')::uuid;
+begin
+    perform from rota.present as p where p.id = job and p.token = job_token and p.node = me and p.state = {state.running};
+    if not found then
+        return false;
+    end if;
+    insert into rota.checkpoint as c (run_id, number, kind, state, token, job_id, name, digest)
+    values (run, call_run.number, {checkpoint.run}, {step.waiting}, job_token, child_id, call_run.name, call_run.digest)
+    on conflict on constraint checkpoint_pkey do nothing;
+    if not found then
+        return exists (
+            select from rota.checkpoint as c where c.run_id = run and c.number = call_run.number and c.job_id = child_id);
+    end if;
+    select r.namespace, r.priority, r.headers, r.deadline_at into its from rota.run as r where r.id = run;
+    perform rota.start_run(child ->> 'workflow', child -> 'input', child_id, its.namespace, (child ->> 'version')::int,
+        coalesce((child ->> 'priority')::int, its.priority), (child ->> 'deadline')::float8, its.headers,
+        parent => run, parent_step => -call_run.number);
+    update rota.run as c set deadline_at = least(c.deadline_at, its.deadline_at) where c.id = child_id;
+    return true;
+end $$;
+
+create or replace function rota.lock_signal(namespace text, name text, key text) returns void language sql volatile as
+    $$ select pg_advisory_xact_lock(hashtextextended(format('rota signal %s %s %s', namespace, name, key), 0)) $$;
+
+-- Waits for a signal: takes the oldest that is there, or notes that the function waits. Returns the state of the wait; null:
+-- the function is no longer this node's.
+create or replace function rota.wait_for_signal(
+    me uuid, job uuid, job_token bigint, run uuid, number int, name text, signal text, key text, time_out float8
+) returns table (state smallint, job_id uuid, result json) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    space text := (select r.namespace from rota.run as r where r.id = run);
+    found_signal record;
+begin
+    perform rota.lock_signal(space, wait_for_signal.signal, wait_for_signal.key);
+    perform from rota.present as p where p.id = job and p.token = job_token and p.node = me and p.state = {state.running};
+    if not found then
+        return;
+    end if;
+    insert into rota.checkpoint as c (run_id, number, kind, state, token, name, signal, signal_key, namespace, wake_at)
+    values (run, wait_for_signal.number, {checkpoint.signal}, {step.waiting}, job_token, wait_for_signal.name,
+            wait_for_signal.signal, wait_for_signal.key, space, rota.now() + make_interval(secs => time_out))
+    on conflict on constraint checkpoint_pkey do nothing;
+    if found then
+        select s.id, s.payload into found_signal from rota.run_signal as s
+        where s.namespace = space and s.name = wait_for_signal.signal and s.key = wait_for_signal.key and s.taken_at is null
+        order by s.sent_at, s.id limit 1 for update;
+        if found then
+            update rota.run_signal as s set taken_at = rota.now(), run_id = run where s.id = found_signal.id;
+            update rota.checkpoint as c set state = {step.succeeded}, ended_at = rota.now(), job_id = found_signal.id,
+                result = found_signal.payload
+            where c.run_id = run and c.number = wait_for_signal.number;
+        end if;
+    end if;
+    return query select c.state, c.job_id, c.result from rota.checkpoint as c
+    where c.run_id = run and c.number = wait_for_signal.number
+      and c.token = job_token and c.name = wait_for_signal.name;
+end $$;
+
+-- Sends a signal: to the function that has waited longest for it, or to the next that will. `existed`: the same `once` was
+-- sent before, and nothing happens. `run_id`: the run that took it.
+create or replace function rota.send_signal(
+    name text, key text, payload json default 'null', namespace text default 'default', once text default null,
+    id uuid default null
+) returns table (signal_id uuid, existed boolean, run_id uuid) language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    its_id uuid := coalesce(send_signal.id, rota.new_id());
+    waiter record;
+    taken uuid;
+begin
+    if not rota.is_name(send_signal.name) then
+        raise exception using errcode = 'RT001', message = format('rota: signal %L is not a usable name', send_signal.name);
+    end if;
+    if length(send_signal.key) not between 1 and 255 or length(send_signal.once) not between 1 and 255 then
+        raise exception using errcode = 'RT001', message = 'rota: the key and the once of a signal must be 1 to 255 characters long';
+    end if;
+    perform rota.lock_signal(send_signal.namespace, send_signal.name, send_signal.key);
+    return query select s.id, true, s.run_id from rota.run_signal as s
+    where s.id = its_id or (s.namespace = send_signal.namespace and s.name = send_signal.name and s.key = send_signal.key
+                            and s.once = send_signal.once);
+    if found then
+        return;
+    end if;
+    for waiter in
+        select c.run_id, c.number from rota.checkpoint as c
+        where c.namespace = send_signal.namespace and c.signal = send_signal.name and c.signal_key = send_signal.key
+          and c.state = {step.waiting}
+        order by c.created_at, c.run_id, c.number
+    loop
+        -- The wait may have ended meanwhile, by its time-out or a cancel: then the next one is tried.
+        perform rota.lock_functions(array[waiter.run_id]);
+        update rota.checkpoint as c set state = {step.succeeded}, ended_at = rota.now(), job_id = its_id,
+            result = coalesce(send_signal.payload, 'null')
+        where c.run_id = waiter.run_id and c.number = waiter.number and c.state = {step.waiting}
+          and (c.wake_at is null or c.wake_at > rota.now())
+          and exists (select from rota.run as r where r.id = waiter.run_id and r.state = {run.running});
+        if found then
+            taken := waiter.run_id;
+            perform rota.wake_functions(array[taken]);
+            exit;
+        end if;
+    end loop;
+    insert into rota.run_signal (id, namespace, name, key, once, taken_at, run_id, payload)
+    values (its_id, send_signal.namespace, send_signal.name, send_signal.key, send_signal.once,
+            case when taken is not null then rota.now() end, taken, coalesce(send_signal.payload, 'null'));
+    return query select its_id, false, taken;
+end $$;
+
+-- The same from one JSON object, for callers with one value to pass.
+create or replace function rota.send_signal_of(signal json) returns table (signal_id uuid, existed boolean, run_id uuid)
+    language sql volatile as $$
+    select s.signal_id, s.existed and s.signal_id <> r.id, s.run_id
+    from json_to_record(signal) as r(id uuid, namespace text, name text, key text, once text, payload json)
+    cross join lateral rota.send_signal(r.name, r.key, r.payload, r.namespace, r.once, r.id) as s
+$$;
+
+-- Tells a function that its run is being cancelled: closes what it waits for and wakes it. Only once, because the function
+-- may still clean up; and again when the cancel is repeated, which stops the function itself.
+create or replace function rota.cancel_function(run uuid) returns void language plpgsql volatile as $$
+begin
+    perform rota.lock_functions(array[run]);
+    update rota.run as r set cancel_sent = true
+    where r.id = run and r.cancel_at is not null and r.state = {run.running} and (r.forced or not r.cancel_sent);
+    if found then
+        update rota.checkpoint as c set state = {step.cancelled}, ended_at = rota.now()
+        where c.run_id = run and c.state = {step.waiting} and c.kind <> {checkpoint.step};
+        perform rota.wake_functions(array[run]);
+    end if;
+end $$;
+
+-- Closes waits of a function that nobody waits for any more: the losers of a race. Returns the jobs and runs among them.
+create or replace function rota.close_waits(me uuid, job uuid, job_token bigint, run uuid, numbers int[])
+    returns table (job_id uuid, kind smallint) language sql volatile as $$
+    update rota.checkpoint as c set state = {step.skipped}, ended_at = rota.now()
+    where c.run_id = run and c.number = any(numbers) and c.state = {step.waiting}
+      and exists (select from rota.present as p
+                  where p.id = job and p.token = job_token and p.node = me and p.state = {state.running})
+    returning c.job_id, c.kind
+$$;

@@ -1,0 +1,305 @@
+"""Serves durable functions on their node: reads and writes their history, under their jobs' tokens.
+
+Protocol. See `rota.durable.replay`. Each write is guarded by (job, token, node). Records of all
+functions of a node are written together: while one statement is under way, the next ones gather. A
+database that is away is asked again for as long as the node trusts its lease; a statement whose answer
+was lost changes nothing when it is repeated. A write that is not accepted means that the job has moved
+on: `LeaseLost`, and the function is left.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, NamedTuple, TypeVar
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from rota.core.workflow.model import CheckpointKind, StepState
+from rota.durable import wire
+from rota.durable.wire import Checkpoint, History, NewCall, NewCheckpoint, NewWait, Suspension
+from rota.errors import Fatal, InvalidArguments, LeaseLost, StoreUnavailable
+from rota.model import Failure, Outcome, OutcomeKind
+from rota.operations.run_advance import RunAdvance
+from rota.runtime.heartbeat import Lease
+from rota.runtime.work import Work
+from rota.store.database import Database
+from rota.store.driver_errors import is_bad_value
+from rota.store.durable_functions import DurableFunctionStore
+from rota.store.encrypted import encrypted_outcome
+from rota.store.rows import NewJob, NewRun
+
+log = logging.getLogger("rota.functions")
+
+T = TypeVar("T")
+_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between tries while the database is away
+_MOST = 500  # records in one statement
+_DONE = StepState.SUCCEEDED
+_KINDS = {int(kind): kind for kind in CheckpointKind}
+_STATES = {int(state): state for state in StepState}
+
+
+class _Entry(NamedTuple):
+    work: Work
+    new: Any
+    answer: asyncio.Future[Any]
+
+
+class Functions:
+    """The part of a node that durable functions ask: see `Effects.answer`."""
+
+    def __init__(self, database: Database, lease: Lease) -> None:
+        self._database = database
+        self._store = DurableFunctionStore(database)
+        self._lease = lease
+        self._records = _Together(self._write_records)
+        self._calls = _Together(self._write_calls)
+
+    async def answer(self, work: Work, name: str, body: bytes) -> bytes:
+        """Answer a call of a durable function."""
+        if work.run is None or work.step is None or work.step < 0:
+            raise Fatal(
+                f"{work.task!r} is a durable function, and its job has no run: start one, with "
+                f"`rota workflows start {work.task}`"
+            )
+        match name:
+            case wire.OPEN:
+                return msgspec.json.encode(await self._open(work))
+            case wire.RECORD:
+                new = msgspec.json.decode(body, type=list[NewCheckpoint])
+                cancelled = await self._records.add(work, new)
+                return msgspec.json.encode(wire.Recorded(cancelled))
+            case wire.CALL:
+                await self._calls.add(work, msgspec.json.decode(body, type=NewCall))
+            case wire.RUN:
+                await self._call_run(work, msgspec.json.decode(body, type=NewCall))
+            case wire.WAIT:
+                new = msgspec.json.decode(body, type=NewWait)
+                return msgspec.json.encode(await self._wait(work, new))
+            case wire.SUSPEND:
+                asked = msgspec.json.decode(body, type=Suspension)
+                return msgspec.json.encode(await self._suspend(work, asked))
+            case wire.RESTART:
+                return msgspec.json.encode(await self._restart(work, body))
+            case wire.CLOSE:
+                numbers, cancel = msgspec.json.decode(body, type=tuple[list[int], bool])
+                await self._close(work, numbers, cancel=cancel)
+            case _:
+                await self._set_status(work, name, body)
+        return b"true"
+
+    async def _set_status(self, work: Work, name: str, body: bytes) -> None:
+        if name != wire.STATUS:
+            raise InvalidArguments(f"a node has no call {name!r}")
+        text = self._sealed(work, "status", body)
+        await self._persistently(lambda: self._store.set_run_status(*self._lease_of(work), text))
+
+    def _lease_of(self, work: Work) -> tuple[UUID, UUID, int, UUID]:
+        assert work.run is not None
+        return self._lease.node_id, work.id, work.token, work.run
+
+    async def _persistently(self, write: Callable[[], Awaitable[T]]) -> T:
+        """Repeat a statement while the database is away and the lease is trusted."""
+        for pause in (*_PAUSES, *[1.0] * 600):
+            try:
+                return await write()
+            except StoreUnavailable:
+                if not self._lease.trusted:
+                    raise
+            await asyncio.sleep(pause)
+        return await write()
+
+    # -- history
+
+    async def _open(self, work: Work) -> History:
+        rows = await self._persistently(lambda: self._store.open_function(*self._lease_of(work)))
+        if not rows:
+            raise LeaseLost(f"job {work.id} is no longer this node's")
+        first = rows[0]
+        assert work.run is not None
+        return History(
+            run=work.run, round=first["round"], code_version=first["code"] or 1,
+            cancelled=first["cancelled"], paused=first["paused"], now=first["now"],
+            checkpoints=[
+                self._checkpoint(work, row) for row in rows if row["number"] is not None
+            ],
+        )  # fmt: skip
+
+    def _checkpoint(self, work: Work, row: Any) -> Checkpoint:
+        assert work.run is not None
+        kind, owner, text = _KINDS[row["kind"]], row["job_id"] or work.run, row["result"]
+        if kind is CheckpointKind.RUN and text is not None:
+            answer = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+            owner = msgspec.json.decode(answer["job"], type=UUID | None) or owner
+            text = bytes(answer["result"]).decode()
+        encryption = self._database.encryption
+        result = wire.NULL if text is None else msgspec.Raw(encryption.open(text, owner, "result"))
+        error = _failure_of(row["error"])
+        return Checkpoint(
+            number=row["number"], kind=kind, state=_STATES[row["state"]], name=row["name"],
+            digest=row["digest"], attempt=row["attempt"], wake_at=row["wake_at"],
+            ended_at=row["ended_at"], result=result, error=encryption.shown_failure(error, owner),
+        )  # fmt: skip
+
+    def _sealed(self, work: Work, field: str, value: bytes) -> str:
+        """Return a value as it is stored: encrypted, if what the function was given was."""
+        if work.encryptor is None:
+            return value.decode()
+        assert work.run is not None
+        return self._database.encryption.for_job(work.run).json(field, value)
+
+    # -- recording
+
+    async def _write_records(self, entries: Sequence[_Entry]) -> None:
+        rows = [(entry, new) for entry in entries for new in entry.new]
+        columns = [self._row(entry.work, new) for entry, new in rows]
+        node = self._lease.node_id
+        written = await self._persistently(lambda: self._store.record_checkpoints(node, columns))
+        for entry in entries:
+            run = entry.work.run
+            assert run is not None
+            answers = [written.get((run, new.number)) for new in entry.new]
+            if None in answers:
+                error = LeaseLost(f"job {entry.work.id} is no longer this node's")
+                entry.answer.set_exception(error)
+                continue
+            if entry.work.crashes:
+                entry.work.crashes = 0
+                await self._forgive(entry.work)
+            entry.answer.set_result(any(answers))
+
+    async def _forgive(self, work: Work) -> None:
+        """A function that has come further is no longer blamed for crashes before."""
+        node = self._lease.node_id
+        await self._persistently(lambda: self._store.forgive_crashes(node, work.id, work.token))
+
+    def _row(self, work: Work, new: NewCheckpoint) -> tuple[Any, ...]:
+        error = new.error
+        if error is not None and work.encryptor is not None and work.run is not None:
+            outcome = Outcome(OutcomeKind.RAISED, failure=error)
+            error = encrypted_outcome(self._database.encryption.for_job(work.run), outcome).failure
+        return (
+            work.id, work.token, work.run, new.number, new.name, new.digest, int(new.kind),
+            int(new.state), new.attempt, new.delay,
+            self._sealed(work, "result", bytes(new.result)) if new.state is _DONE else None,
+            None if error is None else msgspec.json.encode(error).decode(),
+        )  # fmt: skip
+
+    # -- calls
+
+    async def _write_calls(self, entries: Sequence[_Entry]) -> None:
+        encryption = await self._database.known_encryption()
+        children = encryption.jobs(
+            [msgspec.json.decode(entry.new.child, type=NewJob) for entry in entries]
+        )
+        rows = [
+            (entry.work.id, entry.work.token, entry.work.run, entry.new.number, entry.new.name,
+             entry.new.digest, msgspec.json.encode(child).decode())
+            for entry, child in zip(entries, children, strict=True)
+        ]  # fmt: skip
+        made = set(
+            await self._persistently(lambda: self._store.call_jobs(self._lease.node_id, rows))
+        )
+        for number, entry in enumerate(entries):
+            if number in made:
+                entry.answer.set_result(True)
+            else:
+                error = LeaseLost(f"job {entry.work.id} is no longer this node's")
+                entry.answer.set_exception(error)
+
+    async def _call_run(self, work: Work, new: NewCall) -> None:
+        run = msgspec.json.decode(new.child, type=NewRun)
+        child = msgspec.json.encode(run).decode()
+        call = (new.number, new.name, new.digest, child)
+        if not await self._persistently(lambda: self._store.call_run(*self._lease_of(work), *call)):
+            raise LeaseLost(f"job {work.id} is no longer this node's")
+
+    # -- waiting
+
+    async def _wait(self, work: Work, new: NewWait) -> wire.Waited:
+        assert work.run is not None
+        key = new.key if new.key is not None else str(work.run)
+        row = await self._persistently(
+            lambda: self._store.wait_for_signal(
+                *self._lease_of(work), new.number, new.name, new.signal, key, new.timeout
+            )
+        )
+        if row is None:
+            raise LeaseLost(f"job {work.id} is no longer this node's")
+        result = wire.NULL
+        if row["result"] is not None:
+            opened = self._database.encryption.open(row["result"], row["job_id"], "result")
+            result = msgspec.Raw(opened)
+        return wire.Waited(_STATES[row["state"]], result)
+
+    async def _suspend(self, work: Work, asked: Suspension) -> str:
+        problem = None if asked.problem is None else msgspec.json.encode(asked.problem).decode()
+        answer = await self._persistently(
+            lambda: self._store.suspend_function(
+                *self._lease_of(work), asked.waits, asked.knows_cancel, problem
+            )
+        )
+        if problem is not None and answer == "suspended":
+            log.error("run %s of %r was paused: %s", work.run, work.task, asked.problem.message)  # type: ignore[union-attr]
+        return answer
+
+    async def _restart(self, work: Work, body: bytes) -> bool:
+        given = self._sealed(work, "input", body)
+        return await self._persistently(
+            lambda: self._store.restart_function(*self._lease_of(work), given)
+        )
+
+    async def _close(self, work: Work, numbers: list[int], *, cancel: bool) -> None:
+        """Let go of what lost a race. What was called is asked to stop."""
+        rows = await self._persistently(
+            lambda: self._store.close_waits(*self._lease_of(work), numbers)
+        )
+        if cancel:
+            namespace = self._database.encryption.namespace
+            await RunAdvance(self._database).stop_called(namespace, rows)
+
+
+class _Together:
+    """Writes what many functions ask for at the same time in one statement."""
+
+    def __init__(self, write: Callable[[Sequence[_Entry]], Awaitable[None]]) -> None:
+        self._write = write
+        self._entries: list[_Entry] = []
+        self._writing: asyncio.Task[None] | None = None
+
+    async def add(self, work: Work, new: Any) -> Any:
+        loop = asyncio.get_running_loop()
+        entry = _Entry(work, new, loop.create_future())
+        self._entries.append(entry)
+        if self._writing is None or self._writing.done():
+            self._writing = loop.create_task(self._write_all())
+        return await entry.answer
+
+    async def _write_all(self) -> None:
+        while self._entries:
+            entries, self._entries = self._entries[:_MOST], self._entries[_MOST:]
+            await self._write_part([entry for entry in entries if not entry.answer.done()])
+
+    async def _write_part(self, entries: list[_Entry]) -> None:
+        """Write them together. A value that the database refuses is that of one of them."""
+        try:
+            await self._write(entries)
+        except Exception as error:  # noqa: BLE001 - nobody must wait for ever
+            bad = isinstance(error, asyncpg.PostgresError) and is_bad_value(error)
+            if bad and len(entries) > 1:
+                for entry in entries:
+                    await self._write_part([entry])
+                return
+            for entry in entries:
+                if not entry.answer.done():
+                    entry.answer.set_exception(error)
+
+
+def _failure_of(text: str | None) -> Failure | None:
+    if text is None:
+        return None
+    found = msgspec.json.decode(text)
+    return Failure(str(found.get("type", "Unknown")), str(found.get("message", "")))
