@@ -328,8 +328,9 @@ READS = {
     "nodes": {"get", "list", "shards", "takeovers"},
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
-    # A run that is started is its own record, as a submitted job is.
-    "runs": {"list", "get", "steps", "step", "result", "start", "start_declared"},
+    # A run that is started is its own record, as a submitted job and a signal are.
+    "runs": {"list", "get", "steps", "step", "result", "start", "start_declared", "history",
+             "new_declared", "input_of", "send"},
 }  # fmt: skip
 
 

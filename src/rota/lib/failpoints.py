@@ -40,8 +40,8 @@ REACHED_VARIABLE = "ROTA_FAILPOINTS_REACHED"
 TRANSACTIONS = (
     "advance_run", "bulk", "cancel_run", "change", "copy", "declare_schedules", "finish_deletions",
     "finish_remote", "fire", "give_back_unknown", "leave", "overrun", "put_schedules", "reap",
-    "reencrypt", "schedule_by_hand", "search", "stop_run", "submit", "sync_transact", "transact",
-    "transaction",
+    "reencrypt", "schedule_by_hand", "search", "stop_called", "stop_run", "submit", "sync_transact",
+    "transact", "transaction",
 )  # fmt: skip
 QUERY_POINTS = ("before", "after")
 TRANSACTION_POINTS = ("begun", "before_commit", "after_commit")
