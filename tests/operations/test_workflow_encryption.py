@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 
-from rota import App
+from rota import App, Context
 from rota.model import Retry
 from rota.runtime.advancer import Advancer
 from rota.store.database import Database
+from rota.store.endpoints import EndpointStore
 from rota.testing import Sandbox
 from tests.support.sandboxes import isolated
 from tests.support.shop import ended
@@ -84,6 +85,22 @@ async def test_why_a_condition_can_not_be_judged_is_encrypted(sandbox: Sandbox) 
     assert (await ended(sandbox, run)).state == "failed"
     assert SECRET in (await app.runs.step(run.id, "after")).error["message"]
     assert SECRET not in await stored(app)
+
+
+async def test_what_an_endpoint_reports_of_a_step_is_to_be_encrypted(sandbox: Sandbox) -> None:
+    """The step's own payload is that of the definition, and readable."""
+    app = sandbox.app
+
+    @app.task
+    async def look(ctx: Context) -> list[Any]:
+        store = EndpointStore((await app.store()).database)
+        return list(await store.attempt_place(ctx.job.id, ctx.token) or ())
+
+    flow = app.workflow("pushed")
+    flow.step(look)
+    run = await flow.start()
+    await sandbox.run_due()
+    assert await run.result(1) == ["default", True]
 
 
 async def test_a_node_without_the_key_leaves_the_decision_to_others(sandbox: Sandbox) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from rota import App
 from rota.errors import NotFound, StoreUnavailable, SubmitError
 from rota.lib import failpoints
 from rota.testing import Sandbox
@@ -170,6 +171,20 @@ async def test_the_hidden_end_is_no_step(sandbox: Sandbox, shop: Shop) -> None:
     for act in (run.retry("(end)"), run.skip("(end)"), sandbox.app.runs.step(run.id, "(end)")):
         with pytest.raises(NotFound, match="no step"):
             await act
+
+
+async def test_nothing_is_told_of_a_run_of_another_namespace(sandbox: Sandbox, shop: Shop) -> None:
+    """Not even which steps it has."""
+    flow = sandbox.app.workflow("mine")
+    shop.add(flow, "a")
+    run = await flow.start()
+    runs = App(sandbox.app.settings.replace(namespace="other")).runs
+    acts = [act(run.id) for act in (runs.get, runs.steps, runs.result, runs.cancel, runs.resume)]
+    acts += [act(run.id, name) for act in (runs.step, runs.retry, runs.skip) for name in "ax"]
+    for act in acts:
+        with pytest.raises(NotFound, match=f"there is no run {run.id}"):
+            await act
+    assert (await ended(sandbox, run)).state == "succeeded"
 
 
 # -- retired workflows

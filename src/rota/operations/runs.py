@@ -179,7 +179,8 @@ class Runs:
 
     async def step(self, id: UUID | str, name: str) -> RunStep:
         """Return one step of a run; `NotFound` when it has none of this name."""
-        number = await self._number(await self._store(), _as_id(id), name)
+        run = await self.get(id)  # one of this namespace
+        number = await self._number(await self._store(), run.id, name)
         return (await self.steps(id, after=number - 1, limit=1))[0]
 
     async def result(self, id: UUID | str) -> Any:

@@ -68,7 +68,9 @@ select secret from rota.callback_secret;
 
 -- name: attempt_place
 -- Whose attempt a report is about, and whether what is kept of its job is encrypted. Only to prepare it.
-select p.namespace, rota.is_encrypted(p.payload) as encrypted from rota.present as p
+-- The payload of a workflow's step is its definition's: of it, only what follows is encrypted.
+select p.namespace, rota.is_encrypted(p.payload) or p.run_id is not null and rota.is_encrypted(p.namespace) as encrypted
+from rota.present as p
 where p.id = $1 and p.token = $2 and p.state = {state.running};
 
 -- name: take_callback
