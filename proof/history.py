@@ -198,9 +198,10 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     until: float
     kind: Literal[
         "create", "update", "pause", "resume", "trigger", "backfill", "rename", "delete",
-        "spoil", "cancel", "retry", "discard",
+        "spoil", "cancel", "retry", "discard", "start run", "cancel run", "pause run",
+        "resume run", "retry step", "skip step",
     ]  # fmt: skip
-    subject: str  # the name of a schedule, or the id of a job
+    subject: str  # the name of a schedule or workflow, or the id of a job or run
     answer: Literal["done", "refused", "failed"]
     schedule: SchedulePromise | None = None  # create, update, rename: what it says from now on
     id: str = ""  # create, rename: of the new schedule; trigger: of the job
@@ -289,7 +290,7 @@ def _lines(file: Path, kind: type[T]) -> Iterator[T]:
 _DUMPS = {
     "job": """
         select id::text, task, state, token, attempt, max_attempts, guarantee, key, crashes,
-               schedule_id::text, extract(epoch from due_at)::float8 as due_at,
+               schedule_id::text, run_id::text, step, extract(epoch from due_at)::float8 as due_at,
                extract(epoch from created_at)::float8 as created_at,
                extract(epoch from started_at)::float8 as started_at,
                extract(epoch from finished_at)::float8 as finished_at, attempts, error::jsonb as error,
@@ -307,6 +308,19 @@ _DUMPS = {
                extract(epoch from cursor)::float8 as cursor,
                extract(epoch from next_due)::float8 as next_due
         from {schema}.schedule order by name""",
+    "run": """
+        select id::text, name, state, round, extract(epoch from cancel_at)::float8 as cancel_at
+        from {schema}.run order by id""",
+    "step": """
+        select s.run_id::text, s.number, w.name, w.kind, w.rule, w.tolerated, w.optional, s.state,
+               s.job_id::text, w.condition is not null as conditional,
+               coalesce(s.error ->> 'type' = 'SkippedByHand', false) as by_hand,
+               s.state = 6 and s.started_at is null as unjudged,
+               array(select p.number from {schema}.workflow_step as p
+                     where p.workflow_id = r.workflow_id and s.number = any(p.successors)) as before
+        from {schema}.run as r join {schema}.step as s on s.run_id = r.id
+        join {schema}.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+        order by s.run_id, s.number""",
     "gate": "select schedule_id::text, job_id::text from {schema}.gate order by schedule_id, job_id",
     "shard": """
         select shard, owner::text, epoch, extract(epoch from expires_at)::float8 as expires_at

@@ -15,6 +15,12 @@ from proof.checker.attempts import at_most_once_starts_once, attempts_are_counte
 from proof.checker.ending import nothing_is_stuck
 from proof.checker.facts import Facts
 from proof.checker.fencing import effects_are_exactly_once, no_stale_write_is_taken
+from proof.checker.flows import (
+    every_run_ends,
+    nothing_starts_after_a_cancel,
+    steps_run_once_in_a_round,
+    steps_start_by_their_rules,
+)
 from proof.checker.hanging import hung_work_is_stopped
 from proof.checker.leases import nothing_begins_without_a_lease
 from proof.checker.operating import (
@@ -63,6 +69,17 @@ RULES = (
         schedules_fire_on_time,
     ),
     Rule(18, "hung work is stopped", ("limits in calm", "stopped"), hung_work_is_stopped),
+    Rule(
+        19, "steps run once in a round", ("steps", "in later rounds"), steps_run_once_in_a_round
+    ),
+    Rule(
+        20, "steps start by their rules", ("steps that ran", "others"), steps_start_by_their_rules
+    ),
+    Rule(
+        21, "nothing starts after a cancel", ("jobs of cancelled runs",),
+        nothing_starts_after_a_cancel,
+    ),
+    Rule(22, "every run ends", ("runs",), every_run_ends),
 )  # fmt: skip
 
 

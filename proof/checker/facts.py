@@ -69,6 +69,8 @@ class JobRow(msgspec.Struct, gc=False, omit_defaults=True):
     finished_at: float | None = None
     key: str | None = None
     schedule_id: str | None = None
+    run_id: str | None = None
+    step: int | None = None
     error: ErrorRow | None = None
     attempts: list[AttemptRow] | None = None
     occurrence: str | None = None  # whose job it is, as its handler is told
@@ -91,6 +93,30 @@ class ScheduleRow(msgspec.Struct):
     name: str
     created_at: float
     cursor: float
+
+
+class RunRow(msgspec.Struct, omit_defaults=True):
+    id: str
+    name: str
+    state: int
+    round: int
+    cancel_at: float | None = None
+
+
+class StepRow(msgspec.Struct, gc=False, omit_defaults=True):
+    run_id: str
+    number: int
+    name: str
+    kind: int
+    rule: int
+    state: int
+    tolerated: int = 0
+    optional: bool = False
+    conditional: bool = False
+    by_hand: bool = False  # somebody has skipped it
+    unjudged: bool = False  # it failed without having started
+    job_id: str | None = None
+    before: list[int] = []  # the numbers of the steps that it comes after
 
 
 class GateRow(msgspec.Struct):
@@ -223,6 +249,10 @@ class Facts:
         self.schedule_names = {row.id: row.name for row in self.schedules}
         self._read_operations(history)
         self.gates = history.rows_as("gate", GateRow)
+        self.runs = {row.id: row for row in history.rows_as("run", RunRow)}
+        self.steps: dict[str, list[StepRow]] = defaultdict(list)
+        for step in history.rows_as("step", StepRow):
+            self.steps[step.run_id].append(step)
         self.shards = history.rows_as("shard", ShardRow)
         self.moves = history.rows_as("shard_move", MoveRow)
         self.nodes = {row.id: row for row in history.rows_as("node", NodeRow)}

@@ -9,7 +9,11 @@ from proof.checker.report import Found, Tally, line
 from proof.checker.verdicts import run_at
 from proof.history import Operation
 
-_ABOUT_JOBS = {"cancel", "retry", "discard"}
+# They, and runs, move on by themselves.
+_ABOUT_JOBS = {
+    "cancel", "retry", "discard", "cancel run", "pause run", "resume run", "retry step",
+    "skip step",
+}  # fmt: skip
 
 
 def operations_work(facts: Facts, tally: Tally) -> Found:
@@ -27,7 +31,7 @@ def operations_work(facts: Facts, tally: Tally) -> Found:
 
 
 def _may_be_refused(operation: Operation) -> bool:
-    """Jobs move on by themselves; schedules are steered by one operator alone, who says what can be."""
+    """Jobs move on; schedules are steered by one operator alone, who says what can be."""
     return operation.absurd or operation.kind in _ABOUT_JOBS
 
 

@@ -43,7 +43,7 @@ def _unasked(facts: Facts, tally: Tally) -> Found:
     for row in facts.jobs.values():
         tally["jobs"] += 1
         # Whether its schedule really made it, the ledger's rule looks at.
-        asked = row.schedule_id is not None or row.id in facts.requests
+        asked = row.schedule_id is not None or row.run_id is not None or row.id in facts.requests
         if not asked and row.key not in facts.open_keys:
             sentence = "is in the database, and neither a client nor a schedule asked for it"
             yield f"job {row.id}", sentence, (line("db-job", row),)

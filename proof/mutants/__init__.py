@@ -19,7 +19,8 @@ import rota.runtime.heartbeat
 import rota.worker.claim_loop
 import rota.worker.effects
 import rota.worker.starter
-from proof.mutants import hanging, idleness, steering
+from proof.mutants import flows, hanging, idleness, steering
+from proof.mutants.changes import in_function, in_query, replaced
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA
@@ -30,40 +31,11 @@ from rota.runtime.clock import DatabaseClock
 from rota.runtime.heartbeat import Heartbeat
 from rota.scheduler.firer import Firer
 from rota.store.rows import Submitted
-from rota.store.sql import function_statements, render
 from rota.store.submitter import Submitter
 from rota.store.work import WorkStore
 from rota.worker.claim_loop import Worker
 from rota.worker.cursors import Cursors
 from rota.worker.effects import Effects
-
-# -- the ways to change something
-
-
-def replaced(text: str, *changes: tuple[str, str]) -> str:
-    for old, new in changes:
-        old = render(old, SCHEMA)
-        if old not in text:
-            raise LookupError(f"the mutant has nothing to change: {old!r} isn't in\n{text}")
-        text = text.replace(old, render(new, SCHEMA))
-    return text
-
-
-def in_query(name: str, *changes: tuple[str, str]) -> Callable[[dict[str, str]], None]:
-    def change(queries: dict[str, str]) -> None:
-        queries[name] = replaced(queries[name], *changes)
-
-    return change
-
-
-def in_function(name: str, *changes: tuple[str, str]) -> str:
-    """The definition of a SQL function, changed."""
-    start = f"create or replace function {SCHEMA}.{name}("
-    found = [text for text in function_statements(SCHEMA) if text.startswith(start)]
-    if not found:
-        raise LookupError(f"there is no SQL function {name}")
-    return replaced(found[0], *changes)
-
 
 # -- guards of a worker's writes
 
@@ -371,7 +343,7 @@ never_swept = Mutant(name="late commit below the cursor never swept", patch=_nev
 
 MUTANTS: list[Mutant] = [
     value
-    for room in (globals(), vars(steering), vars(idleness), vars(hanging))
+    for room in (globals(), vars(steering), vars(idleness), vars(hanging), vars(flows))
     for value in list(room.values())
     if isinstance(value, Mutant)
 ]

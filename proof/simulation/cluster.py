@@ -13,6 +13,7 @@ from typing import Any
 import asyncpg
 
 from proof import hung
+from proof.flows import RunOperator
 from proof.history import WITHDRAWAL, Fault, Operation, Submission
 from proof.operators import Operator
 from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
@@ -193,6 +194,14 @@ class Cluster:
         return Operator(
             self.make_app(), random, self.loop.time, self.operations.append,
             pace=random.uniform(1.0, 4.0), tasks=tasks, moves=self.moves, spoil=self._spoil,
+        )  # fmt: skip
+
+    def make_run_operator(self) -> RunOperator:
+        """One for runs of workflows; with a randomness of its own, as the other has."""
+        random = Random(f"{self.seed} workflows")
+        return RunOperator(
+            self.make_app(), random, self.loop.time, self.operations.append,
+            pace=random.uniform(0.5, 3.0),
         )  # fmt: skip
 
     async def _spoil(self, name: str, way: str) -> None:

@@ -48,6 +48,8 @@ _BEHIND = f"""
 select count(*) from {SCHEMA}.schedule
 where paused_at is null and extract(epoch from next_due) <= $1 and name <> all($2::text[])"""
 
+_RUNNING = f"select count(*) from {SCHEMA}.run where state = 4"
+
 
 class Result(msgspec.Struct):
     """What became of a seed."""
@@ -153,6 +155,9 @@ class Simulation:
         rates = dict(vars(weather))
         weather.clear()
         operator = await self._create_schedules()
+        runs = self.cluster.make_run_operator() if "workflows" in self._moves else None
+        if runs is not None:
+            await self.cluster.on_behalf("operator.of.workflows", runs.begin())
         vars(weather).update(rates)
         self.started = self.loop.time()
         self.cluster.boot()
@@ -161,11 +166,17 @@ class Simulation:
             self._limiting = self.loop.create_task(self.cluster.steer(_limit_queue))
         if operator is not None:
             steering = self.cluster.on_behalf("operator.of.schedules", operator.run())
+        if runs is not None:
+            running = self.cluster.on_behalf("operator.of.runs", runs.run())
         await self.nemesis.rage(random.uniform(30, 100))
         if operator is not None:
             operator.stopping = True
             await steering
             await self.cluster.on_behalf("operator.who.leaves", operator.leave(mend=0.5, spoil=0.8))
+        if runs is not None:
+            runs.stopping = True
+            await running
+            await self.cluster.on_behalf("operator.who.leaves.runs", runs.leave())
         self.healed = self.loop.time()
         for client in self.cluster.clients:
             await client.finish()
@@ -187,18 +198,19 @@ class Simulation:
         end = self.loop.time() + _CALM_LIMIT
         healed = self.healed + DATABASE_MINUS_AT + self.engine.offset
         await asyncio.sleep(self.healed + _CALM - self.loop.time())
-        jobs = schedules = -1
+        jobs = schedules = runs = -1
         while True:
             # Somebody may be parked who keeps others from looking: then we look later.
             with contextlib.suppress(asyncpg.LockNotAvailableError):
                 jobs = self.engine.ask(_UNFINISHED, healed)[0][0]
                 schedules = self.engine.ask(_BEHIND, healed, spoilt)[0][0]
-                if not jobs and not schedules:
+                runs = self.engine.ask(_RUNNING)[0][0]
+                if not jobs and not schedules and not runs:
                     return
             if self.loop.time() >= end:
                 self.problems.append(
-                    f"{jobs} jobs and {schedules} schedules have not ended what they had to do "
-                    f"{_CALM_LIMIT:.0f} s after healing"
+                    f"{jobs} jobs, {schedules} schedules and {runs} runs have not ended what they "
+                    f"had to do {_CALM_LIMIT:.0f} s after healing"
                 )
                 return
             await asyncio.sleep(1.0)

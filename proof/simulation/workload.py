@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
-from proof import hung, odd
+from proof import flows, hung, odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -88,6 +88,8 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
     odd.add_tasks(app, journal.attempt, lambda ctx: journal.note(ctx, "effect"), _nap, "other")
     if "hung" in moves:  # others register tasks and limits, which are statements of their own
         hung.add_tasks(app, journal.attempt, _nap, _EFFECT, LIMITS)
+    if "workflows" in moves:
+        flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
     return app
 
 
@@ -171,7 +173,7 @@ def _add_scheduled_tasks(app: App, journal: Journal) -> None:
             await _nap(0.3)
 
 
-_ENDS = {"doomed": "failed", **odd.ENDS, **hung.ENDS}
+_ENDS = {"doomed": "failed", **odd.ENDS, **hung.ENDS, **flows.ENDS}
 
 
 def task_promises(app: App) -> dict[str, TaskPromise]:

@@ -424,6 +424,19 @@ def waits_for_the_deleted(story: Story) -> None:
     with_row(story, "job", {"schedule_id": "schedule-moved"}, id="moved-waits")
 
 
+def step_twice_in_a_round(story: Story) -> None:
+    story.run(story.row("again", "plain", 1007, run_id="fine", step=0), 1007.1)
+
+
+def step_before_its_turn(story: Story) -> None:
+    edit_beat(story, "fine-0", "end", at=1006.3)
+    with_row(story, "job", {"finished_at": db(1006.3)}, id="fine-0")
+
+
+def of_step(run: str, number: int, **changes: Any) -> Spoil:
+    return lambda story: with_row(story, "step", changes, run_id=run, number=number)
+
+
 BROKEN: list[tuple[int, str, Spoil]] = [
     (0, "end without a start", end_without_start),
     (0, "goes on with its journal", lambda s: s.run(s.submit("plain", 1024), 1024.1, "w1")),
@@ -526,4 +539,14 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (18, "went on for 8.0 s in one attempt: its limit is 2 s", lambda s: s.hangs(seconds=8)),
     (18, "was stopped after 0.900 s: its limit is 2 s", lambda s: s.hangs(seconds=0.9)),
     (18, "was stopped for its limit, which it keeps to", lambda s: s.hangs(task="lively")),
+    (19, "had 2 jobs of step 0 in 1 rounds", step_twice_in_a_round),
+    (20, "step s1 began before a step that it comes after had ended", step_before_its_turn),
+    (20, "step s1 ran against its rule, after 0 failures", of_step("fine", 1, rule=4)),
+    (20, "step s2 was skipped against its rule", of_step("fine", 2, conditional=False)),
+    (20, "step s1 did not run for a failure", of_step("cancelled", 1, state=9)),
+    (21, "started step 2 2.000 s after it was cancelled", of_step("cancelled", 2, rule=2)),
+    (22, "has not ended", lambda s: with_row(s, "run", {"state": 4}, id="fine")),
+    (22, "some of its steps have not", of_step("fine", 1, state=4)),
+    (22, "some of its steps did not", of_step("fine", 2, state=6)),
+    (22, "nothing in it failed", lambda s: with_row(s, "run", {"state": 6}, id="fine")),
 ]  # fmt: skip

@@ -7,6 +7,7 @@ On the history's clock the run goes from 1000 to 1100, healed at 1070. The nodes
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ class Story:
             name: []
             for name in (
                 "job", "occurrence", "schedule", "shard", "shard_move", "node", "batch",
-                "submit_key", "app_effect", "gate",
+                "submit_key", "app_effect", "gate", "run", "step",
             )
         }  # fmt: skip
         self.faults = [
@@ -362,6 +363,32 @@ class Story:
         row["attempts"] = [entry]
         return self.run(row, at + seconds + 2)
 
+    def runs(self) -> None:
+        """One in its second round that was cancelled, and cleaned up; and one that succeeded."""
+        self._run_of("cancelled", 7, round=2, cancel_at=1008 + DATABASE_MINUS_AT)
+        self._step("cancelled", 0, 5, at=1005)
+        self._step("cancelled", 1, 7, before=[0])
+        self._step("cancelled", 2, 5, before=[1], rule=5, at=1010)
+        self._run_of("fine", 5, round=1)
+        self._step("fine", 0, 5, at=1005)
+        self._step("fine", 1, 5, before=[0], at=1006)
+        self._step("fine", 2, 8, before=[0], conditional=True)
+
+    def _run_of(self, id: str, state: int, **more: Any) -> None:
+        self.tables["run"].append({"id": id, "name": id, "state": state, **more})
+
+    def _step(
+        self, run: str, number: int, state: int, *, before: Sequence[int] = (),
+        at: float | None = None, rule: int = 1, **more: Any,
+    ) -> None:  # fmt: skip
+        job = f"{run}-{number}"
+        if at is not None:
+            self.run(self.row(job, "plain", at, run_id=run, step=number), at + 0.1)
+        self.tables["step"].append(
+            {"run_id": run, "number": number, "name": f"s{number}", "kind": 1, "rule": rule,
+             "state": state, "job_id": job if at else None, "before": before, **more}
+        )  # fmt: skip
+
     def shards(self) -> None:
         for shard in range(2):
             for epoch, owner, previous, at in ((1, "w1", None, 1001), (2, "w2", "w1", 1026)):
@@ -424,7 +451,7 @@ LIVES = (
     Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
-    Story.is_discarded, Story.hangs,
+    Story.is_discarded, Story.hangs, Story.runs,
 )  # fmt: skip
 
 

@@ -1,0 +1,131 @@
+"""Runs of workflows: each step once in a round, by its rule, nothing after a cancel, and to an end."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+from proof.checker.facts import CANCELLED, FAILED, RUNNING, SKIPPED, SUCCEEDED, Facts, StepRow
+from proof.checker.report import Found, Tally, line
+
+_ALL_SUCCEEDED, _ALL_ENDED, _ONE_SUCCEEDED, _ONE_FAILED, _ALWAYS = range(1, 6)
+_TASK, _END = 1, 3
+_UPSTREAM_FAILED = 9
+_NOT_DONE = (FAILED, CANCELLED, _UPSTREAM_FAILED)
+_RAN = (SUCCEEDED, FAILED)
+
+
+def steps_run_once_in_a_round(facts: Facts, tally: Tally) -> Found:
+    """As many jobs as rounds, at most."""
+    jobs = defaultdict(list)
+    for job in facts.jobs.values():
+        if job.run_id is not None:
+            jobs[job.run_id, job.step].append(job)
+    for (run_id, step), rows in jobs.items():
+        run = facts.runs.get(run_id)
+        tally["steps"] += 1
+        if run is None:
+            yield f"run {run_id}", f"is gone, and has jobs of step {step}", ()
+            continue
+        tally["in later rounds"] += run.round > 1
+        if len(rows) > run.round:
+            sentence = f"had {len(rows)} jobs of step {step} in {run.round} rounds"
+            evidence = (line("db-run", run), *(line("db-job", row) for row in rows))
+            yield f"run {run_id}", sentence, evidence
+
+
+def steps_start_by_their_rules(facts: Facts, tally: Tally) -> Found:
+    """Judged by how the steps before ended, in the last round, and by what handlers wrote down."""
+    for run_id, steps in facts.steps.items():
+        by_number = {step.number: step for step in steps}
+        for step in steps:
+            if step.kind == _END or step.by_hand or not step.before:
+                continue
+            before = [by_number[number] for number in step.before]
+            tally["steps that ran" if step.state in _RAN else "others"] += 1
+            problem = _against_its_rule(step, before) or _too_early(facts, step, before)
+            if problem:
+                evidence = tuple(line("db-step", each) for each in (step, *before))
+                yield f"run {run_id}", f"step {step.name} {problem}", evidence
+
+
+def _against_its_rule(step: StepRow, before: list[StepRow]) -> str | None:
+    """Whether its state can follow from theirs. Cancelled steps may follow from anything."""
+    one = step.rule in (_ONE_SUCCEEDED, _ONE_FAILED)
+    failed = sum(each.state in _NOT_DONE and (one or not each.optional) for each in before)
+    skipped = sum(each.state == SKIPPED for each in before)
+    met = {
+        _ALL_SUCCEEDED: failed <= step.tolerated and not skipped,
+        _ALL_ENDED: True,
+        _ALWAYS: True,
+        _ONE_SUCCEEDED: failed + skipped < len(before),
+        _ONE_FAILED: failed > 0,
+    }[step.rule]
+    how = f"after {failed} failures and {skipped} skips of {len(before)}"
+    if step.state in _RAN and not met and not step.unjudged:
+        return f"ran against its rule, {how}"
+    if step.state == _UPSTREAM_FAILED and (met or not failed):
+        return f"did not run for a failure, {how}"
+    if step.state == SKIPPED and met and not step.conditional:
+        return f"was skipped against its rule, {how}"
+    return None
+
+
+def _too_early(facts: Facts, step: StepRow, before: list[StepRow]) -> str | None:
+    """Whether its handler began before those of the steps before had ended."""
+    starts = [attempt.start.at for attempt in facts.attempts.get(step.job_id or "", ())]
+    if step.kind != _TASK or not starts or step.state not in _RAN:
+        return None
+    ends = []
+    for each in before:
+        attempts = facts.attempts.get(each.job_id or "", [])
+        ended = [a.end.at for a in attempts if a.end is not None and a.ended_ok]
+        known = each.kind == _TASK and each.state == SUCCEEDED and not each.by_hand
+        ends.append(max(ended) if known and ended else None)
+    if step.rule == _ONE_SUCCEEDED:
+        late = None not in ends and all(end > min(starts) for end in ends if end is not None)
+    elif step.rule == _ONE_FAILED:
+        late = False
+    else:
+        later = facts.runs[step.run_id].round > 1
+        # One that may fail, and did, may run again after a step that had gone on without it.
+        late = any(
+            end is not None and end > min(starts)
+            for end, each in zip(ends, before, strict=True)
+            if not (later and (step.tolerated or each.optional))
+        )
+    return "began before a step that it comes after had ended" if late else None
+
+
+def nothing_starts_after_a_cancel(facts: Facts, tally: Tally) -> Found:
+    """But for steps that always run."""
+    rules = {(s.run_id, s.number): s.rule for steps in facts.steps.values() for s in steps}
+    for job in facts.jobs.values():
+        run = facts.runs.get(job.run_id or "")
+        if run is None or run.cancel_at is None:
+            continue
+        tally["jobs of cancelled runs"] += 1
+        late = job.created_at - run.cancel_at
+        if late > facts.meta.clock_error and rules.get((run.id, job.step or 0)) != _ALWAYS:
+            sentence = f"started step {job.step} {late:.3f} s after it was cancelled"
+            yield f"run {run.id}", sentence, (line("db-run", run), line("db-job", job))
+
+
+def every_run_ends(facts: Facts, tally: Tally) -> Found:
+    """With all of its steps, and as they did."""
+    for run in facts.runs.values():
+        steps = facts.steps.get(run.id, [])
+        tally["runs"] += 1
+        open_steps = [step for step in steps if step.state <= RUNNING]
+        bad = [s for s in steps if s.kind != _END and s.state in _NOT_DONE and not s.optional]
+        if run.state <= RUNNING:
+            sentence, shown = "has not ended", open_steps
+        elif open_steps:
+            sentence, shown = "has ended, and some of its steps have not", open_steps
+        elif run.state == SUCCEEDED and bad:
+            sentence, shown = "succeeded, and some of its steps did not", bad
+        elif run.state != SUCCEEDED and not bad and run.cancel_at is None:
+            sentence, shown = "did not succeed, and nothing in it failed", []
+        else:
+            continue
+        evidence = (line("db-run", run), *(line("db-step", step) for step in shown))
+        yield f"run {run.id}", sentence, evidence

@@ -1,0 +1,56 @@
+"""Mutants of what advances runs of workflows."""
+
+from __future__ import annotations
+
+from proof.mutants.changes import in_function
+from proof.simulation.mutant import Mutant
+
+_MOVES = frozenset({"workflows", "jobs"})
+
+step_started_twice = Mutant(
+    name="a step that runs is started again",
+    sql=in_function(
+        "start_steps",
+        ("and o.state = {step.waiting} offset 0", "and o.state <= {step.running} offset 0"),
+        (
+            "and s.state = {step.waiting}  -- asked again",
+            "and s.state <= {step.running}  -- asked again",
+        ),
+    )
+    + ";"
+    + in_function(
+        "count_down", ("where c.state = {step.waiting} and v", "where c.state <= 4 and v")
+    ),
+    moves=_MOVES,
+)
+started_one_early = Mutant(
+    name="a step doesn't wait for the last before it",
+    sql=in_function("step_verdict", ("when waits > 0 then null", "when waits > 1 then null")),
+    moves=_MOVES,
+)
+cancel_closes_nothing = Mutant(
+    name="a cancel leaves steps to start",
+    sql=in_function("close_run", ("and w.rule <> {rule.always};", "and w.rule < 0;"))
+    + ";"
+    + in_function(
+        "count_down", ("and (r.cancel_at is null or w.rule = {rule.always}) as simply", "as simply")
+    ),
+    moves=_MOVES,
+)
+cancelled_never_ends = Mutant(
+    name="a cancelled run doesn't end with its last step",
+    sql=in_function(
+        "count_down", ("where l.state = {step.waiting} and l.waits <= 0", "where false")
+    ),
+    moves=_MOVES,
+)
+held_back_for_ever = Mutant(
+    name="a cancel forgets what a pause held back",
+    sql=in_function("close_run", ("perform rota.start_ready_steps(run, graph);", "")),
+    moves=_MOVES,
+)
+failure_not_told = Mutant(
+    name="a failure counts as any other end",
+    sql=in_function("count_down", ("failed = s.failed + c.failed", "failed = s.failed")),
+    moves=_MOVES,
+)
