@@ -151,6 +151,7 @@ INSIDE = {
 
 # Queries and transactions that write and aren't swept, and why that is enough.
 EXCLUDED = {
+    "put_workflows": "by hand, one transaction; a repetition changes nothing (test_workflow_files)",
     "put_schedules": "by hand, one transaction; a repetition changes nothing (test_failpoints)",
     "schedule_by_hand": "by hand, one transaction; repetitions are tested in test_failpoints",
     "finish_deletions": "steps of one transaction each; a lost one is repeated (test_schedule_changes)",

@@ -40,7 +40,7 @@ def _module_name(scope: Mapping[str, Any]) -> str:
 
 def _target(task: Task[..., Any] | Workflow | str) -> dict[str, Any]:
     """Return what a schedule of this runs, as fields of its definition."""
-    if isinstance(task, Workflow):
+    if isinstance(task, Workflow | DurableFunction):
         return {"workflow": task.name}
     name = task.name if isinstance(task, Task) else task
     return {"task": name} if name else {}
@@ -339,13 +339,13 @@ class App:
 
         Args:
             name: what it is called; unique in the namespace.
-            task: the task to run, or its name; or the workflow to start. ``workflow="orders"`` names one
-                that is declared elsewhere.
+            task: the task to run, or its name; or the workflow or durable function to start.
+                ``workflow="orders"`` names one that is declared elsewhere.
             settings: one of ``cron``, ``every`` (``"15m"``), ``calendar`` (``"last business day of
                 the month at 18:00"``) and ``rrule``; ``payload``, the task's arguments or the run's
                 input; and the other fields of `ScheduleSpec`.
         """
-        if isinstance(task, Workflow):
+        if isinstance(task, Workflow | DurableFunction):
             await self.workflows.put_declared(task)
         return await self.rota.schedule(name, **_target(task), **settings)
 

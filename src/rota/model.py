@@ -365,6 +365,7 @@ class WorkflowInfo(msgspec.Struct, frozen=True, kw_only=True):
     definition: Any
     retired_at: datetime | None = None
     running: int | None = None  # how many of its runs have not ended
+    source: str = "code"  # where this version is declared: code, file, api
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):

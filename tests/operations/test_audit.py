@@ -248,8 +248,8 @@ async def _group(app: App, task: str, act: Callable[[str], Awaitable[Any]]) -> A
     return await act(group.fingerprint)
 
 
-def _graph() -> Graph:
-    return Graph(Definition(name="other", steps=[StepDefinition(name="only", task="greet")]))
+def _graph(name: str = "other") -> Graph:
+    return Graph(Definition(name=name, steps=[StepDefinition(name="only", task="greet")]))
 
 
 def _workflow(app: App, name: str) -> Workflow:
@@ -308,6 +308,7 @@ VERBS: list[tuple[str, Verb]] = [
     ("workflows.put_declared", lambda app, n: app.workflows.put_declared(
         _workflow(app, "coded"))),
     ("workflows.declare", lambda app, n: _declare(app)),
+    ("workflows.put_all", lambda app, n: app.workflows.put_all([_graph("filed")])),
     ("workflows.retire", lambda app, n: app.workflows.retire("flow")),
     ("runs.cancel", lambda app, n: app.runs.cancel(n["run_a"])),
     ("runs.pause", lambda app, n: app.runs.pause(n["run_b"])),
@@ -455,6 +456,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("runs retry", ["{run_c}", "first"]),
     ("runs skip", ["{run_d}", "first"]),
     ("workflows retire", ["flow"]),
+    ("workflows apply", ["{workflow}", "--yes"]),
     ("queues resume", ["mail"]),
     ("queues set", ["mail", "--max-run-time", "1m"]),
     ("schedules create", ["new", "--task", "greet", "--cron", "0 4 * * *"]),
@@ -493,7 +495,8 @@ COMMANDS: list[tuple[str, list[str]]] = [
 LOOKS = {
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
     "jobs dead",
-    "runs list", "runs show", "workflows list", "workflows show", "workflows start",
+    "runs list", "runs show", "workflows export", "workflows list", "workflows show",
+    "workflows start",
     "jobs explain", "jobs list", "jobs logs", "jobs show", "jobs submit", "migrate",
     "namespaces list", "nodes", "schedules audit", "schedules declare", "schedules forecast",
     "schedules lint",
@@ -524,7 +527,11 @@ def test_every_change_by_the_command_line_is_recorded_with_it_or_not_made(
     asyncio.run(_filled_and_closed(world))
     (tmp_path / "s.yaml").write_text("schedules:\n  from-file: {task: greet, cron: 0 4 * * *}\n")
     (tmp_path / "crontab").write_text("0 4 * * * /bin/true\n")
-    files = {"file": str(tmp_path / "s.yaml"), "crontab": str(tmp_path / "crontab")}
+    (tmp_path / "w.yaml").write_text("workflow: from-file\nsteps: {only: {task: greet}}\n")
+    files = {
+        "file": str(tmp_path / "s.yaml"), "crontab": str(tmp_path / "crontab"),
+        "workflow": str(tmp_path / "w.yaml"),
+    }  # fmt: skip
     for name, given in COMMANDS:
         words = [*name.split(), *(each.format(**world.names, **files) for each in given)]
         before, refused = asyncio.run(_refused(world, words))

@@ -14,6 +14,7 @@ import pytest
 from proof.waiting import eventually
 from rota import All, App, ConfigError, Context
 from rota.core.time.schedule import make_spec
+from rota.durable.context import DurableContext
 from rota.errors import InvalidArguments
 from rota.lib import failpoints
 from rota.model import Run
@@ -315,6 +316,22 @@ async def test_code_declares_a_schedule_of_a_workflow(shop: Shop, sandbox: Sandb
     assert await shop.app.schedules.declare() == "apply"
     await sandbox.run_for(hours=2)
     assert [run.state for run in await shop.runs()] == ["succeeded"] * 2
+
+
+async def test_a_schedule_starts_a_durable_function(shop: Shop, sandbox: Sandbox) -> None:
+    @shop.app.durable
+    async def remind(ctx: DurableContext, day: str) -> str:
+        await ctx.sleep("10m")
+        return day
+
+    await shop.app.schedule("remind", remind, every="4m", payload={"day": "x"})
+    await sandbox.run_for(minutes=30)
+    rows = await shop.app.schedules.occurrences("remind", START, START + timedelta(hours=1))
+    assert Counter((row.state, row.reason) for row in rows) == {
+        ("fired", None): 3, ("skipped", "overlap"): 4,
+    }  # fmt: skip
+    states = [run.state for run in await shop.runs()]
+    assert states == ["succeeded", "succeeded", "running"]
 
 
 async def test_the_input_of_a_scheduled_run_is_encrypted(database_url: str) -> None:

@@ -1,19 +1,24 @@
-"""`rota workflows`: list workflows, show and start them."""
+"""`rota workflows`: list workflows, show and start them, apply files of them."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
-from rota.cli.options import argument, duration, option
+from rota.cli.file_changes import confirm, is_something, read_source, report_changes, show_changes
+from rota.cli.options import DryRun, Yes, argument, duration, option
 from rota.cli.output import pretty
 from rota.cli.session import Session, callback, command
 from rota.cli.submit import read_payload
+from rota.core.workflow.model import Definition
+from rota.files import workflow_changes as changing
+from rota.files.yaml_workflows import read_workflows, write_workflows
 
 Name = Annotated[str, argument("NAME", "Name of the workflow.")]
 
-group = typer.Typer(help="List, show and start workflows.")
+group = typer.Typer(help="List, show, start and apply workflows.")
 
 
 @callback(group)
@@ -23,11 +28,12 @@ def list_workflows(session: Session) -> None:
     found = session.run(session.app.workflows.list())
     numbers = ("version", "steps", "running")
     session.screen.listing(
-        found, "No workflows. `app.workflow(...)` declares one.", ("workflow", *numbers, "retired"),
+        found, "No workflows. `app.workflow(...)` or `rota workflows apply` declares one.",
+        ("workflow", *numbers, "source", "retired"),
         (
             (
                 each.name, str(each.version), f"{len(each.definition['steps']):,}",
-                f"{each.running or 0:,}", "retired" if each.retired_at else "",
+                f"{each.running or 0:,}", each.source, "retired" if each.retired_at else "",
             )
             for each in found
         ),
@@ -81,3 +87,56 @@ def retire(
     """Retire a workflow: no further runs start. Those that have started continue."""
     info = session.run(session.app.workflows.retire(name, retired=not undo))
     session.screen.answer(info, f"{'restored' if undo else 'retired'} {name}")
+
+
+@command(group, "apply")
+def apply(
+    session: Session,
+    files: Annotated[list[str], argument("FILE", "YAML files; - is standard input.")],
+    prune: Annotated[
+        bool, option("Retire workflows that came from files and are in none of these.")
+    ] = False,
+    dry_run: DryRun = False,
+    yes: Yes = False,
+) -> None:
+    """Apply workflows from YAML files: show the changes, ask, apply them.
+
+    A changed workflow is a new version; runs that have started stay with theirs. A file with an error
+    changes nothing. Applying a file again changes nothing either.
+    """
+    wanted = read_workflows(map(read_source, files))
+    present = session.run(session.app.workflows.list())
+    changing.check_owners(present, wanted)
+    changing.check_inner(present, wanted)
+    warnings = session.run(changing.check_tasks(session.app, wanted))
+    for warning in warnings:
+        session.screen.note(f"Warning: {warning}")
+    found = changing.difference(present, wanted.graphs, prune=prune)
+    apply_it = not dry_run and is_something(found)
+    show_changes(session.screen, found)
+    if apply_it:
+        confirm(session, yes, from_stdin="-" in files)
+        session.run(changing.apply(session.app, found, wanted.graphs))
+    report_changes(session.screen, found, apply_it, warnings=warnings)
+
+
+@command(group, "export")
+def export(
+    session: Session,
+    names: Annotated[
+        list[str] | None,
+        argument("NAME", "Workflows to export; by default all that aren't retired."),
+    ] = None,
+) -> None:
+    """Print workflows as YAML, as `apply` reads them."""
+    if names:
+        found = [session.run(session.app.workflows.get(name)) for name in dict.fromkeys(names)]
+    else:
+        listed = session.run(session.app.workflows.list())
+        found = [info for info in listed if info.retired_at is None]
+        found = [info for info in found if "code_version" not in info.definition]
+    if session.screen.structured:
+        session.screen.document([info.definition for info in found])
+    elif found:
+        definitions = [msgspec.convert(info.definition, Definition) for info in found]
+        typer.echo(write_workflows(definitions), nl=False)

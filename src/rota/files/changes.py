@@ -18,7 +18,8 @@ from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, RRule, Rule,
 from rota.operations.ledger import ScheduleStatus
 from rota.store.schedules import ScheduleStore
 
-Action = Literal["create", "update", "unchanged", "delete"]
+Action = Literal["create", "update", "unchanged", "delete", "retire"]
+Kind = Literal["schedule", "calendar", "workflow"]
 
 _DURATIONS = ("jitter", "spread")
 
@@ -32,9 +33,9 @@ class FieldChange(msgspec.Struct, frozen=True):
 
 
 class Change(msgspec.Struct, frozen=True):
-    """A change of one schedule or calendar."""
+    """A change of one schedule, calendar or workflow."""
 
-    kind: Literal["schedule", "calendar"]
+    kind: Kind
     action: Action
     name: str
     fields: Sequence[FieldChange] = ()
@@ -68,13 +69,13 @@ def difference(
     for name, calendar in (calendars or {}).items():
         known = present.calendars.get(name)
         old = None if known is None else _calendar_fields(known)
-        changes.append(_change("calendar", name, old, _calendar_fields(calendar)))
+        changes.append(compare("calendar", name, old, _calendar_fields(calendar)))
     for name, spec in schedules.items():
         status = present.schedules.get(name)
         before = None
         if status is not None:  # one that can't be read differs from every other
             before = fields_of(status.spec) if status.spec else {"problem": status.problem}
-        changes.append(_change("schedule", name, before, fields_of(spec)))
+        changes.append(compare("schedule", name, before, fields_of(spec)))
     for name, status in present.schedules.items():
         if prune is not None and status.source == prune and name not in schedules:
             changes.append(Change("schedule", "delete", name))
@@ -148,10 +149,8 @@ def _calendar_fields(calendar: NamedCalendar) -> dict[str, Any]:
     return {name: value for name, value in msgspec.to_builtins(fields).items() if value}
 
 
-def _change(
-    kind: Literal["schedule", "calendar"], name: str, old: dict[str, Any] | None,
-    new: dict[str, Any],
-) -> Change:  # fmt: skip
+def compare(kind: Kind, name: str, old: dict[str, Any] | None, new: dict[str, Any]) -> Change:
+    """Return the change from the stored to the wanted fields. Without stored ones it is new."""
     before = old or {}
     if old == new:
         return Change(kind, "unchanged", name)

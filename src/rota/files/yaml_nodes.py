@@ -32,6 +32,17 @@ class _Loader(_Base):  # type: ignore[misc] # the same in C, where there is one
     yaml_implicit_resolvers: dict[str, Any] = {}  # noqa: RUF012 - PyYAML's own attribute
 
 
+class QuotingDumper(yaml.SafeDumper):
+    """Writes plain YAML. Texts that a loader would take for something else are quoted."""
+
+    yaml_implicit_resolvers: dict[str, Any] = {  # noqa: RUF012 - PyYAML's own attribute
+        first: [*resolvers] for first, resolvers in yaml.SafeDumper.yaml_implicit_resolvers.items()
+    }
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
 for _kind, _pattern, _first in (
     ("bool", r"true|True|TRUE|false|False|FALSE", "tTfF"),
     ("int", r"[-+]?(?:0|[1-9][0-9]*)|0o[0-7]+|0x[0-9a-fA-F]+", "-+0123456789"),
@@ -43,7 +54,10 @@ for _kind, _pattern, _first in (
     ("null", r"~|null|Null|NULL|", ("~", "n", "N", "")),
     ("merge", r"<<", "<"),
 ):
-    _Loader.add_implicit_resolver(f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first))
+    for _class in (_Loader, QuotingDumper):
+        _class.add_implicit_resolver(
+            f"{_TAG}{_kind}", re.compile(f"^(?:{_pattern})$"), list(_first)
+        )
 
 
 _SCALARS: dict[str, Callable[[str], Any]] = {

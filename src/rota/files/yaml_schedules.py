@@ -17,8 +17,8 @@ with an error is not used at all. The rules of all schedules have been compiled,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import date, datetime
+from collections.abc import Callable, Iterable, Mapping
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -26,17 +26,15 @@ import msgspec
 
 from rota.core.arguments import Limits, encode_payload
 from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, calendar_from_ics
-from rota.core.time.interval import seconds_of
 from rota.core.time.schedule import OPTIONS, CatchUp, ScheduleSpec, compile_schedule, make_spec
 from rota.errors import ConfigError, SubmitError
 from rota.files.yaml_nodes import Place, Problems, Source, Value, read_document
-from rota.task import SubmitOptions
+from rota.files.yaml_values import boolean, converted, duration, moment, names, once, option, whole
 
 T = TypeVar("T")
 
 RULES = ("cron", "every", "calendar", "rrule")
 _HOLIDAY_YEARS = range(2020, 2051)  # fixed, so that a file means the same next year
-_YEARS = range(1900, 2201)  # times far outside can't be converted between zones
 _WEEKDAYS = ("monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday")
 _DEFAULT_LIMITS = Limits(1_000_000, 64)
 # The beginning of messages about rules, which quote the rule.
@@ -73,10 +71,10 @@ def read_schedules(
                 named = top[section].entries().items()
                 sections[section].extend((source, name, value) for name, value in named)
     wanted = Wanted({}, {}, {})
-    for source, name, value in _once(sections["calendars"]):
+    for source, name, value in once(sections["calendars"]):
         wanted.calendars[name] = _calendar(name, value, source.folder)
     calendars = {**(known or {}), **wanted.calendars}
-    for _, name, value in _once(sections["schedules"]):
+    for _, name, value in once(sections["schedules"]):
         spec = _Reader(name, value, calendars, limits).read()
         wanted.places[name] = (value.key or value).place
         if spec is not None:
@@ -85,53 +83,7 @@ def read_schedules(
     return wanted
 
 
-def _once(found: Sequence[tuple[Source, str, Value]]) -> Iterable[tuple[Source, str, Value]]:
-    first: dict[str, Value] = {}
-    for source, name, value in found:
-        if name in first:
-            (value.key or value).report(f"is also in {first[name].place}")
-        else:
-            first[name] = value
-            yield source, name, value
-
-
 # -- values
-
-
-def _duration(value: Value) -> float | None:
-    text = value.text()
-    return None if text is None else seconds_of(text, _last(value))
-
-
-def _whole(value: Value) -> int:
-    number = value.data()
-    if not isinstance(number, int) or isinstance(number, bool):
-        raise ConfigError(f"must be a whole number, not {_shown(number)}")
-    return number
-
-
-def _boolean(value: Value) -> bool:
-    found = value.data()
-    if not isinstance(found, bool):
-        raise ConfigError(f"must be true or false, not {_shown(found)}")
-    return found
-
-
-def _moment(value: Value) -> datetime | None:
-    text = value.text()
-    if text is None:
-        return None
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        raise ConfigError(f"{text!r} is not a time; write 2027-01-31T09:00:00+01:00") from None
-    if moment.year not in _YEARS:
-        raise ConfigError(f"{text!r} is not in the years {_YEARS[0]} to {_YEARS[-1]}")
-    return moment
-
-
-def _names(value: Value) -> tuple[str, ...] | None:
-    return tuple(text for each in value.items() if (text := each.text()) is not None)
 
 
 def _catch_up(value: Value) -> CatchUp | None:
@@ -147,56 +99,29 @@ def _catch_up(value: Value) -> CatchUp | None:
     if len(entries) != 1:
         raise ConfigError("write {latest: 1h} or {all: 6h}")
     [(name, within)] = entries.items()
-    seconds = _converted(within, _duration)
+    seconds = converted(within, duration)
     return None if seconds is None else CatchUp("latest" if name == "latest" else "all", seconds)
 
 
 def _options(value: Value) -> dict[str, Any] | None:
     chosen: dict[str, Any] = {}
     for name, inner in value.entries(OPTIONS).items():
-        found = _converted(inner, _OPTION_READERS[name])
-        if found is not None:
-            try:
-                SubmitOptions.checked(**{name: found})
-            except (SubmitError, ConfigError) as error:
-                inner.report(str(error))
-            chosen[name] = list(found) if isinstance(found, tuple) else found
+        if (found := option(inner, name)) is not None:
+            chosen[name] = found
     return chosen
 
 
-_OPTION_READERS: dict[str, Callable[[Value], Any]] = {
-    "queue": Value.text, "priority": _whole, "needs": _names, "timeout": _duration,
-    "heartbeat_timeout": _duration, "max_attempts": _whole, "tags": _names,
-}  # fmt: skip
-
 _READERS: dict[str, Callable[[Value], Any]] = {
-    "task": Value.text, "workflow": Value.text, "cron": Value.text, "every": _duration,
+    "task": Value.text, "workflow": Value.text, "cron": Value.text, "every": duration,
     "calendar": Value.text, "rrule": Value.text,
-    "anchor": _moment, "tz": Value.text, "gap": Value.text, "fold": Value.text, "payload": Value.data,
-    "options": _options, "overlap": Value.text, "max_queued": _whole, "drop": Value.text,
-    "max_running": _whole, "catch_up": _catch_up, "starts": _moment, "ends": _moment,
-    "max_occurrences": _whole, "jitter": _duration, "spread": _duration, "exclude": _names,
-    "include": _names, "description": Value.text, "tags": _names, "paused": _boolean,
+    "anchor": moment, "tz": Value.text, "gap": Value.text, "fold": Value.text, "payload": Value.data,
+    "options": _options, "overlap": Value.text, "max_queued": whole, "drop": Value.text,
+    "max_running": whole, "catch_up": _catch_up, "starts": moment, "ends": moment,
+    "max_occurrences": whole, "jitter": duration, "spread": duration, "exclude": names,
+    "include": names, "description": Value.text, "tags": names, "paused": boolean,
 }  # fmt: skip
 FIELDS = tuple(_READERS)
 _NEEDED = ("task", "workflow", *RULES)  # those can't be left empty
-
-
-def _converted(value: Value, read: Callable[[Value], Any]) -> Any:
-    """Return the value, or report an error and return None."""
-    try:
-        return read(value)
-    except ConfigError as error:
-        value.report(str(error).removeprefix(f"{_last(value)}: "))
-        return None
-
-
-def _last(value: Value) -> str:
-    return value.path.rpartition(".")[2]
-
-
-def _shown(value: Any) -> str:
-    return msgspec.json.encode(value).decode()[:60]
 
 
 # -- a schedule
@@ -220,7 +145,7 @@ class _Reader:
             self._whole.report("must be a mapping with its task and its rule")
             return None
         given = {
-            name: _converted(value, _READERS[name])
+            name: converted(value, _READERS[name])
             for name, value in self._fields.items()
             if name in _NEEDED or (name in _READERS and not value.is_null)
         }
@@ -301,7 +226,7 @@ def _calendar(name: str, value: Value, folder: Path) -> NamedCalendar:
     made = list(_made(name, entries, folder))
     dates = frozenset(_each(entries, "dates", _date)).union(*(part.dates for part in made))
     ranges = {*_each(entries, "ranges", _range), *(r for part in made for r in part.ranges)}
-    description = _converted(entries["description"], Value.text) if "description" in entries else ""
+    description = converted(entries["description"], Value.text) if "description" in entries else ""
     return NamedCalendar(
         name=name,
         dates=dates,
@@ -314,14 +239,14 @@ def _calendar(name: str, value: Value, folder: Path) -> NamedCalendar:
 def _each(entries: dict[str, Value], name: str, read: Callable[[Value], T | None]) -> list[T]:
     """Return the values of a list, without those that have errors."""
     items = entries[name].items() if name in entries else ()
-    found = [_converted(item, read) for item in items]
+    found = [converted(item, read) for item in items]
     return [value for value in found if value is not None]
 
 
 def _made(name: str, entries: dict[str, Value], folder: Path) -> Iterable[NamedCalendar]:
     yield from _each(entries, "ics", lambda value: _from_ics(name, value, folder))
     if "holidays" in entries:
-        made = _converted(entries["holidays"], lambda value: _from_holidays(name, value))
+        made = converted(entries["holidays"], lambda value: _from_holidays(name, value))
         if made is not None:
             yield made
 
@@ -346,7 +271,7 @@ def _from_holidays(name: str, value: Value) -> NamedCalendar | None:
             raise ConfigError("country is missing, such as DE")
         country = parts["country"].text()
         subdivision = parts["subdivision"].text() if "subdivision" in parts else None
-        years.update(_each(parts, "years", _whole))
+        years.update(_each(parts, "years", whole))
     else:
         country = value.text()
     if country is None:
@@ -370,7 +295,7 @@ def _date(value: Value) -> date | None:
 
 
 def _range(value: Value) -> tuple[date, date] | None:
-    days = [_converted(each, _date) for each in value.items()]
+    days = [converted(each, _date) for each in value.items()]
     if len(days) != 2:
         raise ConfigError("write a first and a last day: [2026-12-28, 2027-01-01]")
     first, last = days

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
@@ -12,7 +13,7 @@ from rota.core.workflow.model import Definition
 from rota.errors import ConfigError, NotFound
 from rota.lib.ids import new_id
 from rota.model import WorkflowInfo
-from rota.store.changes import changing
+from rota.store.changes import Change, changing, record
 from rota.store.workflows import WorkflowStore
 
 if TYPE_CHECKING:
@@ -20,6 +21,12 @@ if TYPE_CHECKING:
     from rota.workflow import Declared
 
 Infos: TypeAlias = list[WorkflowInfo]
+
+
+def _encoded(definition: Definition) -> tuple[bytes, str]:
+    """Return a definition as it is stored, and its digest."""
+    text = msgspec.json.encode(definition, order="deterministic")
+    return text, hashlib.sha256(text).hexdigest()[:32]
 
 
 class Workflows:
@@ -38,8 +45,7 @@ class Workflows:
     async def put(self, graph: Graph) -> int:
         """Store a definition, unless it is stored already, and return its version."""
         definition = graph.definition
-        text = msgspec.json.encode(definition, order="deterministic")
-        digest = hashlib.sha256(text).hexdigest()[:32]
+        _, digest = _encoded(definition)
         settings = self._rota.settings
         place = (settings.database_url, settings.schema, settings.namespace, digest)
         if (known := self._versions.get(place)) is not None:
@@ -52,22 +58,51 @@ class Workflows:
                 await store.lock_name(namespace, name)
                 stored = await store.find_digest(namespace, name, digest)
                 if stored is None:
-                    stored = await self._add(store, graph, digest, text.decode())
+                    stored = await self._add(store, graph, "code")
                     change.after = {"version": stored, "steps": len(definition.steps)}
                 else:
                     change.happened = False
         self._versions[place] = stored
         return stored
 
-    async def _add(self, store: WorkflowStore, graph: Graph, digest: str, text: str) -> int:
+    async def put_all(
+        self, graphs: Sequence[Graph], *, retire: Sequence[str] = (), source: str = "file"
+    ) -> None:
+        """Make these the newest versions of their workflows, and retire others: all or none.
+
+        A definition that is the newest already stays as it is; one that was retired is restored.
+        """
+        store = await self._store()
+        namespace, wanted = self._rota.namespace, {each.definition.name: each for each in graphs}
+        async with store.database.shared_transaction("put_workflows") as connection:
+            for name in sorted({*wanted, *retire}):  # one order of locks for everybody
+                await store.lock_name(namespace, name)
+                newest = await store.newest(namespace, name)
+                change = Change("retire", f"workflow {name}", namespace)
+                if name not in wanted:
+                    await store.retire(namespace, name, retired=True)
+                elif newest is None or newest["digest"] != _encoded(wanted[name].definition)[1]:
+                    version = await self._add(store, wanted[name], source)
+                    steps = len(wanted[name].steps)
+                    change.action, change.after = "declare", {"version": version, "steps": steps}
+                    await store.retire(namespace, name, retired=False)
+                elif newest["retired_at"] is not None:
+                    change.action = "restore"
+                    await store.retire(namespace, name, retired=False)
+                else:
+                    continue
+                await record(store.database, connection, change)
+
+    async def _add(self, store: WorkflowStore, graph: Graph, source: str) -> int:
         namespace, name = self._rota.namespace, graph.definition.name
+        text, digest = _encoded(graph.definition)
         newest = await store.newest(namespace, name)
         version: int = newest["version"] + 1 if newest is not None else 1
         result = graph.result_step()
         await store.add(
-            new_id(), namespace, name, version, digest, text,
+            new_id(), namespace, name, version, digest, text.decode(),
             None if result is None else graph.numbers[result], graph.definition.deadline,
-            graph.definition.retention, graph.compiled(),
+            graph.definition.retention, graph.compiled(), source,
         )  # fmt: skip
         return version
 
@@ -138,5 +173,5 @@ class Workflows:
         return WorkflowInfo(
             namespace=self._rota.namespace, name=name, version=row["version"],
             created_at=row["created_at"], definition=msgspec.json.decode(row["definition"]),
-            retired_at=row["retired_at"], running=row.get("running"),
+            retired_at=row["retired_at"], running=row.get("running"), source=row["source"],
         )  # fmt: skip

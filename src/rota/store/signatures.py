@@ -56,6 +56,10 @@ class Signatures:
             raise InvalidArguments(problem)
         return ()
 
+    async def of(self, namespace: str, task: str) -> list[Signature] | None:
+        """Return the signatures that live releases have registered; None: nobody knows the task."""
+        return await self._ask(namespace, task)
+
     async def _ask(self, namespace: str, task: str) -> list[Signature] | None:
         found = await self._database.fetchval("signatures_of", namespace, task)
         if len(self._known) >= _MOST:

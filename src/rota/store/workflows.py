@@ -44,7 +44,7 @@ class WorkflowStore:
     async def add(
         self, id: UUID, namespace: str, name: str, version: int, digest: str, definition: str,
         result_step: int | None, deadline: float | None, retention: float | None,
-        steps: Sequence[CompiledStep],
+        steps: Sequence[CompiledStep], source: str,
     ) -> None:  # fmt: skip
         await self.database.fetch(
             "add_workflow",
@@ -57,6 +57,7 @@ class WorkflowStore:
             result_step,
             deadline,
             retention,
+            source,
         )
         rows = msgspec.json.encode(steps).decode()
         await self.database.fetch("add_workflow_steps", id, rows)

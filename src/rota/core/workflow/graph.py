@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from rota.config import check_name
+from rota.config import check_name, is_internal_task
 from rota.core.workflow.expressions import Condition
 from rota.core.workflow.model import Definition, Rule, StepDefinition, StepKind
 from rota.core.workflow.references import INPUT, STEP, Reference, find_references, renamed
@@ -53,16 +53,21 @@ class Graph:
         for step in definition.steps:
             self._check_step(step)
         if definition.result is not None and definition.result not in self.steps:
-            raise self._refused(f"its result is that of {definition.result!r}, which is no step")
+            raise self._refused(
+                f"its result is that of {definition.result!r}, which is no step", field="result"
+            )
 
-    def _refused(self, problem: str, step: str | None = None) -> ConfigError:
+    def _refused(
+        self, problem: str, step: str | None = None, field: str | None = None
+    ) -> ConfigError:
         where = f", step {step!r}" if step is not None else ""
-        return ConfigError(f"workflow {self.definition.name!r}{where}: {problem}")
+        message = f"workflow {self.definition.name!r}{where}: {problem}"
+        return ConfigError(message, field=field, subject=step)
 
     def _check_names(self) -> None:
         check_name("workflow", self.definition.name)
         if not self.definition.steps:
-            raise self._refused("it has no steps")
+            raise self._refused("it has no steps", field="steps")
         if len(self.definition.steps) > MOST_STEPS:
             raise self._refused(
                 f"it has {len(self.definition.steps):,} steps, the limit is {MOST_STEPS:,}: "
@@ -78,17 +83,27 @@ class Graph:
             seen.add(step.name)
             if (step.task is None) == (step.workflow is None):
                 raise self._refused("name a task or a workflow to run", step.name)
+            if step.task is not None and is_internal_task(step.task):
+                raise self._refused(
+                    f"task {step.task!r} is internal: Rota submits its jobs itself",
+                    step.name,
+                    "task",
+                )
 
     def _predecessors(self, step: StepDefinition) -> list[str]:
         """Return the steps that must end first, each once: named, read from, or asked about."""
-        names = list(step.after)
-        names += [str(each.name) for each in find_references(step.arguments) if each.kind == STEP]
-        names += sorted(self._condition_names(step))
-        for name in names:
+        names = [("after", name) for name in step.after]
+        names += [
+            ("arguments", str(each.name))
+            for each in find_references(step.arguments)
+            if each.kind == STEP
+        ]
+        names += [("when", name) for name in sorted(self._condition_names(step))]
+        for field, name in names:
             if name not in self.steps:
                 known = ", ".join(list(self.steps)[:20])
-                raise self._refused(f"there is no step {name!r}; known: {known}", step.name)
-        return list(dict.fromkeys(names))
+                raise self._refused(f"there is no step {name!r}; known: {known}", step.name, field)
+        return list(dict.fromkeys(name for _, name in names))
 
     def _condition_names(self, step: StepDefinition) -> set[str]:
         if step.when is None:
@@ -96,11 +111,11 @@ class Graph:
         try:
             names = Condition(step.when).names - {"input"}
         except ConfigError as error:
-            raise self._refused(str(error), step.name) from None
+            raise self._refused(str(error), step.name, "when") from None
         if unknown := sorted(names - set(self.steps)):
             raise self._refused(
                 f"the condition {step.when!r} names {unknown[0]!r}, which is neither a step nor "
-                "`input`", step.name,
+                "`input`", step.name, "when",
             )  # fmt: skip
         return names
 
@@ -143,17 +158,19 @@ class Graph:
         rule = Rule.parse(step.rule)
         if rule in (Rule.ONE_SUCCEEDED, Rule.ONE_FAILED) and not before:
             raise self._refused(
-                f"the rule {step.rule} can never be met: it comes after no step", step.name
+                f"the rule {step.rule} can never be met: it comes after no step", step.name, "rule"
             )
         if step.name in before:
             raise self._refused("it waits for itself", step.name)
         tolerate = step.tolerate
         if tolerate and rule is not Rule.ALL_SUCCEEDED:
-            raise self._refused(f"tolerate has no meaning with the rule {step.rule}", step.name)
+            raise self._refused(
+                f"tolerate has no meaning with the rule {step.rule}", step.name, "tolerate"
+            )
         if isinstance(tolerate, bool) or tolerate < 0 or (tolerate > 1 and tolerate % 1):
             raise self._refused(
                 "tolerate is a number of steps that may fail, or a share of them from 0 to 1, not "
-                f"{tolerate!r}", step.name,
+                f"{tolerate!r}", step.name, "tolerate",
             )  # fmt: skip
         if step.queue is not None:
             check_name("queue", step.queue)

@@ -5,18 +5,18 @@
 select pg_advisory_xact_lock(hashtextextended('rota.' || $1::text || '/' || $2::text, 7));
 
 -- name: newest_workflow
-select id, version, digest, definition, created_at, retired_at from rota.workflow
+select id, version, digest, definition, created_at, retired_at, source from rota.workflow
 where namespace = $1 and name = $2 order by version desc limit 1;
 
 -- name: find_digest
 select version from rota.workflow where namespace = $1 and name = $2 and digest = $3 order by version desc limit 1;
 
 -- name: workflow_version
-select id, version, digest, definition, created_at, retired_at from rota.workflow
+select id, version, digest, definition, created_at, retired_at, source from rota.workflow
 where namespace = $1 and name = $2 and version = $3;
 
 -- name: list_workflows
-select distinct on (w.name) w.id, w.name, w.version, w.definition, w.created_at, w.retired_at,
+select distinct on (w.name) w.id, w.name, w.version, w.definition, w.created_at, w.retired_at, w.source,
        (select count(*) from rota.run as r where r.namespace = w.namespace and r.name = w.name and r.state = {run.running})
            as running
 from rota.workflow as w where w.namespace = $1
@@ -24,8 +24,9 @@ order by w.name, w.version desc;
 
 -- name: add_workflow
 -- One that is retired stays so, whatever a new release of its application declares.
-insert into rota.workflow (id, namespace, name, version, digest, definition, result_step, deadline, retention, retired_at)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9,
+insert into rota.workflow (id, namespace, name, version, digest, definition, result_step, deadline, retention, source,
+                           retired_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
         (select retired_at from rota.workflow where namespace = $2 and name = $3 order by version desc limit 1));
 
 -- name: add_workflow_steps

@@ -13,6 +13,7 @@ create table rota.workflow (
     retention   real,              -- seconds for which ended runs are kept; null: as long as jobs
     created_at  timestamptz not null default rota.now(),
     retired_at  timestamptz,       -- not to be started any more
+    source      text not null default 'code',  -- where this version is declared: code, file, api
     unique (namespace, name, version)
 );
 insert into rota.row_security (table_name, privileges) values ('workflow', 'select, insert, update, delete');
