@@ -75,12 +75,7 @@ def _too_early(facts: Facts, step: StepRow, before: list[StepRow]) -> str | None
     starts = [attempt.start.at for attempt in facts.attempts.get(step.job_id or "", ())]
     if step.kind != _TASK or not starts or step.state not in _RAN:
         return None
-    ends = []
-    for each in before:
-        attempts = facts.attempts.get(each.job_id or "", [])
-        ended = [a.end.at for a in attempts if a.end is not None and a.ended_ok]
-        known = each.kind == _TASK and each.state == SUCCEEDED and not each.by_hand
-        ends.append(max(ended) if known and ended else None)
+    ends = [_end_of(facts, each) for each in before]
     if step.rule == _ONE_SUCCEEDED:
         late = None not in ends and all(end > min(starts) for end in ends if end is not None)
     elif step.rule == _ONE_FAILED:
@@ -94,6 +89,16 @@ def _too_early(facts: Facts, step: StepRow, before: list[StepRow]) -> str | None
             if not (later and (step.tolerated or each.optional))
         )
     return "began before a step that it comes after had ended" if late else None
+
+
+def _end_of(facts: Facts, step: StepRow) -> float | None:
+    """When the handler ended whose success was taken. A stale one may end after it."""
+    job = facts.jobs.get(step.job_id or "")
+    if job is None or step.kind != _TASK or step.state != SUCCEEDED or step.by_hand:
+        return None
+    attempts = facts.attempts.get(job.id, ())
+    taken = [a.end.at for a in attempts if a.end and a.ended_ok and a.token == job.token]
+    return taken[0] if taken else None
 
 
 def nothing_starts_after_a_cancel(facts: Facts, tally: Tally) -> Found:
