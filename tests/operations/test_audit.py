@@ -86,7 +86,7 @@ REST: list[tuple[str, str, Any]] = [
 # What isn't steered by a person: submitted jobs are their own record, as is what workers do.
 NO_CHANGE = {
     "POST /v1/jobs", "POST /v1/jobs:bulk", "POST /v1/workflows/{name}/runs",
-    "POST /v1/jobs/{job_id}/callback",
+    "POST /v1/jobs/{job_id}/callback", "POST /v1/signals", "POST /v1/runs/{id}/signals",
     "POST /v1/schedules:preview", "POST /v1/workers",
     *(f"POST /v1/workers/{{worker_id}}/{verb}"
       for verb in ("heartbeat", "claim", "finish", "progress", "logs")),
@@ -495,7 +495,8 @@ COMMANDS: list[tuple[str, list[str]]] = [
 LOOKS = {
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
     "jobs dead",
-    "runs list", "runs show", "workflows export", "workflows list", "workflows show",
+    "runs list", "runs show", "runs history", "runs send", "signals list", "signals send",
+    "workflows check-replay", "workflows export", "workflows list", "workflows show",
     "workflows start",
     "jobs explain", "jobs list", "jobs logs", "jobs show", "jobs submit", "migrate",
     "namespaces list", "nodes", "schedules audit", "schedules declare", "schedules forecast",

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rota import App, Retry
+from rota.durable.check import check_replay, history_of
 from rota.durable.context import DurableContext
 from rota.durable.sync import SyncDurableContext
 from rota.errors import (
@@ -140,6 +141,24 @@ async def test_a_function_that_fails_goes_on_where_it_failed_when_it_is_resumed(
     await run.resume()
     assert (await ended(sandbox, run)).state == "succeeded"
     assert shop.ran == ["one", "two", "two", "three"]
+
+
+async def test_a_run_that_has_ended_goes_back_to_a_step_when_that_is_retried(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        for name in ("one", "two", "three"):
+            await ctx.options(name=name).step(shop.note, name)
+
+    run = await order.start()
+    await sandbox.run_due()
+    await run.retry("two")
+    assert (await ended(sandbox, run)).state == "succeeded"
+    assert shop.ran == ["one", "two", "three", "two", "three"]
+    await run.retry("order")
+    await sandbox.run_due()
+    assert shop.ran[5:] == ["one", "two", "three"]
 
 
 async def test_signals_sent_before_are_kept_and_each_is_taken_once(
@@ -567,3 +586,28 @@ async def test_a_signal_in_a_transaction_is_sent_if_that_commits(
             await sandbox.app.send("go", key="k", payload=2, connection=connection)
     await sandbox.run_due()
     assert await run.result(1) == 2
+
+
+async def test_histories_are_checked_with_new_code_without_doing_anything(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    code = ["one"]
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.gather(ctx.step(shop.note, "a"), ctx.step(shop.note, "b"))
+        await ctx.options(name=code[0]).step(shop.note, code[0])
+        await ctx.wait("go")
+        await ctx.step(shop.note, "never yet")
+
+    run = await order.start()
+    await sandbox.run_due()
+
+    async def problem() -> str | None:
+        history = history_of(await run.status(), await sandbox.app.runs.history(run.id))
+        return await check_replay(order, {}, history)
+
+    assert await problem() is None
+    code[0] = "two"
+    assert "the code asks for a step 'two' where the history has step 'one'" in str(await problem())
+    assert sorted(shop.ran) == ["a", "b", "one"]

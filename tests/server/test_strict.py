@@ -102,7 +102,7 @@ async def test_a_missing_body_is_told_with_what_it_needs(server: LiveServer):
     answer = await admin.post("/v1/schedules")
     assert answer.status_code == 400
     assert "a body is needed" in answer.json()["detail"]
-    assert [field["name"] for field in answer.json()["fields"]] == ["task", "name"]
+    assert [field["name"] for field in answer.json()["fields"]] == ["name"]
     worker = await server.client("worker")
     answer = await worker.post(f"/v1/workers/{uuid4()}/claim")
     assert answer.status_code == 400

@@ -31,6 +31,7 @@ from rota.cli import (
     schedule_files,
     schedule_history,
     sessions,
+    signals,
     submit,
     tokens,
     users,
@@ -105,6 +106,7 @@ cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)
 cli.add_typer(schedules_group, name="schedules", rich_help_panel=_DAILY)
 cli.add_typer(workflows.group, name="workflows", rich_help_panel=_DAILY)
 cli.add_typer(runs.group, name="runs", rich_help_panel=_DAILY)
+cli.add_typer(signals.group, name="signals", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 

@@ -7,11 +7,11 @@ from typing import Annotated
 import typer
 
 from rota.cli.options import Limit, argument, option
-from rota.cli.output import first_line, state
+from rota.cli.output import first_line, pretty, state
 from rota.cli.session import Session, callback, command
 from rota.cli.submit import read_json
 from rota.core.durations import format_duration
-from rota.model import Run, RunChanged, RunStep
+from rota.model import Run, RunChanged, RunCheckpoint, RunStep, SignalSent
 
 Id = Annotated[str, argument("RUN", "Id of the run.")]
 StepName = Annotated[str, argument("STEP", "Name of the step.")]
@@ -56,8 +56,11 @@ def show(session: Session, run: Id, limit: Limit = 200) -> None:
     counts = f"{found.ended_steps:,} of {found.steps:,} steps have ended"
     what = f"run {found.id} of {found.workflow}, version {found.version}"
     session.screen.say(f"{what}: {_shown(found)}, {counts}")
-    if isinstance(found.error, dict):
-        session.screen.say(first_line(str(found.error.get("message"))))
+    for problem in (found.error, found.problem):
+        if isinstance(problem, dict):
+            session.screen.say(first_line(str(problem.get("message"))))
+    if found.status is not None:
+        session.screen.say(f"status: {pretty(found.status)}")
     session.screen.listing(
         steps, "No steps.", ("step", "task", "state", "after", "took", "note"),
         (
@@ -104,6 +107,60 @@ def skip(
     """Skip a step: it counts as succeeded, without running."""
     value = read_json(result, "--result")
     _tell(session, session.run(session.app.runs.skip(run, step, value)))
+
+
+@command(group, "history")
+def history(session: Session, run: Id, limit: Limit = 1000) -> None:
+    """Show what a durable function has done so far, and what it waits for."""
+    found = session.run(session.app.runs.history(run, limit=limit))
+    session.screen.listing(
+        found, "No history.", ("number", "what", "name", "state", "tries", "at", "note"),
+        (
+            (
+                str(each.number), each.kind, each.name, state(each.state), str(each.attempt),
+                f"{each.created_at:%Y-%m-%d %H:%M:%S}", _checkpoint_note(each),
+            )
+            for each in found
+        ),
+        right=("number", "tries"),
+    )  # fmt: skip
+
+
+@command(group, "send")
+def send(
+    session: Session,
+    run: Id,
+    signal: Annotated[str, argument("SIGNAL", "Name of the signal.")],
+    payload: Annotated[
+        str, argument("PAYLOAD", "JSON value; @FILE reads a file, - standard input.")
+    ] = "null",
+    once: Annotated[
+        str | None, option("The same text again is not another signal.", metavar="TEXT")
+    ] = None,
+) -> None:
+    """Send a signal to a run: its durable function takes it with ctx.wait()."""
+    value = read_json(payload, "PAYLOAD")
+    tell_sent(session, session.run(session.app.runs.send(run, signal, value, once=once)))
+
+
+def tell_sent(session: Session, sent: SignalSent) -> None:
+    if sent.existed:
+        said = f"signal {sent.id}: it was sent before, and nothing happened now"
+    elif sent.run_id is not None:
+        said = f"signal {sent.id}: taken by run {sent.run_id}"
+    else:
+        said = f"signal {sent.id}: kept for the next function that waits for it"
+    session.screen.answer(sent, said)
+
+
+def _checkpoint_note(checkpoint: RunCheckpoint) -> str:
+    if isinstance(checkpoint.error, dict):
+        return first_line(str(checkpoint.error.get("message", "")), 60)
+    if checkpoint.state == "waiting" and checkpoint.wake_at is not None:
+        return f"until {checkpoint.wake_at:%Y-%m-%d %H:%M:%S}"
+    if checkpoint.signal is not None and checkpoint.state == "waiting":
+        return f"waits for signal {checkpoint.signal}, key {checkpoint.signal_key}"
+    return "" if checkpoint.job_id is None else f"job {checkpoint.job_id}"
 
 
 def _tell(session: Session, changed: RunChanged) -> None:

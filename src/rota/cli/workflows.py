@@ -8,17 +8,21 @@ import msgspec
 import typer
 
 from rota.cli.file_changes import confirm, is_something, read_source, report_changes, show_changes
-from rota.cli.options import DryRun, Yes, argument, duration, option
+from rota.cli.options import DryRun, Limit, Yes, argument, duration, option
 from rota.cli.output import pretty
 from rota.cli.session import Session, callback, command
 from rota.cli.submit import read_payload
 from rota.core.workflow.model import Definition
+from rota.durable.check import check_replay, history_of
+from rota.durable.function import DurableFunction
+from rota.errors import NotFound
 from rota.files import workflow_changes as changing
 from rota.files.yaml_workflows import read_workflows, write_workflows
 
 Name = Annotated[str, argument("NAME", "Name of the workflow.")]
 
 group = typer.Typer(help="List, show, start and apply workflows.")
+MANY = 100_000  # checkpoints of one run
 
 
 @callback(group)
@@ -52,6 +56,46 @@ def show(
     session.screen.answer(info, f"{info.name}, version {info.version}")
     if not session.screen.structured:
         session.screen.show(pretty(info.definition))
+
+
+@command(group, "check-replay")
+def check_replays(
+    session: Session,
+    reference: Annotated[str, argument("MODULE:APP", "The app whose code is checked.")],
+    name: Annotated[
+        str | None, argument("NAME", "Durable function to check; all by default.")
+    ] = None,
+    limit: Limit = 1000,
+) -> None:
+    """Replay the histories of running durable functions with this code, without doing anything.
+
+    Run it with the new code before you deploy it: it fails if a run under way would contradict it.
+    """
+    app = session.load(reference)
+    functions = {
+        each.name: each for each in app.tasks.values() if isinstance(each, DurableFunction)
+    }
+    if name is not None and name not in functions:
+        raise NotFound(f"this application declares no durable function {name!r}", subject=name)
+
+    async def check() -> list[dict[str, str]]:
+        problems = []
+        for each in [functions[name]] if name is not None else functions.values():
+            for run in await app.runs.list(workflow=each.name, state="running", limit=limit):
+                definition = await app.workflows.definition(run.workflow, run.version)
+                checkpoints = await app.runs.history(run.id, limit=MANY)
+                history = history_of(run, checkpoints, definition.code_version or 1)
+                if (problem := await check_replay(each, run.input, history)) is not None:
+                    problems.append({"run": str(run.id), "workflow": each.name, "problem": problem})
+        return problems
+
+    problems = session.run(check())
+    session.screen.listing(
+        problems, "No run contradicts this code.", ("run", "workflow", "problem"),
+        ((each["run"], each["workflow"], each["problem"]) for each in problems), whole=("run",),
+    )  # fmt: skip
+    if problems:
+        raise typer.Exit(1)
 
 
 @command(group, "start")

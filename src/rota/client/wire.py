@@ -23,6 +23,7 @@ from rota.model import (
     JobSummary,
     NodeStatus,
     QueueStatus,
+    RunCheckpoint,
     RunStep,
     StateName,
     WorkflowInfo,
@@ -194,6 +195,13 @@ class RunStarted(msgspec.Struct, frozen=True):
     id: UUID
     workflow: str
     existed: bool = False
+
+
+class CheckpointPage(msgspec.Struct, frozen=True):
+    """The history of a durable function. `next`: what to pass as `after` for the next page."""
+
+    items: Sequence[RunCheckpoint]
+    next: int | None
 
 
 class RunStepPage(msgspec.Struct, frozen=True):

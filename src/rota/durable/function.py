@@ -148,7 +148,7 @@ class DurableFunction(Task[P, R]):
                 await replay.suspend_paused()
                 return _LEFT
             own = DurableContext(context, replay, self)
-            return await replay.run(super().call(payload, own))
+            return await replay.run(self.called_with(payload, own))
         except Suspended:
             return _LEFT
         except Mismatch as error:
@@ -157,6 +157,10 @@ class DurableFunction(Task[P, R]):
             return _RETURNED
         except RunCancelled:
             return _CANCELLED
+
+    def called_with(self, payload: bytes, context: DurableContext) -> Any:
+        """Return the function's coroutine, with its arguments decoded."""
+        return super().call(payload, context)
 
     async def _park(self, replay: Replay | None, error: Mismatch) -> Outcome:
         assert replay is not None

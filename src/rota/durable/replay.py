@@ -397,8 +397,8 @@ class Replay:
                 return
             else:
                 self._leave(Interrupted(f"its job is {answer}"))
-        except Left:
-            pass
+        except Left as left:
+            self._leave(left)
         except BaseException as error:  # noqa: BLE001 - a wait must not hang for ever
             self._leave(Interrupted(f"{type(error).__name__}: {error}"))
         self._leave_all()

@@ -261,13 +261,14 @@ class Runs:
         return RunChanged(run["id"], "resumed", len(again))
 
     async def retry(self, id: UUID | str, step: str) -> RunChanged:
-        """Run a step that has ended again, and everything that comes after it.
+        """Run a step that has ended again, and everything that comes after it. Of a durable function:
+        from something in its history on, or from the beginning if `step` is the function's name.
 
         Raises `Conflict` if one of those steps is running.
         """
         async with self._changing("retry", id) as (store, run, change):
             _check_not_cancelling(run)
-            number = await self._number(store, run["id"], step)
+            number = await self._number_to_retry(store, run, step)
             again = await self._resettable(store, run, [number], "retried")
             await store.resume_run(run["id"], again)
             change.after = {"step": step, "steps": len(again)}
@@ -312,6 +313,14 @@ class Runs:
                 "for it, or cancel the run", code="running", subject=run["id"],
             )  # fmt: skip
         return again
+
+    async def _number_to_retry(self, store: WorkflowStore, run: Any, step: str) -> int:
+        """Return the number of a step. What a durable function has done from there on is forgotten:
+        `step` is then the function, or something in its history."""
+        functions = DurableFunctionStore(store.database)
+        if await functions.forget_from(run["id"], step):
+            return 0
+        return await self._number(store, run["id"], step)
 
     async def _number(self, store: WorkflowStore, run: UUID, step: str) -> int:
         numbers = await store.step_numbers(run, [step])

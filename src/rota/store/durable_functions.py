@@ -106,6 +106,10 @@ class DurableFunctionStore:
     async def end_called_runs(self, run: UUID) -> None:
         await self.database.fetch("end_called_runs", run)
 
+    async def forget_from(self, run: UUID, name: str) -> bool:
+        """Forget a function's history from what has this name; all of it if that is the function's."""
+        return bool(await self.database.fetchval("forget_from", run, name))
+
     async def list_checkpoints(self, run: UUID, after: int, limit: int) -> list[Any]:
         return await self.database.fetch("list_checkpoints", run, after, limit)
 

@@ -40,6 +40,8 @@ BODIES: dict[str, dict[str, Any]] = {
     "set_queue": {"max_run_time": 60},
     "start_run": {},
     "skip_step": {"result": 1},
+    "send_to_run": {"signal": "go"},
+    "send_signal": {"name": "go", "key": "k"},
     "backfill_schedule": {"first": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
 }
 

@@ -10,8 +10,8 @@ import msgspec
 from litestar import get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from rota.client.wire import RunStepPage
-from rota.model import Run, RunChanged, RunStep
+from rota.client.wire import CheckpointPage, RunStepPage
+from rota.model import Run, RunChanged, RunStep, Signal, SignalSent
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import TenantDep
@@ -62,6 +62,57 @@ async def get_step(tenant: TenantDep, id: RunId, step: StepName) -> RunStep:
     return await tenant.runs.step(id, step)
 
 
+@get("/v1/runs/{id:uuid}/history", policy=VIEWER, summary="Get the history of a durable function")
+async def get_history(
+    tenant: TenantDep, id: RunId, limit: Limit = 100,
+    after: Annotated[int, QueryParameter(ge=0, le=2**31 - 1)] = 0,
+) -> CheckpointPage:  # fmt: skip
+    """What it has done, and waits for. `next`: what to pass as `after` for the next page."""
+    found = await tenant.runs.history(id, after=after, limit=limit)
+    return CheckpointPage(found, found[-1].number if len(found) == limit else None)
+
+
+class RunSignalRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A signal for one run. `once`: the same text again is not another signal."""
+
+    signal: str
+    payload: Any = None
+    once: str | None = None
+
+
+@post(
+    "/v1/runs/{id:uuid}/signals", policy=OPERATOR, summary="Send a signal to a run",
+    status_code=200,
+)  # fmt: skip
+async def send_to_run(tenant: TenantDep, id: RunId, data: JSONBody[RunSignalRequest]) -> SignalSent:
+    """Its durable function takes it with `ctx.wait(signal)`."""
+    return await tenant.runs.send(id, data.signal, data.payload, once=data.once)
+
+
+class SignalRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """A signal for whichever function waits for its name and key."""
+
+    name: str
+    key: str
+    payload: Any = None
+    once: str | None = None
+
+
+@post("/v1/signals", policy=OPERATOR, summary="Send a signal", status_code=200)
+async def send_signal(tenant: TenantDep, data: JSONBody[SignalRequest]) -> SignalSent:
+    """To the durable function that has waited longest for it, or to the next that will."""
+    return await tenant.signals.send(data.name, data.key, data.payload, once=data.once)
+
+
+@get("/v1/signals", policy=VIEWER, summary="List signals, newest first")
+async def list_signals(
+    tenant: TenantDep, name: Name = None,
+    key: Annotated[str | None, QueryParameter(max_length=255)] = None, limit: Limit = 100,
+) -> list[Signal]:  # fmt: skip
+    """Those without `taken_at` wait for a function."""
+    return await tenant.signals.list(name=name, key=key, limit=limit)
+
+
 @post("/v1/runs/{id:uuid}/cancel", policy=OPERATOR, summary="Cancel a run", status_code=200)
 async def cancel_run(tenant: TenantDep, id: RunId) -> RunChanged:
     """What waits is closed, what runs is asked to stop; steps that always run still do."""
@@ -108,5 +159,5 @@ async def skip_step(
 
 ROUTES = [
     list_runs, get_run, get_run_result, list_steps, get_step, cancel_run, pause_run, resume_run,
-    retry_step, skip_step,
+    retry_step, skip_step, get_history, send_to_run, send_signal, list_signals,
 ]  # fmt: skip

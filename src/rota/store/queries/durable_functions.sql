@@ -75,6 +75,18 @@ select rota.lock_functions(array[$1::uuid]), rota.wake_functions(array[$1::uuid]
 -- name: end_called_runs
 select rota.end_called_runs($1);
 
+-- name: forget_from
+with first as (
+    select 0 as number from rota.run as r
+    join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.kind = {kind.function} and w.name = $2
+    where r.id = $1
+    union all
+    select c.number from rota.checkpoint as c where c.run_id = $1 and c.name = $2
+), forgotten as (
+    delete from rota.checkpoint as c where c.run_id = $1 and c.number >= (select min(number) from first)
+)
+select exists (select from first);
+
 -- name: list_checkpoints
 select c.number, c.kind, c.state, c.attempt, c.name, c.job_id, c.created_at, c.ended_at, c.wake_at, c.digest, c.signal,
        c.signal_key, c.result, c.error

@@ -1,0 +1,77 @@
+"""Replays kept histories with the code at hand, without doing anything: do they still agree?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+import msgspec
+
+from rota.context import Context, JobInfo
+from rota.core.workflow.model import CheckpointKind, StepState
+from rota.durable.context import DurableContext
+from rota.durable.function import DurableFunction
+from rota.durable.replay import Left, Mismatch, Replay
+from rota.durable.wire import Checkpoint, History
+from rota.errors import RunCancelled, StepFailed, WaitTimedOut
+from rota.model import Failure, Run, RunCheckpoint
+
+
+class EndOfHistory(Left):
+    """The function has come to something that it had not done yet."""
+
+
+class _Offline:
+    """A channel on which nothing happens."""
+
+    cancelled = False
+
+    def heartbeat(self) -> None: ...
+
+    def progress(self, body: bytes) -> None: ...
+
+    async def call(self, name: str, body: bytes) -> bytes:
+        raise EndOfHistory(name)
+
+
+def history_of(run: Run, checkpoints: Sequence[RunCheckpoint], code_version: int = 1) -> History:
+    """Return a run's history as its function reads it."""
+    return History(
+        run=run.id, round=run.round, code_version=code_version, now=run.created_at, paused=False,
+        cancelled=run.cancel_requested_at is not None,
+        checkpoints=[
+            Checkpoint(
+                number=each.number, kind=CheckpointKind.parse(each.kind),
+                state=StepState.parse(each.state), name=each.name, digest=each.digest,
+                attempt=each.attempt, wake_at=each.wake_at, ended_at=each.ended_at,
+                result=msgspec.Raw(msgspec.json.encode(each.result)),
+                error=None if each.error is None else _failure(each.error),
+            )
+            for each in checkpoints
+        ],
+    )  # fmt: skip
+
+
+def _failure(error: Mapping[str, Any]) -> Failure:
+    return Failure(str(error.get("type", "")), str(error.get("message", "")))
+
+
+async def check_replay(
+    function: DurableFunction[..., Any], given: Mapping[str, Any], history: History
+) -> str | None:
+    """Replay a history with the code at hand. Return what differs; None: nothing does.
+
+    Nothing is done and nothing is written: it ends where the history does.
+    """
+    replay = Replay(_Offline(), history)
+    job = JobInfo(id=UUID(int=0), task=function.name, attempt=1, max_attempts=1, token=0)
+    context = DurableContext(Context(job, _Offline()), replay, function)
+    payload = msgspec.json.encode(given)
+    try:
+        await replay.run(function.called_with(payload, context))
+    except Mismatch as error:
+        return str(error)
+    except (Left, RunCancelled, StepFailed, WaitTimedOut):
+        return None
+    return None
