@@ -31,6 +31,11 @@ REFUSALS = (ConfigError, SubmitError, NotFound, RequestRefused)
 _DONE_BEFORE: dict[str, tuple[type[Exception], ...]] = {
     "delete": (NotFound,),
     "retry": (NotFound, Conflict),
+    "cancel run": (Conflict,),
+    "pause run": (Conflict,),
+    "resume run": (Conflict,),
+    "retry step": (Conflict,),
+    "skip step": (Conflict,),
 }
 _AGAIN = 0.5  # seconds
 
