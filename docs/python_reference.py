@@ -23,13 +23,19 @@ from rota.operations.events import Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
+from rota.operations.runs import Runs
 from rota.operations.schedules import Schedules
 from rota.operations.webhooks import Webhooks
+from rota.operations.workflows import Workflows
+from rota.workflow import RunHandle, Workflow
 
 # What is for Rota's own use in a class that is otherwise for everybody.
 _INTERNAL = {
     "App": {"limits", "open_database", "require_task", "signatures", "store", "submitter"},
     "Schedules": {"put_all"},
+    "app.workflows": {"put", "put_all", "put_declared", "declare", "find"},
+    "app.runs": {"start_declared", "start_declared_sync", "new_declared", "input_of", "settings"},
+    "Workflow": {"new_run", "__init__"},
     "JobInfo": {"of"},
     "Sandbox": {"__init__"},
 }
@@ -81,6 +87,19 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
                 (name, getattr(rota, name))
                 for name in ("ScheduleStatus", "OccurrenceStatus", "Audit")
             ),
+        ],
+    ),
+    (
+        "Workflows",
+        "",
+        [
+            ("Workflow", Workflow),
+            ("chain", rota.chain),
+            ("group", rota.group),
+            ("chord", rota.chord),
+            ("app.workflows", Workflows),
+            ("app.runs", Runs),
+            ("RunHandle", RunHandle),
         ],
     ),
     (

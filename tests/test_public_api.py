@@ -19,6 +19,7 @@ PUBLIC = [
     "ResultUnavailable", "Retry", "RetryAfter", "RotaError", "ScheduleSpec", "ScheduleStatus",
     "SchemaMismatch", "Settings", "ShardStatus", "StoreUnavailable", "SubmitError",
     "SyncContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "__version__",
+    "chain", "chord", "group",
 ]  # fmt: skip
 
 ERRORS = [

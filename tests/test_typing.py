@@ -74,7 +74,7 @@ from typing import Any
 
 from collections.abc import AsyncGenerator, Generator
 
-from rota import Context, Job, JobHandle, SyncContext, Task
+from rota import Context, Job, JobHandle, SyncContext, Task, chain, chord, group
 from rota.model import JobSummary
 from rota.client import Accepted, AsyncClient, Client
 from project import Receipt, app, count, greet, keep, nightly, pay, refund, resize, twice
@@ -102,6 +102,9 @@ async def use(fake: Context, plain: SyncContext) -> None:
     count(plain, 3)
     kept: Task[[int], Receipt] = refund
 
+    chained: Receipt = await (await chain(nightly.s(), refund.s()).start()).result()
+    grouped: list[str] = (await group(greet.s("a"), greet.s("b", times=2)).start()).result_sync()
+    collected: bool = await (await chord([nightly.s()], pay.s()).options(key="k").start()).result()
 
 def use_client(client: Client) -> None:
     accepted: Accepted = client.jobs.submit("greet", {"name": "Ada"}, delay=5)
@@ -126,6 +129,8 @@ WRONG_IMPORTS = (
 # Each line alone is an error, of this kind.
 WRONG = {
     "await greet.submit(1)": "arg-type",
+    "greet.s(times='twice')": "call-overload",
+    "resize.si('a.png')": "call-arg",
     "await greet.submit()": "call-arg",
     "await greet.submit('x', tmies=2)": "call-arg",
     "greet.submit_sync(1)": "arg-type",

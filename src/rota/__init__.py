@@ -3,6 +3,7 @@
 from typing import TYPE_CHECKING, Any
 
 from rota.app import App
+from rota.calls import chain, chord, group
 from rota.config import Settings
 from rota.context import CONTEXT, Context, JobInfo, OccurrenceInfo, SyncContext
 from rota.core.explain import Explanation
@@ -57,7 +58,8 @@ __all__ = [
     "OccurrenceStatus", "OnceNotKept", "OnceUnknown", "PayloadTooLarge", "QueueStatus",
     "ResultUnavailable", "Retry", "RetryAfter", "RotaError", "ScheduleSpec", "ScheduleStatus",
     "SchemaMismatch", "Settings", "ShardStatus", "StoreUnavailable", "SubmitError",
-    "SyncContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "__version__",
+    "SyncContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "__version__", "chain",
+    "chord", "group",
 ]  # fmt: skip
 
 

@@ -8,7 +8,16 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from math import inf
-from typing import Any, Generic, ParamSpec, Protocol, TypeVar
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Concatenate,
+    Generic,
+    ParamSpec,
+    Protocol,
+    TypeVar,
+    overload,
+)
 
 import msgspec
 
@@ -20,7 +29,11 @@ from rota.errors import ConfigError, InvalidArguments, UnfitArguments
 from rota.handle import JobHandle
 from rota.model import Guarantee, Retry, RunnerName
 
+if TYPE_CHECKING:
+    from rota.calls import Call, Partial
+
 P = ParamSpec("P")
+Q = ParamSpec("Q")
 R = TypeVar("R")
 
 HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # in the headers of a job that was submitted with one
@@ -166,6 +179,10 @@ def _is_whole(value: object, allowed: range) -> bool:
 class Submissions(Protocol):
     """Stores a task's jobs: `rota.operations.submissions.Submissions`."""
 
+    @property
+    def runs(self) -> Any:
+        """Starts what is composed of tasks: `rota.operations.runs.Runs`."""
+
     async def submit_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]: ...
@@ -272,6 +289,28 @@ class Task(BoundTask[P, R]):
                 f"task {self.name!r}: a plain function that is exactly_once has its transaction through "
                 "psycopg, which is not installed: pip install 'rota[psycopg]', or make it a coroutine"
             )
+
+    @overload
+    def s(self: Task[P, R], *args: P.args, **kwargs: P.kwargs) -> Call[R]: ...
+    @overload
+    def s(
+        self: Task[Concatenate[Any, Q], R], *args: Q.args, **kwargs: Q.kwargs
+    ) -> Partial[Any, R]: ...
+
+    def s(self, *args: Any, **kwargs: Any) -> Any:
+        """Return a call of the task, for `rota.chain`, `rota.group` and `rota.chord`.
+
+        In a chain, the result of the part before it becomes its first argument.
+        """
+        from rota.calls import make_call  # it knows workflows, which know tasks
+
+        return make_call(self, args, kwargs)
+
+    def si(self, *args: P.args, **kwargs: P.kwargs) -> Call[R]:
+        """Return a call of the task that takes no result of the part before it."""
+        from rota.calls import Call
+
+        return Call(self, args, kwargs, alone=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self.takes_context:

@@ -166,7 +166,7 @@ class Workflow:
         nested = isinstance(task, Workflow)
         self._steps[name] = StepDefinition(
             name=name, arguments=arguments, after=after, task=None if nested else task.name,
-            workflow=task.name if nested else None, **{**_defaults(task), **options},
+            workflow=task.name if nested else None, **{**task_defaults(task), **options},
         )  # fmt: skip
         self._graph = None
         returns = Any if isinstance(task, Workflow) else task.arguments.returns
@@ -245,14 +245,9 @@ class Workflow:
         return escape(plain_json(value, step))
 
     def _check_types(self, task: Task[..., Any], bound: Mapping[str, Any], step: str) -> None:
-        """Refuse a step whose task returns another type than the argument's, where both are known."""
         for name, value in bound.items():
-            if isinstance(value, Step) and not _fits(value.returns, task.arguments.hint(name)):
-                raise ConfigError(
-                    f"workflow {self.name!r}, step {step!r}: argument {name!r} is a "
-                    f"{_type_name(task.arguments.hint(name))}, but step {value.name!r} returns a "
-                    f"{_type_name(value.returns)}"
-                )
+            where = f"workflow {self.name!r}, step {step!r}"
+            check_type(value, task.arguments.hint(name), where, name)
 
     # -- starting
 
@@ -392,7 +387,16 @@ class RunHandle:
         return sync_bridge.call(lambda: self.result(timeout), "result")
 
 
-def _defaults(task: Task[..., Any] | Workflow) -> dict[str, Any]:
+def check_type(value: Any, hint: Any, where: str, name: str) -> None:
+    """Refuse a step whose task returns another type than the argument's, where both are known."""
+    if isinstance(value, Step) and not _fits(value.returns, hint):
+        raise ConfigError(
+            f"{where}: argument {name!r} is a {_type_name(hint)}, but step {value.name!r} returns a "
+            f"{_type_name(value.returns)}"
+        )
+
+
+def task_defaults(task: Task[..., Any] | Workflow) -> dict[str, Any]:
     """Return what a task declares for its jobs, as the options of a step."""
     if isinstance(task, Workflow):
         return {}

@@ -31,6 +31,7 @@ from rota.task import SubmitOptions, Task
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
+    from rota.operations.runs import Runs
 
 log = logging.getLogger("rota.submit")
 
@@ -50,6 +51,10 @@ class Submissions:
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
         self.admit: Admit | None = None
+
+    @property
+    def runs(self) -> Runs:
+        return self._rota.runs
 
     async def submit_named(
         self, task: str, payload: Mapping[str, Any] | None, options: dict[str, Any]

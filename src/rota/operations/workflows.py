@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 
 from rota.core.workflow.graph import Graph
-from rota.core.workflow.model import Definition
+from rota.core.workflow.model import INLINE, Definition
 from rota.errors import ConfigError, NotFound
 from rota.lib.ids import new_id
 from rota.model import WorkflowInfo
@@ -134,8 +134,11 @@ class Workflows:
             await self.put(inner.graph)
 
     async def list(self) -> Infos:
-        """List the workflows, each with its newest version and how many of its runs are under way."""
-        rows = await (await self._store()).list_workflows(self._rota.namespace)
+        """List the workflows, each with its newest version and how many of its runs are under way.
+
+        Those that were composed by `rota.chain` and the like are left out.
+        """
+        rows = await (await self._store()).list_workflows(self._rota.namespace, f"{INLINE}%")
         return [self._info(row["name"], row) for row in rows]
 
     async def get(self, name: str, version: int | None = None) -> WorkflowInfo:

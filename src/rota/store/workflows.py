@@ -35,8 +35,8 @@ class WorkflowStore:
         rows = await self.database.fetch("workflow_version", namespace, name, version)
         return rows[0] if rows else None
 
-    async def list_workflows(self, namespace: str) -> list[Any]:
-        return await self.database.fetch("list_workflows", namespace)
+    async def list_workflows(self, namespace: str, except_like: str) -> list[Any]:
+        return await self.database.fetch("list_workflows", namespace, except_like)
 
     async def lock_name(self, namespace: str, name: str) -> None:
         await self.database.fetch("lock_workflow", namespace, name)

@@ -12,6 +12,9 @@ from rota.model import GuaranteeName, Labelled
 RuleName: TypeAlias = Literal["all_succeeded", "all_ended", "one_succeeded", "one_failed", "always"]
 
 
+INLINE = "inline:"  # what the names of workflows begin with that were composed of calls
+
+
 class RunState(Labelled):
     """The state of a run. A run that is paused, or is being cancelled, is still running."""
 

@@ -19,7 +19,7 @@ where namespace = $1 and name = $2 and version = $3;
 select distinct on (w.name) w.id, w.name, w.version, w.definition, w.created_at, w.retired_at, w.source,
        (select count(*) from rota.run as r where r.namespace = w.namespace and r.name = w.name and r.state = {run.running})
            as running
-from rota.workflow as w where w.namespace = $1
+from rota.workflow as w where w.namespace = $1 and w.name not like $2
 order by w.name, w.version desc;
 
 -- name: add_workflow
