@@ -279,3 +279,28 @@ def _alive(pid: int) -> bool:
     except ProcessLookupError:
         return False
     return True
+
+
+async def test_a_durable_function_goes_on_after_its_worker_was_killed(
+    app: App, cluster: Cluster
+) -> None:
+    """What is recorded isn't done again; only what was under way may be."""
+    runs = [await fault_tasks.journey.start(number) for number in range(10)]
+    victim = cluster.start("worker")
+    await eventually(lambda: len(cluster.entries("step")) > 12, what="the victim's being busy")
+    victim.kill()
+    recorded = {
+        each.result
+        for run in runs
+        for each in await app.runs.history(run.id)
+        if each.kind == "step"
+    }
+    cluster.start("worker", "scheduler")
+    for number, run in enumerate(runs):
+        steps = [number * 10 + place for place in range(3)]
+        assert await run.result(90) == [*steps, 2, number * 10 + 9]
+    begun = Counter(number for number, _, _ in cluster.entries("step"))
+    assert set(begun) == {n * 10 + place for n in range(10) for place in (0, 1, 2, 9)}
+    assert {number for number, count in begun.items() if count > 1} <= set(begun) - recorded
+    called = Counter(number for number, _, _ in cluster.entries("at_least"))
+    assert called == dict.fromkeys([1000 + n * 10 + k for n in range(10) for k in range(2)], 1)

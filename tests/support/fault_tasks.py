@@ -8,6 +8,7 @@ import os
 from pathlib import Path
 
 from rota import App, Context, Retry, SyncContext
+from rota.durable.context import DurableContext
 
 app = App(processes=2)
 
@@ -90,3 +91,19 @@ def double(number: int) -> int:
 @app.task
 async def which_process() -> int:
     return os.getpid()
+
+
+async def begun(kind: str, number: int) -> int:
+    note(kind, number, 0)
+    await asyncio.sleep(0.05)
+    return number
+
+
+@app.durable
+async def journey(ctx: DurableContext, number: int) -> list[int]:
+    """Steps, calls and a sleep, one after the other and at the same time."""
+    first = [await ctx.step(begun, "step", number * 10 + place) for place in range(3)]
+    await ctx.sleep(1.2)
+    calls = await ctx.gather(*(ctx.call(at_least, 1000 + number * 10 + n) for n in range(2)))
+    last = await ctx.step(begun, "step", number * 10 + 9)
+    return [*first, len(calls), last]
