@@ -62,6 +62,17 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
         ],
     ),
     (
+        "Workflows and durable functions",
+        "",
+        [
+            ("Workflow", rota.Workflow),
+            ("DurableFunction", rota.DurableFunction),
+            ("DurableContext", rota.DurableContext),
+            ("SyncDurableContext", rota.SyncDurableContext),
+            ("RunHandle", rota.RunHandle),
+        ],
+    ),
+    (
         "Asking and steering",
         "",
         [

@@ -11,15 +11,16 @@ import rota.testing
 from rota import errors
 
 PUBLIC = [
-    "All", "App", "Attempt", "Audit", "CONTEXT", "CatchUp", "ConfigError", "Context", "Event",
-    "EventLoopRunning", "Explanation", "Failure", "Fatal", "InvalidArguments", "Job",
-    "JobError", "JobFailed", "JobHandle", "JobInfo", "JobStopped", "KeyConflict", "Latest",
-    "LeaseLost", "NoCatchUp", "Node", "NodeStatus", "NotFound", "OccurrenceInfo",
-    "OccurrenceStatus", "OnceNotKept", "OnceUnknown", "PayloadTooLarge", "QueueStatus",
-    "ResultUnavailable", "Retry", "RetryAfter", "RotaError", "ScheduleSpec", "ScheduleStatus",
-    "SchemaMismatch", "Settings", "ShardStatus", "StoreUnavailable", "SubmitError",
-    "SyncContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "__version__",
-    "chain", "chord", "group",
+    "All", "App", "Attempt", "Audit", "CONTEXT", "CallFailed", "CatchUp", "ConfigError",
+    "Context", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
+    "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
+    "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
+    "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
+    "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
+    "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
+    "Settings", "ShardStatus", "StepFailed", "StoreUnavailable", "SubmitError", "SyncContext",
+    "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "WaitTimedOut",
+    "Workflow", "__version__", "chain", "chord", "group",
 ]  # fmt: skip
 
 ERRORS = [

@@ -8,7 +8,11 @@ from rota.config import Settings
 from rota.context import CONTEXT, Context, JobInfo, OccurrenceInfo, SyncContext
 from rota.core.explain import Explanation
 from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp, ScheduleSpec
+from rota.durable.context import DurableContext
+from rota.durable.function import DurableFunction
+from rota.durable.sync import SyncDurableContext
 from rota.errors import (
+    CallFailed,
     ConfigError,
     EventLoopRunning,
     Fatal,
@@ -24,11 +28,14 @@ from rota.errors import (
     ResultUnavailable,
     RetryAfter,
     RotaError,
+    RunCancelled,
     SchemaMismatch,
+    StepFailed,
     StoreUnavailable,
     SubmitError,
     UnfitArguments,
     UnknownTask,
+    WaitTimedOut,
 )
 from rota.handle import JobFailed, JobHandle
 from rota.model import (
@@ -44,6 +51,7 @@ from rota.model import (
 )
 from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
 from rota.task import Task
+from rota.workflow import RunFailed, RunHandle, Workflow
 
 if TYPE_CHECKING:
     from rota.node import Node
@@ -51,15 +59,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CONTEXT", "All", "App", "Attempt", "Audit", "CatchUp", "ConfigError", "Context", "Event",
-    "EventLoopRunning", "Explanation", "Failure", "Fatal", "InvalidArguments", "Job",
-    "JobError", "JobFailed", "JobHandle", "JobInfo", "JobStopped", "KeyConflict", "Latest",
-    "LeaseLost", "NoCatchUp", "Node", "NodeStatus", "NotFound", "OccurrenceInfo",
-    "OccurrenceStatus", "OnceNotKept", "OnceUnknown", "PayloadTooLarge", "QueueStatus",
-    "ResultUnavailable", "Retry", "RetryAfter", "RotaError", "ScheduleSpec", "ScheduleStatus",
-    "SchemaMismatch", "Settings", "ShardStatus", "StoreUnavailable", "SubmitError",
-    "SyncContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "__version__", "chain",
-    "chord", "group",
+    "CONTEXT", "All", "App", "Attempt", "Audit", "CallFailed", "CatchUp", "ConfigError",
+    "Context", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
+    "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
+    "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
+    "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
+    "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
+    "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
+    "Settings", "ShardStatus", "StepFailed", "StoreUnavailable", "SubmitError", "SyncContext",
+    "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "WaitTimedOut",
+    "Workflow", "__version__", "chain", "chord", "group",
 ]  # fmt: skip
 
 
