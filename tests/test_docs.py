@@ -24,6 +24,7 @@ import subprocess
 import sys
 import textwrap
 from collections.abc import AsyncIterator, Callable, Iterator
+from decimal import Decimal
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any, NamedTuple
@@ -417,6 +418,7 @@ async def test_the_shop_does_its_work(
     monkeypatch.syspath_prepend(str(EXAMPLES))
     from shop import app as shop
     from shop import demo, outside
+    from shop.model import Order
 
     outside.random.seed(7)
     monkeypatch.setattr(shop, "PICTURES", tmp_path)
@@ -431,11 +433,24 @@ async def test_the_shop_does_its_work(
         await shop.app.submit("restock", {"article": "samovar"})
         await shop.app.submit("text_courier", {"order_id": 7, "phone": "+44"})
         await shop.app.submit("customers")
+        orders = [
+            Order(id=number, article=article, price=Decimal("19.90"), email="a@example.org")
+            for number, article in enumerate(("teapot", "teapot", "samovar", "teapot"), 101)
+        ]
+        runs = [await shop.fulfil.start(order) for order in orders]
+        for number, payload in ((101, True), (102, False), (103, True)):
+            await shop.app.send("approved", key=str(number), payload=payload)
         await demo.plan_stock_report()
         for _ in range(8):
             await sandbox.run_due()
             await sandbox.advance(minutes=1)
         jobs = await sandbox.jobs(limit=1000)
+        assert await runs[0].result(1) in [
+            f"all 2 parcels arrive within {days} days" for days in range(1, 6)
+        ]
+        assert await runs[1].result(1) == "refunded: the office said no"
+        assert "refunded: call 'restock' failed" in await runs[2].result(1)
+        assert (await runs[3].status()).status == "waits for approval"
 
     ended = {(job.task, job.state) for job in jobs}
     for task in ("take_payment", "refund", "resize", "restock", "text_courier", "confirm"):

@@ -11,7 +11,17 @@ import tempfile
 from decimal import Decimal
 from pathlib import Path
 
-from rota import App, Context, Fatal, Latest, Retry, SyncContext
+from rota import (
+    App,
+    Context,
+    DurableContext,
+    Fatal,
+    Latest,
+    Retry,
+    RunCancelled,
+    SyncContext,
+    WaitTimedOut,
+)
 from shop import images, outside
 from shop.model import Order
 
@@ -93,6 +103,26 @@ async def refund(ctx: Context, order_id: int, amount: Decimal) -> str:
         "insert into shop.refund (order_id, amount) values ($1, $2)", order_id, amount
     )
     return f"{amount} for order {order_id}"
+
+
+# Large orders take days, and survive every deployment in between: the card is charged, somebody in the
+# office approves within three days, the parts are shipped at the same time, each as a job of its own.
+# What goes wrong after the payment gives the money back. `rota signals send approved ORDER true` is the
+# office's button.
+@app.durable(deadline="30d")
+async def fulfil(ctx: DurableContext, order: Order, parts: int = 2) -> str:
+    payment = await ctx.step(outside.charge_card, order.id, order.price)
+    try:
+        await ctx.set_status("waits for approval")
+        if not await ctx.wait("approved", key=str(order.id), timeout="3d"):
+            raise Fatal("the office said no")
+        await ctx.set_status(f"ships {parts} parcels")
+        days = await ctx.gather(*(ctx.call(restock, order.article) for _ in range(parts)))
+    except (Fatal, RunCancelled, WaitTimedOut) as error:  # a call that failed is Fatal, too
+        await ctx.call(refund, order.id, order.price)
+        return f"refunded: {error}"
+    await ctx.call(confirm, order, payment)
+    return f"all {parts} parcels arrive within {max(days)} days"
 
 
 # Three ways to fail. What the supplier's network does is tried again by the usual rule; when told

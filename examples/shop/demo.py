@@ -14,7 +14,7 @@ from pathlib import Path
 
 import asyncpg
 
-from shop.app import app, report_stock
+from shop.app import app, fulfil, report_stock
 from shop.model import Order
 from shop.outside import ARTICLES
 
@@ -48,8 +48,19 @@ async def buy(order: Order) -> None:
         await app.submit("refund", money, key=f"refund:{order.id}", delay=3)
     if 0.2 < chance < 0.4:
         await app.submit("text_courier", {"order_id": order.id, "phone": "+44 20 7946 0000"})
+    if chance > 0.9:
+        await fulfil.start_options(key=f"fulfil:{order.id}").start(order)
+        # The office is quick, and doesn't like every order.
+        await app.submit("decide", {"order_id": order.id}, delay=random.randint(1, 20))
     if 0.4 < chance < 0.43:
         await app.submit("restock", {"article": "samovar"})  # which no supplier has
+
+
+@app.task(queue="demo")
+async def decide(order_id: int) -> None:
+    """Somebody in the office approves an order, or not."""
+    approved = random.random() < 0.8
+    await app.send("approved", key=str(order_id), payload=approved, once=f"decision:{order_id}")
 
 
 async def expect_customers() -> None:

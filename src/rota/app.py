@@ -12,7 +12,9 @@ from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 from rota.config import Settings, check_name
 from rota.context import ErrorHook
 from rota.core.time.schedule import compile_schedule, make_spec
-from rota.durable.function import DEFAULT_RETRY, DurableFunction
+from rota.durable.context import DurableContext
+from rota.durable.function import DEFAULT_RETRY, DurableDecorator, DurableFunction
+from rota.durable.sync import SyncDurableContext
 from rota.errors import ConfigError, UnknownTask
 from rota.handle import JobHandle
 from rota.model import GuaranteeName, Retry, RunnerName, SignalSent
@@ -226,7 +228,31 @@ class App:
         self.workflows.declared[name] = flow
         return flow
 
+    @overload
     def durable(
+        self, function: Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]], /
+    ) -> DurableFunction[P, R]: ...
+
+    @overload
+    def durable(
+        self, function: Callable[Concatenate[SyncDurableContext, P], R], /
+    ) -> DurableFunction[P, R]: ...
+
+    @overload
+    def durable(
+        self,
+        *,
+        name: str | None = None,
+        version: int = 1,
+        queue: str = "default",
+        needs: Sequence[str] = (),
+        priority: int = 0,
+        retry: Retry | None = None,
+        deadline: float | str | None = None,
+        retention: float | str | None = None,
+    ) -> DurableDecorator: ...
+
+    def durable(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
         self,
         function: Callable[..., Any] | None = None,
         /,

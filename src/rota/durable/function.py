@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Generic
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, Protocol, overload
 
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import Graph
@@ -173,6 +173,20 @@ class DurableFunction(Task[P, R]):
 
 async def _opened(channel: Any) -> wire.History:
     return wire.decode_history(await channel.call(wire.OPEN, b"null"))
+
+
+class DurableDecorator(Protocol):
+    """The decorator that ``@app.durable(...)`` returns."""
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[DurableContext, P], Coroutine[Any, Any, R]], /
+    ) -> DurableFunction[P, R]: ...
+
+    @overload
+    def __call__(
+        self, function: Callable[Concatenate[SyncDurableContext, P], R], /
+    ) -> DurableFunction[P, R]: ...
 
 
 class BoundFunction(Generic[P, R]):
