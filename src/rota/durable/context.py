@@ -7,8 +7,9 @@ import contextlib
 import hashlib
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Generator
+from collections.abc import Awaitable, Callable, Coroutine, Generator, Hashable
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Generic, Literal, TypeVar
 from uuid import UUID
 
@@ -97,12 +98,12 @@ class _Step(Operation[T]):
     kind = CheckpointKind.STEP
 
     def __init__(
-        self, replay: Replay, name: str, work: Callable[[], Any], returns: Any, retry: Retry,
+        self, replay: Replay, name: str, work: Callable[[], Any], returns: ResultReader, retry: Retry,
         digest: str | None, limit: int,
     ) -> None:  # fmt: skip
         super().__init__(replay, name, digest)
         self._work = work
-        self._reader = ResultReader(returns)
+        self._reader = returns
         self._retry = retry
         self._limit = limit
 
@@ -332,7 +333,7 @@ class DurableContext(Context):
         if isinstance(work, Task):
             if work.options_.guarantee is Guarantee.EXACTLY_ONCE:
                 return self.call(work, *args, **kwargs)
-            function, returns = work.function, work.arguments.returns
+            function, returns = work.function, work.result_reader
             retry = self._retry or work.options_.retry
             timeout = self._timeout if self._timeout is not None else work.options_.timeout
             name = self._name or work.name
@@ -342,7 +343,7 @@ class DurableContext(Context):
         else:
             if not callable(work):
                 raise ConfigError(f"a step is a task or a function, not {work!r}")
-            function, returns = work, _returns(work)
+            function, returns = work, _reader_of(work)
             retry, timeout = self._retry or _ONCE, self._timeout
             name = self._name or _name_of(work)
             digest = _digest(args, kwargs)
@@ -546,10 +547,17 @@ def _without_context(task: Task[..., Any], kwargs: dict[str, Any]) -> dict[str, 
     return {name: value for name, value in kwargs.items() if name != own}
 
 
-def _returns(function: Callable[..., Any]) -> Any:
+def _reader_of(function: Callable[..., Any]) -> ResultReader:
+    plain = getattr(function, "__func__", function)
+    return _returns(plain) if isinstance(plain, Hashable) else ResultReader(Any)
+
+
+@lru_cache(1024)
+def _returns(function: Callable[..., Any]) -> ResultReader:
+    returns = Any
     with contextlib.suppress(Exception):
-        return typing.get_type_hints(function).get("return", Any)
-    return Any
+        returns = typing.get_type_hints(function).get("return", Any)
+    return ResultReader(returns)
 
 
 def _name_of(function: Any) -> str:

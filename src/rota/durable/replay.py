@@ -128,6 +128,12 @@ class Replay:
         self.history = history
         self.cancelled = history.cancelled
         self._known = {each.name: each for each in history.checkpoints}
+        # By branch, what the function has not asked for yet. Notes may be left out.
+        self._unasked: dict[str, dict[str, Checkpoint]] = {}
+        for each in history.checkpoints:
+            if each.name not in self._asked and each.kind is not CheckpointKind.NOTE:
+                branch = each.name[: each.name.rfind("/") + 1]
+                self._unasked.setdefault(branch, {})[each.name] = each
         self._read_at = monotonic()
 
     def now(self) -> datetime:
@@ -145,6 +151,8 @@ class Replay:
         if (count := self._counts[full]) > 1:
             full = f"{full}#{count}"
         self._asked.add(full)
+        if self._unasked:
+            self._unasked.get(_branch.get(), {}).pop(full, None)
         return full
 
     def random_bytes(self) -> bytes:
@@ -183,17 +191,7 @@ class Replay:
 
     def not_asked_for(self) -> Checkpoint | None:
         """Return the first thing in this branch's history that the function hasn't asked for yet."""
-        branch = _branch.get()
-        return next(
-            (
-                each
-                for name, each in self._known.items()
-                if name not in self._asked
-                and each.kind is not CheckpointKind.NOTE
-                and name[: name.rfind("/") + 1] == branch
-            ),
-            None,
-        )
+        return next(iter(self._unasked.get(_branch.get(), {}).values()), None)
 
     def check_new(self, name: str, kind: CheckpointKind) -> None:
         """Leave the function if it does something new where the history has something else."""
@@ -207,10 +205,9 @@ class Replay:
 
     def check_all_asked(self) -> None:
         """Leave the function if the history has something that the code never asked for."""
-        for name, found in self._known.items():
-            if found.kind is CheckpointKind.NOTE or name in self._asked:
-                continue
-            if not any(map(name.startswith, self._left_out)):
+        for branch, left in self._unasked.items():
+            if left and not any(map(branch.startswith, self._left_out)):
+                found = next(iter(left.values()))
                 raise self._mismatch(
                     f"the history has {_where(found)}, which the code did not ask for"
                 )
