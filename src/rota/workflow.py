@@ -9,6 +9,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from rota.core.arguments import plain_json
+from rota.core.explain import Explanation
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, RuleName, RunState, StepDefinition
@@ -60,6 +61,7 @@ class RunOperations(Protocol):
     ) -> Any: ...
     async def result(self, id: UUID | str) -> Any: ...
     async def steps(self, id: UUID | str, *, limit: int = 1000) -> list[RunStep]: ...
+    async def explain(self, id: UUID | str, step: str | None = None) -> Explanation: ...
     async def cancel(self, id: UUID | str) -> RunChanged: ...
     async def pause(self, id: UUID | str) -> RunChanged: ...
     async def resume(self, id: UUID | str) -> RunChanged: ...
@@ -357,6 +359,10 @@ class RunHandle:
         `once`: the same text again is not another signal.
         """
         return await self._runs.send(self.id, signal, payload, once=once)
+
+    async def explain(self, step: str | None = None) -> Explanation:
+        """Explain what it waits for, or one of its steps, and what to do."""
+        return await self._runs.explain(self.id, step)
 
     async def cancel(self) -> RunChanged:
         """Cancel it: what waits is closed, what runs is asked to stop, `always` steps still run."""

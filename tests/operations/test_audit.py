@@ -330,7 +330,7 @@ READS = {
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job and a signal are.
-    "runs": {"list", "get", "steps", "step", "result", "start", "start_declared", "history",
+    "runs": {"explain", "list", "get", "steps", "step", "result", "start", "start_declared", "history",
              "new_declared", "input_of", "send"},
 }  # fmt: skip
 
@@ -495,6 +495,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
 LOOKS = {
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
     "jobs dead",
+    "runs explain",
     "runs list", "runs show", "runs history", "runs send", "signals list", "signals send",
     "workflows check-replay", "workflows export", "workflows list", "workflows show",
     "workflows start",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
+import msgspec
 import typer
 
 from rota.cli.options import Limit, argument, option
@@ -71,6 +72,20 @@ def show(session: Session, run: Id, limit: Limit = 200) -> None:
             for step in steps
         ),
     )  # fmt: skip
+
+
+@command(group, "explain")
+def explain(
+    session: Session,
+    run: Id,
+    step: Annotated[
+        str | None, argument("STEP", "Name of a step; by default the whole run.")
+    ] = None,
+) -> None:
+    """Explain what a run, or a step of it, waits for, and what to do."""
+    explanation = session.run(session.app.runs.explain(run, step))
+    document = {"id": run, "step": step, **msgspec.to_builtins(explanation)}
+    session.screen.answer(document, explanation.sentence)
 
 
 @command(group, "cancel")

@@ -13,6 +13,7 @@ import msgspec
 
 from rota.config import Settings
 from rota.core.arguments import encode_payload
+from rota.core.explain import Explanation
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import CheckpointKind, Definition, Rule, RunState, StepKind, StepState
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
@@ -21,6 +22,7 @@ from rota.lib.ids import new_id
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import Run, RunChanged, RunCheckpoint, RunStep, SignalSent
 from rota.operations.run_advance import RunAdvance
+from rota.operations.run_explain import explain
 from rota.store.changes import Change, changing, current_actor
 from rota.store.drivers import start_through, start_through_sync
 from rota.store.durable_functions import DurableFunctionStore
@@ -195,6 +197,10 @@ class Runs:
         stored = await store.results(keys, shown)
         values = {graph.order[number]: value for (_, number), value in stored.items()}
         return values.get(only) if only is not None else values
+
+    async def explain(self, id: UUID | str, step: str | None = None) -> Explanation:
+        """Explain what a run waits for, or one step of it, and what to do."""
+        return await explain(self._rota, _as_id(id), step)
 
     # -- acting
 

@@ -94,6 +94,13 @@ class WorkflowStore:
     async def predecessors(self, run: UUID, numbers: Sequence[int]) -> dict[int, list[int]]:
         return dict(await self.database.fetch("predecessors", run, numbers))
 
+    async def step_states(self, run: UUID, numbers: Sequence[int]) -> list[Any]:
+        return await self.database.fetch("step_states", run, numbers)
+
+    async def explain_run(self, run: UUID) -> Any:
+        """Return the time, how many steps of a run are running, and how many schedulers are alive."""
+        return (await self.database.fetch("explain_run", run))[0]
+
     async def running_among(self, run: UUID, numbers: Sequence[int]) -> list[str]:
         rows = await self.database.fetch("running_among", run, numbers)
         return [row["name"] for row in rows]

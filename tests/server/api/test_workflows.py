@@ -46,6 +46,11 @@ async def test_a_run_over_http(live: LiveServer) -> None:
         assert [(step["name"], step["state"]) for step in steps] == [
             ("first", "failed"), ("second", "upstream_failed")
         ]  # fmt: skip
+        assert (await http.get(f"{run}/explain")).json()["code"] == "failed"
+        why = (await http.get(f"{run}/steps/second/explain")).json()
+        assert why["code"] == "upstream_failed"
+        assert "after step 'first' (failed)" in why["sentence"]
+        assert (await http.get(f"{run}/steps/none/explain")).status_code == 404
         skipped = await http.post(f"{run}/steps/first/skip", json={"result": 40})
         assert skipped.json()["outcome"] == "skipped"
         await ended(http, run)

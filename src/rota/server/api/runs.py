@@ -11,6 +11,7 @@ from litestar import get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
 from rota.client.wire import CheckpointPage, RunStepPage
+from rota.core.explain import Explanation
 from rota.model import Run, RunChanged, RunStep, Signal, SignalSent
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
 from rota.server.policy import OPERATOR, VIEWER
@@ -60,6 +61,20 @@ async def list_steps(
 @get("/v1/runs/{id:uuid}/steps/{step:str}", policy=VIEWER, summary="Get a step of a run")
 async def get_step(tenant: TenantDep, id: RunId, step: StepName) -> RunStep:
     return await tenant.runs.step(id, step)
+
+
+@get("/v1/runs/{id:uuid}/explain", policy=VIEWER, summary="Explain a run")
+async def explain_run(tenant: TenantDep, id: RunId) -> Explanation:
+    """What it waits for, and what to do."""
+    return await tenant.runs.explain(id)
+
+
+@get(
+    "/v1/runs/{id:uuid}/steps/{step:str}/explain", policy=VIEWER, summary="Explain a step of a run"
+)
+async def explain_step(tenant: TenantDep, id: RunId, step: StepName) -> Explanation:
+    """What it waits for, and what to do. A step whose job is there is explained by its job."""
+    return await tenant.runs.explain(id, step)
 
 
 @get("/v1/runs/{id:uuid}/history", policy=VIEWER, summary="Get the history of a durable function")
@@ -158,6 +173,6 @@ async def skip_step(
 
 
 ROUTES = [
-    list_runs, get_run, get_run_result, list_steps, get_step, cancel_run, pause_run, resume_run,
-    retry_step, skip_step, get_history, send_to_run, send_signal, list_signals,
+    list_runs, get_run, get_run_result, list_steps, get_step, explain_run, explain_step, cancel_run,
+    pause_run, resume_run, retry_step, skip_step, get_history, send_to_run, send_signal, list_signals,
 ]  # fmt: skip

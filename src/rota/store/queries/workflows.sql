@@ -78,6 +78,19 @@ cross join lateral unnest(w.successors) as s(number)
 where r.id = $1 and s.number = any($2::int[])
 group by s.number;
 
+-- name: step_states
+select w.name, s.state, w.optional from rota.run as r
+join rota.step as s on s.run_id = r.id
+join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
+where r.id = $1 and s.number = any($2::int[]) order by s.number;
+
+-- name: explain_run
+-- What the explanation of a run depends on, besides the run and its steps.
+select rota.now() as now,
+       (select count(*) from rota.step as s where s.run_id = $1 and s.state = {step.running}) as running,
+       (select count(*) from rota.node as n
+        where 'scheduler' = any(n.roles) and n.state in ('live', 'draining') and n.expires_at >= rota.now()) as schedulers;
+
 -- name: running_among
 select w.name from rota.run as r
 join rota.step as s on s.run_id = r.id
