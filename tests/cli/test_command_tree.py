@@ -21,8 +21,8 @@ from tests.support.command_line import run
 ROOT: Any = typer.main.get_command(cli)
 
 VERBS = """add allow apply cancel change check compare count create declare delete discard encrypt end
-explain forecast import limit list manage migrate pause preview print remove resume retire retry revoke
-run send set show skip start stop submit trigger withdraw"""
+explain forecast import limit list manage migrate pause preview print remove replay resume retire retry
+revoke run send set show skip start stop submit trigger withdraw"""
 DESTRUCTIVE = "remove delete revoke discard end unlimit apply import backfill"
 # Options that have one meaning everywhere; the same name elsewhere needs a reason, given below.
 SHARED = """--yes --limit --since --until --output --json --namespace --database-url --dry-run
@@ -112,7 +112,8 @@ def test_a_listing_is_the_same_in_json_and_yaml(path: str, environ: dict[str, st
 def test_the_listings_are_those_one_expects():
     assert {"jobs list", "schedules list", "queues list", "nodes", "events", "audit", "users list",
             "tokens list", "sessions list", "namespaces list", "webhooks list", "endpoints list",
-            "shards", "encrypt", "jobs dead", "workflows list", "runs list"} == set(LISTS)  # fmt: skip
+            "shards", "encrypt", "jobs dead", "workflows list", "runs list",
+            "signals list"} == set(LISTS)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", list(LEAVES))
