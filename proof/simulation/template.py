@@ -35,6 +35,16 @@ create or replace function {schema}.now() returns timestamptz language sql stabl
     as $$ select pg_read_file('{file}')::timestamptz $$;
 """
 
+# Ids that the database makes are the same in every run of a seed: a claim goes by them.
+_IDS = f"""
+create sequence {SCHEMA}.sim_id;
+create or replace function {SCHEMA}.new_id() returns uuid language sql volatile as $$
+    select encode(set_bit(set_bit(overlay(decode(md5(nextval('{SCHEMA}.sim_id')::text), 'hex')
+        placing substring(int8send((extract(epoch from {SCHEMA}.now()) * 1000)::bigint) from 3)
+        from 1 for 6), 52, 1), 53, 1), 'hex')::uuid
+$$;
+"""
+
 _HINTS = f"""
 create function {SCHEMA}.sim_notify(channel text, payload text) returns void
     language plpgsql volatile as $$
@@ -146,6 +156,7 @@ async def _simulate(connection: Any, clock: Path) -> None:
     for row in await connection.fetch(_IMPATIENT):
         await connection.execute(f"alter function {row['name']} reset lock_timeout")
     await connection.execute(_CLOCK.format(schema=SCHEMA, file=clock))
+    await connection.execute(_IDS)
     await connection.execute(_TABLES)
     for row in await connection.fetch(_DAYS):
         await connection.execute(f"drop table {SCHEMA}.{row['name']}")
