@@ -16,6 +16,8 @@ import rota.client
 import rota.testing
 from rota.client import cluster
 from rota.client.jobs import Jobs as ClientJobs
+from rota.client.runs import Runs as ClientRuns
+from rota.client.runs import Workflows as ClientWorkflows
 from rota.client.schedules import Schedules as ClientSchedules
 from rota.node import Node
 from rota.operations.endpoints import Endpoints
@@ -138,6 +140,8 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
 CLIENT = {
     "client.jobs": ClientJobs,
     "client.schedules": ClientSchedules,
+    "client.workflows": ClientWorkflows,
+    "client.runs": ClientRuns,
     "client.queues": cluster.Queues,
     "client.nodes": cluster.Nodes,
     "client.dead": cluster.Dead,

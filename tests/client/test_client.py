@@ -18,6 +18,8 @@ from rota.client.exchanges import RetryPolicy, Sleep, fetch, send, with_retries
 from rota.client.jobs import Jobs
 from rota.client.streams import Parser, ServerEvent
 from rota.client.transport import NoResponse, Request, Response
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
 from rota.errors import (
     AccessDenied,
     ConfigError,
@@ -205,6 +207,44 @@ async def test_lists_are_read_page_by_page(voice: Voice):
     assert len(await voice.say("jobs.list", state="ready", limit=12, page_size=10)) == 12
     assert await voice.say("jobs.list", state=["failed", "running"]) == []
     assert (await voice.say("jobs.count", queue="q")).value == 25
+
+
+async def test_workflows_and_runs_have_all_their_verbs(voice: Voice, server: LiveServer):
+    steps = (
+        StepDefinition(name="a", task="work", arguments={"n": {"$input": "n"}}),
+        StepDefinition(name="b", task="work", arguments={"n": {"$step": "a"}}),
+    )
+    await server.app.workflows.put(Graph(Definition(name="flow", steps=steps)))
+    assert [each.name for each in await voice.say("workflows.list")] == ["flow"]
+    assert (await voice.say("workflows.get", "flow", version=1)).version == 1
+    first = await voice.say("runs.start", "flow", {"n": 1}, key="one")
+    again = await voice.say("runs.start", "flow", {"n": 1}, key="one", priority=3)
+    assert (again.id, first.existed, again.existed) == (first.id, False, True)
+    with pytest.raises(KeyConflict):
+        await voice.say("runs.start", "flow", {"n": 2}, key="one")
+    other = await voice.say("runs.start", "flow", {"n": 2})
+    listed = await voice.say("runs.list", workflow="flow", state="running", page_size=1)
+    assert {run.id for run in listed} == {first.id, other.id}
+    run = first.id
+    assert (await voice.say("runs.get", run)).input == {"n": 1}
+    page = await voice.say("runs.steps", run, state="running")
+    assert ([step.name for step in page.items], page.next) == (["a"], None)
+    assert (await voice.say("runs.step", run, "b")).after == ("a",)
+    assert (await voice.say("runs.explain", run, "b")).code == "waiting_for_steps"
+    assert (await voice.say("runs.explain", run)).code == "no_worker"
+    assert (await voice.say("runs.pause", run)).outcome == "paused"
+    assert (await voice.say("runs.resume", run)).outcome == "resumed"
+    assert await voice.say("runs.result", run) is None
+    assert (await voice.say("runs.cancel", run)).id == run
+    assert (await voice.say("runs.retry", run, "a")).outcome == "retried"
+    for step in ("a", "b"):
+        await voice.say("runs.cancel", run)
+        assert (await voice.say("runs.skip", run, step, result=step)).outcome == "skipped"
+    assert await voice.say("runs.result", run) == "b"
+    with pytest.raises(NotFound):
+        await voice.say("runs.get", uuid4())
+    assert (await voice.say("workflows.retire", "flow")).retired_at is not None
+    assert (await voice.say("workflows.restore", "flow")).retired_at is None
 
 
 async def test_schedules_have_all_their_verbs(voice: Voice):

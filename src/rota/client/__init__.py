@@ -27,6 +27,7 @@ from rota.client.cluster import Dead, Events, Nodes, Queues
 from rota.client.connections import AsyncConnection, BlockingConnection, C, Resource, call
 from rota.client.exchanges import Exchange, RetryPolicy, fetch
 from rota.client.jobs import Jobs
+from rota.client.runs import Runs, Workflows
 from rota.client.schedules import Schedules
 from rota.client.transport import http_settings
 from rota.client.wire import (
@@ -79,6 +80,8 @@ class _Client(Resource[C]):
         super().__init__(connection)
         self.jobs = Jobs(connection)
         self.schedules = Schedules(connection)
+        self.workflows = Workflows(connection)
+        self.runs = Runs(connection)
         self.queues = Queues(connection)
         self.nodes = Nodes(connection)
         self.dead = Dead(connection)
