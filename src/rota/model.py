@@ -396,6 +396,20 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: Any = None  # what its durable function says of itself
 
 
+class GraphStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step of a run as its graph shows it: without results and errors."""
+
+    number: int
+    name: str
+    kind: str
+    task: str | None
+    state: str
+    after: Sequence[int]  # the numbers of the steps that it comes after
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    job_id: UUID | None = None
+
+
 class RunCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a durable function has done, or waits for.
 

@@ -104,6 +104,11 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /jobs/bulk", "/jobs/bulk", {"do": "cancel", "id": "{two}", "sure": "yes"}),
     ("POST /queues/{name}/pause", "/queues/mail/pause", {}),
     ("POST /queues/{name}/resume", "/queues/mail/resume", {}),
+    ("POST /runs/{run_id}/cancel", "/runs/{run_a}/cancel", {}),
+    ("POST /runs/{run_id}/pause", "/runs/{run_b}/pause", {}),
+    ("POST /runs/{run_id}/resume", "/runs/{run_b}/resume", {}),
+    ("POST /runs/{run_id}/steps/{step}/retry", "/runs/{run_c}/steps/first/retry", {}),
+    ("POST /runs/{run_id}/steps/{step}/skip", "/runs/{run_d}/steps/first/skip", {}),
     ("POST /schedules/new", "/schedules/new",
      {"name": "new", "task": "greet", "kind": "cron", "rule": "0 4 * * *"}),
     ("POST /schedules/{name}/edit", "/schedules/new/edit",
@@ -330,8 +335,8 @@ READS = {
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job and a signal are.
-    "runs": {"explain", "list", "get", "steps", "step", "result", "start", "start_declared", "history",
-             "new_declared", "input_of", "send"},
+    "runs": {"explain", "list", "get", "steps", "step", "result", "start", "start_declared",
+             "history", "graph", "new_declared", "input_of", "send"},
 }  # fmt: skip
 
 

@@ -222,6 +222,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("workflows", "name"): "orders",
         ("runs", "id"): await one("select id from {}.run where namespace = $1"),
         ("runs", "step"): "only",
+        ("runs", "run_id"): await one("select id from {}.run where namespace = $1"),
         ("sessions", "session_id"): await one("select id from {}.session where namespace = $1"),
         ("webhooks", "webhook_id"): await one("select id from {}.webhook where namespace = $1"),
     }

@@ -20,7 +20,7 @@ from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, No
 from rota.lib.encryption import mark_unencrypted
 from rota.lib.ids import new_id
 from rota.lib.sync_bridge import sync_bridge
-from rota.model import Run, RunChanged, RunCheckpoint, RunStep, SignalSent
+from rota.model import GraphStep, Run, RunChanged, RunCheckpoint, RunStep, SignalSent
 from rota.operations.run_advance import RunAdvance
 from rota.operations.run_explain import explain
 from rota.store.changes import Change, changing, current_actor
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 RunList: TypeAlias = list[Run]
 Steps: TypeAlias = list[RunStep]
 Numbers: TypeAlias = list[int]
+Graphed: TypeAlias = list[GraphStep]
 Checkpoints: TypeAlias = list[RunCheckpoint]
 MANY = 10_000
 
@@ -178,6 +179,24 @@ class Runs:
             self._step(store, row, [names[each] for each in before.get(row["number"], ())])
             for row in rows
         ]
+
+    async def graph(self, id: UUID | str) -> Graphed:
+        """Return all steps of a run with their states and what they come after, by their numbers."""
+        run = await self.get(id)
+        rows = await (await self._store()).run_graph(run.id)
+        after: dict[int, Numbers] = {row["number"]: [] for row in rows}
+        for row in rows:
+            for number in row["successors"]:
+                if number in after:
+                    after[number].append(row["number"])
+        return [
+            GraphStep(
+                number=row["number"], name=row["name"], kind=StepKind(row["kind"]).label,
+                task=row["task"], state=StepState(row["state"]).label, after=after[row["number"]],
+                started_at=row["started_at"], ended_at=row["ended_at"], job_id=row["job_id"],
+            )
+            for row in rows
+        ]  # fmt: skip
 
     async def step(self, id: UUID | str, name: str) -> RunStep:
         """Return one step of a run; `NotFound` when it has none of this name."""

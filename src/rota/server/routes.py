@@ -31,12 +31,14 @@ from rota.server.dashboard import (
 )
 from rota.server.dashboard import jobs as job_pages
 from rota.server.dashboard import queues as queue_pages
+from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
 
 _MODULES = (
     access, bulk, callbacks, endpoints, health, jobs, queues, runs, schedules, streams, workers,
     workflows, login,
-    pages, live, overview, job_pages, job, schedule_pages, schedule_edit, queue_pages, calendar,
+    pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
+    calendar,
     cluster, settings,
 )  # fmt: skip
 

@@ -85,6 +85,9 @@ class WorkflowStore:
     async def steps(self, run: UUID, after: int, state: int | None, limit: int) -> list[Any]:
         return await self.database.fetch("run_steps", run, after, state, limit)
 
+    async def run_graph(self, run: UUID) -> list[Any]:
+        return await self.database.fetch("run_graph", run)
+
     async def step_numbers(self, run: UUID, names: Sequence[str]) -> dict[str, int]:
         return dict(await self.database.fetch("step_numbers", run, names))
 

@@ -94,6 +94,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "webhook_id": webhook.json()["webhook"]["id"],
         "/v1/workflows/{name}": SECRET,
         "id": run.json()["id"],
+        "run_id": run.json()["id"],
         "step": SECRET,
     }
 
@@ -103,7 +104,8 @@ NOBODYS = {
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
-    "/v1/workflows/{name}": "nobodys", "id": str(uuid4()), "step": "nobodys",
+    "/v1/workflows/{name}": "nobodys", "id": str(uuid4()), "run_id": str(uuid4()),
+    "step": "nobodys",
 }  # fmt: skip
 
 

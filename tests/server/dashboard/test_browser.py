@@ -34,7 +34,8 @@ pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 PAGES = (
     "/", "/jobs", "/jobs?state=failed&task=charge", "/jobs?task=nobody", "/jobs/new", "/schedules",
     "/schedules/nightly", "/schedules/new", "/schedules/nightly/edit", "/calendar",
-    "/calendar?view=month&zone=Europe/Berlin", "/queues", "/dead", "/cluster", "/cluster?ended=yes",
+    "/calendar?view=month&zone=Europe/Berlin", "/queues", "/runs", "/runs?state=failed", "/dead",
+    "/cluster", "/cluster?ended=yes",
     "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/?namespace=empty",
     "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
 )  # fmt: skip
@@ -310,6 +311,29 @@ async def test_every_page_is_sound_and_accessible(browser: Browser, stage: Stage
         if found:
             wrong[path] = found
     assert wrong == {}
+    assert window.complaints == []
+    await window.context.close()
+
+
+async def test_a_run_is_drawn_and_its_failed_step_is_run_again(browser: Browser, stage: Stage):
+    dashboard_app.broken["gateway"] = True
+    flow = stage.app.workflow("billing")
+    flow.step(stage.app.tasks["charge"], 7, name="paid")
+    flow.step(stage.app.tasks["shout"], "done", after="paid", name="told")
+    run = await flow.start()
+    window = await stage.enter(browser)
+    await window.go(f"/runs/{run.id}")
+    page = window.page
+    graph = page.locator("svg.graph")
+    await expect(graph.locator("g.is-failed")).to_contain_text("paid")
+    await expect(page.locator(".explain")).to_contain_text("paid")
+    assert await window.axe() == [] if AXE.exists() else True
+    dashboard_app.broken["gateway"] = False
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("succeeded"))
+    await expect(graph.locator("g.is-succeeded")).to_have_count(2)
+    await page.get_by_role("link", name="paid").click()
+    await expect(page.locator("h1")).to_have_text("charge")
     assert window.complaints == []
     await window.context.close()
 

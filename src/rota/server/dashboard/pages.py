@@ -41,7 +41,7 @@ _MOST_FLASH_CHARACTERS = 1_000
 # The address, the title, and the policy of those who see it.
 NAVIGATION = (
     ("/", "Overview", VIEWER), ("/jobs", "Jobs", VIEWER), ("/schedules", "Schedules", VIEWER),
-    ("/calendar", "Calendar", VIEWER), ("/queues", "Queues", VIEWER),
+    ("/runs", "Runs", VIEWER), ("/calendar", "Calendar", VIEWER), ("/queues", "Queues", VIEWER),
     ("/dead", "Dead letters", VIEWER), ("/cluster", "Cluster", VIEWER),
     ("/audit", "Audit", ADMIN), ("/settings", "Settings", VIEWER),
 )  # fmt: skip

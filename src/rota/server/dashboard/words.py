@@ -21,7 +21,8 @@ NOTHING = "\u2013"
 # A shape for each state: some people don't see colours.
 SHAPES = {
     "waiting": "◔", "scheduled": "○", "ready": "▷", "running": "▶", "succeeded": "✓", "failed": "✕",
-    "cancelled": "⊘", "skipped": NOTHING,
+    "cancelled": "⊘", "cancelling": "⊘", "skipped": NOTHING, "upstream failed": "✕",
+    "upstream_failed": "✕",
     "live": "●", "draining": "◐", "silent": "◌", "dead": "✕", "stopped": "■", "paused": "\u2016",
     "on time": "✓", "late": "◷", "pending": "○", "lost": "✕",
 }  # fmt: skip

@@ -172,6 +172,13 @@ join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = c.s
 join rota.step as s on s.run_id = $1 and s.number = c.step
 order by c.step;
 
+-- name: run_graph
+select w.number, w.name, w.kind, w.task, w.successors, s.state, s.started_at, s.ended_at, s.job_id
+from rota.run as r
+join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.kind <> {kind.end}
+join rota.step as s on s.run_id = r.id and s.number = w.number
+where r.id = $1 order by w.number;
+
 -- name: step_names
 select w.name from rota.run as r join rota.workflow_step as w on w.workflow_id = r.workflow_id
 where r.id = $1 and w.kind <> {kind.end} order by w.number;
