@@ -22,7 +22,7 @@ from rota.core.lifecycle import may_retry, retry_delay
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.model import CheckpointKind, StepState
 from rota.durable import wire
-from rota.durable.replay import Replay, Suspended
+from rota.durable.replay import Replay, Suspended, failed_at, fails_at
 from rota.durable.wire import Checkpoint, NewCheckpoint
 from rota.errors import (
     CallFailed,
@@ -72,8 +72,9 @@ class Operation(Generic[T]):
         if found.state is StepState.SUCCEEDED:
             return self._value(found)
         if found.state is StepState.CANCELLED:
+            self.replay.cancel_found()
             raise RunCancelled("the run is being cancelled")
-        raise self._error(found)
+        raise fails_at(self._error(found), found.number)
 
     async def _begin(self) -> Checkpoint:
         raise NotImplementedError
@@ -112,6 +113,7 @@ class _Step(Operation[T]):
 
     async def _go_on(self, found: Checkpoint) -> Checkpoint:
         """Wait for the time of the next try, and try again."""
+        await self.replay.check_begun(found)
         left = self._seconds_left(found)
         if left > _LOCAL_SECONDS:
             found = await self.replay.wait(found)
@@ -327,11 +329,11 @@ class DurableContext(Context):
 
         `work` is a task or any function; a plain one runs in a thread. If it raises, it is tried again
         by its task's retry policy; then `StepFailed` is raised. A crash between what it does and its
-        record repeats it. A task that is ``exactly_once`` becomes a job of its own, whose effect and
-        record are one transaction.
+        record repeats it. So a task that is ``exactly_once`` or ``at_most_once`` becomes a job of its
+        own.
         """
         if isinstance(work, Task):
-            if work.options_.guarantee is Guarantee.EXACTLY_ONCE:
+            if work.options_.guarantee is not Guarantee.AT_LEAST_ONCE:
                 return self.call(work, *args, **kwargs)
             function, returns = work.function, work.result_reader
             retry = self._retry or work.options_.retry
@@ -427,7 +429,10 @@ class DurableContext(Context):
             if isinstance(result, BaseException) and (
                 not return_exceptions or not isinstance(result, Exception)
             ):
-                raise result
+                # A resume repeats all that failed: else another one would be raised then.
+                failures = [each for each in results if isinstance(each, BaseException)]
+                numbers = [number for each in failures if (number := failed_at(each)) is not None]
+                raise fails_at(result, min(numbers, default=None))
         return results
 
     async def race(

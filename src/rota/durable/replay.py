@@ -113,6 +113,7 @@ class Replay:
         self._suspending: asyncio.Task[None] | None = None
         self._leaving: Left | None = None
         self._waits: dict[int, Wait] = {}
+        self._asking: set[asyncio.Task[bytes]] = set()  # what the node was asked for
         self._counts: Counter[str] = Counter()
         self._notes: list[NewCheckpoint] = []  # to be written with what is recorded next
         self._asked: set[str] = set()
@@ -122,7 +123,11 @@ class Replay:
         ] = []  # branches that lost a race: their checkpoints aren't asked for
         self._read(history)
         self.next_number = max([each.number for each in history.checkpoints], default=0) + 1
-        self._cancel_told = any(each.state is StepState.CANCELLED for each in history.checkpoints)
+        # What has a higher number was begun after the function was told of its cancel.
+        self._told_at: int | None = max(
+            (each.number for each in history.checkpoints if each.state is StepState.CANCELLED),
+            default=None,
+        )
 
     def _read(self, history: History) -> None:
         self.history = history
@@ -212,10 +217,12 @@ class Replay:
                     f"the history has {_where(found)}, which the code did not ask for"
                 )
 
-    def _mismatch(self, problem: str) -> Mismatch:
-        return Mismatch(
-            f"{problem}. The code was changed while the run was under way: deploy the code that "
-            "began it, or handle both with ctx.version or ctx.patched(), then resume the run"
+    def _mismatch(self, problem: str) -> Left:
+        return self._leave(
+            Mismatch(
+                f"{problem}. The code was changed while the run was under way: deploy the code that "
+                "began it, or handle both with ctx.version or ctx.patched(), then resume the run"
+            )
         )
 
     def make_room(self) -> int:
@@ -229,28 +236,55 @@ class Replay:
         """Ask the node for something. Leaves the function if it can't go on here."""
         if self._leaving is not None:
             raise self._leaving
+        asked = self._loop.create_task(self._channel.call(name, msgspec.json.encode(body)))
+        self._asking.add(asked)
+        asked.add_done_callback(self._asking.discard)
         try:
-            return msgspec.json.decode(
-                await self._channel.call(name, msgspec.json.encode(body)), type=answer
-            )
+            # Also if this branch loses a race meanwhile: what is under way is written to its end.
+            return msgspec.json.decode(await asyncio.shield(asked), type=answer)
         except (LeaseLost, StoreUnavailable) as error:
             raise self._leave(Interrupted(str(error))) from error
 
     def _leave(self, left: Left) -> Left:
+        """From now on nothing more is done here: also the branches that wait are left."""
         if self._leaving is None:
             self._leaving = left
+        for wait in self._waits.values():
+            if not wait.done():
+                wait.set_exception(self._leaving)
         return self._leaving
 
     async def check_cancelled(self, name: str, kind: CheckpointKind) -> None:
         """Tell the function once that its run is being cancelled, in place of something new."""
-        if self.cancelled and not self._cancel_told:
-            self._cancel_told = True
+        if self.cancelled and self._told_at is None:
+            number = self._told_at = self.make_room()
             await self.record(
-                NewCheckpoint(
-                    number=self.make_room(), kind=kind, state=StepState.CANCELLED, name=name
-                )
+                NewCheckpoint(number=number, kind=kind, state=StepState.CANCELLED, name=name)
             )
             raise RunCancelled("the run is being cancelled")
+
+    async def check_begun(self, begun: Checkpoint) -> None:
+        """The same in place of another try of a step that was begun before the cancel."""
+        if not self.cancelled or (self._told_at is not None and begun.number > self._told_at):
+            return
+        told = NewCheckpoint(
+            number=begun.number, kind=begun.kind, state=StepState.CANCELLED, name=begun.name,
+            digest=begun.digest, attempt=begun.attempt,
+        )  # fmt: skip
+        if self._told_at is None:
+            # What has a higher number than this note is begun to clean up.
+            number = self._told_at = self.make_room()
+            note = msgspec.structs.replace(
+                told, number=number, kind=CheckpointKind.NOTE, name="cancelled"
+            )
+            self._notes.append(note)
+        await self.record(told)
+        raise RunCancelled("the run is being cancelled")
+
+    def cancel_found(self) -> None:
+        """What the function waited for was closed by the cancel: so it is told."""
+        if self._told_at is None:
+            self._told_at = self.next_number - 1
 
     def note(self, name: str, value: Any) -> None:
         """Keep a value, to be written with what is recorded next."""
@@ -325,7 +359,7 @@ class Replay:
         for task in tasks:
             if not task.done():
                 task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._asking, return_exceptions=True)
         if self._leaving is not None:
             raise self._leaving
         return first
@@ -398,7 +432,6 @@ class Replay:
             self._leave(left)
         except BaseException as error:  # noqa: BLE001 - a wait must not hang for ever
             self._leave(Interrupted(f"{type(error).__name__}: {error}"))
-        self._leave_all()
 
     def _read_again(self, history: History) -> None:
         self._read(history)
@@ -407,15 +440,10 @@ class Replay:
             if wait is None or wait.done():
                 continue
             is_due = each.wake_at is not None and each.wake_at <= history.now
-            if each.state.is_final or is_due:
+            is_told = history.cancelled and each.kind is CheckpointKind.STEP
+            if each.state.is_final or is_due or is_told:
                 wait.set_result(None)
         self.look()
-
-    def _leave_all(self) -> None:
-        assert self._leaving is not None
-        for wait in self._waits.values():
-            if not wait.done():
-                wait.set_exception(self._leaving)
 
     # -- the whole
 
@@ -427,13 +455,30 @@ class Replay:
                 raise self._leaving  # it was caught
             self.check_all_asked()
             return result
+        except Exception as error:
+            if self._leaving is not None:
+                raise self._leaving from error  # it was caught, and something else was raised
+            await self._note_failure(error)
+            raise
         finally:
             await self._stop_tasks()
+
+    async def _note_failure(self, error: BaseException) -> None:
+        """Note what of the history the function failed of: there a resume begins."""
+        if (number := failed_at(error)) is not None:
+            self._notes.append(
+                NewCheckpoint(
+                    number=self.make_room(), kind=CheckpointKind.NOTE, state=StepState.FAILED,
+                    name="failure", digest=str(number),
+                )
+            )  # fmt: skip
+            await self.flush_notes()
 
     async def _stop_tasks(self) -> None:
         if self._looking is not None:
             self._looking.cancel()
-        tasks = [*self._tasks, *([self._suspending] if self._suspending is not None else [])]
+        suspending = [self._suspending] if self._suspending is not None else []
+        tasks = [*self._tasks, *suspending, *self._asking]
         for task in tasks:
             task.cancel()
         if tasks:
@@ -460,6 +505,25 @@ class Replay:
         answer = await self.call(wire.SUSPEND, asked, str)
         if answer != "suspended":
             raise Interrupted(f"its job is {answer}")
+
+
+def failed_at(error: BaseException | None) -> int | None:
+    """Return the number of what an exception comes from, if that is in the history: the first one."""
+    numbers: list[int] = []
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if (number := getattr(error, "_rota_number", None)) is not None:
+            numbers.append(number)
+        error = error.__cause__ or error.__context__
+    return min(numbers, default=None)
+
+
+def fails_at(error: T, number: int | None) -> T:
+    """Return an exception with the number of what it comes from."""
+    if number is not None:
+        error._rota_number = number  # type: ignore[attr-defined]
+    return error
 
 
 def _where(checkpoint: Checkpoint) -> str:

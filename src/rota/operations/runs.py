@@ -274,6 +274,7 @@ class Runs:
                 await store.lock_open_steps(run["id"])
                 await store.unpause_run(run["id"])
             elif run["state"] in (RunState.FAILED, RunState.CANCELLED):
+                await DurableFunctionStore(store.database).forget_failure(run["id"])
                 again = await store.steps_to_resume(run["id"])
                 await store.resume_run(run["id"], again)
             else:

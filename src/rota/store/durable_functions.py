@@ -106,6 +106,10 @@ class DurableFunctionStore:
     async def end_called_runs(self, run: UUID) -> None:
         await self.database.fetch("end_called_runs", run)
 
+    async def forget_failure(self, run: UUID) -> None:
+        """Forget a function's history from where it failed."""
+        await self.database.fetch("forget_failure", run)
+
     async def forget_from(self, run: UUID, name: str) -> bool:
         """Forget a function's history from what has this name; all of it if that is the function's."""
         return bool(await self.database.fetchval("forget_from", run, name))

@@ -45,7 +45,8 @@ begin
 end $$;
 
 -- Ends calls: their jobs, or runs, have ended. A call that was closed meanwhile stays as it is. Numbers are negative, as
--- those of the jobs are.
+-- those of the jobs are. A job that was cancelled is a call that failed: a cancelled checkpoint says that the function's own
+-- run is being cancelled.
 create or replace function rota.end_calls(runs uuid[], numbers int[], jobs uuid[], states smallint[], results json[], errors json[])
     returns void language plpgsql volatile
     set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
@@ -55,7 +56,11 @@ declare
 begin
     perform rota.lock_functions(runs);
     with done as (
-        update rota.checkpoint as c set state = e.state, result = e.result, error = e.error, ended_at = rota.now()
+        update rota.checkpoint as c
+        set state = case e.state when {step.cancelled} then {step.failed} else e.state end, result = e.result,
+            error = case e.state when {step.cancelled} then coalesce(e.error, json_build_object(
+                'type', 'Cancelled', 'message', 'what was called was cancelled')) else e.error end,
+            ended_at = rota.now()
         from unnest(runs, numbers, jobs, states, results, errors) as e(run_id, number, job_id, state, result, error)
         cross join lateral (
             select o.ctid as at from rota.checkpoint as o
@@ -365,15 +370,22 @@ create or replace function rota.send_signal_of(signal json) returns table (signa
 $$;
 
 -- Tells a function that its run is being cancelled: closes what it waits for and wakes it. Only once, because the function
--- may still clean up; and again when the cancel is repeated, which stops the function itself.
+-- may still clean up; and again when the cancel is repeated, which stops the function itself. A function that has seen
+-- the cancel by itself, meanwhile, cleans up already: what it has begun since then stays. A step that waits for its next
+-- try is closed only while the function is suspended: else it may be tried at this moment.
 create or replace function rota.cancel_function(run uuid) returns void language plpgsql volatile as $$
+declare
+    told int;
 begin
     perform rota.lock_functions(array[run]);
     update rota.run as r set cancel_sent = true
     where r.id = run and r.cancel_at is not null and r.state = {run.running} and (r.forced or not r.cancel_sent);
     if found then
+        select max(c.number) into told from rota.checkpoint as c join rota.run as r on r.id = run and not r.forced
+        where c.run_id = run and c.state = {step.cancelled};
         update rota.checkpoint as c set state = {step.cancelled}, ended_at = rota.now()
-        where c.run_id = run and c.state = {step.waiting} and c.kind <> {checkpoint.step};
+        where c.run_id = run and c.state = {step.waiting} and (told is null or c.number < told)
+          and (c.kind <> {checkpoint.step} or exists (select from rota.run as r where r.id = run and r.suspended));
         perform rota.wake_functions(array[run]);
     end if;
 end $$;
@@ -386,4 +398,13 @@ create or replace function rota.close_waits(me uuid, job uuid, job_token bigint,
       and exists (select from rota.present as p
                   where p.id = job and p.token = job_token and p.node = me and p.state = {state.running})
     returning c.job_id, c.kind
+$$;
+
+-- Forgets what a function did from where it failed, so that its run can go on from there: the last note says where that is.
+-- A failure that the function has dealt with stays in the history.
+create or replace function rota.forget_failure(run uuid) returns void language sql volatile as $$
+    delete from rota.checkpoint as c where c.run_id = run and c.number >= (
+        select n.digest::int from rota.checkpoint as n
+        where n.run_id = run and n.kind = {checkpoint.note} and n.state = {step.failed}
+        order by n.number desc limit 1)
 $$;

@@ -392,6 +392,7 @@ begin
         perform rota.start_run(its.task, start_child.input, child, its.namespace, null, its.priority, null, its.headers,
             parent => start_child.parent, parent_step => start_child.number);
     elsif earlier in ({run.failed}, {run.cancelled}) then
+        perform rota.forget_failure(child);
         perform rota.resume_run(child, rota.steps_to_resume(child));
     elsif earlier = {run.succeeded} then  -- somebody has resumed it meanwhile
         insert into rota.pending_step (run_id, step) values (parent, start_child.number);
@@ -505,10 +506,9 @@ begin
     set state = {run.running}, ended_at = null, cancel_at = null, error = null, round = r.round + 1,
         deadline_at = rota.now() + make_interval(secs => r.deadline), cancel_sent = false, forced = false, suspended = false
     where r.id = run returning r.workflow_id into graph;
-    -- A function goes on from where something went wrong: what it did from there on is forgotten.
+    -- Nobody cancels it any more: what a function did after it was told of that is forgotten.
     delete from rota.checkpoint as c where c.run_id = run and c.number >= (
-        select min(f.number) from rota.checkpoint as f
-        where f.run_id = run and f.state in ({step.failed}, {step.cancelled}));
+        select min(t.number) from rota.checkpoint as t where t.run_id = run and t.state = {step.cancelled});
     update rota.step as s
     set state = {step.waiting}, result = null, error = null, started_at = null, ended_at = null,
         -- The run of a sub-workflow goes on, unless it is to run again after a success.

@@ -75,6 +75,9 @@ select rota.lock_functions(array[$1::uuid]), rota.wake_functions(array[$1::uuid]
 -- name: end_called_runs
 select rota.end_called_runs($1);
 
+-- name: forget_failure
+select rota.forget_failure($1);
+
 -- name: forget_from
 with first as (
     select 0 as number from rota.run as r
