@@ -169,6 +169,7 @@ EXCLUDED = {
     "stop_called": "one transaction; dying before its commit leaves the note to stop",
     "record_checkpoints": "one statement under the token; its repetition is in test_durable_faults",
     "forgive_crashes": "one statement under the token; lost, the job runs alone once more",
+    "offer_signals": "after close_waits, which a function repeats until it has noted its end",
     "forget_failure": "by hand, in the transaction of its record: the same again",
     "forget_from": "by hand, in the transaction of its record: the same again",
     "force_cancel": "by hand, in the transaction of its record: the same again",

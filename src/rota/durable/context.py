@@ -63,6 +63,7 @@ class Operation(Generic[T]):
 
     async def _perform(self) -> T:
         found = self.replay.find(self.name, self.kind, self.digest)
+        self.replay.unseen.add(self.name)
         if found is None:
             self.replay.check_new(self.name, self.kind)
             await self.replay.check_cancelled(self.name, self.kind)
@@ -70,6 +71,7 @@ class Operation(Generic[T]):
         while not found.state.is_final:
             found = await self._go_on(found)
         if found.state is StepState.SUCCEEDED:
+            self.replay.unseen.discard(self.name)
             return self._value(found)
         if found.state is StepState.CANCELLED:
             self.replay.cancel_found()
@@ -209,13 +211,12 @@ async def _begin_call(operation: Operation[Any], message: str, child: Any) -> Ch
         number=number, name=operation.name, digest=operation.digest,
         child=msgspec.Raw(msgspec.json.encode(child)),
     )  # fmt: skip
-    await replay.call(message, new, bool)
-    return replay.keep(
-        Checkpoint(
-            number=number, kind=operation.kind, state=StepState.WAITING, name=operation.name,
-            digest=operation.digest,
-        )
+    waiting = Checkpoint(
+        number=number, kind=operation.kind, state=StepState.WAITING, name=operation.name,
+        digest=operation.digest,
     )  # fmt: skip
+    await replay.begin(waiting, message, new, bool)
+    return waiting
 
 
 class _Sleep(Operation[None]):
@@ -258,13 +259,10 @@ class _WaitForSignal(Operation[Any]):
             number=number, name=self.name, signal=self._signal, key=self._key,
             timeout=self._timeout,
         )  # fmt: skip
-        answer = await self.replay.call(wire.WAIT, new, wire.Waited)
-        return self.replay.keep(
-            Checkpoint(
-                number=number, kind=self.kind, state=answer.state, name=self.name,
-                result=answer.result,
-            )
-        )  # fmt: skip
+        waiting = Checkpoint(number=number, kind=self.kind, state=StepState.WAITING, name=self.name)
+        answer = await self.replay.begin(waiting, wire.WAIT, new, wire.Waited)
+        waiting.state, waiting.result = answer.state, answer.result
+        return waiting
 
     def _error(self, found: Checkpoint) -> Exception:
         return WaitTimedOut(f"no signal {self._signal!r} came in time")
@@ -452,7 +450,6 @@ class DurableContext(Context):
         found = replay.find(note, CheckpointKind.NOTE)
         if found is None:
             winner = await replay.first_of([_performed(work) for work in works], names)
-            replay.note(note, winner)
         else:
             winner = msgspec.json.decode(found.result, type=int)
             for number, work in enumerate(works):
@@ -461,12 +458,9 @@ class DurableContext(Context):
         branches = [name for number, name in enumerate(names) if number != winner]
         for name in branches:
             replay.leave_out(name)
-        if found is None:
-            await replay.flush_notes()
-            others = [each for each in works if each is not works[winner]]
-            lost = {each.name for each in others if isinstance(each, Operation)}
-            if numbers := replay.open_numbers(lost, branches):
-                await replay.call(wire.CLOSE, [numbers, losers == "cancel"], bool)
+        others = [each for each in works if each is not works[winner]]
+        lost = {each.name for each in others if isinstance(each, Operation)}
+        await replay.end_race(branch, winner, lost, branches, cancel=losers == "cancel")
         chosen = works[winner]
         if isinstance(chosen, Operation):
             return winner, await chosen

@@ -117,6 +117,7 @@ class Replay:
         self._counts: Counter[str] = Counter()
         self._notes: list[NewCheckpoint] = []  # to be written with what is recorded next
         self._asked: set[str] = set()
+        self.unseen: set[str] = set()  # what was asked for, and whose result nobody was given
         self._ended_branches: dict[str, asyncio.Task[Any]] = {}  # that have won a race
         self._left_out: list[
             str
@@ -186,13 +187,53 @@ class Replay:
             )
         return found
 
-    def open_numbers(self, names: Collection[str], branches: Collection[str]) -> list[int]:
-        """Return what still waits, of these names and in these branches."""
+    def _lost(self, names: Collection[str], branches: Collection[str]) -> list[int]:
+        """Return what nobody waits for any more, of these names and in these branches. Also what was
+        closed before: perhaps it was not asked to stop."""
         return [
             each.number
             for name, each in self._known.items()
-            if not each.state.is_final and (name in names or any(map(name.startswith, branches)))
+            if (name in names or any(map(name.startswith, branches)))
+            and each.state in (StepState.WAITING, StepState.SKIPPED)
         ]
+
+    def _unseen_signals(self, names: Collection[str], branches: Collection[str]) -> list[int]:
+        """Return the waits that are over without that somebody has seen their signals."""
+        return [
+            each.number
+            for name, each in self._known.items()
+            if each.kind is CheckpointKind.SIGNAL
+            and each.state is StepState.SUCCEEDED
+            and (name in names or (name in self.unseen and any(map(name.startswith, branches))))
+        ]
+
+    async def end_race(
+        self, race: str, winner: int, names: Collection[str], branches: Collection[str], *,
+        cancel: bool,
+    ) -> None:  # fmt: skip
+        """Note who has won, and let go of the losers, in one transaction. Then those are stopped: if
+        the function goes down before that is noted, too, at the next replay."""
+        note, closed = f"{race}.winner", f"{race}.closed"
+        if closed in self._known:
+            return
+        found = self._known.get(note)
+        lost = self._lost(names, branches)
+        if found is None:
+            lost += self._unseen_signals(names, branches)
+        if found is None and not lost:
+            self.note(note, winner)
+            self.note(closed, True)
+            await self.flush_notes()
+        if not lost:
+            return
+        await self.flush_notes()
+        new = NewCheckpoint(
+            number=self.make_room() if found is None else found.number, kind=CheckpointKind.NOTE,
+            state=StepState.SUCCEEDED, name=note, result=msgspec.Raw(msgspec.json.encode(winner)),
+        )  # fmt: skip
+        await self.call(wire.CLOSE, wire.RaceEnd(winner=new, losers=lost, cancel=cancel), bool)
+        self._keep(new)
+        self.note(closed, True)
 
     def not_asked_for(self) -> Checkpoint | None:
         """Return the first thing in this branch's history that the function hasn't asked for yet."""
@@ -316,9 +357,15 @@ class Replay:
             kept.wake_at = datetime.fromtimestamp(self.now().timestamp() + new.delay, UTC)
         return kept
 
-    def keep(self, kept: Checkpoint) -> Checkpoint:
-        self._known[kept.name] = kept
-        return kept
+    async def begin(self, waiting: Checkpoint, name: str, body: Any, answer: type[T]) -> T:
+        """Ask the node to begin something. It is known from now on, also if its branch loses a race
+        before the answer: then it is closed with the others."""
+        self._known[waiting.name] = waiting
+        try:
+            return await self.call(name, body, answer)
+        except Exception:
+            del self._known[waiting.name]  # it was refused
+            raise
 
     # -- waiting
 

@@ -83,6 +83,12 @@ class Waited(msgspec.Struct):
     result: msgspec.Raw = NULL
 
 
+class RaceEnd(msgspec.Struct, kw_only=True):
+    winner: NewCheckpoint  # a note
+    losers: list[int]  # their checkpoints
+    cancel: bool  # jobs and runs among them are asked to stop
+
+
 class Suspension(msgspec.Struct, kw_only=True):
     waits: list[int]
     knows_cancel: bool

@@ -74,9 +74,17 @@ class DurableFunctionStore:
         return rows[0] if rows else None
 
     async def close_waits(
-        self, node: UUID, job: UUID, token: int, run: UUID, numbers: Sequence[int]
-    ) -> list[Any]:
-        return await self.database.fetch("close_waits", node, job, token, run, numbers)
+        self, node: UUID, job: UUID, token: int, run: UUID, numbers: Sequence[int],
+        winner: tuple[int, str, str],
+    ) -> list[dict[str, Any]] | None:  # fmt: skip
+        """Note the winner of a race and close the losers' waits. Return what there is to stop, and
+        signals that were given back; None: not this node's job."""
+        lease = (node, job, token, run)
+        closed = await self.database.fetchval("close_waits", *lease, numbers, *winner)
+        return None if closed is None else list(msgspec.json.decode(closed))
+
+    async def offer_signals(self, namespace: str, name: str, key: str) -> None:
+        await self.database.fetch("offer_signals", namespace, name, key)
 
     async def set_run_status(
         self, node: UUID, job: UUID, token: int, run: UUID, status: str

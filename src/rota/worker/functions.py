@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 from uuid import UUID
 
@@ -85,8 +86,7 @@ class Functions:
             case wire.RESTART:
                 return msgspec.json.encode(await self._restart(work, body))
             case wire.CLOSE:
-                numbers, cancel = msgspec.json.decode(body, type=tuple[list[int], bool])
-                await self._close(work, numbers, cancel=cancel)
+                await self._close(work, msgspec.json.decode(body, type=wire.RaceEnd))
             case _:
                 await self._set_status(work, name, body)
         return b"true"
@@ -252,14 +252,22 @@ class Functions:
             lambda: self._store.restart_function(*self._lease_of(work), given)
         )
 
-    async def _close(self, work: Work, numbers: list[int], *, cancel: bool) -> None:
+    async def _close(self, work: Work, end: wire.RaceEnd) -> None:
         """Let go of what lost a race. What was called is asked to stop."""
+        result = self._sealed(work, "result", bytes(end.winner.result))
+        winner = (end.winner.number, end.winner.name, result)
         rows = await self._persistently(
-            lambda: self._store.close_waits(*self._lease_of(work), numbers)
+            lambda: self._store.close_waits(*self._lease_of(work), end.losers, winner)
         )
-        if cancel:
-            namespace = self._database.encryption.namespace
-            await RunAdvance(self._database).stop_called(namespace, rows)
+        if rows is None:
+            raise LeaseLost(f"job {work.id} is no longer this node's")
+        namespace = self._database.encryption.namespace
+        for name, key in {(row["signal"], row["key"]) for row in rows if row["signal"]}:
+            offer = partial(self._store.offer_signals, namespace, name, key)
+            await self._persistently(offer)
+        if end.cancel:
+            stop = partial(RunAdvance(self._database).stop_called, namespace, _called(rows))
+            await self._persistently(stop)
 
 
 class _Together:
@@ -296,6 +304,11 @@ class _Together:
             for entry in entries:
                 if not entry.answer.done():
                     entry.answer.set_exception(error)
+
+
+def _called(rows: Sequence[Any]) -> list[dict[str, Any]]:
+    calls = (CheckpointKind.CALL, CheckpointKind.RUN)
+    return [{**row, "job_id": UUID(row["job_id"])} for row in rows if row["kind"] in calls]
 
 
 def _failure_of(text: str | None) -> Failure | None:

@@ -311,6 +311,55 @@ begin
       and c.token = job_token and c.name = wait_for_signal.name;
 end $$;
 
+-- Gives a signal to the function that has waited longest for it, and returns its run; null: nobody waits. The caller has
+-- locked the signal's name and key.
+create or replace function rota.give_signal(namespace text, name text, key text, signal_id uuid, payload json)
+    returns uuid language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    waiter record;
+begin
+    for waiter in
+        select c.run_id, c.number from rota.checkpoint as c
+        where c.namespace = give_signal.namespace and c.signal = give_signal.name and c.signal_key = give_signal.key
+          and c.state = {step.waiting}
+        order by c.created_at, c.run_id, c.number
+    loop
+        -- The wait may have ended meanwhile, by its time-out or a cancel: then the next one is tried.
+        perform rota.lock_functions(array[waiter.run_id]);
+        update rota.checkpoint as c set state = {step.succeeded}, ended_at = rota.now(), job_id = give_signal.signal_id,
+            result = give_signal.payload
+        where c.run_id = waiter.run_id and c.number = waiter.number and c.state = {step.waiting}
+          and (c.wake_at is null or c.wake_at > rota.now())
+          and exists (select from rota.run as r where r.id = waiter.run_id and r.state = {run.running});
+        if found then
+            perform rota.wake_functions(array[waiter.run_id]);
+            return waiter.run_id;
+        end if;
+    end loop;
+    return null;
+end $$;
+
+-- Offers signals that were given back to functions that wait for them meanwhile.
+create or replace function rota.offer_signals(namespace text, name text, key text) returns void language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    its record;
+    taker uuid;
+begin
+    perform rota.lock_signal(offer_signals.namespace, offer_signals.name, offer_signals.key);
+    for its in
+        select s.id, s.payload from rota.run_signal as s
+        where s.namespace = offer_signals.namespace and s.name = offer_signals.name and s.key = offer_signals.key
+          and s.taken_at is null
+        order by s.sent_at, s.id
+    loop
+        taker := rota.give_signal(offer_signals.namespace, offer_signals.name, offer_signals.key, its.id, its.payload);
+        exit when taker is null;
+        update rota.run_signal as s set taken_at = rota.now(), run_id = taker where s.id = its.id;
+    end loop;
+end $$;
+
 -- Sends a signal: to the function that has waited longest for it, or to the next that will. `existed`: the same `once` was
 -- sent before, and nothing happens. `run_id`: the run that took it.
 create or replace function rota.send_signal(
@@ -320,7 +369,6 @@ create or replace function rota.send_signal(
 #variable_conflict use_column
 declare
     its_id uuid := coalesce(send_signal.id, rota.new_id());
-    waiter record;
     taken uuid;
 begin
     if not rota.is_name(send_signal.name) then
@@ -336,25 +384,8 @@ begin
     if found then
         return;
     end if;
-    for waiter in
-        select c.run_id, c.number from rota.checkpoint as c
-        where c.namespace = send_signal.namespace and c.signal = send_signal.name and c.signal_key = send_signal.key
-          and c.state = {step.waiting}
-        order by c.created_at, c.run_id, c.number
-    loop
-        -- The wait may have ended meanwhile, by its time-out or a cancel: then the next one is tried.
-        perform rota.lock_functions(array[waiter.run_id]);
-        update rota.checkpoint as c set state = {step.succeeded}, ended_at = rota.now(), job_id = its_id,
-            result = coalesce(send_signal.payload, 'null')
-        where c.run_id = waiter.run_id and c.number = waiter.number and c.state = {step.waiting}
-          and (c.wake_at is null or c.wake_at > rota.now())
-          and exists (select from rota.run as r where r.id = waiter.run_id and r.state = {run.running});
-        if found then
-            taken := waiter.run_id;
-            perform rota.wake_functions(array[taken]);
-            exit;
-        end if;
-    end loop;
+    taken := rota.give_signal(send_signal.namespace, send_signal.name, send_signal.key, its_id, 
+        coalesce(send_signal.payload, 'null'));
     insert into rota.run_signal (id, namespace, name, key, once, taken_at, run_id, payload)
     values (its_id, send_signal.namespace, send_signal.name, send_signal.key, send_signal.once,
             case when taken is not null then rota.now() end, taken, coalesce(send_signal.payload, 'null'));
@@ -390,15 +421,45 @@ begin
     end if;
 end $$;
 
--- Closes waits of a function that nobody waits for any more: the losers of a race. Returns the jobs and runs among them.
-create or replace function rota.close_waits(me uuid, job uuid, job_token bigint, run uuid, numbers int[])
-    returns table (job_id uuid, kind smallint) language sql volatile as $$
-    update rota.checkpoint as c set state = {step.skipped}, ended_at = rota.now()
-    where c.run_id = run and c.number = any(numbers) and c.state = {step.waiting}
-      and exists (select from rota.present as p
-                  where p.id = job and p.token = job_token and p.node = me and p.state = {state.running})
-    returning c.job_id, c.kind
-$$;
+-- Notes who won a race, and closes the waits of the losers, which nobody waits for any more. A signal that one of them has
+-- taken is given back. Returns what is left to do: jobs and runs to stop, by their kind, and signals to offer to others. The
+-- same again gives the same answer. Null: the function is no longer this node's.
+create or replace function rota.close_waits(
+    me uuid, job uuid, job_token bigint, run uuid, numbers int[], winner int, winner_name text, winner_result json
+) returns json language plpgsql volatile as $$
+begin
+    -- Before anything else, as whoever sends them does.
+    perform rota.lock_signal(k.namespace, k.signal, k.signal_key) from (
+        select distinct c.namespace, c.signal, c.signal_key from rota.checkpoint as c
+        where c.run_id = run and c.number = any(numbers) and c.kind = {checkpoint.signal} order by 1, 2, 3) as k;
+    perform from rota.present as p where p.id = job and p.token = job_token and p.node = me and p.state = {state.running};
+    if not found then
+        return null;
+    end if;
+    perform from rota.run as r where r.id = run for update;
+    insert into rota.checkpoint as c (run_id, number, kind, state, token, name, result, ended_at)
+    values (run, winner, {checkpoint.note}, {step.succeeded}, job_token, winner_name, winner_result, rota.now())
+    on conflict on constraint checkpoint_pkey do nothing;
+    if not exists (select from rota.checkpoint as c where c.run_id = run and c.number = winner and c.name = winner_name) then
+        return null;  -- of another attempt
+    end if;
+    with back as (
+        select c.number, c.job_id from rota.checkpoint as c
+        where c.run_id = run and c.number = any(numbers) and c.kind = {checkpoint.signal} and c.state = {step.succeeded}
+    ), given as (
+        update rota.run_signal as s set taken_at = null, run_id = null from back as b where s.id = b.job_id
+    )
+    update rota.checkpoint as c set state = {step.skipped}, ended_at = rota.now(), result = null, error = null,
+        job_id = case c.kind when {checkpoint.signal} then null else c.job_id end
+    where c.run_id = run and c.number = any(numbers)
+      and (c.state = {step.waiting} or c.number in (select b.number from back as b));
+    return (
+        select coalesce(json_agg(json_build_object('job_id', c.job_id, 'kind', c.kind, 'signal', c.signal, 'key', c.signal_key)),
+                        '[]')
+        from rota.checkpoint as c
+        where c.run_id = run and c.number = any(numbers) and c.state = {step.skipped}
+          and c.kind in ({checkpoint.call}, {checkpoint.run}, {checkpoint.signal}));
+end $$;
 
 -- Forgets what a function did from where it failed, so that its run can go on from there: the last note says where that is.
 -- A failure that the function has dealt with stays in the history.

@@ -47,7 +47,10 @@ select rota.call_run($1, $2, $3, $4, $5, $6, $7, $8::json);
 select * from rota.wait_for_signal($1, $2, $3, $4, $5, $6, $7, $8, $9);
 
 -- name: close_waits
-select * from rota.close_waits($1, $2, $3, $4, $5::int[]);
+select rota.close_waits($1, $2, $3, $4, $5::int[], $6, $7, $8::json);
+
+-- name: offer_signals
+select rota.offer_signals($1, $2, $3);
 
 -- name: set_run_status
 update rota.run as r set status = $5::json where r.id = $4 and exists (
