@@ -132,6 +132,8 @@ INSIDE = {
         "rewrite_version",
         "encrypted_steps",
         "rewrite_step",
+        "encrypted_checkpoints",
+        "rewrite_checkpoint",
     ),
     "finish_remote": ("held_for_finish",),
     "give_back_unknown": ("held_of_worker",),

@@ -387,7 +387,8 @@ class Runs:
             ended_at=row["ended_at"], deadline_at=row["deadline_at"], paused_at=row["paused_at"],
             cancel_requested_at=row["cancel_at"], key=row["key"], priority=row["priority"],
             input=store.database.encryption.shown(row["input"], row["id"], "input"),
-            error=_shown(store, _decoded(row["error"]), row["id"]), schedule_id=row["schedule_id"],
+            error=_shown(store.database.encryption, _decoded(row["error"]), row["id"]),
+            schedule_id=row["schedule_id"],
             parent_id=row["parent_id"], problem=_decoded(row.get("problem")),
             status=store.database.encryption.shown(row.get("status"), row["id"], "status"),
             **counts,
@@ -403,7 +404,7 @@ class Runs:
             waits=row["waits"], after=tuple(after), when=row["condition"], job_id=row["job_id"],
             started_at=row["started_at"], ended_at=row["ended_at"],
             result=None if by_hand else shown(row["result"], id, "result"),
-            error=None if by_hand else _shown(store, error, id),
+            error=None if by_hand else _shown(store.database.encryption, error, id),
             note=error["message"] if by_hand else None,
         )  # fmt: skip
 
@@ -418,8 +419,10 @@ def _checkpoint(encryption: Encryption, run: UUID, row: Any) -> RunCheckpoint:
         number=row["number"], kind=CheckpointKind(row["kind"]).label, name=row["name"],
         state=StepState(row["state"]).label, attempt=row["attempt"], job_id=row["job_id"],
         created_at=row["created_at"], ended_at=row["ended_at"], wake_at=row["wake_at"],
-        signal=row["signal"], signal_key=row["signal_key"], digest=row["digest"],
-        result=encryption.shown(text, owner, "result"), error=_decoded(row["error"]),
+        signal=row["signal"], signal_key=row["signal_key"],
+        digest=encryption.shown_text(row["digest"], run, "digest"),
+        result=encryption.shown(text, owner, "result"),
+        error=_shown(encryption, _decoded(row["error"]), owner),
     )  # fmt: skip
 
 
@@ -461,15 +464,15 @@ def _check_not_cancelling(run: Any) -> None:
         )  # fmt: skip
 
 
-def _shown(store: WorkflowStore, error: Any, id: UUID) -> Any:
+def _shown(encryption: Encryption, error: Any, id: UUID) -> Any:
     """Return an error as it is shown: decrypted, with what it quotes of a step's job."""
     if not isinstance(error, dict):
         return error
     texts = {name: error[name] for name in ("message", "traceback") if error.get(name)}
-    shown = store.database.encryption.shown_text
+    shown = encryption.shown_text
     error = {**error, **{name: shown(text, id) for name, text in texts.items()}}
     if error.get("cause") and error.get("job_id"):
-        error["cause"] = _shown(store, error["cause"], UUID(error["job_id"]))
+        error["cause"] = _shown(encryption, error["cause"], UUID(error["job_id"]))
     return error
 
 

@@ -19,6 +19,7 @@ from uuid import UUID
 import msgspec
 
 from rota.config import START_TASK
+from rota.core.workflow.model import CheckpointKind
 from rota.errors import KeyMissing, RotaError
 from rota.lib.encryption import is_encrypted, key_of, token_of
 from rota.store.database import Connection, Database
@@ -62,6 +63,7 @@ class Reencryption:
             for table in ("future", "present", "past", "dead"):
                 await self._walk(table, {"id": _NIL}, self._job)
             await self._walk("run", {"id": _NIL}, self._run)
+            await self._walk("run_signal", {"id": _NIL}, self._signal)
             await self._walk("schedule", {"id": _NIL}, self._schedule)
             await self._walk("effect", {"key": ""}, self._effect)
             await self._walk("job_log", {"job_id": _NIL, "token": -1, "seq": -1}, self._line)
@@ -140,6 +142,10 @@ class Reencryption:
             if result or error:
                 await fetch("rewrite_step", id, step["number"], result, error, on=connection)
                 self._done.encrypted += 1
+        for each in await fetch("encrypted_checkpoints", id, on=connection):
+            if any(rewritten := self._checkpoint(each, id)):
+                await fetch("rewrite_checkpoint", id, each["number"], *rewritten, on=connection)
+                self._done.encrypted += 1
         given = self._json(row["input"], "j", id, "input")
         if given and row["key"]:
             plain = self._encryption.open(row["input"], id, "input")
@@ -148,7 +154,35 @@ class Reencryption:
             await fetch("renew_fingerprint", *values, on=connection)
         error = msgspec.json.decode(row["error"] or "{}")
         changed = self._rewrite_error(error, None)
-        return {"input": given, "error": msgspec.json.encode(error).decode() if changed else None}
+        return {
+            "input": given, "error": msgspec.json.encode(error).decode() if changed else None,
+            "status": self._json(row["status"], "j", id, "status"),
+        }  # fmt: skip
+
+    def _checkpoint(self, row: Any, run: UUID) -> tuple[str | None, str | None, str | None]:
+        """Return the result, the error and the digest of something that a durable function did."""
+        owner, is_run = row["job_id"] or run, row["kind"] == CheckpointKind.RUN
+        digest = None
+        if row["digest"] is not None and row["kind"] != CheckpointKind.NOTE:
+            digest = self._text(row["digest"], run, "digest")
+        if not is_run:
+            result = self._json(row["result"], "j", owner, "result")
+            return result, self._errors(row["error"], owner), digest
+        # It has the job under whose name the result is encrypted; its error quotes a step's.
+        answer = msgspec.json.decode(row["result"] or "{}", type=dict[str, msgspec.Raw])
+        result = None
+        if (stored := bytes(answer.get("result", b"null"))) != b"null":
+            owner = msgspec.json.decode(answer["job"], type=UUID | None) or owner
+            result = self._json(stored.decode(), "j", owner, "result")
+        if result is not None:
+            answer["result"] = msgspec.Raw(result.encode())
+            result = msgspec.json.encode(answer).decode()
+        error = msgspec.json.decode(row["error"] or "{}")
+        changed = self._rewrite_error(error, None)
+        return result, msgspec.json.encode(error).decode() if changed else None, digest
+
+    async def _signal(self, _connection: Connection, row: Any) -> Values:
+        return {"payload": self._json(row["payload"], "j", row["id"], "result")}
 
     async def _schedule(self, connection: Connection, row: Any) -> Values:
         id = row["id"]

@@ -23,6 +23,7 @@ from rota.core.workflow.model import CheckpointKind, StepState
 from rota.durable import wire
 from rota.durable.wire import Checkpoint, History, NewCall, NewCheckpoint, NewWait, Suspension
 from rota.errors import Fatal, InvalidArguments, LeaseLost, StoreUnavailable
+from rota.lib.encryption import is_encrypted
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.operations.run_advance import RunAdvance
 from rota.runtime.heartbeat import Lease
@@ -140,7 +141,7 @@ class Functions:
         error = _failure_of(row["error"])
         return Checkpoint(
             number=row["number"], kind=kind, state=_STATES[row["state"]], name=row["name"],
-            digest=row["digest"], attempt=row["attempt"], wake_at=row["wake_at"],
+            digest=self._digest_of(work, row["digest"]), attempt=row["attempt"], wake_at=row["wake_at"],
             ended_at=row["ended_at"], result=result, error=encryption.shown_failure(error, owner),
         )  # fmt: skip
 
@@ -150,6 +151,19 @@ class Functions:
             return value.decode()
         assert work.run is not None
         return self._database.encryption.for_job(work.run).json(field, value)
+
+    def _sealed_digest(self, work: Work, kind: CheckpointKind, digest: str | None) -> str | None:
+        """Return a digest as it is stored: what the arguments were could be guessed from it."""
+        if digest is None or work.encryptor is None or kind is CheckpointKind.NOTE:
+            return digest
+        assert work.run is not None
+        return self._database.encryption.for_job(work.run).text("digest", digest)
+
+    def _digest_of(self, work: Work, digest: str | None) -> str | None:
+        if digest is None or not is_encrypted(digest):
+            return digest
+        assert work.run is not None
+        return self._database.encryption.open(digest, work.run, "digest").decode()
 
     # -- recording
 
@@ -182,8 +196,9 @@ class Functions:
             outcome = Outcome(OutcomeKind.RAISED, failure=error)
             error = encrypted_outcome(self._database.encryption.for_job(work.run), outcome).failure
         return (
-            work.id, work.token, work.run, new.number, new.name, new.digest, int(new.kind),
-            int(new.state), new.attempt, new.delay,
+            work.id, work.token, work.run, new.number, new.name,
+            self._sealed_digest(work, new.kind, new.digest), int(new.kind), int(new.state),
+            new.attempt, new.delay,
             self._sealed(work, "result", bytes(new.result)) if new.state is _DONE else None,
             None if error is None else msgspec.json.encode(error).decode(),
         )  # fmt: skip
@@ -197,7 +212,8 @@ class Functions:
         )
         rows = [
             (entry.work.id, entry.work.token, entry.work.run, entry.new.number, entry.new.name,
-             entry.new.digest, msgspec.json.encode(child).decode())
+             self._sealed_digest(entry.work, CheckpointKind.CALL, entry.new.digest),
+             msgspec.json.encode(child).decode())
             for entry, child in zip(entries, children, strict=True)
         ]  # fmt: skip
         made = set(
@@ -213,7 +229,8 @@ class Functions:
     async def _call_run(self, work: Work, new: NewCall) -> None:
         run = msgspec.json.decode(new.child, type=NewRun)
         child = msgspec.json.encode(run).decode()
-        call = (new.number, new.name, new.digest, child)
+        digest = self._sealed_digest(work, CheckpointKind.RUN, new.digest)
+        call = (new.number, new.name, digest, child)
         if not await self._persistently(lambda: self._store.call_run(*self._lease_of(work), *call)):
             raise LeaseLost(f"job {work.id} is no longer this node's")
 

@@ -25,6 +25,16 @@ where run_id = $1 and (result is not null or error is not null) order by number 
 -- name: rewrite_step
 update rota.step set result = coalesce($3::json, result), error = coalesce($4::json, error) where run_id = $1 and number = $2;
 
+-- name: encrypted_checkpoints
+-- What a durable function has done, and what of that may hold something encrypted.
+select number, kind, job_id, digest, result, error from rota.checkpoint
+where run_id = $1 and (result is not null or error is not null or digest is not null) order by number for update;
+
+-- name: rewrite_checkpoint
+update rota.checkpoint
+set result = coalesce($3::json, result), error = coalesce($4::json, error), digest = coalesce($5, digest)
+where run_id = $1 and number = $2;
+
 -- name: specs_of_versions
 select version, spec from rota.schedule_version where schedule_id = $1 order by version for update;
 
@@ -61,6 +71,19 @@ from (
     where r.namespace = $1 and s.error ->> 'type' <> 'SkippedByHand'
     union all
     select error -> 'cause' ->> 'message' from rota.run where namespace = $1 and error -> 'cause' is not null
+    union all
+    select status::text from rota.run where namespace = $1 and status is not null
+    union all
+    select case c.kind when {checkpoint.run} then c.result ->> 'result' else c.result::text end
+    from rota.run as r join rota.checkpoint as c on c.run_id = r.id where r.namespace = $1 and c.result is not null
+    union all
+    select c.digest from rota.run as r join rota.checkpoint as c on c.run_id = r.id
+    where r.namespace = $1 and c.digest is not null and c.kind <> {checkpoint.note}
+    union all
+    select coalesce(c.error -> 'cause', c.error) ->> 'message' from rota.run as r join rota.checkpoint as c on c.run_id = r.id
+    where r.namespace = $1 and c.error is not null and (c.kind <> {checkpoint.run} or c.error -> 'cause' is not null)
+    union all
+    select payload::text from rota.run_signal where namespace = $1
     union all
     select text from rota.job_log where namespace = $1
 ) as v
