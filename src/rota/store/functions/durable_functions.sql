@@ -75,11 +75,18 @@ begin
     end if;
 end $$;
 
--- Ends the calls of runs that have ended: a run says so by a pending step with the call's negative number.
+-- Ends the calls of runs that have ended: a run says so by a pending step with the call's negative number. So does a signal
+-- that nobody was offered yet.
 create or replace function rota.end_called_runs(run uuid) returns void language plpgsql volatile as $$
 declare
     its record;
 begin
+    select s.namespace, s.name, s.key into its from rota.run_signal as s where s.id = run;
+    if found then
+        perform rota.offer_signals(its.namespace, its.name, its.key);
+        delete from rota.pending_step as p where p.run_id = run and p.step < 0;
+        return;
+    end if;
     perform rota.lock_functions(array[run]);
     with taken as (
         delete from rota.pending_step as p where p.run_id = run and p.step < 0 returning p.step
@@ -110,7 +117,7 @@ end $$;
 -- What a function needs to begin: its run, and its history. Waits whose time has come are ended. No row: the job is no
 -- longer this node's.
 create or replace function rota.open_function(me uuid, job uuid, job_token bigint, run uuid)
-    returns table (cancelled boolean, paused boolean, round smallint, code int, now timestamptz, number int, kind smallint,
+    returns table (cancelled boolean, paused boolean, round int, code int, now timestamptz, number int, kind smallint,
                    state smallint, attempt smallint, name text, digest text, job_id uuid, wake_at timestamptz,
                    ended_at timestamptz, result json, error json)
     language plpgsql volatile
@@ -362,6 +369,9 @@ end $$;
 
 -- Sends a signal: to the function that has waited longest for it, or to the next that will. `existed`: the same `once` was
 -- sent before, and nothing happens. `run_id`: the run that took it.
+--
+-- A transaction that keeps to one snapshot does not see who has begun to wait since then. It leaves the signal to an
+-- advancer, which offers it after the commit.
 create or replace function rota.send_signal(
     name text, key text, payload json default 'null', namespace text default 'default', once text default null,
     id uuid default null
@@ -369,6 +379,7 @@ create or replace function rota.send_signal(
 #variable_conflict use_column
 declare
     its_id uuid := coalesce(send_signal.id, rota.new_id());
+    one_snapshot boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
     taken uuid;
 begin
     if not rota.is_name(send_signal.name) then
@@ -384,11 +395,16 @@ begin
     if found then
         return;
     end if;
-    taken := rota.give_signal(send_signal.namespace, send_signal.name, send_signal.key, its_id, 
-        coalesce(send_signal.payload, 'null'));
+    if not one_snapshot then
+        taken := rota.give_signal(send_signal.namespace, send_signal.name, send_signal.key, its_id,
+            coalesce(send_signal.payload, 'null'));
+    end if;
     insert into rota.run_signal (id, namespace, name, key, once, taken_at, run_id, payload)
     values (its_id, send_signal.namespace, send_signal.name, send_signal.key, send_signal.once,
             case when taken is not null then rota.now() end, taken, coalesce(send_signal.payload, 'null'));
+    if one_snapshot then
+        insert into rota.pending_step (run_id, step) values (its_id, -1);
+    end if;
     return query select its_id, false, taken;
 end $$;
 

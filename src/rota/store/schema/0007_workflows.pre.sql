@@ -57,7 +57,7 @@ create table rota.run (
     cancel_at    timestamptz,
     ended_at     timestamptz,
     state        smallint not null default {run.running},
-    round        smallint not null default 1,   -- rises when it is resumed
+    round        int not null default 1,        -- rises when it is resumed
     priority     smallint,                      -- null: the tasks' own
     namespace    text collate "C" not null,
     name         text collate "C" not null,

@@ -52,3 +52,7 @@ create unique index run_signal_once on rota.run_signal (namespace, name, key, on
 create index run_signal_waiting on rota.run_signal (namespace, name, key, sent_at) where taken_at is null;
 create index run_signal_sent on rota.run_signal (sent_at);
 insert into rota.row_security (table_name, privileges) values ('run_signal', 'select, insert, update, delete');
+-- A signal that has to be offered is pending as a run is: see rota.send_signal().
+update rota.row_security
+set condition = 'exists (select from rota.run as r where r.id = run_id) or exists (select from rota.run_signal as s where s.id = run_id)'
+where table_name = 'pending_step';

@@ -1,0 +1,120 @@
+"""Signals to durable functions at the worst moments: none is lost, and none is taken twice."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from proof.waiting import eventually
+from rota import App
+from rota.durable.context import DurableContext
+from rota.node import Node
+from rota.testing import Sandbox
+
+
+def waiter_of(app: App) -> Any:
+    @app.durable
+    async def order(ctx: DurableContext, key: str = "k") -> Any:
+        return await ctx.wait("go", key=key)
+
+    return order
+
+
+@pytest.mark.parametrize("level", ["repeatable_read", "serializable"])
+async def test_a_transaction_with_an_old_snapshot_reaches_a_function_that_waits_since_then(
+    sandbox: Sandbox, level: Any
+) -> None:
+    app = sandbox.app
+    order = waiter_of(app)
+    database = (await app.store()).database
+    async with database.connection() as connection:
+        async with connection.transaction(isolation=level):
+            await connection.fetch("select 1")  # here it looks at the world
+            run = await order.start()
+            await sandbox.run_due()
+            assert (await app.runs.history(run.id))[0].state == "waiting"
+            await app.send("go", key="k", payload=1, connection=connection)
+            await app.send("go", key="k", payload=2, connection=connection)
+        undone = connection.transaction(isolation=level)
+        await undone.start()
+        await app.send("go", key="k", payload=3, connection=connection)
+        await undone.rollback()
+    await sandbox.run_due()
+    assert await run.result(1) == 1
+    second = await order.start()
+    await sandbox.run_due()
+    assert await second.result(1) == 2
+    third = await order.start()
+    await sandbox.run_due()
+    assert (await third.status()).state == "running"
+    async with database.connection() as connection:
+        pending = f"select count(*) from {app.settings.schema}.pending_step"
+        assert await connection.fetchval(pending) == 0
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_a_signal_that_is_being_sent_while_its_function_is_suspended_wakes_it_once(
+    app: App, end: str
+) -> None:
+    """The sender has found the wait, and holds it open while the function asks to be suspended."""
+    began: list[int] = []
+
+    @app.durable
+    async def slow(ctx: DurableContext) -> Any:
+        began.append(1)
+
+        async def send() -> None:
+            await app.send("go", key=end, payload=1, connection=connection)
+            sent.set()
+
+        return await ctx.gather(ctx.wait("go", key=end), ctx.options(name="send").step(send))
+
+    sent = asyncio.Event()
+    async with app:
+        database = (await app.store()).database
+        async with Node(app).running(), database.connection() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            run = await slow.start()
+            async with asyncio.timeout(30):
+                await sent.wait()
+            async with database.connection() as other:
+                blocked = (
+                    "select count(*) from pg_locks where not granted and locktype <> 'relation'"
+                )
+
+                async def suspends() -> bool:
+                    return bool(await other.fetchval(blocked))
+
+                await eventually(suspends, what="the suspension waits for the sender")
+            await (transaction.commit() if end == "commit" else transaction.rollback())
+            if end == "rollback":
+                await app.send("go", key=end, payload=2)
+            assert await run.result(30) == [1 if end == "commit" else 2, None]
+        assert [each.taken_at is not None for each in await app.signals.list(key=end)] == [True]
+    assert len(began) <= 2
+
+
+async def test_a_function_may_begin_anew_more_often_than_a_small_number_counts(
+    sandbox: Sandbox,
+) -> None:
+    app = sandbox.app
+
+    @app.durable
+    async def lap(ctx: DurableContext, laps: int) -> int:
+        await ctx.sleep(60)
+        if laps:
+            await ctx.restart(laps=laps - 1)
+        return laps
+
+    run = await lap.start(2)
+    await sandbox.run_due()
+    async with (await app.store()).database.connection() as connection:
+        await connection.execute(f"update {app.settings.schema}.run set round = 32767")
+    for _ in range(3):
+        await sandbox.advance(seconds=61)
+        await sandbox.run_due()
+    assert await run.result(1) == 0
+    assert (await run.status()).round == 32769
