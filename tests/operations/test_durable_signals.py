@@ -10,6 +10,8 @@ import pytest
 from proof.waiting import eventually
 from rota import App
 from rota.durable.context import DurableContext
+from rota.durable.replay import Interrupted
+from rota.errors import InvalidArguments
 from rota.node import Node
 from rota.testing import Sandbox
 
@@ -118,3 +120,50 @@ async def test_a_function_may_begin_anew_more_often_than_a_small_number_counts(
         await sandbox.run_due()
     assert await run.result(1) == 0
     assert (await run.status()).round == 32769
+
+
+@pytest.mark.parametrize("key", ["", "k" * 256, "a\0b", 17])
+async def test_a_key_that_nobody_can_send_is_refused_by_the_wait(
+    sandbox: Sandbox, key: Any
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> str:
+        try:
+            await ctx.wait("go", key=key)
+        except InvalidArguments as error:
+            return str(error)
+        return "waited"
+
+    run = await order.start()
+    await sandbox.run_due()
+    assert "1 to 255 characters" in await run.result(1)
+
+
+async def test_a_status_that_is_too_large_is_refused(sandbox: Sandbox) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> str:
+        try:
+            await ctx.set_status("x" * 2_000_000)
+        except InvalidArguments as error:
+            return str(error)
+        return "set"
+
+    run = await order.start()
+    await sandbox.run_due()
+    assert "max_result_bytes" in await run.result(1)
+
+
+async def test_a_context_that_is_kept_does_nothing_after_its_function(sandbox: Sandbox) -> None:
+    kept: list[DurableContext] = []
+    ran: list[str] = []
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        kept.append(ctx)
+
+    run = await order.start()
+    await sandbox.run_due()
+    await run.result(1)
+    with pytest.raises(Interrupted, match="has ended"):
+        await kept[0].step(ran.append, "late")
+    assert ran == []

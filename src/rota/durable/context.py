@@ -410,6 +410,11 @@ class DurableContext(Context):
         A signal that was sent before is taken at once. Each is taken by one wait.
         """
         check_name("signal", signal)
+        if key is not None and (not isinstance(key, str) or not 0 < len(key) < 256 or "\0" in key):
+            raise InvalidArguments(
+                f"key must be a text of 1 to 255 characters, none of them NUL, not {key!r}: no other "
+                "can be sent"
+            )
         seconds = None if timeout is None else seconds_of(timeout, "timeout")
         return _WaitForSignal(self._replay, signal, key, seconds)
 
@@ -504,6 +509,10 @@ class DurableContext(Context):
 
     async def set_status(self, status: Any) -> None:
         """Say how far the run is: `run.status()` and the dashboard show it. Any JSON value."""
+        if (size := len(msgspec.json.encode(status))) > self._limit:
+            raise InvalidArguments(
+                f"the status has {size:,} bytes, over max_result_bytes ({self._limit:,}): say less"
+            )
         await self._replay.call(wire.STATUS, status, bool)
 
     async def restart(self, **given: Any) -> typing.NoReturn:

@@ -508,6 +508,7 @@ class Replay:
             await self._note_failure(error)
             raise
         finally:
+            self._leave(Interrupted("the function has ended"))  # whoever has kept its context
             await self._stop_tasks()
 
     async def _note_failure(self, error: BaseException) -> None:
