@@ -20,7 +20,7 @@ ANYWHERE = "*"  # the namespace of a role that holds in all of them
 SCOPE_NOUNS = frozenset({
     "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "live", "metrics",
     "namespaces", "nodes", "queues", "root", "runs", "schedules", "session", "sessions", "settings",
-    "tokens", "webhooks", "workers", "workflows", "users",
+    "signals", "tokens", "webhooks", "workers", "workflows", "users",
 })  # fmt: skip
 SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 

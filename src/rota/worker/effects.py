@@ -52,14 +52,14 @@ class Effects:
 
     def __init__(
         self, database: Database, settings: Settings, finisher: Finisher, lease: Lease,
-        functions: Functions,
+        functions: Functions | None = None,
     ) -> None:  # fmt: skip
         self._database = database
         self._store = WorkStore(database)
         self._namespace = settings.namespace
         self._finisher = finisher
         self._lease = lease
-        self._functions = functions
+        self._functions = functions or Functions(database, lease)
         # The keys that were begun and not ended: whether they are still running.
         self._begun: dict[tuple[Work, str], bool] = {}
 
