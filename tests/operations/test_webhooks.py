@@ -93,7 +93,7 @@ async def test_a_failed_delivery_is_tried_again_by_the_engine(app: App, receiver
 async def test_a_delivery_that_never_arrives_ends_as_a_dead_letter_and_tells_nobody(
     app: App, receiver: Receiver
 ) -> None:
-    await app.webhooks.add(receiver.url)
+    await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     await app.webhooks.allow("127.0.0.1")
     receiver.answers += [(500, {})] * 100
     async with Node(app).running():
