@@ -178,6 +178,7 @@ EXCLUDED = {
     "set_run_status": "one statement under the token: the same again",
     "forget_signals": "retention: deletes what is old, and then finds nothing",
     "drop_notes": "after its work is done: lost, that is done again and finds nothing",
+    "lock_function": "locks rows for the change of a run, in the transaction of its record",
     "lock_jobs": "locks rows for the change of a run, in the transaction of its record",
     "drop_orphans": "what is left of a run that is gone: deleted at the next look",
     "forget_runs": "retention: deletes what is old, and then finds nothing",

@@ -167,3 +167,34 @@ async def test_a_context_that_is_kept_does_nothing_after_its_function(sandbox: S
     with pytest.raises(Interrupted, match="has ended"):
         await kept[0].step(ran.append, "late")
     assert ran == []
+
+
+async def test_a_resume_waits_for_the_job_before_it_locks_the_run_as_a_sender_does(
+    sandbox: Sandbox,
+) -> None:
+    """The other way around the two could wait for each other."""
+    app = sandbox.app
+    run = await waiter_of(app).start()
+    await sandbox.run_due()
+    await run.pause()
+    database, schema = (await app.store()).database, app.settings.schema
+    async with database.connection() as sender, database.connection() as other:
+        async with sender.transaction():
+            await sender.fetch(f"select from {schema}.future for update")
+            me = await sender.fetchval("select pg_backend_pid()")
+            resumed = asyncio.create_task(run.resume())
+
+            async def waits() -> bool:
+                return bool(
+                    await other.fetchval(
+                        "select count(*) from pg_stat_activity where $1 = any(pg_blocking_pids(pid))",
+                        me,
+                    )
+                )
+
+            await eventually(waits, what="the resume waits for the sender")
+            await sender.fetch(f"select from {schema}.run for update nowait")
+        await resumed
+    await app.send("go", key="k", payload=1)
+    await sandbox.run_due()
+    assert await run.result(1) == 1

@@ -225,11 +225,13 @@ class Runs:
 
     @asynccontextmanager
     async def _changing(
-        self, action: str, id: UUID | str
+        self, action: str, id: UUID | str, *, wakes: bool = False
     ) -> AsyncIterator[tuple[WorkflowStore, Any, Change]]:
         """Lock a run for a change, which is recorded with its state before."""
         run_id, store = _as_id(id), await self._store()
         async with changing(store.database, action, f"run {run_id}") as change:
+            if wakes:
+                await DurableFunctionStore(store.database).lock_function(run_id)
             run = await store.lock_run(run_id, self._rota.namespace)
             if run is None:
                 raise NotFound(f"there is no run {run_id}", subject=run_id)
@@ -268,7 +270,7 @@ class Runs:
 
         Raises `Conflict` for a run that is neither paused nor failed nor cancelled.
         """
-        async with self._changing("resume", id) as (store, run, change):
+        async with self._changing("resume", id, wakes=True) as (store, run, change):
             again: Numbers = []
             if run["paused_at"] is not None:
                 await store.lock_open_steps(run["id"])

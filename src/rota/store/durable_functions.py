@@ -114,6 +114,9 @@ class DurableFunctionStore:
     async def end_called_runs(self, run: UUID) -> None:
         await self.database.fetch("end_called_runs", run)
 
+    async def lock_function(self, run: UUID) -> None:
+        await self.database.fetch("lock_function", run)
+
     async def forget_failure(self, run: UUID) -> None:
         """Forget a function's history from where it failed."""
         await self.database.fetch("forget_failure", run)

@@ -72,6 +72,10 @@ with forced as (
 )
 insert into rota.pending_step (run_id, step) select id, null from forced;
 
+-- name: lock_function
+-- Before anything else of its run, by whoever may wake it: jobs come before runs.
+select rota.lock_functions(array[$1::uuid]);
+
 -- name: wake_function
 select rota.lock_functions(array[$1::uuid]), rota.wake_functions(array[$1::uuid]);
 
