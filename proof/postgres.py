@@ -37,7 +37,9 @@ VERSIONS = {
 SUITES = (
     "store/test_engine.py", "store/test_once.py", "store/test_dead_letters.py", "store/test_claims.py",
     "operations/test_submit.py", "operations/test_submit_keys.py",
-    "operations/test_submit_sql.py", "scheduler/test_firing.py",
+    "operations/test_submit_sql.py", "operations/test_workflows.py",
+    "operations/test_durable_functions.py", "operations/test_durable_faults.py",
+    "scheduler/test_firing.py",
     "store/test_fencing.py", "core/test_lifecycle.py", "store/test_plans.py",
     "server/test_tenants.py", "scheduler/test_upkeep.py", "store/test_migrations.py",
     "store/test_restore.py", "store/test_grants.py", "operations/test_audit.py",
