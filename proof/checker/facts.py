@@ -193,6 +193,8 @@ class Request(msgspec.Struct, gc=False):
     unknown: int = 0
     cancelled: bool = False
     due: float | None = None  # the earliest that anybody wanted it, by the database's clock
+    # And without it: that clock may be set back between the question and the answer.
+    wanted_at: float | None = None
 
     @property
     def by_key(self) -> bool:
@@ -209,6 +211,8 @@ class Request(msgspec.Struct, gc=False):
         if record.answer == "asked" and not record.cancelled:
             due = meta.database(record.at) + record.due_in
             self.due = due if self.due is None else min(self.due, due)
+            wanted = record.at + record.due_in
+            self.wanted_at = wanted if self.wanted_at is None else min(self.wanted_at, wanted)
 
 
 class Spans:

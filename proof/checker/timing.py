@@ -99,9 +99,12 @@ def _asked_for(facts: Facts, row: JobRow) -> list[float]:
     """When the client wanted it, by the client's own record; the earliest if several asked."""
     own = facts.requests.get(row.id)
     by_key = facts.requests.get(row.key) if row.key else None
-    dues = [request.due for request in (own, by_key) if request is not None]
-    known = [due for due in dues if due is not None]
-    return [facts.at(min(known))] if known else []
+    known = [
+        min(facts.at(request.due), request.wanted_at)
+        for request in (own, by_key)
+        if request is not None and request.due is not None and request.wanted_at is not None
+    ]
+    return [min(known)] if known else []
 
 
 def _records(facts: Facts, row: JobRow) -> tuple[str, ...]:

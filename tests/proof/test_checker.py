@@ -134,6 +134,20 @@ def test_what_the_machine_does_to_its_clock_is_no_early_start(
     assert told == ["job delayed"] * early
 
 
+def test_a_clock_that_is_set_back_while_a_client_waits_for_its_answer_makes_no_early_start(
+    tmp_path: Path,
+):
+    """The question was asked before the step, and the database reckoned after it."""
+    story = Story()
+    story.meta["clock_steps"] = [ClockStep(1070.005, -4.0)]
+    row = story.row("delayed", "plain", 1079.01)
+    story.tell("delayed", "plain", "asked", 1070, due_in=9)
+    story.tell("delayed", "plain", "acknowledged", 1070.01, due_in=9)
+    story.run(row, 1079.02)
+
+    assert check(story.write(tmp_path)).violations == []
+
+
 @pytest.mark.parametrize(("step", "early"), [(1070.0, False), (1001.0, True)])
 def test_a_node_notices_with_its_next_heartbeat_that_the_clock_was_set_back(
     step: float, early: bool, tmp_path: Path
