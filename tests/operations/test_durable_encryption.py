@@ -12,10 +12,8 @@ from rota.durable.context import DurableContext
 from rota.errors import CallFailed, StepFailed, WaitTimedOut
 from rota.store.database import Database
 from rota.testing import Sandbox
-from tests.support.sandboxes import isolated
+from tests.support.encrypted import NEW, OLD, SECRET, encrypt, encrypted, stored
 
-OLD, NEW = "old:" + "A" * 43, "new:" + "B" * 42 + "A"
-SECRET = "swordfish"
 TABLES = (
     "run", "step", "checkpoint", "run_signal", "past", "dead", "present", "future", "event",
 )  # fmt: skip
@@ -23,23 +21,8 @@ TABLES = (
 
 @pytest.fixture
 async def sandbox(database_url: str) -> AsyncIterator[Sandbox]:
-    async with isolated(App(database_url=database_url, encryption_keys=OLD)) as sandbox:
-        await encrypt(sandbox.app)
+    async with encrypted(database_url) as sandbox:
         yield sandbox
-
-
-async def encrypt(app: App) -> None:
-    database = (await app.store()).database
-    await database.fetch("set_encrypted", app.settings.namespace, True)
-    database.encryption.learn(True)
-
-
-async def stored(app: App) -> str:
-    database = (await app.store()).database
-    async with database.connection() as connection:
-        query = f"select json_agg(t) from {database.schema}.TABLE as t"
-        rows = [await connection.fetchval(query.replace("TABLE", name)) for name in TABLES]
-    return "\n".join(map(str, rows))
 
 
 def order_of(app: App) -> Any:
@@ -99,7 +82,7 @@ async def test_everything_is_encrypted_and_can_be_read_under_a_new_key_alone(
     await app.send("lonely", key="x", payload=SECRET)
     expected = [SECRET] * 5 + ["StepFailed", "late", SECRET, SECRET]
     assert await run.result(1) == expected
-    text = await stored(app)
+    text = await stored(app, TABLES)
     assert SECRET not in text
     assert "1.old." in text
     assert SECRET in str([each.error for each in await app.runs.history(run.id)])
@@ -108,7 +91,7 @@ async def test_everything_is_encrypted_and_can_be_read_under_a_new_key_alone(
             await encrypt(app)
             assert (await app.rota.encryption.rotate()).left == 0
             assert {each.key for each in await app.rota.encryption.count()} == {"new"}
-            assert "1.old." not in await stored(app)
+            assert "1.old." not in await stored(app, TABLES)
             history = await app.runs.history(run.id)
             assert [each.result for each in history].count(SECRET) == 5
             assert SECRET in str([each.error for each in history])
@@ -126,4 +109,4 @@ async def test_everything_is_encrypted_and_can_be_read_under_a_new_key_alone(
             )
             if OLD not in keys:
                 assert await waiting.result(1) == expected
-    assert SECRET not in await stored(app)
+    assert SECRET not in await stored(app, TABLES)

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rota import App, Retry
+from rota import Retry
 from rota.durable.check import check_replay, history_of
 from rota.durable.context import DurableContext
 from rota.durable.sync import SyncDurableContext
@@ -22,34 +22,9 @@ from rota.errors import (
 from rota.model import Run
 from rota.testing import Sandbox
 from rota.workflow import RunFailed, RunHandle
+from tests.support.durable_shop import Shop
 
 DAY = 86_400
-
-
-class Shop:
-    """Functions that record what ran, and fail when told to."""
-
-    def __init__(self, app: App) -> None:
-        self.app = app
-        self.ran: list[str] = []
-        self.broken: set[str] = set()
-
-        @app.task(retry=Retry(max_attempts=1))
-        async def ship(part: str) -> str:
-            self.note(f"ship {part}")
-            return f"{part} shipped"
-
-        @app.task(retry=Retry(max_attempts=3, base=10, jitter=0))
-        async def charge(id: str) -> dict[str, Any]:
-            self.note(f"charge {id}")
-            return {"id": id, "parts": ["a", "b"]}
-
-        self.ship, self.charge = ship, charge
-
-    def note(self, text: str) -> None:
-        self.ran.append(text)
-        if text in self.broken:
-            raise ValueError(f"{text} is broken")
 
 
 @pytest.fixture

@@ -6,42 +6,19 @@ from typing import Any
 
 import pytest
 
-from rota import App, Retry
+from rota import Retry
 from rota.durable.context import DurableContext
 from rota.errors import CallFailed, RunCancelled, StepFailed, WaitTimedOut
 from rota.operations.run_advance import RunAdvance
 from rota.store.workflows import WorkflowStore
 from rota.testing import Sandbox
 from rota.workflow import RunHandle
-
-
-class Shop:
-    """Functions that record what ran, and fail when told to."""
-
-    def __init__(self, app: App) -> None:
-        self.ran: list[str] = []
-        self.broken: set[str] = set()
-
-        @app.task(retry=Retry(max_attempts=1))
-        async def ship(part: str) -> str:
-            self.note(f"ship {part}")
-            return part
-
-        @app.task(retry=Retry(max_attempts=3, base=3600, jitter=0))
-        async def charge(id: str) -> None:
-            self.note(f"charge {id}")
-
-        self.ship, self.charge = ship, charge
-
-    def note(self, text: str) -> None:
-        self.ran.append(text)
-        if text in self.broken:
-            raise ValueError(f"{text} is broken")
+from tests.support.durable_shop import Shop
 
 
 @pytest.fixture
 def shop(sandbox: Sandbox) -> Shop:
-    return Shop(sandbox.app)
+    return Shop(sandbox.app, pause=3600)
 
 
 async def state(sandbox: Sandbox, run: RunHandle) -> str:
@@ -131,7 +108,7 @@ async def test_all_failures_of_a_gather_are_repeated_by_a_resume(
     await run.resume()
     assert await state(sandbox, run) == "succeeded"
     assert shop.ran.count("pay") == 1
-    assert await run.result(1) == ["a", "b", "c"]
+    assert await run.result(1) == ["a shipped", "b shipped", "c shipped"]
 
 
 async def test_a_retry_goes_back_to_its_step_and_not_to_a_failure_before_it(
@@ -325,3 +302,88 @@ async def test_a_step_of_a_task_that_runs_at_most_once_is_a_job(
     run = await order.start()
     assert await state(sandbox, run) == "succeeded"
     assert [each.kind for each in await sandbox.app.runs.history(run.id)] == ["call"]
+
+
+# -- what was passed
+
+
+async def test_a_cancel_is_told_where_the_function_waits_not_at_a_sleep_that_it_has_passed(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.sleep(0.01)
+        await ctx.step(shop.note, "charge")
+        try:
+            await ctx.wait("approved")
+        except RunCancelled:
+            await ctx.step(shop.note, "refund")
+            raise
+
+    run = await order.start()
+    await sandbox.run_due()
+    await run.cancel()
+    assert await state(sandbox, run) == "cancelled"
+    assert shop.ran == ["charge", "refund"]
+
+
+class Odd(Exception):
+    """Has what `RetryAfter` has, and can't be written."""
+
+    seconds = "soon"
+
+    def __str__(self) -> str:
+        raise ValueError("no words")
+
+
+async def test_an_odd_exception_of_a_step_is_recorded_and_tried_again_by_its_policy(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    async def odd() -> None:
+        shop.note("odd")
+        raise Odd
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> str:
+        try:
+            await ctx.options(retry=Retry(max_attempts=2, base=60)).step(odd)
+        except StepFailed as error:
+            return error.failure.message
+        return ""
+
+    run = await order.start()
+    await sandbox.run_due()
+    await sandbox.advance(minutes=2)
+    await sandbox.run_due()
+    assert await run.result(1) == "<its str() raised ValueError>"
+    assert shop.ran == ["odd", "odd"]
+
+
+async def test_a_step_may_ask_for_the_time_of_its_next_try(sandbox: Sandbox, shop: Shop) -> None:
+    async def busy() -> str:
+        shop.note("asked")
+        if len(shop.ran) == 1:
+            raise Retry.after(3600)
+        return "done"
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> str:
+        return await ctx.options(retry=Retry(max_attempts=2, base=0)).step(busy)
+
+    run = await order.start()
+    await sandbox.advance(minutes=59)
+    await sandbox.run_due()
+    assert shop.ran == ["asked"]
+    await sandbox.advance(minutes=61)
+    await sandbox.run_due()
+    assert await run.result(1) == "done"
+
+
+async def test_a_call_has_the_name_that_it_is_given(sandbox: Sandbox, shop: Shop) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.options(name="first").call(shop.ship, "a")
+
+    run = await order.start()
+    await sandbox.run_due()
+    assert [each.name for each in await sandbox.app.runs.history(run.id)] == ["first"]

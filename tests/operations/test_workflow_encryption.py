@@ -13,33 +13,16 @@ from rota.runtime.advancer import Advancer
 from rota.store.database import Database
 from rota.store.endpoints import EndpointStore
 from rota.testing import Sandbox
-from tests.support.sandboxes import isolated
+from tests.support.encrypted import NEW, OLD, SECRET, encrypt, encrypted, stored
 from tests.support.shop import ended
 
-OLD, NEW = "old:" + "A" * 43, "new:" + "B" * 42 + "A"
-SECRET = "swordfish"
 TABLES = ("run", "step", "past", "dead", "present", "future", "submit_key", "event")
 
 
 @pytest.fixture
 async def sandbox(database_url: str) -> AsyncIterator[Sandbox]:
-    async with isolated(App(database_url=database_url, encryption_keys=OLD)) as sandbox:
-        await _encrypt(sandbox.app)
+    async with encrypted(database_url) as sandbox:
         yield sandbox
-
-
-async def _encrypt(app: App) -> None:
-    database = (await app.store()).database
-    await database.fetch("set_encrypted", app.settings.namespace, True)
-    database.encryption.learn(True)
-
-
-async def stored(app: App) -> str:
-    database = (await app.store()).database
-    async with database.connection() as connection:
-        query = f"select json_agg(t) from {database.schema}.TABLE as t"
-        rows = [await connection.fetchval(query.replace("TABLE", name)) for name in TABLES]
-    return "\n".join(map(str, rows))
 
 
 def tasks(app: App) -> tuple[Any, Any]:
@@ -72,7 +55,7 @@ async def test_inputs_of_sub_workflows_and_results_by_hand_are_encrypted(sandbox
     assert (await ended(sandbox, run)).state == "succeeded"
     assert await run.result(1) == SECRET
     assert (await app.runs.get(child.id)).input == {"text": SECRET}
-    assert SECRET not in await stored(app)
+    assert SECRET not in await stored(app, TABLES)
 
 
 async def test_why_a_condition_can_not_be_judged_is_encrypted(sandbox: Sandbox) -> None:
@@ -84,7 +67,7 @@ async def test_why_a_condition_can_not_be_judged_is_encrypted(sandbox: Sandbox) 
     run = await flow.start(text=SECRET)
     assert (await ended(sandbox, run)).state == "failed"
     assert SECRET in (await app.runs.step(run.id, "after")).error["message"]
-    assert SECRET not in await stored(app)
+    assert SECRET not in await stored(app, TABLES)
 
 
 async def test_what_an_endpoint_reports_of_a_step_is_to_be_encrypted(sandbox: Sandbox) -> None:
@@ -135,7 +118,7 @@ async def test_a_scheduler_of_another_namespace_decides_with_the_same_key(sandbo
     await Advancer(other, interval=1.0).tick()
     await other.close()
     assert [step.state for step in await run.steps()] == ["running"]
-    assert SECRET not in await stored(app)
+    assert SECRET not in await stored(app, TABLES)
     assert (await ended(sandbox, run)).state == "succeeded"
 
 
@@ -150,7 +133,7 @@ async def test_runs_are_encrypted_again_under_a_new_key(sandbox: Sandbox) -> Non
     await sandbox.run_due()
     for keys in (f"{NEW},{OLD}", NEW):
         async with app.using(app.settings.replace(encryption_keys=keys)):
-            await _encrypt(app)
+            await encrypt(app)
             operations = app.rota.encryption
             await operations.rotate()
             assert {each.key for each in await operations.count()} == {"new"}
@@ -161,4 +144,4 @@ async def test_runs_are_encrypted_again_under_a_new_key(sandbox: Sandbox) -> Non
             await database.open()
             assert (await ended(Sandbox(app, database, sandbox.now()), run)).state == "failed"
             await database.close()
-    assert SECRET not in await stored(app)
+    assert SECRET not in await stored(app, TABLES)

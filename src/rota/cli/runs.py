@@ -15,6 +15,10 @@ from rota.core.durations import format_duration
 from rota.model import Run, RunChanged, RunCheckpoint, RunStep, SignalSent
 
 Id = Annotated[str, argument("RUN", "Id of the run.")]
+SignalPayload = Annotated[
+    str, argument("PAYLOAD", "JSON value; @FILE reads a file, - standard input.")
+]
+Once = Annotated[str | None, option("The same text again is not another signal.", metavar="TEXT")]
 StepName = Annotated[str, argument("STEP", "Name of the step.")]
 
 group = typer.Typer(help="List, show and control runs of workflows.")
@@ -146,12 +150,8 @@ def send(
     session: Session,
     run: Id,
     signal: Annotated[str, argument("SIGNAL", "Name of the signal.")],
-    payload: Annotated[
-        str, argument("PAYLOAD", "JSON value; @FILE reads a file, - standard input.")
-    ] = "null",
-    once: Annotated[
-        str | None, option("The same text again is not another signal.", metavar="TEXT")
-    ] = None,
+    payload: SignalPayload = "null",
+    once: Once = None,
 ) -> None:
     """Send a signal to a run: its durable function takes it with ctx.wait()."""
     value = read_json(payload, "PAYLOAD")

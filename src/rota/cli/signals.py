@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from rota.cli.options import Limit, argument, option
-from rota.cli.runs import tell_sent
+from rota.cli.runs import Once, SignalPayload, tell_sent
 from rota.cli.session import Session, callback, command
 from rota.cli.submit import read_json
 
@@ -41,12 +41,8 @@ def send(
     session: Session,
     name: Annotated[str, argument("NAME", "Name of the signal.")],
     key: Annotated[str, argument("KEY", "Key that the function waits for.")],
-    payload: Annotated[
-        str, argument("PAYLOAD", "JSON value; @FILE reads a file, - standard input.")
-    ] = "null",
-    once: Annotated[
-        str | None, option("The same text again is not another signal.", metavar="TEXT")
-    ] = None,
+    payload: SignalPayload = "null",
+    once: Once = None,
 ) -> None:
     """Send a signal: to the function that waits for it, or to the next one that will."""
     value = read_json(payload, "PAYLOAD")

@@ -36,6 +36,14 @@ def storable(text: str) -> str:
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\x00")
 
 
+def message_of(error: BaseException) -> str:
+    """Return an exception's message as text that can be stored."""
+    try:
+        return storable(str(error))
+    except BaseException as broken:  # noqa: BLE001 - a handler's own __str__ may raise anything
+        return f"<its str() raised {type(broken).__name__}>"
+
+
 def shortened(line: str, left_out: int = 0) -> str:
     """Cut a line that is too long, and add how much was left out."""
     left_out += max(len(line) - LONGEST_LINE, 0)

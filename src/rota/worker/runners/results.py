@@ -19,7 +19,7 @@ from rota.core.codec import encode_hook
 from rota.core.durations import format_duration
 from rota.core.lifecycle import bounded_delay
 from rota.errors import Fatal, JobStopped, RetryAfter
-from rota.lib.capture import storable
+from rota.lib.capture import message_of, storable
 from rota.lib.encryption import mark_unencrypted
 from rota.model import RESULT_DROPPED, Failure, Outcome, OutcomeKind
 from rota.runtime.work import StopReason, Work
@@ -159,14 +159,6 @@ def named_error(name: str, message: str) -> Exception:
 def _dotted_name(kind: type) -> str:
     module = "__main__" if kind.__module__ == CHILD_MAIN else kind.__module__
     return _cut(storable(f"{module}.{kind.__qualname__}"), NAME_LIMIT)
-
-
-def message_of(error: BaseException) -> str:
-    """Return an exception's message as text that can be stored."""
-    try:
-        return storable(str(error))
-    except BaseException as broken:  # noqa: BLE001 - a handler's own __str__ may raise anything
-        return f"<its str() raised {type(broken).__name__}>"
 
 
 def _traceback(error: BaseException) -> str:
