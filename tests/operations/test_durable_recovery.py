@@ -8,7 +8,7 @@ import pytest
 
 from rota import Retry
 from rota.durable.context import DurableContext
-from rota.errors import CallFailed, RunCancelled, StepFailed, WaitTimedOut
+from rota.errors import CallFailed, RunCancelled, StepFailed, StoreUnavailable, WaitTimedOut
 from rota.operations.run_advance import RunAdvance
 from rota.store.workflows import WorkflowStore
 from rota.testing import Sandbox
@@ -387,3 +387,37 @@ async def test_a_call_has_the_name_that_it_is_given(sandbox: Sandbox, shop: Shop
     run = await order.start()
     await sandbox.run_due()
     assert [each.name for each in await sandbox.app.runs.history(run.id)] == ["first"]
+
+
+# -- what a function raises and asks for
+
+
+async def test_a_function_that_finds_a_database_away_fails_by_its_own_policy(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    """Given back as if the run's own database were away, it would be run again for ever."""
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        shop.note("tried")
+        raise StoreUnavailable("the warehouse's database is away")
+
+    run = await order.start()
+    assert await state(sandbox, run) == "failed"
+    assert shop.ran == ["tried"]
+
+
+@pytest.mark.parametrize("waits", ["sleep", "timeout"])
+async def test_no_wait_is_longer_than_a_hundred_years(
+    sandbox: Sandbox, shop: Shop, waits: str
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        if waits == "sleep":
+            await ctx.sleep(1e300)
+        else:
+            await ctx.wait("approved", timeout=1e300)
+
+    run = await order.start()
+    assert await state(sandbox, run) == "failed"
+    assert f"{waits} must be at most 100 years" in str((await run.status()).error)

@@ -42,6 +42,7 @@ T = TypeVar("T")
 Losers = Literal["cancel", "leave"]
 
 _ONCE = Retry(max_attempts=1)
+_LONGEST = 3_155_760_000.0  # seconds, a hundred years: what PostgreSQL can add to any time of day
 
 
 class DurableContext(Context):
@@ -166,13 +167,14 @@ class DurableContext(Context):
 
     def sleep(self, seconds: float | str) -> Operation[None]:
         """Wait for some seconds, or ``"1 day"``, by the database's clock. It survives any crash."""
-        return Sleep(self._replay, seconds_of(seconds, "sleep"))
+        return Sleep(self._replay, _bounded(seconds_of(seconds, "sleep"), "sleep"))
 
     def sleep_until(self, moment: datetime) -> Operation[None]:
         """Wait until a moment, which has a time zone."""
         if not isinstance(moment, datetime) or moment.tzinfo is None:
             raise InvalidArguments(f"sleep_until needs a datetime with a time zone, not {moment!r}")
-        return Sleep(self._replay, max((moment - self._replay.now()).total_seconds(), 0.0))
+        seconds = max((moment - self._replay.now()).total_seconds(), 0.0)
+        return Sleep(self._replay, _bounded(seconds, "sleep_until"))
 
     def wait(
         self, signal: str, *, key: str | None = None, timeout: float | str | None = None
@@ -192,7 +194,7 @@ class DurableContext(Context):
                 f"key must be a text of 1 to 255 characters, none of them NUL, not {key!r}: no other "
                 "can be sent"
             )
-        seconds = None if timeout is None else seconds_of(timeout, "timeout")
+        seconds = None if timeout is None else _bounded(seconds_of(timeout, "timeout"), "timeout")
         return SignalWait(self._replay, signal, key, seconds)
 
     async def gather(
@@ -299,6 +301,12 @@ class DurableContext(Context):
         """
         await self._replay.restart(self._function.given((), given))
         raise Suspended
+
+
+def _bounded(seconds: float, field: str) -> float:
+    if seconds > _LONGEST:
+        raise InvalidArguments(f"{field} must be at most 100 years, not {seconds:g} seconds")
+    return seconds
 
 
 def _performed(work: Operation[Any] | Coroutine[Any, Any, Any]) -> Coroutine[Any, Any, Any]:

@@ -140,11 +140,15 @@ class DurableFunction(Task[P, R]):
 
     async def call(self, payload: bytes, context: Any) -> Any:
         """Run the function from its beginning: see `rota.durable.replay`."""
-        replay: Replay | None = None
         try:
-            history = await _opened(context._channel)
-            replay = Replay(context._channel, history)
-            if history.paused:
+            answer = await context._channel.call(wire.OPEN, b"null")
+        except (LeaseLost, StoreUnavailable):
+            return _RETURNED
+        # From here on the replay turns what the store says into `Interrupted`. A `StoreUnavailable` that
+        # the function itself raises is a failure of it: given back, it would be run again for ever.
+        replay = Replay(context._channel, wire.decode_history(answer))
+        try:
+            if replay.history.paused:
                 await replay.suspend_paused()
                 return _LEFT
             own = DurableContext(context, replay, self)
@@ -153,7 +157,7 @@ class DurableFunction(Task[P, R]):
             return _LEFT
         except Mismatch as error:
             return await self._park(replay, error)
-        except (Interrupted, LeaseLost, StoreUnavailable):
+        except Interrupted:
             return _RETURNED
         except RunCancelled:
             return _CANCELLED
@@ -162,17 +166,12 @@ class DurableFunction(Task[P, R]):
         """Return the function's coroutine, with its arguments decoded."""
         return super().call(payload, context)
 
-    async def _park(self, replay: Replay | None, error: Mismatch) -> Outcome:
-        assert replay is not None
+    async def _park(self, replay: Replay, error: Mismatch) -> Outcome:
         try:
             await replay.park(error)
         except Interrupted:
             return _RETURNED
         return _LEFT
-
-
-async def _opened(channel: Any) -> wire.History:
-    return wire.decode_history(await channel.call(wire.OPEN, b"null"))
 
 
 class DurableDecorator(Protocol):

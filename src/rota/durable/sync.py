@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine
 from datetime import datetime
@@ -108,12 +109,15 @@ class SyncDurableContext:
 
 
 class _Thread:
-    """The thread of a plain function. While it waits for its context, its function counts as waiting."""
+    """The thread of a plain function, and the line between it and the event loop.
+
+    The thread asks (`wait_for`), the event loop answers (`serve`), one request after the other. So the
+    replay sees a plain function as it sees a coroutine: it waits exactly while a request is under way.
+    """
 
     def __init__(self, context: DurableContext) -> None:
         self._context = context
         self._loop = asyncio.get_running_loop()
-        self._ended: asyncio.Future[Any] = self._loop.create_future()
         self._requests: list[tuple[Any, threading.Event | None, Any]] = []
         self._asked = asyncio.Event()
         self._closed = False
@@ -121,7 +125,10 @@ class _Thread:
     def wait_for(self, work: Operation[Any] | Coroutine[Any, Any, Any]) -> Any:
         """Do something on the event loop, and return its result. Called in the thread."""
         answered, answer = threading.Event(), []  # type: ignore[var-annotated]
-        self._loop.call_soon_threadsafe(self._ask, (work, answered, answer))
+        try:
+            self._loop.call_soon_threadsafe(self._ask, (work, answered, answer))
+        except RuntimeError as closed:
+            raise Interrupted("the worker has stopped") from closed
         answered.wait()
         error, value = answer
         if error is not None:
@@ -143,7 +150,8 @@ class _Thread:
             outcome: Any = (None, function(*args, **kwargs))
         except BaseException as error:  # noqa: BLE001 - whatever it raises is its outcome
             outcome = (error, None)
-        self._loop.call_soon_threadsafe(self._end, outcome)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody asks for the outcome
+            self._loop.call_soon_threadsafe(self._end, outcome)
 
     def _end(self, outcome: Any) -> None:
         self._requests.append((None, None, outcome))
@@ -171,6 +179,9 @@ class _Thread:
                     return value
                 try:
                     answer[:] = (None, await work)
+                except asyncio.CancelledError:
+                    answer[:] = (Interrupted("the function was left"), None)
+                    raise
                 except BaseException as error:  # noqa: BLE001 - raised in the thread
                     answer[:] = (error, None)
                 finally:

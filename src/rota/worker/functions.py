@@ -37,7 +37,7 @@ from rota.store.rows import NewJob, NewRun
 log = logging.getLogger("rota.functions")
 
 T = TypeVar("T")
-_PAUSES = (0.05, 0.1, 0.2, 0.4, 0.8)  # seconds between tries while the database is away
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0  # seconds between tries while the database is away
 _MOST = 500  # records in one statement
 _DONE = StepState.SUCCEEDED
 _KINDS = {int(kind): kind for kind in CheckpointKind}
@@ -104,14 +104,15 @@ class Functions:
 
     async def _persistently(self, write: Callable[[], Awaitable[T]]) -> T:
         """Repeat a statement while the database is away and the lease is trusted."""
-        for pause in (*_PAUSES, *[1.0] * 600):
+        pause = _FIRST_PAUSE
+        while True:
             try:
                 return await write()
             except StoreUnavailable:
                 if not self._lease.trusted:
                     raise
             await asyncio.sleep(pause)
-        return await write()
+            pause = min(pause * 2, _LONGEST_PAUSE)
 
     # -- history
 
