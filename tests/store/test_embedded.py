@@ -304,3 +304,36 @@ def test_root_can_keep_everything_in_a_closed_folder(tmp_path: Path) -> None:
         owner.leave()
         wait_until(lambda gone=pid: not is_alive(gone))
     assert closed.stat().st_mode & 0o777 == 0o700
+
+
+FIRST_USERS = """
+import multiprocessing, sys
+from rota.store.embedded import account
+
+account.SYSTEM_USER = "rota-first"  # there is none yet
+
+def make(barrier, made):
+    barrier.wait()
+    made.put(account._system_user().pw_uid)
+
+context = multiprocessing.get_context("fork")
+barrier, made = context.Barrier(8), context.Queue()
+others = [context.Process(target=make, args=(barrier, made)) for _ in range(8)]
+for other in others: other.start()
+print(len({made.get() for _ in others}), "number", account.pwd.getpwnam("rota-first").pw_name)
+"""
+
+
+@as_root
+def test_processes_that_are_first_at_the_same_time_make_one_user(tmp_path: Path) -> None:
+    """In a folder /etc of their own: what useradd changes there stays there."""
+    shutil.copytree("/etc", tmp_path / "etc", symlinks=True)
+    mount = 'mount --bind "$0" /etc && exec "$@"'
+    users = ["unshare", "--mount", "sh", "-c", mount, str(tmp_path / "etc")]
+    if subprocess.run([*users, "true"], check=False).returncode != 0:
+        pytest.skip("this container may not mount")
+    done = subprocess.run(
+        [*users, sys.executable, "-c", FIRST_USERS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "1 number rota-first\n"
+    assert "rota-first" not in Path("/etc/passwd").read_text()

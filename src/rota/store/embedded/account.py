@@ -12,6 +12,7 @@ and is checked before it is trusted: in /tmp anybody may have made it first.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import pwd
@@ -19,8 +20,8 @@ import re
 import shutil
 import stat
 import subprocess
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -150,13 +151,30 @@ def _create_system_user() -> None:
     useradd = shutil.which("useradd") or shutil.which("useradd", path="/usr/sbin:/sbin")
     if useradd is None:
         return
-    # Two data folders may both be first: then one of them fails here, and finds the user.
-    subprocess.run(  # noqa: S603 - a fixed command line
-        [useradd, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        check=False,
-    )
+    # Two data folders may both be first. useradd looks for the name before it takes its lock: two at
+    # once would make the user twice, the second time with another number, and the first one's data
+    # would belong to nobody.
+    with _locked(Path("/etc")):
+        with suppress(KeyError):
+            pwd.getpwnam(SYSTEM_USER)
+            return
+        subprocess.run(  # noqa: S603 - a fixed command line
+            [useradd, "--system", "--no-create-home", "--shell", "/usr/sbin/nologin", SYSTEM_USER],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+        )
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold a lock that other processes of Rota wait for."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def choose_socket_dir(data_dir: Path) -> Path:
