@@ -206,7 +206,8 @@ class DurableContext(Context):
         """
         branch = self._replay.name_of("gather")
         names = [f"{branch}.{number}/" for number in range(len(works))]
-        results = await self._replay.all_of([_performed(work) for work in works], names)
+        joins = [branch if isinstance(work, Operation) else None for work in works]
+        results = await self._replay.all_of([_performed(work) for work in works], names, joins)
         for result in results:
             if isinstance(result, BaseException) and (
                 not return_exceptions or not isinstance(result, Exception)

@@ -38,6 +38,8 @@ from rota.model import Failure
 
 T = TypeVar("T")
 _branch: contextvars.ContextVar[str] = contextvars.ContextVar("rota_branch", default="")
+# The gather whose operation this branch is, and nothing else: the function goes on when all have ended.
+_joined_by: contextvars.ContextVar[str | None] = contextvars.ContextVar("rota_join", default=None)
 
 
 class Left(BaseException):
@@ -58,6 +60,9 @@ class Mismatch(Left):
 
 class Wait(asyncio.Future[None]):
     """What a branch waits for outside of the function."""
+
+    joined_by: str | None = None
+    is_step = False  # one that waits for its next try
 
 
 class Branch:
@@ -382,15 +387,22 @@ class Replay:
         if self._leaving is not None:
             raise self._leaving
         wait = self._waits[checkpoint.number] = Wait(loop=self._loop)
+        wait.is_step = checkpoint.kind is CheckpointKind.STEP
+        wait.joined_by = None if wait.is_step else _joined_by.get()
         try:
             await wait
         finally:
             self._waits.pop(checkpoint.number, None)
         return self._known[checkpoint.name]
 
-    async def all_of(self, works: list[Coroutine[Any, Any, T]], names: list[str]) -> list[Any]:
+    async def all_of(
+        self, works: list[Coroutine[Any, Any, T]], names: list[str], joins: list[str | None]
+    ) -> list[Any]:
         """Run coroutines at the same time, each in a branch. Return their results or exceptions."""
-        tasks = [self._start(work, name) for work, name in zip(works, names, strict=True)]
+        tasks = [
+            self._start(work, name, join)
+            for work, name, join in zip(works, names, joins, strict=True)
+        ]
         if tasks:
             await self._ended(tasks, len(tasks))
         return [_outcome(task) for task in tasks]
@@ -400,7 +412,7 @@ class Replay:
         task = self._ended_branches.pop(name, None)
         if task is not None:
             return cast("T", task.result())
-        [result] = await self.all_of([work], [name])
+        [result] = await self.all_of([work], [name], [None])
         if isinstance(result, BaseException):
             raise result
         return cast("T", result)
@@ -419,8 +431,10 @@ class Replay:
             raise self._leaving
         return first
 
-    def _start(self, work: Coroutine[Any, Any, T], name: str) -> asyncio.Task[T]:
-        task = self._loop.create_task(self._in_branch(work, name))
+    def _start(
+        self, work: Coroutine[Any, Any, T], name: str, joined_by: str | None = None
+    ) -> asyncio.Task[T]:
+        task = self._loop.create_task(self._in_branch(work, name, joined_by))
         self._tasks.add(task)
         task.add_done_callback(self._forget)
         return task
@@ -429,8 +443,11 @@ class Replay:
         self._tasks.discard(task)
         self.look()
 
-    async def _in_branch(self, work: Coroutine[Any, Any, T], name: str) -> T:
+    async def _in_branch(
+        self, work: Coroutine[Any, Any, T], name: str, joined_by: str | None
+    ) -> T:
         _branch.set(name)
+        _joined_by.set(joined_by)
         result: T = await Branch(self, work)
         return result
 
@@ -474,7 +491,8 @@ class Replay:
         """Give the slot back until one of the waits is over, or go on if one is."""
         try:
             await self.flush_notes()
-            asked = wire.Suspension(waits=list(self._waits), knows_cancel=self.cancelled)
+            waits, joined = self._what_it_waits_for()
+            asked = wire.Suspension(waits=waits, joined=joined, knows_cancel=self.cancelled)
             answer = await self.call(wire.SUSPEND, asked, str)
             if answer == "suspended":
                 self._leave(Suspended())
@@ -487,6 +505,18 @@ class Replay:
             self._leave(left)
         except BaseException as error:  # noqa: BLE001 - a wait must not hang for ever
             self._leave(Interrupted(f"{type(error).__name__}: {error}"))
+
+    def _what_it_waits_for(self) -> tuple[list[int], list[int]]:
+        """Return the waits of which one lets the function go on, and those of which all must be over.
+
+        Where all but the next tries of steps are operations of one gather, nothing can be done before
+        the last of them: else each of a thousand calls would have the function replayed.
+        """
+        gathers = {wait.joined_by for wait in self._waits.values() if not wait.is_step}
+        if len(gathers) != 1 or None in gathers:
+            return list(self._waits), []
+        steps = [number for number, wait in self._waits.items() if wait.is_step]
+        return steps, [number for number, wait in self._waits.items() if not wait.is_step]
 
     def _read_again(self, history: History) -> None:
         self._read(history)

@@ -90,7 +90,8 @@ class RaceEnd(msgspec.Struct, kw_only=True):
 
 
 class Suspension(msgspec.Struct, kw_only=True):
-    waits: list[int]
+    waits: list[int]  # it goes on when one of these is over
+    joined: list[int] = []  # or when all of these are
     knows_cancel: bool
     problem: Failure | None = None  # it is parked: somebody has to look at it
 

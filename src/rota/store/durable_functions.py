@@ -36,10 +36,10 @@ class DurableFunctionStore:
 
     async def suspend_function(
         self, node: UUID, job: UUID, token: int, run: UUID, waits: Sequence[int],
-        knows_cancel: bool, problem: str | None,
+        joined: Sequence[int], knows_cancel: bool, problem: str | None,
     ) -> str:  # fmt: skip
         answer: str = await self.database.fetchval(
-            "suspend_function", node, job, token, run, waits, knows_cancel, problem
+            "suspend_function", node, job, token, run, waits, joined, knows_cancel, problem
         )
         return answer
 

@@ -257,7 +257,7 @@ class Functions:
         problem = None if asked.problem is None else msgspec.json.encode(asked.problem).decode()
         answer = await self._persistently(
             lambda: self._store.suspend_function(
-                *self._lease_of(work), asked.waits, asked.knows_cancel, problem
+                *self._lease_of(work), asked.waits, asked.joined, asked.knows_cancel, problem
             )
         )
         if problem is not None and answer == "suspended":

@@ -27,7 +27,7 @@ declare
     hinted bigint;
 begin
     with woken as (
-        update rota.run as r set suspended = false
+        update rota.run as r set suspended = false, waits_left = null
         where r.id = any(runs) and r.suspended and (r.paused_at is null or r.cancel_at is not null)
         returning r.id
     ), gone as (
@@ -42,6 +42,25 @@ begin
     )
     select count(*) into hinted from (
         select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
+end $$;
+
+-- Counts waits that have ended, each by its run, and lets those functions go on that have waited for them. The caller has
+-- locked them.
+create or replace function rota.count_ended_waits(runs uuid[]) returns void language plpgsql volatile as $$
+declare
+    ready uuid[];
+begin
+    with ended as (
+        select e.id, count(*) as number from unnest(runs) as e(id) group by e.id
+    ), counted as (
+        update rota.run as r set waits_left = r.waits_left - e.number from ended as e
+        where r.id = e.id and r.suspended and r.waits_left > e.number
+        returning r.id
+    )
+    select array_agg(e.id) into ready from ended as e where e.id not in (select c.id from counted as c);
+    if ready is not null then
+        perform rota.wake_functions(ready);
+    end if;
 end $$;
 
 -- Ends calls: their jobs, or runs, have ended. A call that was closed meanwhile stays as it is. Numbers are negative, as
@@ -69,9 +88,9 @@ begin
         where c.ctid = its.at and c.state = {step.waiting}
         returning c.run_id
     )
-    select array_agg(distinct run_id) into ended from done;
+    select array_agg(run_id) into ended from done;
     if ended is not null then
-        perform rota.wake_functions(ended);
+        perform rota.count_ended_waits(ended);
     end if;
 end $$;
 
@@ -146,15 +165,20 @@ begin
     order by c.number;
 end $$;
 
--- Suspends a function until one of its waits is over: `suspended`; `ready`: one is over already; `stopped`: its job was
--- cancelled; `lost`: the job is no longer this node's. `problem` parks it: it is paused until somebody resumes the run.
+-- Suspends a function until one of `waits` is over, or all of `joined` are: `suspended`; `ready`: that is so already;
+-- `stopped`: its job was cancelled; `lost`: the job is no longer this node's. `problem` parks it: it is paused until somebody
+-- resumes the run.
+--
+-- When the time of a joined wait has come, nobody counts it. So the function goes on at the last of these times, whatever is
+-- left then, and is suspended again if it must.
 create or replace function rota.suspend_function(
-    me uuid, job uuid, job_token bigint, run uuid, waits int[], knows_cancel boolean, problem json default null
+    me uuid, job uuid, job_token bigint, run uuid, waits int[], joined int[], knows_cancel boolean, problem json default null
 ) returns text language plpgsql volatile as $$
 declare
     held record;
     its record;
     wakes timestamptz := rota.now() + interval '100 years';
+    left_over int;
 begin
     select p.cancel_at into held from rota.present as p
     where p.id = job and p.token = job_token and p.node = me and p.state = {state.running} for update;
@@ -167,17 +191,20 @@ begin
     select r.cancel_at, r.paused_at is not null and r.cancel_at is null as paused into its
     from rota.run as r where r.id = run for update;
     if problem is null and not its.paused then
-        if (its.cancel_at is not null and not knows_cancel) or exists (
+        select least(wakes, min(c.wake_at) filter (where c.number = any(waits)), max(c.wake_at)),
+               count(*) filter (where c.number = any(joined))
+        into wakes, left_over from rota.checkpoint as c
+        where c.run_id = run and c.number = any(waits || joined)
+          and c.state < {step.succeeded} and (c.wake_at is null or c.wake_at > rota.now());
+        if (its.cancel_at is not null and not knows_cancel) or (joined <> '{}' and left_over = 0) or exists (
             select from rota.checkpoint as c where c.run_id = run and c.number = any(waits)
                and (c.state >= {step.succeeded} or c.wake_at <= rota.now()))
         then
             return 'ready';
         end if;
-        select least(wakes, min(c.wake_at)) into wakes from rota.checkpoint as c
-        where c.run_id = run and c.number = any(waits);
     end if;
     update rota.run as r
-    set suspended = true, problem = coalesce(suspend_function.problem, r.problem),
+    set suspended = true, waits_left = left_over, problem = coalesce(suspend_function.problem, r.problem),
         paused_at = case when suspend_function.problem is null then r.paused_at else coalesce(r.paused_at, rota.now()) end
     where r.id = run;
     with gone as (
@@ -340,7 +367,7 @@ begin
           and (c.wake_at is null or c.wake_at > rota.now())
           and exists (select from rota.run as r where r.id = waiter.run_id and r.state = {run.running});
         if found then
-            perform rota.wake_functions(array[waiter.run_id]);
+            perform rota.count_ended_waits(array[waiter.run_id]);
             return waiter.run_id;
         end if;
     end loop;

@@ -32,7 +32,7 @@ cross join lateral (select r.cancel_at from rota.run as r where r.id = w.run_id 
 update rota.present set crashes = 0 where id = $2 and token = $3 and node = $1 and state = {state.running};
 
 -- name: suspend_function
-select rota.suspend_function($1, $2, $3, $4, $5::int[], $6, $7::json);
+select rota.suspend_function($1, $2, $3, $4, $5::int[], $6::int[], $7, $8::json);
 
 -- name: restart_function
 select rota.restart_function($1, $2, $3, $4, $5::json);

@@ -5,6 +5,7 @@
 
 alter table rota.run
     add column suspended   boolean not null default false,  -- its function waits, without a worker
+    add column waits_left  int,                             -- it goes on when so many waits have ended; null: when one has
     add column cancel_sent boolean not null default false,  -- its function was told that the run is being cancelled
     add column forced      boolean not null default false,  -- cancelled again: its function is stopped, too
     add column problem     json,                            -- why it was paused: its code contradicts its history
