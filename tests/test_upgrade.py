@@ -11,7 +11,7 @@ from proof.upgrade import main
 from tests.support.places import ROOT
 
 # Until there are releases: the first code with the schema in its present files.
-_BEFORE_RELEASES = "401726d"
+_BEFORE_RELEASES = "dd9d6b6"
 
 
 def previous_release() -> str | None:
