@@ -443,9 +443,7 @@ class Replay:
         self._tasks.discard(task)
         self.look()
 
-    async def _in_branch(
-        self, work: Coroutine[Any, Any, T], name: str, joined_by: str | None
-    ) -> T:
+    async def _in_branch(self, work: Coroutine[Any, Any, T], name: str, joined_by: str | None) -> T:
         _branch.set(name)
         _joined_by.set(joined_by)
         result: T = await Branch(self, work)
