@@ -237,6 +237,12 @@ def test_the_alerts_fire_when_they_should(promtool: str, tmp_path: Path) -> None
     series = [
         ("RotaDeadLetters", 'rota_dead_letters{namespace="a", task="t"}', "0x5 2x30", "2"),
         ("RotaQueueLag", 'rota_queue_lag_seconds{namespace="a", queue="q"}', "0x5 400x30", "400"),
+        (
+            "RotaRunParked",
+            'rota_runs{namespace="a", workflow="w", state="parked"}',
+            "0x5 2x30",
+            "2",
+        ),
         ("RotaScheduleSetAside", 'rota_schedules_set_aside{namespace="a"}', "0x5 3x30", "3"),
         ("RotaShardsWithoutOwner", 'rota_shards{state="free"}', "0x5 7x30", "7"),
         ("RotaNodeDied", 'rota_nodes{namespace="a", state="dead"}', "0x5 1x30", "1"),
@@ -245,7 +251,8 @@ def test_the_alerts_fire_when_they_should(promtool: str, tmp_path: Path) -> None
     ]
     names = re.findall(r"alert: (\w+)", RULES.read_text())
     kinds = ("SlowRuns", "slow"), ("Slower", "slower"), ("TimedOut", "timed_out")
-    for alert, kind in (*kinds, ("DeadlineMissed", "deadline_missed")):
+    more = ("DeadlineMissed", "deadline_missed"), ("RunFailed", "run_failed")
+    for alert, kind in (*kinds, *more):
         name = f'rota_events_total{{namespace="a", kind="{kind}"}}'
         series.append((f"Rota{alert}", name, "0x5 1+1x30", ""))
     late = 'rota_start_lag_seconds_bucket{namespace="a", task="t", le="300.0"}'

@@ -131,11 +131,16 @@ class _Families(Collector):
              stats.dead),
             ("rota_schedules_set_aside", "Schedules that some node can't plan and has set aside.",
              ["namespace"], stats.set_aside),
+            ("rota_runs", "Runs of workflows that are under way, by what they do.",
+             ["namespace", "workflow", "state"], stats.runs),
         ):  # fmt: skip
             yield self._gauges(name, what, labels, values)
         what = "Occurrences of schedules by outcome, as this process saw them decided."
         occurrences = self._seen(stats.occurrences)
         yield _counters("rota_occurrences", what, ["namespace", "outcome"], occurrences)
+        what = "Runs that ended, by outcome, as this process saw them end."
+        labels = ["namespace", "workflow", "outcome"]
+        yield _counters("rota_runs_ended", what, labels, self._seen(stats.ended_runs))
         what = "Events by kind, as this process saw them recorded."
         yield _counters("rota_events", what, ["namespace", "kind"], self._seen(stats.events))
 

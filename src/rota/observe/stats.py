@@ -45,6 +45,8 @@ class Stats:
         self.lag: Values = {}
         self.dead: Values = {}
         self.set_aside: Values = {}
+        self.runs: Values = {}
+        self.ended_runs: Counter[tuple[str, ...]] = Counter()
         self.nodes: list[Any] = []
         self.shards: Any = None
         self.occurrences: Counter[tuple[str, ...]] = Counter()
@@ -82,6 +84,7 @@ class Stats:
         self.set_aside = {
             (row["namespace"],): row["schedules"] for row in await fetch("count_set_aside")
         }
+        self.runs = _folded(await fetch("count_runs"), "workflow", "runs", "state")
         self.nodes = await fetch("count_nodes")
         (self.shards,) = await fetch("count_shards")
         until: datetime = await self._database.fetchval("settled_moment")
@@ -89,6 +92,8 @@ class Stats:
         if since is not None and since < until:
             rows = await fetch("count_occurrences", since, until)
             self.occurrences.update(_folded(rows, "outcome", "occurrences"))
+            rows = await fetch("count_ended_runs", since, until)
+            self.ended_runs.update(_folded(rows, "workflow", "runs", "outcome"))
             rows = await fetch("count_events", since, until)
             self.events.update(_folded(rows, "kind", "events"))
 
@@ -103,9 +108,9 @@ def _key(kept: set[tuple[str, str]], row: Any, label: str) -> tuple[str, str]:
     return key if key in kept else (key[0], OTHER)
 
 
-def _folded(rows: list[Any], label: str, value: str) -> Counter[tuple[str, ...]]:
+def _folded(rows: list[Any], label: str, value: str, *more_labels: str) -> Counter[tuple[str, ...]]:
     kept = _kept_keys(rows, label)
     folded: Counter[tuple[str, ...]] = Counter()
     for row in rows:
-        folded[_key(kept, row, label)] += row[value]
+        folded[*_key(kept, row, label), *(row[each] for each in more_labels)] += row[value]
     return folded

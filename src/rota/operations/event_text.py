@@ -20,6 +20,8 @@ def sentence(event: Mapping[str, Any]) -> str:
 def slack(event: Mapping[str, Any]) -> dict[str, str]:
     """Return an event in the format of Slack's incoming webhooks, which Mattermost and others share."""
     job = f" (job {event['job_id']})" if event.get("job_id") else ""
+    if run := (event.get("detail") or {}).get("run"):
+        job = f" (run {run})"
     # What users wrote must not become a mention or a link.
     text = f"[{event.get('namespace')}] {sentence(event)}{job}"
     for character, entity in (("&", "&amp;"), ("<", "&lt;"), (">", "&gt;")):
@@ -45,6 +47,11 @@ def _occurrences(detail: Detail) -> str:
 def _deadline_missed(task: str, detail: Detail) -> str:
     was = f"; it was {state}" if (state := detail.get("state")) else ""
     return f"{task} was not done {_time(detail, 'deadline')} after it was due{was}"
+
+
+def _run_failed(workflow: str, detail: Detail) -> str:
+    where = f" at step {step}" if (step := detail.get("step")) else ""
+    return f"a run of {workflow} has failed{where}: {_error(detail)}"
 
 
 _SENTENCES: dict[str, Callable[[str, Detail], str]] = {
@@ -78,6 +85,13 @@ _SENTENCES: dict[str, Callable[[str, Detail], str]] = {
     ),
     "task_unknown": lambda task, _: (
         f"a job of task {task} was submitted, and no node has registered that task"
+    ),
+    "run_failed": _run_failed,
+    "run_late": lambda workflow, d: (
+        f"a run of {workflow} was not done {_time(d, 'deadline')} after its start, and is being stopped"
+    ),
+    "run_parked": lambda workflow, d: (
+        f"a run of {workflow} was paused, because its code contradicts its history: {d.get('message')}"
     ),
     "test": lambda _, d: "This is a test: webhooks of Rota arrive here.",
 }

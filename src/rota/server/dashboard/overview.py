@@ -30,6 +30,9 @@ _KINDS = {
     "timed_out": ("job", "stopped after a timeout"),
     "deadline_missed": ("job", "missed the deadline"),
     "missed": ("occurrence", "missed"),
+    "run_failed": ("run", "failed"),
+    "run_late": ("run", "missed the deadline"),
+    "run_parked": ("run", "paused because the code contradicts the history"),
     "overran": ("occurrence", "skipped because the previous run was not over"),
 }
 
@@ -106,6 +109,8 @@ def _alerts(queues: Sequence[QueueNow], failed: int, events: Sequence[Any]) -> l
             path, word = "/schedules", "Schedules"
             if row["kind"] == "slower":
                 path, word = "/jobs", "Jobs"
+            if row["kind"].startswith("run_"):
+                path, word = "/runs", "Runs"
             if row["job_id"] is not None:
                 path, word = f"/jobs/{row['job_id']}", "The latest"
             found.append(Alert("warn", text, path, word, row["last_at"]))

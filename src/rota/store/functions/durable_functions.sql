@@ -207,6 +207,11 @@ begin
     set suspended = true, waits_left = left_over, problem = coalesce(suspend_function.problem, r.problem),
         paused_at = case when suspend_function.problem is null then r.paused_at else coalesce(r.paused_at, rota.now()) end
     where r.id = run;
+    if problem is not null then
+        insert into rota.event (namespace, kind, task, detail)
+        select r.namespace, 'run_parked', r.name, json_build_object('run', run, 'message', left(suspend_function.problem ->> 'message', 300))
+        from rota.run as r where r.id = run;
+    end if;
     with gone as (
         delete from rota.present as p where p.id = job returning p.*
     )

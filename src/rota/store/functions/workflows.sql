@@ -405,6 +405,14 @@ begin
     where s.run_id = parent and s.number = start_child.number;
 end $$;
 
+-- What an event says of a run that has failed. Encrypted messages are left out of it.
+create or replace function rota.failed_run_detail(run uuid, round int, reason json) returns json language sql stable as $$
+    select json_build_object('run', run, 'round', round, 'step', reason ->> 'step', 'error', cause.type, 'message',
+        case when starts_with(cause.message, '$rota-encrypted:') then '(encrypted)' else left(cause.message, 300) end)
+    from (select coalesce(reason -> 'cause' ->> 'type', reason ->> 'type') as type,
+                 coalesce(reason -> 'cause' ->> 'message', reason ->> 'message') as message) as cause
+$$;
+
 -- Ends a run whose steps have all ended. The caller has locked it.
 create or replace function rota.finish_run(run uuid) returns void language plpgsql volatile as $$
 declare
@@ -433,6 +441,9 @@ begin
     update rota.run as r set state = outcome, ended_at = rota.now(), paused_at = null, error = reason where r.id = run;
     if its.parent_id is not null then
         insert into rota.pending_step (run_id, step) values (its.parent_id, its.parent_step);
+    elsif outcome = {run.failed} then
+        insert into rota.event (namespace, kind, task, detail)
+        values (its.namespace, 'run_failed', its.name, rota.failed_run_detail(run, its.round, reason));
     end if;
     delete from rota.pending_step as p where p.run_id = run;
 end $$;
@@ -446,6 +457,11 @@ declare
 begin
     update rota.run as r set cancel_at = rota.now(), paused_at = null, error = reason where r.id = run
     returning r.workflow_id into graph;
+    if reason is not null then
+        insert into rota.event (namespace, kind, task, detail)
+        select r.namespace, 'run_late', r.name, json_build_object('run', run, 'round', r.round, 'deadline', r.deadline)
+        from rota.run as r where r.id = run and r.parent_id is null;
+    end if;
     perform from rota.step as s where s.run_id = run and s.state = {step.waiting} order by s.number for update;
     select array_agg(s.number order by s.number) into closed from rota.step as s
     join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number

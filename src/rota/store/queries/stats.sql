@@ -17,6 +17,27 @@ from rota.schedule_problem as t join rota.schedule as s on s.id = t.schedule_id 
 where t.seen_at > rota.now() - interval '5 minutes'
 group by 1;
 
+-- name: count_runs
+-- Those that are under way, found by the index on namespace and state: the history isn't read.
+with recursive spaces as (
+    select min(r.namespace) as namespace from rota.run as r
+    union all
+    select (select min(r.namespace) from rota.run as r where r.namespace > s.namespace)
+    from spaces as s where s.namespace is not null
+)
+select r.namespace, r.name as workflow,
+       case when r.cancel_at is not null then 'cancelling' when r.problem is not null and r.paused_at is not null then 'parked'
+            when r.paused_at is not null then 'paused' when r.suspended then 'suspended' else 'running' end as state,
+       count(*) as runs
+from spaces as s cross join lateral (
+    select * from rota.run as r where r.namespace = s.namespace and r.state = {run.running} offset 0) as r
+group by 1, 2, 3;
+
+-- name: count_ended_runs
+select r.namespace, r.name as workflow, case r.state when {run.succeeded} then 'succeeded' when {run.failed} then 'failed' else 'cancelled' end as outcome, count(*) as runs
+from rota.run as r where r.ended_at > $1 and r.ended_at <= $2
+group by 1, 2, 3;
+
 -- name: count_nodes
 select namespace, case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
        count(*) as nodes, sum(slots)::bigint as slots, sum(running)::bigint as running,
