@@ -246,7 +246,10 @@ def _signature(name: str, thing: Any) -> str:
 
 
 def _parameters(signature: inspect.Signature) -> Iterator[str]:
-    stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
+    stars: dict[Any, str] = {
+        inspect.Parameter.VAR_POSITIONAL: "*",
+        inspect.Parameter.VAR_KEYWORD: "**",
+    }
     before: Any = None
     for parameter in signature.parameters.values():
         if parameter.name in ("self", "cls"):

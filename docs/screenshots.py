@@ -24,6 +24,7 @@ from playwright.async_api import Browser, Page, async_playwright
 
 from rota import App, Context, Latest, Retry
 from rota.core.time.schedule import compile_schedule
+from rota.durable.context import DurableContext
 from rota.lib.ids import new_id
 from rota.node import Node
 from rota.operations.installation import Installation
@@ -91,7 +92,62 @@ def make_app(**settings: Any) -> App:
             await asyncio.sleep(0.05)
         await asyncio.sleep(3600)
 
+    add_workflows(app)
     return app
+
+
+def add_workflows(app: App) -> None:
+    """A graph, of which a step fails, and a durable function, which waits for somebody."""
+
+    @app.task(queue="money", retry=Retry(max_attempts=1))
+    async def book(part: str, total: Any = None) -> int:
+        await asyncio.sleep(0.2 + 0.05 * len(part))
+        if part == "bank fees":
+            raise ConnectionError("the bank's interface answered 503")
+        return len(part)
+
+    @app.task(queue="money")
+    async def charge(order: int) -> str:
+        await asyncio.sleep(0.3)
+        return f"payment-{order}"
+
+    @app.task(queue="parcels")
+    async def ship(parcel: int) -> int:
+        await asyncio.sleep(0.2 + parcel / 5)
+        return 2 + parcel
+
+    month = app.workflow("close-the-month", description="Books of all offices, then the report")
+    opened = month.step(book, "opening balance", name="open")
+    parts = [
+        month.step(book, part, opened, name=part.replace(" ", "-"), optional=part == "bank fees")
+        for part in ("invoices", "payroll", "bank fees", "travel")
+    ]
+    totals = month.step(book, "totals", name="totals", after=parts, rule="all_ended")
+    month.step(book, "tax", totals, name="tax")
+    month.step(book, "bank fees", totals, name="reconcile")
+    month.step(book, "report", name="report", after=["tax", "reconcile"])
+
+    @app.durable
+    async def fulfil(ctx: DurableContext, order: int) -> str:
+        payment = await ctx.step(charge, order)
+        await ctx.set_status("waits for approval")
+        await ctx.wait("approved", key=str(order), timeout="3d")
+        await ctx.set_status("ships 3 parcels")
+        days = await ctx.gather(*(ctx.call(ship, parcel) for parcel in range(3)))
+        await ctx.sleep(0.1)
+        return f"{payment}: all parcels arrive within {max(days)} days"
+
+
+async def start_runs(app: App) -> dict[str, str]:
+    """Runs of both; the ids of those that are shown."""
+    month = await app.runs.start("close-the-month", {})
+    orders = [await app.runs.start("fulfil", {"order": 4711 + each}) for each in range(4)]
+    for each in range(3):
+        await app.signals.send("approved", key=str(4711 + each), payload=True)
+    for run in (month.id, orders[0].id):
+        while (await app.runs.get(run)).state == "running":
+            await asyncio.sleep(0.2)
+    return {"month": str(month.id), "order": str(orders[0].id)}
 
 
 async def _work() -> dict[str, int]:
@@ -144,7 +200,7 @@ async def make_people(app: App) -> None:
                             ("update", "schedule nightly-backup")):  # fmt: skip
         with acting_as(actor):
             async with changing(
-                store._database, action, subject, before={"version": 1}, after={"version": 2}
+                store.database, action, subject, before={"version": 1}, after={"version": 2}
             ):
                 pass
 
@@ -230,6 +286,7 @@ async def office(folder: Path) -> AsyncIterator[tuple[App, Server, dict[str, str
         while (await app.jobs.get(paths["bad"])).state != "failed":
             await asyncio.sleep(0.2)
         await asyncio.sleep(2)
+        paths |= await start_runs(app)
         await app.webhooks.add("https://hooks.example.org/rota", kinds=["failed", "node_dead"])
         await make_people(app)
         yield app, server, paths
@@ -246,6 +303,7 @@ def shots(paths: dict[str, str]) -> dict[str, str]:
         "overview": "/", "jobs": "/jobs", "jobs-failed": "/jobs?state=failed",
         "jobs-none": "/jobs?task=nobody", "job-failed": f"/jobs/{paths['bad']}",
         "job-running": f"/jobs/{paths['film']}", "submit": f"/jobs/new?from={paths['bad']}",
+        "runs": "/runs", "run": f"/runs/{paths['month']}", "run-function": f"/runs/{paths['order']}",
         "schedules": "/schedules", "schedule": "/schedules/nightly-backup",
         "schedule-edit": "/schedules/stand-up-digest/edit", "queues": "/queues", "dead": "/dead",
         "calendar": "/calendar?zone=Europe/Berlin", "calendar-month": "/calendar?view=month",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from time import monotonic
 from typing import Any
 
 import pytest
@@ -586,3 +588,22 @@ async def test_histories_are_checked_with_new_code_without_doing_anything(
     code[0] = "two"
     assert "the code asks for a step 'two' where the history has step 'one'" in str(await problem())
     assert sorted(shop.ran) == ["a", "b", "one"]
+
+
+async def test_the_history_says_how_long_a_step_took_and_that_a_last_sleep_has_ended(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        began.append(monotonic())
+        await ctx.step(asyncio.sleep, 0.05)
+        began.append(monotonic())
+        await ctx.sleep(0.01)
+
+    began: list[float] = []
+    run = await order.start()
+    await sandbox.run_due()
+    step, sleep = await sandbox.app.runs.history(run.id)
+    assert step.ended_at is not None
+    assert 0.05 <= (step.ended_at - step.created_at).total_seconds() <= began[1] - began[0]
+    assert (sleep.state, sleep.ended_at is not None) == ("succeeded", True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable, Generator
+from time import monotonic
 from typing import Any, Generic, TypeVar
 
 import msgspec
@@ -120,6 +121,7 @@ class StepOperation(Operation[T]):
             number=number, kind=self.kind, state=StepState.SUCCEEDED, name=self.name,
             digest=self.digest, attempt=attempt,
         )  # fmt: skip
+        began = monotonic()
         try:
             value = self._work()
             if inspect.isawaitable(value):
@@ -138,6 +140,7 @@ class StepOperation(Operation[T]):
             except Exception as error:  # noqa: BLE001 - user types may raise anything
                 # It has happened: trying again would repeat it.
                 new.error, new.state = _failure(error), StepState.FAILED
+        new.ran = monotonic() - began
         return await self.replay.record(new)
 
     def _delay(self, error: Exception, attempt: int) -> float:

@@ -537,6 +537,8 @@ class Replay:
             if self._leaving is not None:
                 raise self._leaving  # it was caught
             self.check_all_asked()
+            if any(note.kind is CheckpointKind.SLEEP for note in self._notes):
+                await self.flush_notes()  # else the history would show a wait that never ended
             return result
         except Exception as error:
             if self._leaving is not None:

@@ -53,6 +53,7 @@ class NewCheckpoint(msgspec.Struct, omit_defaults=True, kw_only=True):
     digest: str | None = None
     attempt: int = 1
     delay: float | None = None  # of what waits: seconds from now
+    ran: float | None = None  # of a step: seconds that this try took
     result: msgspec.Raw = NULL
     error: Failure | None = None
 

@@ -199,7 +199,7 @@ class Functions:
         return (
             work.id, work.token, work.run, new.number, new.name,
             self._sealed_digest(work, new.kind, new.digest), int(new.kind), int(new.state),
-            new.attempt, new.delay,
+            new.attempt, new.delay, new.ran,
             self._sealed(work, "result", bytes(new.result)) if new.state is _DONE else None,
             None if error is None else msgspec.json.encode(error).decode(),
         )  # fmt: skip

@@ -24,9 +24,10 @@ _WORST = (
     "failed", "running", "upstream_failed", "cancelled", "waiting", "skipped", "succeeded"
 )  # fmt: skip
 
+_READABLE, _WIDEST_TO_FIT = 860, 1400  # see rota.css
 _SVG = Markup(
-    '<svg class="graph" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
-    "{3}</svg>"
+    '<svg class="{3}" width="{0}" height="{1}" viewBox="0 0 {0} {1}" role="img" aria-label="{2}">'
+    "{4}</svg>"
 )
 _BOX = Markup(
     '<g class="is-{0}"><title>{1}</title><rect x="{2}" y="{3}" width="{4}" height="{5}" rx="6"/>'
@@ -84,7 +85,9 @@ def draw(steps: Sequence[GraphStep], critical: frozenset[int] = frozenset()) -> 
             box.state, f"{box.name}: {box.text}", x, y, _WIDTH, _HEIGHT, x + 12, y + 17,
             f"{SHAPES.get(box.state, '•')} {name}", y + 34, box.text,
         )  # fmt: skip
-    return _SVG.format(width, height, _sentence(steps), drawn)
+    # A little too wide is made smaller, until its words are hard to read; what is wider is scrolled.
+    looks = "graph fits" if _READABLE < width <= _WIDEST_TO_FIT else "graph"
+    return _SVG.format(width, height, _sentence(steps), looks, drawn)
 
 
 def _place(box: Box) -> tuple[int, int]:

@@ -6,16 +6,17 @@ select * from rota.open_function($1, $2, $3, $4);
 -- attempt of the function has written stays as it is. Returns what was written, and whether its run is being cancelled.
 with given as (
     select g.* from unnest($2::uuid[], $3::bigint[], $4::uuid[], $5::int[], $6::text[], $7::text[], $8::smallint[],
-        $9::smallint[], $10::smallint[], $11::float8[], $12::json[], $13::json[])
-        as g(job, token, run_id, number, name, digest, kind, state, attempt, delay, result, error)
+        $9::smallint[], $10::smallint[], $11::float8[], $12::float8[], $13::json[], $14::json[])
+        as g(job, token, run_id, number, name, digest, kind, state, attempt, delay, ran, result, error)
     cross join lateral (
         select from rota.present as p
         where p.id = g.job and p.token = g.token and p.node = $1 and p.state = {state.running} offset 0) as held
 ), written as (
-    insert into rota.checkpoint as c (run_id, number, name, digest, kind, state, attempt, token, result, error, wake_at, ended_at)
+    insert into rota.checkpoint as c (run_id, number, name, digest, kind, state, attempt, token, result, error, wake_at, ended_at,
+        created_at)
     select run_id, number, name, digest, kind, state, attempt, token, result, error,
            case when state = {step.waiting} then rota.now() + make_interval(secs => delay) end,
-           case when state <> {step.waiting} then rota.now() end
+           case when state <> {step.waiting} then rota.now() end, rota.now() - make_interval(secs => coalesce(ran, 0))
     from given
     on conflict (run_id, number) do update
     set state = excluded.state, attempt = excluded.attempt, token = excluded.token, result = excluded.result,
