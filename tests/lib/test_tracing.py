@@ -107,6 +107,33 @@ async def test_a_job_that_submits_another_is_in_the_same_trace(
     assert len({span.context.trace_id for span in spans.values()}) == 1
 
 
+async def test_the_jobs_of_a_run_are_below_its_start(
+    app: App, exporter: InMemorySpanExporter
+) -> None:
+    async with Node(app).running():
+        run = await trace_tasks.flow.start()
+        await run.result(60)
+    spans = by_name(exporter)
+    start, claim = spans["start traced-flow"], spans["claim on_the_loop"]
+    assert claim.parent.span_id == start.context.span_id
+    assert start.attributes["rota.run.id"] == claim.attributes["rota.run.id"] == str(run.id)
+
+
+async def test_steps_and_calls_of_a_durable_function_are_below_its_run(
+    app: App, exporter: InMemorySpanExporter
+) -> None:
+    async with Node(app).running():
+        run = await trace_tasks.traced_function.start()
+        await run.result(60)
+    spans = exporter.get_finished_spans()
+    assert len({span.context.trace_id for span in spans}) == 1
+    first = next(span for span in spans if span.name == "run traced_function")
+    named = by_name(exporter)
+    for name in ("step work", "submit in_a_thread"):
+        assert named[name].parent.span_id == first.context.span_id
+    assert named["inside"].parent is not None
+
+
 async def test_many_jobs_share_one_submit(app: App, exporter: InMemorySpanExporter) -> None:
     await trace_tasks.on_the_loop.submit_many([()] * 300)
     (submit,) = exporter.get_finished_spans()
@@ -137,6 +164,7 @@ async def test_odd_headers_begin_a_trace_of_their_own(
 ) -> None:
     class Work:
         id, task, token, attempt, lane, span = "1", "t", 1, 1, "default/q+gpu", None
+        run = None
 
     work: Any = Work()
     work.headers = headers

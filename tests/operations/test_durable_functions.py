@@ -607,3 +607,14 @@ async def test_the_history_says_how_long_a_step_took_and_that_a_last_sleep_has_e
     assert step.ended_at is not None
     assert 0.05 <= (step.ended_at - step.created_at).total_seconds() <= began[1] - began[0]
     assert (sleep.state, sleep.ended_at is not None) == ("succeeded", True)
+
+
+async def test_a_call_keeps_the_headers_that_it_is_given(sandbox: Sandbox, shop: Shop) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.call(shop.ship.options(headers={"shelf": "7"}), "a")
+
+    await order.start()
+    await sandbox.run_due()
+    [job] = await sandbox.app.jobs.list(task="ship")
+    assert (job.headers, job.state) == ({"shelf": "7"}, "succeeded")

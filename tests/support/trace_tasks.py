@@ -11,6 +11,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 
 from rota import App, Context, Retry
+from rota.durable.context import DurableContext
 
 app = App(processes=1)
 
@@ -63,3 +64,13 @@ async def fail_once(ctx: Context) -> None:
 @app.task
 async def submit_another() -> None:
     await on_the_loop.submit()
+
+
+flow = app.workflow("traced-flow")
+flow.step(on_the_loop)
+
+
+@app.durable
+async def traced_function(ctx: DurableContext) -> None:
+    await ctx.step(work)
+    await ctx.call(in_a_thread)

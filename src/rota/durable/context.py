@@ -30,10 +30,8 @@ from rota.durable.operations import (
     StepOperation,
 )
 from rota.durable.replay import Replay, Suspended, failed_at, fails_at
-from rota.errors import (
-    ConfigError,
-    InvalidArguments,
-)
+from rota.errors import ConfigError, InvalidArguments
+from rota.lib import tracing
 from rota.model import Guarantee, Retry
 from rota.task import BoundTask, SubmitOptions, Task
 from rota.workflow import BoundWorkflow, Workflow
@@ -158,7 +156,9 @@ class DurableContext(Context):
         submissions = task._submissions
 
         def child_job() -> Any:
-            return submissions.new_call(task, options, args, kwargs)
+            job = submissions.new_call(task, options, args, kwargs)
+            with tracing.submitting(job):
+                return job
 
         name = self._name or task.name
         return JobCall(self._replay, name, task, child_job, _digest(args, kwargs))

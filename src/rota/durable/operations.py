@@ -25,6 +25,7 @@ from rota.errors import (
     StepFailed,
     WaitTimedOut,
 )
+from rota.lib import tracing
 from rota.lib.capture import message_of, storable
 from rota.lib.ids import unit
 from rota.model import Failure, Retry
@@ -123,9 +124,10 @@ class StepOperation(Operation[T]):
         )  # fmt: skip
         began = monotonic()
         try:
-            value = self._work()
-            if inspect.isawaitable(value):
-                value = await value
+            with tracing.step(self.name, attempt):
+                value = self._work()
+                if inspect.isawaitable(value):
+                    value = await value
         except Exception as error:  # noqa: BLE001 - it is recorded, and raised into the function
             new.error = _failure(error)
             new.state = StepState.FAILED

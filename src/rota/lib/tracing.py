@@ -70,6 +70,20 @@ def submitting(job: Any, count: int = 1) -> Iterator[None]:
         yield
 
 
+@contextlib.contextmanager
+def starting(run: Any) -> Iterator[None]:
+    """The same around the start of a `NewRun`: the jobs of its steps are below it."""
+    if not has_sdk():
+        yield
+        return
+    attributes = {"messaging.system": "rota", "messaging.operation.type": "send",
+                  "rota.workflow": run.workflow, "rota.run.id": str(run.id)}  # fmt: skip
+    name, kind = f"start {run.workflow}", trace.SpanKind.PRODUCER
+    with _tracer().start_as_current_span(name, kind=kind, attributes=attributes):
+        run.headers = msgspec.Raw(_carried(run.headers))
+        yield
+
+
 def _carried(headers: Any, context: Any = None) -> bytes:
     fields: dict[str, Any] = msgspec.json.decode(headers) if headers else {}
     if context is not None or not any(name in fields for name in _FIELDS):
@@ -120,6 +134,8 @@ def begin(work: Any) -> None:
         "rota.attempt": work.attempt, "rota.token": work.token,
         "rota.queue": work.lane.partition("/")[2].partition("+")[0],
     }  # fmt: skip
+    if work.run is not None:
+        attributes["rota.run.id"] = str(work.run)
     claim = _tracer().start_span(
         f"claim {work.task}", context=parent, start_time=min(_claimed.get(work.token, now), now),
         kind=trace.SpanKind.CONSUMER, attributes=attributes,
@@ -134,6 +150,17 @@ def begin(work: Any) -> None:
 def enter(work: Any) -> None:
     """Make the attempt's run the current span of this context."""
     otel_context.attach(trace.set_span_in_context(work.span))
+
+
+@contextlib.contextmanager
+def step(name: str, attempt: int) -> Iterator[None]:
+    """Open a span around a try of a durable function's step, below the run of its job."""
+    if not active:
+        yield
+        return
+    attributes = {"rota.step": name, "rota.attempt": attempt}
+    with _tracer().start_as_current_span(f"step {name}", attributes=attributes):
+        yield
 
 
 def headers_for_child(work: Any) -> str:

@@ -17,6 +17,7 @@ from rota.core.explain import Explanation
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import CheckpointKind, Definition, Rule, RunState, StepKind, StepState
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound
+from rota.lib import tracing
 from rota.lib.encryption import mark_unencrypted
 from rota.lib.ids import new_id
 from rota.lib.sync_bridge import sync_bridge
@@ -81,7 +82,9 @@ class Runs:
         run = await self.new_declared(workflow, given, options)
         if (connection := options.get("connection")) is None:
             return await self._start(run)
-        return self._handle(run, await start_through(connection, run, self._rota.settings.schema))
+        with tracing.starting(run):
+            answer = await start_through(connection, run, self._rota.settings.schema)
+        return self._handle(run, answer)
 
     def start_declared_sync(
         self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
@@ -90,7 +93,9 @@ class Runs:
         if (connection := options.get("connection")) is None:
             return sync_bridge.call(lambda: self.start_declared(workflow, given, options), "start")
         run = sync_bridge.call(lambda: self.new_declared(workflow, given, options), "start")
-        return self._handle(run, start_through_sync(connection, run, self._rota.settings.schema))
+        with tracing.starting(run):
+            answer = start_through_sync(connection, run, self._rota.settings.schema)
+        return self._handle(run, answer)
 
     async def new_declared(
         self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
@@ -103,13 +108,15 @@ class Runs:
     async def start(
         self, name: str, given: Mapping[str, Any] | None = None, *, version: int | None = None,
         key: str | None = None, priority: int | None = None, deadline: float | None = None,
+        headers: Mapping[str, str] | None = None,
     ) -> RunHandle:  # fmt: skip
-        """Start a run of a stored workflow, by its name."""
+        """Start a run of a stored workflow, by its name. `headers` go to the jobs of all its steps."""
         info = await self._rota.workflows.get(name, version)
         graph = Graph(msgspec.convert(info.definition, Definition))
         run = await self._new_run(
             graph, version, given or {}, key=key, priority=priority, deadline=deadline
         )
+        run.headers = msgspec.Raw(msgspec.json.encode(headers)) if headers else None
         return await self._start(run)
 
     async def _new_run(
@@ -134,7 +141,9 @@ class Runs:
         """Store a run. Repeated when the answer is lost: its id is stored once."""
         store = await self._rota.store()
         workflows = WorkflowStore(store.database)
-        return self._handle(run, await store.persistently(lambda _: workflows.start(run)))
+        with tracing.starting(run):
+            answer = await store.persistently(lambda _: workflows.start(run))
+        return self._handle(run, answer)
 
     def _handle(self, run: NewRun, answer: Submitted) -> RunHandle:
         if answer.conflict:

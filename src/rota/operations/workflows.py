@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, TypeAlias
+from weakref import WeakKeyDictionary
 
 import msgspec
 
@@ -14,6 +15,7 @@ from rota.errors import ConfigError, NotFound
 from rota.lib.ids import new_id
 from rota.model import WorkflowInfo
 from rota.store.changes import Change, changing, record
+from rota.store.database import Database
 from rota.store.workflows import WorkflowStore
 
 if TYPE_CHECKING:
@@ -35,9 +37,9 @@ class Workflows:
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
         self.declared: dict[str, Declared] = {}
-        # By schema, namespace and digest, those that are known to be stored: an app may be opened on
-        # another database, as in tests.
-        self._versions: dict[tuple[str | None, str, str, str], int] = {}
+        # By digest, the versions that are known to be stored. An app may be closed and opened on
+        # another database, or on the same one after that was emptied.
+        self._versions: WeakKeyDictionary[Database, dict[str, int]] = WeakKeyDictionary()
 
     async def _store(self) -> WorkflowStore:
         return WorkflowStore((await self._rota.store()).database)
@@ -46,11 +48,10 @@ class Workflows:
         """Store a definition, unless it is stored already, and return its version."""
         definition = graph.definition
         _, digest = _encoded(definition)
-        settings = self._rota.settings
-        place = (settings.database_url, settings.schema, settings.namespace, digest)
-        if (known := self._versions.get(place)) is not None:
-            return known
         store = await self._store()
+        versions = self._versions.setdefault(store.database, {})
+        if (known := versions.get(digest)) is not None:
+            return known
         namespace, name = self._rota.namespace, definition.name
         stored = await store.find_digest(namespace, name, digest)
         if stored is None:
@@ -62,7 +63,7 @@ class Workflows:
                     change.after = {"version": stored, "steps": len(definition.steps)}
                 else:
                     change.happened = False
-        self._versions[place] = stored
+        versions[digest] = stored
         return stored
 
     async def put_all(

@@ -14,6 +14,7 @@ import msgspec
 from rota.model import Guarantee, Retry
 
 T = TypeVar("T")
+New = TypeVar("New", "NewJob", "NewRun")
 
 
 @cache
@@ -70,6 +71,17 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     headers: msgspec.Raw | None = None
     # Of an encrypted payload, for its idempotency key: one under each encryption key of this process.
     fingerprints: list[str] | None = None
+
+
+def decode_new(text: bytes, kind: type[New]) -> New:
+    """Return a new job or run from the JSON that it was sent as between processes."""
+    fields: dict[str, Any] = msgspec.json.decode(text, type=dict[str, msgspec.Raw])
+    headers = fields.pop(
+        "headers", None
+    )  # msgspec can write a Raw that may be absent, and not read it
+    new = msgspec.json.decode(msgspec.json.encode(fields), type=kind)
+    new.headers = headers
+    return new
 
 
 class TaskDefaults(msgspec.Struct, frozen=True):

@@ -32,7 +32,7 @@ from rota.store.database import Database
 from rota.store.driver_errors import is_bad_value
 from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import encrypted_outcome
-from rota.store.rows import NewJob, NewRun
+from rota.store.rows import NewJob, NewRun, decode_new
 
 log = logging.getLogger("rota.functions")
 
@@ -208,9 +208,7 @@ class Functions:
 
     async def _write_calls(self, entries: Sequence[_Entry]) -> None:
         encryption = await self._database.known_encryption()
-        children = encryption.jobs(
-            [msgspec.json.decode(entry.new.child, type=NewJob) for entry in entries]
-        )
+        children = encryption.jobs([decode_new(entry.new.child, NewJob) for entry in entries])
         rows = [
             (entry.work.id, entry.work.token, entry.work.run, entry.new.number, entry.new.name,
              self._sealed_digest(entry.work, CheckpointKind.CALL, entry.new.digest),
@@ -228,7 +226,7 @@ class Functions:
                 entry.answer.set_exception(error)
 
     async def _call_run(self, work: Work, new: NewCall) -> None:
-        run = msgspec.json.decode(new.child, type=NewRun)
+        run = decode_new(new.child, NewRun)
         child = msgspec.json.encode(run).decode()
         digest = self._sealed_digest(work, CheckpointKind.RUN, new.digest)
         call = (new.number, new.name, digest, child)

@@ -94,3 +94,15 @@ async def test_a_run_belongs_to_its_namespace(live: LiveServer) -> None:
     assert (await other.get(f"/v1/runs/{run['id']}")).status_code == 404
     assert (await other.post(f"/v1/runs/{run['id']}/cancel")).status_code == 404
     assert (await other.get("/v1/runs")).json()["items"] == []
+
+
+async def test_a_run_is_in_the_trace_of_the_request_that_started_it(live: LiveServer) -> None:
+    http = await live.client("operator")
+    given = f"00-{'a' * 32}-{'b' * 16}-01"
+    started = await http.post(
+        "/v1/workflows/sums/runs", json={"input": {"a": 1, "b": 2}}, headers={"traceparent": given}
+    )
+    async with Node(live.app).running():
+        await ended(http, f"/v1/runs/{started.json()['id']}")
+    jobs = await live.app.jobs.list()
+    assert [job.headers for job in jobs] == [{"traceparent": given}] * 2

@@ -10,9 +10,10 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from rota.client.wire import RunStarted, WorkflowList
+from rota.lib import tracing
 from rota.model import WorkflowInfo
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.requests import TenantDep
+from rota.server.requests import RotaRequest, TenantDep
 
 WorkflowName = Annotated[str, PathParameter(max_length=100)]
 
@@ -48,12 +49,12 @@ class NewRunRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @post("/v1/workflows/{name:str}/runs", policy=OPERATOR, summary="Start a run")
 async def start_run(
-    tenant: TenantDep, name: WorkflowName, data: JSONBody[NewRunRequest]
+    request: RotaRequest, tenant: TenantDep, name: WorkflowName, data: JSONBody[NewRunRequest]
 ) -> RunStarted:
     """With a key, the same key and input give the same run back, and `existed` is true."""
     run = await tenant.runs.start(
         name, data.input, version=data.version, key=data.key, priority=data.priority,
-        deadline=data.deadline,
+        deadline=data.deadline, headers=tracing.incoming(request.headers),
     )  # fmt: skip
     return RunStarted(run.id, name, run.existed)
 
