@@ -51,10 +51,21 @@ def test_each_hop_of_a_walk_exists_and_there_are_few(title: str) -> None:
 
 def test_the_places_of_the_worked_examples_exist() -> None:
     page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
-    section = page.partition("## Three changes, step by step\n")[2].partition("\n## ")[0]
+    section = page.partition("## Common changes, step by step\n")[2].partition("\n## ")[0]
     files = set(re.findall(r"`((?:src|tests|proof)/[\w/.]+\.\w+)`", section))
     assert len(files) > 15
     assert [file for file in files if not (ROOT / file).exists()] == []
-    named = re.findall(r"`(src/[\w/.]+\.py)`: `([\w.]+)`", section)
-    assert len(named) > 6
+    named = re.findall(r"`(src/[\w/.]+\.(?:py|sql))`:\s+`([\w.]+)`", section)
+    assert len(named) > 20
     assert [pair for pair in named if pair[1] not in names_in(ROOT / pair[0])] == []
+
+
+def test_the_pages_that_contributors_are_sent_to_exist() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text("utf-8")
+    pages = set(re.findall(r"docs/[\w/.-]+\.md", page))
+    assert len(pages) > 5
+    assert [each for each in pages if not (ROOT / each).exists()] == []
+    headings = {
+        title.lower().replace(" ", "-") for title in re.findall(r"^#+ (.+)$", page, re.MULTILINE)
+    }
+    assert set(re.findall(r"\]\(#([\w-]+)\)", page)) <= headings
