@@ -157,12 +157,13 @@ def _head(found: Found) -> str:
     about = found["about"]
     lines = [f"| {' | '.join(row)} |" for row in _judged(found)]
     settings = about["settings"]
-    said = f"""Written by `python -m bench.workflows` on {about["date"]}: {about["cores"]} cores of
-{about["processor"]}, {about["memory_gb"]} GB, a load of {about["load"]} when its last part began; PostgreSQL
-{settings["server_version"]}, `fsync` {settings["fsync"]}, `synchronous_commit` {settings["synchronous_commit"]}.
-A ratio is of two figures of one round; what is shown is the median of the rounds, with the lowest and the
-highest where there were several. Steps record the moment at which they end, so that how a client learns of
-the end of a run plays no part."""
+    machine = f"{about['cores']} cores of {about['processor']}, {about['memory_gb']} GB"
+    shown = ", ".join(f"`{name}` {settings[name]}" for name in ("fsync", "synchronous_commit"))
+    said = f"""Written by `python -m bench.workflows` on {about["date"]}: {machine}, a load of
+{about["load"]} when its last part began, PostgreSQL {settings["server_version"]}, {shown}. A ratio is of
+two figures of one round; what is shown is the median of the rounds, with the lowest and the highest
+where there were several. Steps record the moment at which they end, so that how a client learns of the
+end of a run plays no part."""
     header = ["| goal | seen | |", "| --- | --- | --- |"]
     return "\n".join([HEADING, "", said, "", *header, *lines, ""])
 

@@ -56,16 +56,25 @@ def main() -> None:
         if unknown := set(wanted) - set(flow_page.CASES):
             sys.exit(f"no case {sorted(unknown)}; there are {list(flow_page.CASES)}")
         rounds = chosen.rounds or (1 if chosen.quick else 3)
-        new = measure(wanted, cases.FlowSize(chosen.quick), rounds)
-        found = _merged({} if chosen.quick else found, new)
-        if not chosen.quick:
-            RESULTS.write_text(json.dumps(found, indent=1))
+        keep = _unkept if chosen.quick else partial(_keep, found)
+        new = measure(wanted, cases.FlowSize(chosen.quick), rounds, keep)
+        found = new if chosen.quick else _merged(found, new)
     Console(width=150).print(flow_page.table(found))
     if not (chosen.quick or chosen.no_docs):
         flow_page.write(found)
 
 
+def _keep(before: dict[str, Any], found: dict[str, Any]) -> None:
+    """After each case, so that whoever stops it loses no more than the last."""
+    RESULTS.write_text(json.dumps(_merged(before, found), indent=1))
+
+
+def _unkept(found: dict[str, Any]) -> None:
+    pass
+
+
 def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+    new = dict(new)
     for part in ("cells", "peers", "reasons"):
         kept = old.get(part, {})
         if part == "reasons":
@@ -74,7 +83,9 @@ def _merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
     return new
 
 
-def measure(wanted: list[str], size: cases.FlowSize, rounds: int) -> dict[str, Any]:
+def measure(
+    wanted: list[str], size: cases.FlowSize, rounds: int, keep: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
     """{"cells": {case: {who: [figures of a round, …]}}, "peers": …, "reasons": …, "about": …}"""
     found: dict[str, Any] = {"cells": {}, "peers": {}, "reasons": {}}
     with ground() as place, _tree_before(wanted) as before:
@@ -86,6 +97,7 @@ def measure(wanted: list[str], size: cases.FlowSize, rounds: int) -> dict[str, A
                 runs = list(_runs(case, arenas, size).items())
                 for who, run in runs[::-1] if number % 2 else runs:
                     _note(found, case, who, run)
+                keep(found)
     return found
 
 
