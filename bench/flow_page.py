@@ -159,7 +159,8 @@ def _head(found: Found) -> str:
     settings = about["settings"]
     machine = f"{about['cores']} cores of {about['processor']}, {about['memory_gb']} GB"
     shown = ", ".join(f"`{name}` {settings[name]}" for name in ("fsync", "synchronous_commit"))
-    said = f"""Written by `python -m bench.workflows` on {about["date"]}, rounds: {about["rounds"]}; {machine}, load
+    said = f"""Written by `python -m bench.workflows` on {about["date"]}, rounds:
+{about["rounds"]}; {machine}, load
 
 {about["load"]} when its last part began, PostgreSQL {settings["server_version"]}, {shown}. A ratio is of
 two figures of one round; what is shown is the median of the rounds, with the lowest and the highest
