@@ -179,3 +179,24 @@ async def test_ends_and_a_cancel_across_each_other_lock_in_one_order(
     assert task.exception() is None
     assert (await ended(sandbox, run)).state == "cancelled"
     assert (await run.status()).ended_steps == 41
+
+
+@pytest.mark.parametrize("locked", [True, False])
+async def test_a_finish_ends_a_run_unless_somebody_has_locked_it(
+    sandbox: Sandbox, shop: Shop, finisher: Finisher, locked: bool
+) -> None:
+    """It waits for no run: whoever has locked one may wait for the finish's own locks."""
+    flow = sandbox.app.workflow("race")
+    shop.add(flow, "a")
+    await sandbox.app.queues.pause("default")
+    run = await flow.start()
+    other = await asyncpg.connect(await sandbox.app.database_url())
+    await other.execute("begin")
+    if locked:
+        schema = sandbox.app.settings.schema
+        await other.execute(f"select from {schema}.run where id = $1 for update", run.id)
+    await finisher.finish(run, "a")
+    await finisher.connection.execute("commit")
+    assert (await run.status()).state == ("running" if locked else "succeeded")
+    await other.close()
+    assert (await ended(sandbox, run)).state == "succeeded"

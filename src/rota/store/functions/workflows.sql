@@ -3,8 +3,9 @@
 -- Plans: from what is given to its rows by their keys, never the other way. `offset 0` keeps a planner who takes a table for
 -- empty from beginning with it.
 --
--- Order of locks: jobs, then the run, then its steps by (run, number). A finish locks no run. Whoever ends steps that
--- never ran, which may end others in turn, locks all steps that wait or run first.
+-- Order of locks: jobs, then the run, then its steps by (run, number). A finish waits for no run: it ends those that it can
+-- lock at once, and leaves the others to an advancer. Whoever ends steps that never ran, which may end others in turn, locks
+-- all steps that wait or run first.
 
 -- Decides about a step from how its predecessors ended: running (start it), skipped, upstream_failed; null while it has
 -- to wait.
@@ -123,7 +124,40 @@ begin
         returning s.run_id, s.number, s.state
     )
     select array_agg(run_id), array_agg(number), array_agg(state) into ended_runs, ended_numbers, ended_states from ended;
-    return rota.count_down(ended_runs, ended_numbers, ended_states);
+    return rota.count_down(ended_runs, ended_numbers, ended_states) and rota.end_runs(ended_runs);
+end $$;
+
+-- Ends runs of which nothing but the hidden last step is left, and about which nobody has to decide. The caller has ended
+-- steps of them. Returns whether there is something pending still.
+create or replace function rota.end_runs(runs uuid[]) returns boolean language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    its record;
+    parent uuid;
+    touched uuid[] := runs;
+begin
+    for its in
+        select e.run_id, l.number from (select distinct unnest(runs) as run_id) as e
+        cross join lateral (
+            select s.number, s.state, s.waits from rota.step as s
+            where s.run_id = e.run_id order by s.number desc limit 1) as l
+        where l.state = {step.waiting} and l.waits <= 0
+          and not exists (
+              select from rota.step as s where s.run_id = e.run_id and s.state <= {step.running} and s.number < l.number)
+          and not exists (
+              select from rota.pending_step as p where p.run_id = e.run_id and p.step is distinct from l.number)
+    loop
+        select r.parent_id into parent from rota.run as r
+        where r.id = its.run_id and r.state = {run.running} and r.cancel_at is null
+          and (r.deadline_at is null or r.deadline_at > rota.now())
+        for update skip locked;
+        if found then
+            perform rota.finish_run(its.run_id);
+            touched := touched || parent;
+        end if;
+    end loop;
+    return exists (select from rota.pending_step as p where p.run_id = any(touched));
 end $$;
 
 -- Lets successors know of steps that have ended, and starts those that can simply start. The caller has locked all of them.
@@ -436,9 +470,13 @@ begin
         reason := json_build_object('type', 'StepFailed', 'step', failed.name, 'job_id', failed.job_id, 'cause', failed.error,
                                     'message', format('step %s failed', failed.name));
     end if;
+    update rota.run as r set state = outcome, ended_at = rota.now(), paused_at = null, error = reason
+    where r.id = run and r.state = {run.running};
+    if not found then
+        return;  -- it has ended already
+    end if;
     update rota.step as s set state = {step.succeeded}, ended_at = rota.now()
     where s.run_id = run and s.number = (select max(number) from rota.step as l where l.run_id = run);
-    update rota.run as r set state = outcome, ended_at = rota.now(), paused_at = null, error = reason where r.id = run;
     if its.parent_id is not null then
         insert into rota.pending_step (run_id, step) values (its.parent_id, its.parent_step);
     elsif outcome = {run.failed} then
