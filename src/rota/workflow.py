@@ -23,6 +23,7 @@ _OPTIONS = (
     "after", "rule", "when", "name", "tolerate", "optional", "queue", "needs", "priority",
     "max_attempts", "timeout",
 )  # fmt: skip
+_PAGE = 1_000  # steps that one query reads
 
 
 class RunFailed(RotaError):
@@ -60,7 +61,9 @@ class RunOperations(Protocol):
         self, id: UUID | str, signal: str, payload: Any = None, *, once: str | None = None
     ) -> Any: ...
     async def result(self, id: UUID | str) -> Any: ...
-    async def steps(self, id: UUID | str, *, limit: int = 1000) -> list[RunStep]: ...
+    async def steps(
+        self, id: UUID | str, *, after: int = -1, limit: int = 1000
+    ) -> list[RunStep]: ...
     async def explain(self, id: UUID | str, step: str | None = None) -> Explanation: ...
     async def cancel(self, id: UUID | str) -> RunChanged: ...
     async def pause(self, id: UUID | str) -> RunChanged: ...
@@ -350,8 +353,12 @@ class RunHandle:
         return await self._runs.result(self.id)
 
     async def steps(self) -> list[RunStep]:
-        """Return its steps."""
-        return await self._runs.steps(self.id)
+        """Return all its steps, by their numbers."""
+        steps = page = await self._runs.steps(self.id, limit=_PAGE)
+        while len(page) == _PAGE:
+            page = await self._runs.steps(self.id, after=page[-1].number, limit=_PAGE)
+            steps = [*steps, *page]
+        return steps
 
     async def send(self, signal: str, payload: Any = None, *, once: str | None = None) -> Any:
         """Send a signal to it: its durable function takes it with ``ctx.wait(signal)``.

@@ -543,3 +543,14 @@ async def test_a_step_that_two_start_at_once_has_one_job(sandbox: Sandbox, shop:
     jobs = [job for job in await app.jobs.list() if job.step == 1]
     assert len(jobs) == 1
     assert jobs[0].id == (await app.runs.step(run.id, "b")).job_id
+
+
+async def test_all_steps_of_a_wide_run_are_listed(sandbox: Sandbox) -> None:
+    @sandbox.app.task
+    async def one() -> None: ...
+
+    flow = sandbox.app.workflow("wide")
+    for number in range(1_001):
+        flow.step(one, name=f"step-{number}")
+    run = await flow.start()
+    assert [step.name for step in await run.steps()] == [f"step-{n}" for n in range(1_001)]
