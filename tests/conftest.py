@@ -167,7 +167,8 @@ async def make_app(database_url: str, schemas: Schemas) -> AsyncIterator[Callabl
     apps: list[App] = []
 
     def make(**settings: Any) -> App:
-        given = {"database_url": database_url, "schema": schema, "node_name": "test", **settings}
+        given = {"database_url": database_url, "schema": schema, "node_name": "test",
+                 "connect_timeout": 60, **settings}  # fmt: skip
         apps.append(App(**given))
         return apps[-1]
 

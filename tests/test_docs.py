@@ -248,7 +248,7 @@ curl() { echo "+ curl $*" >&2; command curl --fail-with-body --silent --show-err
 
 @pytest.mark.parametrize("page", [page for page in PAGES if curl_script_of(page)], ids=name_of)
 async def test_the_curl_of_a_page_works(page: Path, make_app: Callable[..., App]) -> None:
-    app = make_app(port=0)
+    app = make_app(port=0, heartbeat=40)  # a worker over HTTP must outlive a slow shell
 
     @app.task(name="email_send")
     async def email_send(**payload: Any) -> str:
