@@ -175,6 +175,26 @@ class Beat(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     order: int = 0
 
 
+class Sight(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What one replay of a durable function did or saw, at a place of its body: see `proof.functions`.
+
+    open: it began, with the code `value` of the program `seconds`. try, done: the body of a step. asked:
+    for a sleep of so many seconds; or for a race that leaves its losers, or in one for a signal. saw:
+    a result, or an error with `!` before it. told: that its run is being cancelled. left: it ended, or
+    was left.
+    """
+
+    at: float
+    event: Literal["open", "try", "done", "asked", "saw", "told", "left"]
+    run: str
+    round: int
+    token: int
+    node: str
+    place: str = ""
+    value: str = ""
+    seconds: float = 0.0
+
+
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A client's record, written before it asks (answer "asked") and again when it knows more."""
 
@@ -199,7 +219,7 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal[
         "create", "update", "pause", "resume", "trigger", "backfill", "rename", "delete",
         "spoil", "cancel", "retry", "discard", "start run", "cancel run", "pause run",
-        "resume run", "retry step", "skip step",
+        "resume run", "retry step", "skip step", "send",
     ]  # fmt: skip
     subject: str  # the name of a schedule or workflow, or the id of a job or run
     answer: Literal["done", "refused", "failed"]
@@ -248,6 +268,10 @@ class History:
     def beats(self) -> list[Beat]:
         files = sorted(self.folder.glob("journal-*.jsonl"))
         return sorted((b for f in files for b in _lines(f, Beat)), key=lambda beat: beat.at)
+
+    def sights(self) -> list[Sight]:
+        files = sorted(self.folder.glob("functions-*.jsonl"))
+        return sorted((s for f in files for s in _lines(f, Sight)), key=lambda sight: sight.at)
 
     def submissions(self) -> list[Submission]:
         return list(_lines(self.folder / "clients.jsonl", Submission))
@@ -309,8 +333,22 @@ _DUMPS = {
                extract(epoch from next_due)::float8 as next_due
         from {schema}.schedule order by name""",
     "run": """
-        select id::text, name, state, round, extract(epoch from cancel_at)::float8 as cancel_at
+        select id::text, name, state, round, extract(epoch from cancel_at)::float8 as cancel_at,
+               extract(epoch from deadline_at)::float8 as deadline_at, parent_id::text, parent_step,
+               schedule_id::text, extract(epoch from created_at)::float8 as created_at,
+               extract(epoch from ended_at)::float8 as ended_at
         from {schema}.run order by id""",
+    "checkpoint": """
+        select run_id::text, number, kind, state, attempt, token, name, job_id::text, signal, signal_key,
+               extract(epoch from created_at)::float8 as created_at,
+               extract(epoch from ended_at)::float8 as ended_at,
+               extract(epoch from wake_at)::float8 as wake_at
+        from {schema}.checkpoint order by run_id, number""",
+    "signal": """
+        select id::text, name, key, once, payload, run_id::text,
+               extract(epoch from sent_at)::float8 as sent_at,
+               extract(epoch from taken_at)::float8 as taken_at
+        from {schema}.run_signal order by id""",
     "step": """
         select s.run_id::text, s.number, w.name, w.kind, w.rule, w.tolerated, w.optional, s.state,
                s.job_id::text, w.condition is not null as conditional,

@@ -21,6 +21,15 @@ from proof.checker.flows import (
     steps_run_once_in_a_round,
     steps_start_by_their_rules,
 )
+from proof.checker.functions import (
+    calls_have_their_callers_deadline,
+    cancelled_functions_only_clean_up,
+    function_steps_happen_once,
+    functions_are_parked_for_contradictions,
+    losers_of_races_are_let_go,
+    replays_see_the_same,
+    sleeps_are_not_early,
+)
 from proof.checker.hanging import hung_work_is_stopped
 from proof.checker.leases import nothing_begins_without_a_lease
 from proof.checker.operating import (
@@ -33,6 +42,7 @@ from proof.checker.punctuality import schedules_fire_on_time
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
+from proof.checker.signals import signals_are_not_lost, signals_are_taken_once
 from proof.checker.soundness import the_history_is_sound
 from proof.checker.submitting import a_key_names_one_job, no_job_is_lost
 from proof.checker.summary import stats_of, title_of
@@ -80,6 +90,24 @@ RULES = (
         nothing_starts_after_a_cancel,
     ),
     Rule(22, "every run ends", ("runs",), every_run_ends),
+    Rule(
+        23, "steps of functions happen once", ("functions", "tries", "returned"),
+        function_steps_happen_once,
+    ),
+    Rule(24, "replays see the same", ("branches", "replayed"), replays_see_the_same),
+    Rule(25, "sleeps are not early", ("sleeps",), sleeps_are_not_early),
+    Rule(26, "signals are taken once", ("signals taken",), signals_are_taken_once),
+    Rule(27, "signals are not lost", ("signals sent", "waits"), signals_are_not_lost),
+    Rule(28, "cancelled functions only clean up", ("told",), cancelled_functions_only_clean_up),
+    Rule(
+        29, "functions are parked for contradictions", ("replays", "parked", "quarantined"),
+        functions_are_parked_for_contradictions,
+    ),
+    Rule(30, "losers of races are let go", ("losers",), losers_of_races_are_let_go),
+    Rule(
+        31, "calls have their callers' deadline", ("called runs", "deadlines"),
+        calls_have_their_callers_deadline,
+    ),
 )  # fmt: skip
 
 

@@ -78,7 +78,8 @@ def _was_cancelled(facts: Facts, row: JobRow) -> bool:
         return True
     if row.id in facts.steered["cancel"] or row.id in facts.steered["discard"]:
         return True
-    if row.run_id is not None and facts.steered["cancel run"]:  # perhaps of the run around its own
+    # Perhaps it was the run around its own; or its deadline has come, or it lost a race.
+    if row.run_id is not None and (facts.steered["cancel run"] or facts.sights):
         return True
     life = facts.lives.get(row.schedule_id or "")
     if life is not None and life.deleted is not None:

@@ -22,6 +22,7 @@ from proof.history import (
     History,
     Meta,
     SchedulePromise,
+    Sight,
     Submission,
 )
 
@@ -100,7 +101,40 @@ class RunRow(msgspec.Struct, omit_defaults=True):
     name: str
     state: int
     round: int
+    created_at: float = 0.0
     cancel_at: float | None = None
+    ended_at: float | None = None
+    deadline_at: float | None = None
+    parent_id: str | None = None
+    parent_step: int | None = None
+    schedule_id: str | None = None
+
+
+class CheckpointRow(msgspec.Struct, gc=False, omit_defaults=True):
+    run_id: str
+    number: int
+    kind: int
+    state: int
+    attempt: int
+    token: int
+    name: str
+    created_at: float
+    job_id: str | None = None  # of a call: its job or run; of a wait: the signal that it took
+    signal: str | None = None
+    signal_key: str | None = None
+    ended_at: float | None = None
+    wake_at: float | None = None
+
+
+class SignalRow(msgspec.Struct, gc=False, omit_defaults=True):
+    id: str
+    name: str
+    key: str
+    sent_at: float
+    payload: object
+    once: str | None = None
+    run_id: str | None = None
+    taken_at: float | None = None
 
 
 class StepRow(msgspec.Struct, gc=False, omit_defaults=True):
@@ -257,6 +291,13 @@ class Facts:
         self.steps: dict[str, list[StepRow]] = defaultdict(list)
         for step in history.rows_as("step", StepRow):
             self.steps[step.run_id].append(step)
+        self.checkpoints: dict[str, list[CheckpointRow]] = defaultdict(list)
+        for checkpoint in history.rows_as("checkpoint", CheckpointRow):
+            self.checkpoints[checkpoint.run_id].append(checkpoint)
+        self.signals = history.rows_as("signal", SignalRow)
+        self.sights: dict[str, list[Sight]] = defaultdict(list)  # of a run, in order of time
+        for sight in history.sights():
+            self.sights[sight.run].append(sight)
         self.shards = history.rows_as("shard", ShardRow)
         self.moves = history.rows_as("shard_move", MoveRow)
         self.nodes = {row.id: row for row in history.rows_as("node", NodeRow)}

@@ -12,7 +12,7 @@ from proof.history import Operation
 # They, and runs, move on by themselves.
 _ABOUT_JOBS = {
     "cancel", "retry", "discard", "cancel run", "pause run", "resume run", "retry step",
-    "skip step",
+    "skip step", "send",
 }  # fmt: skip
 
 

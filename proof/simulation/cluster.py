@@ -14,6 +14,7 @@ import asyncpg
 
 from proof import hung
 from proof.flows import RunOperator
+from proof.function_operator import FunctionOperator
 from proof.history import WITHDRAWAL, Fault, Operation, Submission
 from proof.operators import Operator
 from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
@@ -202,6 +203,16 @@ class Cluster:
         return RunOperator(
             self.make_app(), random, self.loop.time, self.operations.append,
             pace=random.uniform(0.5, 3.0),
+        )  # fmt: skip
+
+    def make_function_operator(self) -> FunctionOperator:
+        """One for durable functions. The machines get new code one after the other."""
+        random = Random(f"{self.seed} functions")
+        first = self.loop.time() + random.uniform(5, 60)
+        self.journal.deployed = {each.name: first + random.uniform(0, 25) for each in self.nodes}
+        return FunctionOperator(
+            self.make_app(), random, self.loop.time, self.operations.append,
+            pace=random.uniform(0.4, 2.0),
         )  # fmt: skip
 
     async def _spoil(self, name: str, way: str) -> None:

@@ -36,6 +36,7 @@ class Nemesis:
         self.faults: list[Fault] = []
         self.counts: Counter[str] = Counter()
         self._under_way: list[str] = []
+        self._hunted: Counter[str] = Counter()
         kinds: dict[str, Callable[[], Coroutine[Any, Any, None]]] = {
             "crash": self._crash, "pause": self._pause, "partition": self._partition,
             "stop": self._stop, "clock": self._move_clock, "restart": self._restart_database,
@@ -78,6 +79,8 @@ class Nemesis:
             weather.bytes_a_second = random.choice((60_000.0, 300_000.0))
         if "readers" in moves and random.random() < 0.7:
             self._add("reader", self._read_long, random.uniform(3, 20))
+        if "functions" in moves and random.random() < 0.6:
+            self._add("hunt", self._hunt, random.uniform(4, 15))
         if "clock" in moves and random.random() < 0.4:
             self._add("clock back", self._set_clock_back, random.uniform(15, 40))
 
@@ -135,6 +138,23 @@ class Nemesis:
             await asyncio.sleep(self._random.choice((0.1, 1, 10)) * self._random.random())
             victim.boot()
             victim.troubled = False
+
+    async def _hunt(self) -> None:
+        """Kill a process inside a step of a durable function: rather of one that has lost one before."""
+        inside = self._cluster.journal.inside
+        runs = sorted(inside, key=lambda run: (-self._hunted[run], run))
+        able = {each.process.name: each for each in self._cluster.nodes
+                if each.process is not None and each.up and not each.troubled}  # fmt: skip
+        for run in runs:
+            if (victim := able.get(inside[run])) is not None and victim.process is not None:
+                self._hunted[run] += 1
+                victim.troubled, name = True, victim.process.name
+                victim.crash()
+                self._note(KILL, name, self.now)
+                await asyncio.sleep(self._more.random())
+                victim.boot()
+                victim.troubled = False
+                return
 
     async def _pause(self) -> None:
         victim = self._victim(self._everyone())

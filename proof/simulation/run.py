@@ -18,6 +18,7 @@ import rota.scheduler.firer
 import rota.scheduler.releaser
 import rota.store.database
 from proof.checker import Report, check
+from proof.function_operator import FunctionOperator
 from proof.history import Meta, Recorder, dump_database, write_meta
 from proof.operators import Operator, create_schedules
 from proof.simulation import fences, surroundings
@@ -158,6 +159,7 @@ class Simulation:
         runs = self.cluster.make_run_operator() if "workflows" in self._moves else None
         if runs is not None:
             await self.cluster.on_behalf("operator.of.workflows", runs.begin())
+        functions = await self._make_function_operator()
         vars(weather).update(rates)
         self.started = self.loop.time()
         self.cluster.boot()
@@ -168,6 +170,7 @@ class Simulation:
             steering = self.cluster.on_behalf("operator.of.schedules", operator.run())
         if runs is not None:
             running = self.cluster.on_behalf("operator.of.runs", runs.run())
+        working = functions and self.cluster.on_behalf("operator.of.functions", functions.run())
         await self.nemesis.rage(random.uniform(30, 100))
         if operator is not None:
             operator.stopping = True
@@ -177,11 +180,22 @@ class Simulation:
             runs.stopping = True
             await running
             await self.cluster.on_behalf("operator.who.leaves.runs", runs.leave())
+        if functions is not None and working is not None:
+            functions.stopping = True
+            await working
+            self._helping = self.cluster.on_behalf("operator.helps", functions.look_after())
         self.healed = self.loop.time()
         for client in self.cluster.clients:
             await client.finish()
         await self._wait_until_done(operator.spoilt if operator is not None else [])
         self.ended = self.loop.time()
+
+    async def _make_function_operator(self) -> FunctionOperator | None:
+        if "functions" not in self._moves:
+            return None
+        operator = self.cluster.make_function_operator()
+        await self.cluster.on_behalf("operator.begins", operator.begin())
+        return operator
 
     async def _create_schedules(self) -> Operator | None:
         """By an operator who goes on to play with them, if there is one."""
@@ -218,6 +232,8 @@ class Simulation:
     def write_history(self, folder: Path) -> None:
         for name, beats in self.cluster.journal.beats.items():
             _write(folder, f"journal-{name}", beats)
+        for name, sights in self.cluster.journal.sights.items():
+            _write(folder, f"functions-{name}", sights)
         _write(folder, "clients", self.cluster.submissions)
         _write(folder, "operations", self.cluster.operations)
         assert self.nemesis is not None

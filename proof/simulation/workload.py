@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
-from proof import flows, hung, odd
+from proof import flows, functions, hung, odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -21,6 +21,7 @@ from proof.history import (
     REFUSED,
     Beat,
     SchedulePromise,
+    Sight,
     TaskPromise,
 )
 from proof.simulation.patches import current
@@ -49,6 +50,10 @@ class Journal:
 
     def __init__(self) -> None:
         self.beats: dict[str, list[Beat]] = {}
+        self.sights: dict[str, list[Sight]] = {}  # of durable functions
+        self.inside: dict[str, str] = {}  # runs whose functions are in a step, and their processes
+        self.deployed: dict[str, float] = {}  # when a machine got the new code
+        self._serial = 0
 
     def note(
         self, ctx: Context, event: Literal["start", "end", "guarded", "effect"], outcome: str = "",
@@ -60,6 +65,21 @@ class Journal:
         beat = Beat(at, event, str(job.id), job.task, job.token, job.attempt, node, schedule,
                     outcome, order)  # fmt: skip
         self.beats.setdefault(node, []).append(beat)
+
+    def see(self, sight: Sight) -> None:
+        self.sights.setdefault(sight.node, []).append(sight)
+        if sight.event == "try":
+            self.inside[sight.run] = sight.node
+        elif self.inside.get(sight.run) == sight.node:
+            del self.inside[sight.run]
+
+    def serial(self) -> str:
+        self._serial += 1
+        return f"value-{self._serial}"
+
+    def code(self) -> int:
+        now, machine = asyncio.get_running_loop().time(), current().name.partition(".")[0]
+        return 2 if now >= self.deployed.get(machine, now) else 1
 
     @contextmanager
     def attempt(self, ctx: Context) -> Iterator[None]:
@@ -90,6 +110,12 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
         hung.add_tasks(app, journal.attempt, _nap, _EFFECT, LIMITS)
     if "workflows" in moves:
         flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
+    if "functions" in moves:
+        records = functions.Recording(
+            journal.see, lambda: asyncio.get_running_loop().time(), lambda: current().name,
+            journal.code, lambda: current().random.random(), journal.serial,
+        )  # fmt: skip
+        functions.add_tasks(app, journal.attempt, _nap, _EFFECT, records)
     return app
 
 
@@ -173,7 +199,7 @@ def _add_scheduled_tasks(app: App, journal: Journal) -> None:
             await _nap(0.3)
 
 
-_ENDS = {"doomed": "failed", **odd.ENDS, **hung.ENDS, **flows.ENDS}
+_ENDS = {"doomed": "failed", **odd.ENDS, **hung.ENDS, **flows.ENDS, **functions.ENDS}
 
 
 def task_promises(app: App) -> dict[str, TaskPromise]:

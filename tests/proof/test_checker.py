@@ -17,9 +17,13 @@ from proof.checker.__main__ import main
 from proof.checker.facts import Spans
 from proof.checker.timing import percentile
 from proof.history import INTERRUPTED, PAUSE, WITHDRAWAL, ClockStep, Fault, Meta
-from tests.support.checker_breaks import BROKEN, Spoil, nobody_was_latest
+from tests.support.checker_breaks import BROKEN as BROKEN_OTHERS
+from tests.support.checker_breaks import Spoil, nobody_was_latest
+from tests.support.checker_function_breaks import BROKEN_FUNCTIONS
 from tests.support.checker_stories import DATABASE_MINUS_AT, LIVES, Story, full_story
 from tests.support.places import ROOT
+
+BROKEN = [*BROKEN_OTHERS, *BROKEN_FUNCTIONS]
 
 # -- histories as they should be
 
@@ -28,7 +32,7 @@ def test_a_full_history_passes_and_every_rule_has_seen_something(tmp_path: Path)
     report = check(full_story().write(tmp_path))
     assert report.ok, report.text()
     assert report.unseen == []
-    assert [finding.rule.number for finding in report.findings] == list(range(23))
+    assert [finding.rule.number for finding in report.findings] == list(range(32))
     assert "Every promise was kept" in report.text()
 
 
@@ -38,7 +42,7 @@ ANY_TIME = (
 )  # fmt: skip
 ONCE = (
     Story.shards, Story.nodes, Story.schedule, Story.is_steered, Story.is_spoilt, Story.has_places,
-    Story.runs,
+    Story.runs, Story.functions,
 )  # fmt: skip
 MOMENTS = st.floats(1001, 1085)
 

@@ -29,6 +29,7 @@ from proof.history import (
     Operation,
     Recorder,
     SchedulePromise,
+    Sight,
     Submission,
     TaskPromise,
     write_meta,
@@ -44,6 +45,39 @@ LIMIT = 2.0  # of the last two tasks
 
 Row = dict[str, Any]
 
+# What the replays of three durable functions saw: event, run, token, moment, place, value, seconds.
+_SIGHTS: list[tuple[Any, str, int, float, str, str, float]] = [
+    ("open", "walks", 901, 1003.0, "", "2 patched", 7),
+    ("try", "walks", 901, 1003.1, "0", "value-1", 0),
+    ("done", "walks", 901, 1003.2, "0", "value-1", 0),
+    ("saw", "walks", 901, 1003.3, "0", "value-1", 0),
+    ("asked", "walks", 901, 1003.3, "1", "", 2.0),
+    ("left", "walks", 901, 1003.4, "", "Suspended", 0),
+    ("open", "walks", 902, 1005.5, "", "1 patched", 7),
+    ("saw", "walks", 902, 1005.5, "0", "value-1", 0),
+    ("asked", "walks", 902, 1005.5, "1", "", 2.0),
+    ("saw", "walks", 902, 1005.6, "1", "None", 0),
+    ("saw", "walks", 902, 1006.1, "2", "signal-1", 0),
+    ("left", "walks", 902, 1006.2, "", "Mismatch", 0),
+    ("told", "walks", 903, 1013.0, "", "", 0),
+    ("try", "walks", 903, 1013.1, "clean.0", "value-2", 0),
+    ("open", "returns", 907, 1003.1, "", "1 none", 8),
+    ("left", "returns", 907, 1003.9, "value-3", "ok", 0),
+    ("open", "called", 904, 1020.0, "", "1 none", 9),
+    ("try", "called", 904, 1020.1, "0", "value-4", 0),
+    ("done", "called", 904, 1020.2, "0", "value-4", 0),
+    ("saw", "called", 904, 1020.3, "0", "value-4", 0),
+    ("open", "called", 905, 1030.0, "", "1 none", 9),
+    ("open", "called", 906, 1039.0, "", "1 none", 9),
+]
+_CHECKPOINTS: list[tuple[int, int, int, str, Row]] = [
+    (1, 1, 5, "a", {}),
+    (2, 4, 5, "sleep", {"wake_at": 1008 + DATABASE_MINUS_AT}),
+    (3, 5, 5, "go", {"signal": "go", "signal_key": "k1", "job_id": "s1"}),
+    (5, 2, 8, "race.1/fn_long", {"job_id": "lost"}),
+    (6, 6, 5, "race.closed", {}),
+]
+
 
 class Story:
     def __init__(self) -> None:
@@ -51,11 +85,13 @@ class Story:
         self.beats: list[Beat] = []
         self.schedules: list[SchedulePromise] = []
         self.operations: list[Operation] = []
+        self.sights: list[Sight] = []
         self.tables: dict[str, list[Row]] = {
             name: []
             for name in (
                 "job", "occurrence", "schedule", "shard", "shard_move", "node", "batch",
                 "submit_key", "app_effect", "gate", "run", "step",
+                "checkpoint", "signal",
             )
         }  # fmt: skip
         self.faults = [
@@ -389,6 +425,34 @@ class Story:
              "state": state, "job_id": job if at else None, "before": before, **more}
         )  # fmt: skip
 
+    def functions(self) -> None:
+        """One that was replayed, cancelled and parked, and one that it has called."""
+        deadline = 1060 + DATABASE_MINUS_AT
+        self._run_of("walks", 7, round=1, deadline_at=deadline, cancel_at=1012 + DATABASE_MINUS_AT)
+        self._run_of("called", 6, round=1, deadline_at=deadline, parent_id="walks", parent_step=-9)
+        self._run_of("returns", 5, round=1)
+        job = self.row("returns-0", "plain", 1003, run_id="returns", step=0)
+        job |= {"state": 5, "token": 907, "finished_at": 1004 + DATABASE_MINUS_AT}
+        crashed = self.row("called-0", "plain", 1003, run_id="called", step=0)
+        crashed |= {"state": 6, "crashes": 3, "finished_at": 1040 + DATABASE_MINUS_AT,
+                    "error": {"type": "Quarantined"}}  # fmt: skip
+        self._step("called", 0, 6)
+        for event, run, token, at, place, value, seconds in _SIGHTS:
+            self.sights.append(Sight(at, event, run, 1, token, "w2", place, value, seconds))
+        for number, kind, state, name, more in _CHECKPOINTS:
+            self.tables["checkpoint"].append(
+                {"run_id": "walks", "number": number, "kind": kind, "state": state, "attempt": 1,
+                 "token": 902, "name": name, "created_at": 1006 + DATABASE_MINUS_AT, **more}
+            )  # fmt: skip
+        self.run(self.row("lost", "plain", 1006, run_id="walks", step=-5), 1006.1)
+        self.tables["job"][-1] |= {"task": "fn_long", "state": 7}
+        self.operate("cancel run", "walks", 1012)
+        self.operate("send", "go/k1", 1004, id="signal-1")
+        self.tables["signal"].append(
+            {"id": "s1", "name": "go", "key": "k1", "payload": "signal-1", "run_id": "walks",
+             "sent_at": 1004 + DATABASE_MINUS_AT, "taken_at": 1006 + DATABASE_MINUS_AT}
+        )  # fmt: skip
+
     def shards(self) -> None:
         for shard in range(2):
             for epoch, owner, previous, at in ((1, "w1", None, 1001), (2, "w2", "w1", 1026)):
@@ -430,6 +494,7 @@ class Story:
         write_meta(folder, Meta(**meta))
         for node in {beat.node for beat in self.beats}:
             record(folder, f"journal-{node}", [beat for beat in self.beats if beat.node == node])
+        record(folder, "functions-w2", sorted(self.sights, key=lambda sight: sight.at))
         record(folder, "clients", self.submissions)
         record(folder, "operations", self.operations)
         record(folder, "faults", self.faults)
@@ -451,7 +516,7 @@ LIVES = (
     Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
-    Story.is_discarded, Story.hangs, Story.runs,
+    Story.is_discarded, Story.hangs, Story.runs, Story.functions,
 )  # fmt: skip
 
 

@@ -1,0 +1,239 @@
+"""Durable functions: what is recorded isn't done again, and every replay sees the same.
+
+Judged by what the replays themselves wrote down (`proof.history.Sight`). A round begins with each
+resume, retry and restart: within one, a place of the body has one result. A process that lost its lease
+may still be inside a step for a while; what it does then is not taken, and isn't counted.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable
+
+from proof.checker.facts import CANCELLED, SKIPPED, SUCCEEDED, Facts
+from proof.checker.report import Found, Tally, line
+from proof.history import Sight
+
+_CALL, _SLEEP, _NOTE = 2, 4, 6  # kinds of checkpoints
+_MADE = re.compile(r"\S*value-\d+")
+_JOB = re.compile(r"([0-9a-f-]{36})/(\d+)")
+_SMALL = 0.002
+_ERROR = "!"
+
+
+def function_steps_happen_once(facts: Facts, tally: Tally) -> Found:
+    """A step whose result the function was given isn't done again in that round."""
+    returned = {s.place for sights in facts.sights.values() for s in sights if _ended_well(s)}
+    for run, sights in facts.sights.items():
+        seen: dict[tuple[int, str], Sight] = {}
+        made = {(s.place, s.value) for s in sights if s.event == "done" and s.value}
+        tally["functions"] += 1
+        for sight in sights:
+            place = (sight.round, sight.place)
+            if sight.event == "try":
+                tally["tries"] += 1
+                before = seen.get(place)
+                if before is not None and sight.token >= before.token:
+                    sentence = f"did step {sight.place} again after its result was recorded"
+                    yield f"run {run}", sentence, _lines([before, sight])
+            elif sight.event == "saw" and not sight.value.startswith(_ERROR):
+                seen.setdefault(place, sight)
+                problem = _foreign(facts, sight, made, returned)
+                if problem:
+                    yield f"run {run}", problem, _lines([sight])
+    yield from _driver_ends(facts, tally)
+
+
+def _ended_well(sight: Sight) -> bool:
+    return sight.event == "left" and sight.value == "ok"
+
+
+def _foreign(
+    facts: Facts, sight: Sight, made: set[tuple[str, str]], returned: set[str]
+) -> str | None:
+    """A result that nobody has made."""
+    value = sight.value
+    if _MADE.fullmatch(value) and (sight.place, value) not in made and value not in returned:
+        return f"saw {value} at {sight.place}, which no try of that step returned"
+    if found := _JOB.fullmatch(value):
+        job = facts.jobs.get(found[1])
+        if job is None or job.state != SUCCEEDED or job.token != int(found[2]):
+            return f"saw the result of job {found[1]} under token {found[2]}, which did not succeed"
+    return None
+
+
+def _driver_ends(facts: Facts, tally: Tally) -> Found:
+    """The job of a function succeeds under a token under which the function returned."""
+    for job in facts.jobs.values():
+        sights = facts.sights.get(job.run_id or "")
+        if job.step != 0 or not sights or job.state != SUCCEEDED:
+            continue
+        tally["returned"] += 1
+        if not any(_ended_well(sight) and sight.token == job.token for sight in sights):
+            sentence = f"succeeded under token {job.token}, under which its function did not return"
+            yield f"run {job.run_id}", sentence, (line("db-job", job), *_lines(sights[-8:]))
+
+
+def replays_see_the_same(facts: Facts, tally: Tally) -> Found:
+    """Of two replays of a round, one saw in each branch what the other did, or less."""
+    for run, sights in facts.sights.items():
+        replays: dict[tuple[int, str], dict[int, list[Sight]]] = defaultdict(dict)
+        for sight in sights:
+            if sight.event == "saw":
+                branch = sight.place.rpartition(".")[0]
+                replays[sight.round, branch].setdefault(sight.token, []).append(sight)
+        for tokens in replays.values():
+            tally["branches"] += 1
+            tally["replayed"] += len(tokens) > 1
+            longest: list[Sight] = []
+            for _, replay in sorted(tokens.items()):
+                for one, other in zip(longest, replay, strict=False):
+                    if (one.place, one.value) != (other.place, other.value):
+                        sentence = (
+                            f"saw {other.value!r} at {other.place}, and a replay before it saw "
+                            f"{one.value!r} at {one.place}"
+                        )
+                        yield f"run {run}", sentence, _lines([one, other])
+                        break
+                longest = max(longest, replay, key=len)
+
+
+def sleeps_are_not_early(facts: Facts, tally: Tally) -> Found:
+    """Judged by the history's clock: the database's may be set back, which makes them longer."""
+    for run, sights in facts.sights.items():
+        asked: dict[str, Sight] = {}
+        over: set[str] = set()
+        wanted = {sight.seconds for sight in sights if sight.event == "asked"} | {0.3}
+        for sight in sights:
+            if sight.event == "asked" and not sight.value:
+                asked.setdefault(sight.place, sight)
+            elif sight.event == "saw" and sight.place in asked and sight.place not in over:
+                over.add(sight.place)
+                tally["sleeps"] += 1
+                before = asked[sight.place]
+                slept = sight.at - before.at
+                if not sight.value.startswith(_ERROR) and slept < before.seconds - _SMALL:
+                    sentence = f"slept {slept:.3f} s at {sight.place} in place of {before.seconds}"
+                    yield f"run {run}", sentence, _lines([before, sight])
+        for row in facts.checkpoints.get(run, ()):
+            if row.kind == _SLEEP and row.wake_at is not None:
+                seconds = row.wake_at - row.created_at
+                if min(abs(seconds - each) for each in wanted) > _SMALL:
+                    sentence = f"has a sleep of {seconds:.3f} s, which it did not ask for"
+                    yield f"run {run}", sentence, (line("db-checkpoint", row),)
+
+
+def cancelled_functions_only_clean_up(facts: Facts, tally: Tally) -> Found:
+    for run, sights in facts.sights.items():
+        told: dict[int, Sight] = {}
+        for sight in sights:
+            if sight.event == "told":
+                tally["told"] += 1
+                told.setdefault(sight.round, sight)
+            elif sight.event == "try" and not sight.place.startswith("clean"):
+                before = told.get(sight.round)
+                if before is not None and sight.token >= before.token:
+                    sentence = f"began step {sight.place} after it was told of its cancel"
+                    yield f"run {run}", sentence, _lines([before, sight])
+
+
+def functions_are_parked_for_contradictions(facts: Facts, tally: Tally) -> Found:
+    """Only where the code was changed; and blamed for crashes only while they come no further."""
+    for run, sights in facts.sights.items():
+        codes: list[Sight] = []
+        for sight in sights:
+            if sight.event == "open":
+                tally["replays"] += 1
+                codes.append(sight)
+            elif sight.event == "left" and sight.value == "Mismatch":
+                tally["parked"] += 1
+                if not _may_contradict(codes, sight.token):
+                    sentence = "was parked, and its code has not been changed"
+                    yield f"run {run}", sentence, _lines([*codes, sight])
+    for job in facts.jobs.values():
+        sights = facts.sights.get(job.run_id or "", [])
+        if job.step == 0 and sights and job.error and job.error.type == "Quarantined":
+            tally["quarantined"] += 1
+            if found := _came_further(facts, sights):
+                sentence = f"was quarantined, and had come further since: to {found.place}"
+                yield f"run {job.run_id}", sentence, (line("db-job", job), *_lines([found]))
+
+
+def _may_contradict(codes: list[Sight], token: int) -> bool:
+    own = next((code for code in codes if code.token == token), None)
+    if own is None:
+        return False
+    version, _, change = own.value.partition(" ")
+    others = {code.value.partition(" ")[0] for code in codes if code.token < token}
+    if change == "patched":
+        return version == "1" and "2" in others
+    return change == "contradicts" and bool(others - {version})
+
+
+def _came_further(facts: Facts, sights: list[Sight]) -> Sight | None:
+    """What one of the last replays, which are blamed for it, was the first to see."""
+    tokens = sorted({sight.token for sight in sights if sight.event == "open"})
+    blamed = set(tokens[-(facts.meta.max_crashes - 1) :])
+    known: set[tuple[int, str]] = set()
+    for sight in sights:
+        place = (sight.round, sight.place)
+        # A gather, or a number that follows from the run, needs no record.
+        recorded = _MADE.fullmatch(sight.value) or _JOB.fullmatch(sight.value)
+        if sight.event == "saw" and place not in known and recorded:
+            if sight.token in blamed and sight.token != tokens[-1]:
+                return sight
+            known.add(place)
+    return None
+
+
+def losers_of_races_are_let_go(facts: Facts, tally: Tally) -> Found:
+    """Once a race is closed, what its losers had called is stopped, unless it is left."""
+    leases = 3 * facts.meta.lease_seconds
+    for run, rows in facts.checkpoints.items():
+        closed = {
+            row.name.removesuffix(".closed"): row
+            for row in rows
+            if row.kind == _NOTE and row.name.endswith(".closed")
+        }
+        left = any(s.event == "asked" and s.value == "leave" for s in facts.sights.get(run, ()))
+        for row in rows:
+            job = facts.jobs.get(row.job_id or "")
+            if row.kind != _CALL or row.state != SKIPPED or job is None or job.task != "fn_long":
+                continue
+            tally["losers"] += 1
+            race = next((each for name, each in closed.items() if _of(row.name, name)), None)
+            if race is None or left:
+                continue
+            late = (job.finished_at or race.created_at) - race.created_at
+            if job.state != CANCELLED and late > leases + facts.meta.clock_error:
+                sentence = f"let job {job.id} go on for {late:.1f} s after it had lost a race"
+                yield f"run {run}", sentence, (line("db-checkpoint", row), line("db-job", job))
+
+
+def _of(name: str, race: str) -> bool:
+    return name.startswith(f"{race}.")
+
+
+def calls_have_their_callers_deadline(facts: Facts, tally: Tally) -> Found:
+    """The earlier of both; and a call is there once."""
+    rules = {(s.run_id, s.number): s.rule for steps in facts.steps.values() for s in steps}
+    children: dict[tuple[str, int], int] = defaultdict(int)
+    for run in facts.runs.values():
+        parent = facts.runs.get(run.parent_id or "")
+        if parent is None or run.parent_step is None:
+            continue
+        tally["called runs"] += 1
+        children[parent.id, run.parent_step] += 1
+        if children[parent.id, run.parent_step] > parent.round:
+            yield f"run {parent.id}", f"has started run {run.id} again", (line("db-run", run),)
+        if parent.deadline_at is None or rules.get((parent.id, run.parent_step)) == 5:
+            continue
+        tally["deadlines"] += 1
+        if run.deadline_at is None or run.deadline_at > parent.deadline_at + _SMALL:
+            sentence = "has a later deadline than the run that called it"
+            yield f"run {run.id}", sentence, (line("db-run", run), line("db-run", parent))
+
+
+def _lines(sights: Iterable[Sight]) -> tuple[str, ...]:
+    return tuple(line("functions", sight) for sight in sights)
