@@ -168,6 +168,7 @@ class FunctionOperator:
 
     async def _help(self, run: Any, parked: dict[str, int]) -> None:
         name = str(run.id)
+        run = await self._app.runs.get(name)  # a list doesn't say why
         if run.problem is not None and (run.paused_at is not None or run.cancel_requested_at):
             parked[name] = parked.get(name, 0) + 1
             if parked[name] > 1:

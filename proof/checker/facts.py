@@ -356,10 +356,13 @@ class Facts:
         self.jobs: dict[str, JobRow] = {}
         self.doubled: list[JobRow] = []
         self.by_key: dict[str, list[JobRow]] = {}
+        self.jobs_of_steps: dict[tuple[str, int], list[JobRow]] = defaultdict(list)  # of all rounds
         for row in rows:
             if row.id in self.jobs:
                 self.doubled.append(row)
             self.jobs[row.id] = row
+            if row.run_id is not None and row.step is not None:
+                self.jobs_of_steps[row.run_id, row.step].append(row)
             if row.key is not None:
                 self.by_key.setdefault(row.key, []).append(row)
 

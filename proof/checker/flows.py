@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-
 from proof.checker.facts import CANCELLED, FAILED, RUNNING, SKIPPED, SUCCEEDED, Facts, StepRow
 from proof.checker.report import Found, Tally, line
 
@@ -17,11 +15,7 @@ _UNAWARE = 6.0  # seconds for which a durable function may not know of its cance
 
 def steps_run_once_in_a_round(facts: Facts, tally: Tally) -> Found:
     """As many jobs as rounds, at most."""
-    jobs = defaultdict(list)
-    for job in facts.jobs.values():
-        if job.run_id is not None:
-            jobs[job.run_id, job.step].append(job)
-    for (run_id, step), rows in jobs.items():
+    for (run_id, step), rows in facts.jobs_of_steps.items():
         run = facts.runs.get(run_id)
         tally["steps"] += 1
         if run is None:
@@ -43,14 +37,19 @@ def steps_start_by_their_rules(facts: Facts, tally: Tally) -> Found:
                 continue
             before = [by_number[number] for number in step.before]
             tally["steps that ran" if step.state in _RAN else "others"] += 1
-            problem = _against_its_rule(step, before) or _too_early(facts, step, before)
+            later = facts.runs[run_id].round > 1
+            problem = _against_its_rule(step, before, later=later) or _too_early(
+                facts, step, before
+            )
             if problem:
                 evidence = tuple(line("db-step", each) for each in (step, *before))
                 yield f"run {run_id}", f"step {step.name} {problem}", evidence
 
 
-def _against_its_rule(step: StepRow, before: list[StepRow]) -> str | None:
-    """Whether its state can follow from theirs. Cancelled steps may follow from anything."""
+def _against_its_rule(step: StepRow, before: list[StepRow], *, later: bool) -> str | None:
+    """Whether its state can follow from theirs. Cancelled steps may follow from anything. A success
+    may be of an earlier round than a cancel of the steps before it."""
+    kept = later and step.state == SUCCEEDED and any(each.state == CANCELLED for each in before)
     one = step.rule in (_ONE_SUCCEEDED, _ONE_FAILED)
     failed = sum(each.state in _NOT_DONE and (one or not each.optional) for each in before)
     skipped = sum(each.state == SKIPPED for each in before)
@@ -62,7 +61,7 @@ def _against_its_rule(step: StepRow, before: list[StepRow]) -> str | None:
         _ONE_FAILED: failed > 0,
     }[step.rule]
     how = f"after {failed} failures and {skipped} skips of {len(before)}"
-    if step.state in _RAN and not met and not step.unjudged:
+    if step.state in _RAN and not met and not step.unjudged and not kept:
         return f"ran against its rule, {how}"
     if step.state == _UPSTREAM_FAILED and (met or not failed):
         return f"did not run for a failure, {how}"
@@ -98,13 +97,24 @@ def _too_early(facts: Facts, step: StepRow, before: list[StepRow]) -> str | None
 
 
 def _end_of(facts: Facts, step: StepRow) -> float | None:
-    """When the handler ended whose success was taken. A stale one may end after it."""
-    job = facts.jobs.get(step.job_id or "")
-    if job is None or step.kind != _TASK or step.state != SUCCEEDED or step.by_hand:
+    """When the handler first ended whose success was taken: what a resume repeats, others that come
+    after it may have succeeded by before. A stale handler may end after it."""
+    if (
+        step.job_id not in facts.jobs
+        or step.kind != _TASK
+        or step.state != SUCCEEDED
+        or step.by_hand
+    ):
         return None
-    attempts = facts.attempts.get(job.id, ())
-    taken = [a.end.at for a in attempts if a.end and a.ended_ok and a.token == job.token]
-    return taken[0] if taken else None
+    return min(
+        (
+            attempt.end.at
+            for job in facts.jobs_of_steps[step.run_id, step.number]
+            for attempt in facts.attempts.get(job.id, ())
+            if attempt.end and attempt.ended_ok and attempt.token == job.token
+        ),
+        default=None,
+    )
 
 
 def nothing_starts_after_a_cancel(facts: Facts, tally: Tally) -> Found:

@@ -8,6 +8,7 @@ import pytest
 
 from rota import Retry
 from rota.durable.context import DurableContext
+from rota.durable.replay import Interrupted
 from rota.errors import CallFailed, RunCancelled, StepFailed, StoreUnavailable, WaitTimedOut
 from rota.operations.run_advance import RunAdvance
 from rota.store.workflows import WorkflowStore
@@ -325,6 +326,28 @@ async def test_a_cancel_is_told_where_the_function_waits_not_at_a_sleep_that_it_
     await run.cancel()
     assert await state(sandbox, run) == "cancelled"
     assert shop.ran == ["charge", "refund"]
+
+
+async def test_a_cancel_is_not_told_at_a_sleep_that_was_passed_before_a_crash(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    async def charge() -> None:
+        await sandbox.advance(seconds=1)
+        await run.cancel()
+        raise Interrupted("as if the worker went down, before the end of the sleep was written")
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.sleep(0.01)
+        try:
+            await ctx.step(charge)
+        except RunCancelled:
+            await ctx.step(shop.note, "refund")
+            raise
+
+    run = await order.start()
+    assert await state(sandbox, run) == "cancelled"
+    assert shop.ran == ["refund"]
 
 
 class Odd(Exception):

@@ -451,7 +451,8 @@ $$;
 -- Tells a function that its run is being cancelled: closes what it waits for and wakes it. Only once, because the function
 -- may still clean up; and again when the cancel is repeated, which stops the function itself. A function that has seen
 -- the cancel by itself, meanwhile, cleans up already: what it has begun since then stays. A step that waits for its next
--- try is closed only while the function is suspended: else it may be tried at this moment.
+-- try is closed only while the function is suspended: else it may be tried at this moment. What is over by its time is left to
+-- the next replay, which ends it so: the function may have passed it, and done something since then that it did not record.
 create or replace function rota.cancel_function(run uuid) returns void language plpgsql volatile as $$
 declare
     told int;
@@ -464,7 +465,8 @@ begin
         where c.run_id = run and c.state = {step.cancelled};
         update rota.checkpoint as c set state = {step.cancelled}, ended_at = rota.now()
         where c.run_id = run and c.state = {step.waiting} and (told is null or c.number < told)
-          and (c.kind <> {checkpoint.step} or exists (select from rota.run as r where r.id = run and r.suspended));
+          and (c.kind <> {checkpoint.step} or exists (select from rota.run as r where r.id = run and r.suspended))
+          and (c.kind not in ({checkpoint.sleep}, {checkpoint.signal}) or c.wake_at is null or c.wake_at > rota.now());
         perform rota.wake_functions(array[run]);
     end if;
 end $$;
