@@ -133,7 +133,8 @@ def add_tasks(app: App, attempt: Attempt, nap: Nap, effect: str, records: Record
             await nap(0.5)
             return f"{ctx.job.id}/{ctx.token}"
 
-    @app.task(retry=Retry(max_attempts=8, base=0.3))
+    # With a timeout of its own: others are stopped after a maximum that is shorter.
+    @app.task(retry=Retry(max_attempts=8, base=0.3), timeout=90)
     async def fn_long(place: str, ctx: Context) -> str:
         with attempt(ctx):
             await asyncio.sleep(45)

@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-from proof.checker.facts import CANCELLED, FAILED, RUNNING, SKIPPED, SUCCEEDED, Facts, StepRow
+from proof.checker.facts import (
+    CANCELLED,
+    FAILED,
+    RUNNING,
+    SKIPPED,
+    SUCCEEDED,
+    Facts,
+    JobRow,
+    RunRow,
+    StepRow,
+)
 from proof.checker.report import Found, Tally, line
 
 _ALL_SUCCEEDED, _ALL_ENDED, _ONE_SUCCEEDED, _ONE_FAILED, _ALWAYS = range(1, 6)
@@ -10,6 +20,7 @@ _TASK, _END = 1, 3
 _UPSTREAM_FAILED = 9
 _NOT_DONE = (FAILED, CANCELLED, _UPSTREAM_FAILED)
 _RAN = (SUCCEEDED, FAILED)
+_REACHED = 15.0  # seconds in which the cancel of a run reaches those of its sub-workflows
 _UNAWARE = 6.0  # seconds for which a durable function may not know of its cancel
 
 
@@ -129,6 +140,8 @@ def nothing_starts_after_a_cancel(facts: Facts, tally: Tally) -> Found:
     }
     for job in facts.jobs.values():
         run = facts.runs.get(job.run_id or "")
+        if run is not None and run.cancel_at is None:
+            yield from _after_the_outer(facts, run, job, rules)
         if run is None or run.cancel_at is None:
             continue
         tally["jobs of cancelled runs"] += 1
@@ -138,6 +151,19 @@ def nothing_starts_after_a_cancel(facts: Facts, tally: Tally) -> Found:
         if late > facts.meta.clock_error and rules.get((run.id, job.step or 0)) != _ALWAYS:
             sentence = f"started step {job.step} {late:.3f} s after it was cancelled"
             yield f"run {run.id}", sentence, (line("db-run", run), line("db-job", job))
+
+
+def _after_the_outer(
+    facts: Facts, run: RunRow, job: JobRow, rules: dict[tuple[str, int], int]
+) -> Found:
+    """A run of a sub-workflow is cancelled with the one around it."""
+    outer, step = facts.runs.get(run.parent_id or ""), run.parent_step
+    if outer is None or outer.cancel_at is None or step is None or step < 0:
+        return
+    late = job.created_at - outer.cancel_at
+    if rules.get((outer.id, step)) != _ALWAYS and late > _REACHED + facts.meta.clock_error:
+        sentence = f"started step {job.step} {late:.3f} s after the run around it was cancelled"
+        yield f"run {run.id}", sentence, (line("db-run", outer), line("db-job", job))
 
 
 def every_run_ends(facts: Facts, tally: Tally) -> Found:

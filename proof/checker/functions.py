@@ -19,6 +19,7 @@ _CALL, _SLEEP, _NOTE = 2, 4, 6  # kinds of checkpoints
 _MADE = re.compile(r"\S*value-\d+")
 _JOB = re.compile(r"([0-9a-f-]{36})/(\d+)")
 _SMALL = 0.002
+_UNAWARE = 12.0  # seconds in which a function learns of its cancel
 _ERROR = "!"
 
 
@@ -125,8 +126,10 @@ def sleeps_are_not_early(facts: Facts, tally: Tally) -> Found:
 
 
 def cancelled_functions_only_clean_up(facts: Facts, tally: Tally) -> Found:
+    """From when they are told, which is soon: after what they do at that moment."""
     for run, sights in facts.sights.items():
         told: dict[int, Sight] = {}
+        yield from _unaware(facts, run, sights)
         for sight in sights:
             if sight.event == "told":
                 tally["told"] += 1
@@ -136,6 +139,20 @@ def cancelled_functions_only_clean_up(facts: Facts, tally: Tally) -> Found:
                 if before is not None and sight.token >= before.token:
                     sentence = f"began step {sight.place} after it was told of its cancel"
                     yield f"run {run}", sentence, _lines([before, sight])
+
+
+def _unaware(facts: Facts, run: str, sights: list[Sight]) -> Found:
+    row = facts.runs.get(run)
+    if row is None or row.cancel_at is None:
+        return
+    newest = max(sight.token for sight in sights)
+    known = facts.at(row.cancel_at) + _UNAWARE + facts.meta.clock_error
+    for sight in sights:
+        own = sight.round == row.round and sight.token == newest
+        if own and sight.event == "try" and sight.at > known and sight.place[:5] != "clean":
+            late = sight.at - facts.at(row.cancel_at)
+            sentence = f"began step {sight.place} {late:.1f} s after it was cancelled"
+            yield f"run {run}", sentence, (line("db-run", row), *_lines([sight]))
 
 
 def functions_are_parked_for_contradictions(facts: Facts, tally: Tally) -> Found:

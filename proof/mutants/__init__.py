@@ -19,7 +19,7 @@ import rota.runtime.heartbeat
 import rota.worker.claim_loop
 import rota.worker.effects
 import rota.worker.starter
-from proof.mutants import flows, hanging, idleness, steering
+from proof.mutants import flows, functions, hanging, idleness, steering
 from proof.mutants.changes import in_function, in_query, replaced
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
@@ -343,7 +343,14 @@ never_swept = Mutant(name="late commit below the cursor never swept", patch=_nev
 
 MUTANTS: list[Mutant] = [
     value
-    for room in (globals(), vars(steering), vars(idleness), vars(hanging), vars(flows))
+    for room in (
+        globals(),
+        vars(steering),
+        vars(idleness),
+        vars(hanging),
+        vars(flows),
+        vars(functions),
+    )
     for value in list(room.values())
     if isinstance(value, Mutant)
 ]

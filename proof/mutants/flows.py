@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from proof.mutants.changes import in_function
 from proof.simulation.mutant import Mutant
+from proof.simulation.patches import Patches
+from rota.operations.run_advance import RunAdvance
 
 _MOVES = frozenset({"workflows", "jobs"})
 
@@ -52,5 +56,44 @@ held_back_for_ever = Mutant(
 failure_not_told = Mutant(
     name="a failure counts as any other end",
     sql=in_function("count_down", ("failed = s.failed + c.failed", "failed = s.failed")),
+    moves=_MOVES,
+)
+stale_fan_in = Mutant(
+    name="fan-in is counted from what was read before",
+    sql=in_function("end_steps", ("for update offset 0) as locked", "offset 0) as locked"))
+    + ";"
+    + in_function(
+        "count_down",
+        ("waits = s.waits - c.ended", "waits = its.waits - c.ended"),
+        (
+            "select o.ctid as at from rota.step as o where o.run_id = c.run_id",
+            "select o.ctid as at, o.waits from rota.step as o where o.run_id = c.run_id",
+        ),
+    ),
+    moves=_MOVES,
+)
+resume_adjusts = Mutant(
+    name="a resume leaves the counts as they are",
+    sql=in_function(
+        "resume_run",
+        (
+            "and s.number = c.number and s.state = {step.waiting};",
+            "and s.number = c.number and false;",
+        ),
+    ),
+    moves=_MOVES,
+)
+
+
+def _cancel_no_children(patches: Patches) -> None:
+    async def cancel(self: RunAdvance, id: Any, namespace: str) -> bool:
+        return True
+
+    patches.set(RunAdvance, "cancel", cancel)
+
+
+children_go_on = Mutant(
+    name="a cancel does not reach the runs of sub-workflows",
+    patch=_cancel_no_children,
     moves=_MOVES,
 )

@@ -28,7 +28,7 @@ MOVES = {
 ALL = frozenset(MOVES)
 NONE: frozenset[str] = frozenset()
 # One that is new is left out here until it has been seen to be sound.
-DEFAULT = ALL - {"workflows", "functions"}
+DEFAULT = ALL
 
 
 def parse_moves(text: str) -> frozenset[str]:
