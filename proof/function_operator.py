@@ -29,13 +29,13 @@ class FunctionOperator:
 
     def __init__(
         self, app: App, random: Random, now: Callable[[], float],
-        note: Callable[[Operation], None], *, pace: float, tag: str = "",
+        note: Callable[[Operation], None], *, pace: float, most: int = _MOST,
     ) -> None:  # fmt: skip
         self._app = app
         self._random = random
         self._asker = Asker(random, now, note)
         self._pace = pace
-        self._tag = tag
+        self._most = most
         self._runs: list[str] = []
         self._started = 0
         self._sent = 0
@@ -65,12 +65,12 @@ class FunctionOperator:
     # -- moves
 
     async def _start(self) -> None:
-        if self._started >= _MOST:
+        if self._started >= self._most:
             return
         self._started += 1
         number = self._random.randrange(_PROGRAMS)
         deadline = self._random.choice((None, None, None, 8.0, 30.0))
-        key = f"{self._tag}function-{self._started}"
+        key = f"function-{self._started}"
 
         async def start() -> dict[str, Any]:
             run = await self._app.runs.start(
@@ -83,7 +83,7 @@ class FunctionOperator:
 
     def _payload(self) -> str:
         self._sent += 1
-        return f"{self._tag}signal-{self._sent}"
+        return f"signal-{self._sent}"
 
     async def _send(self) -> None:
         name = self._random.choice(SIGNALS)

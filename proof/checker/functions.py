@@ -101,7 +101,7 @@ def replays_see_the_same(facts: Facts, tally: Tally) -> Found:
 
 
 def sleeps_are_not_early(facts: Facts, tally: Tally) -> Found:
-    """Judged by the history's clock: the database's may be set back, which makes them longer."""
+    """Neither by the history's clock nor by the database's, which may be set meanwhile."""
     for run, sights in facts.sights.items():
         asked: dict[str, Sight] = {}
         over: set[str] = set()
@@ -113,7 +113,8 @@ def sleeps_are_not_early(facts: Facts, tally: Tally) -> Found:
                 over.add(sight.place)
                 tally["sleeps"] += 1
                 before = asked[sight.place]
-                slept = sight.at - before.at
+                shown = facts.meta.database(sight.at) - facts.meta.database(before.at)
+                slept = max(sight.at - before.at, shown)
                 if not sight.value.startswith(_ERROR) and slept < before.seconds - _SMALL:
                     sentence = f"slept {slept:.3f} s at {sight.place} in place of {before.seconds}"
                     yield f"run {run}", sentence, _lines([before, sight])

@@ -18,6 +18,8 @@ from pathlib import Path
 
 import asyncpg
 
+from proof.flows import RunOperator
+from proof.function_operator import FunctionOperator
 from proof.history import Operation, Recorder
 from proof.nemesis.tasks import SCHEDULED, app
 from proof.operators import Operator
@@ -27,6 +29,7 @@ from rota.errors import StoreUnavailable
 
 MOVES = ("schedules", "jobs", "spoil", "lines")
 _PACE = 0.25
+_PACE_OF_RUNS = 0.4
 _FIRST = 4  # schedules to begin with
 _PATIENCE = 40.0  # seconds until jobs wait in a line: workers may have much else to do
 _WAITING = """
@@ -46,15 +49,29 @@ async def operate() -> None:
     operator = Operator(
         app, chance, time.monotonic, note, pace=_PACE, tasks=SCHEDULED, moves=MOVES, spoil=_spoil
     )
+    seed = os.environ["NEMESIS_SEED"]
+    runs = RunOperator(
+        app, random.Random(f"{seed} workflows"), time.monotonic, note, pace=_PACE_OF_RUNS
+    )
+    walks = FunctionOperator(
+        app, random.Random(f"{seed} functions"), time.monotonic, note, pace=_PACE_OF_RUNS, most=200
+    )
+    operators = (operator, runs, walks)
     await operator.begin(_FIRST)
-    running = asyncio.create_task(operator.run())
+    await runs.begin()
+    await walks.begin()
+    running = [asyncio.create_task(each.run()) for each in operators]
     waiting = asyncio.create_task(stopped.wait())
-    await asyncio.wait([running, waiting], return_when=asyncio.FIRST_COMPLETED)
-    operator.stopping = True
-    await running
+    await asyncio.wait([*running, waiting], return_when=asyncio.FIRST_COMPLETED)
+    for each in operators:
+        each.stopping = True
+    await asyncio.gather(*running)
+    await runs.leave()
+    helping = asyncio.create_task(walks.look_after())
     # Not left to chance: one is spoilt in the calm, and jobs wait when their schedule is deleted.
     await operator.leave(mend=0.5, spoil=1.0)
     await operator.line_up_and_delete(_jobs_wait)
+    await helping
     await app.close()
 
 

@@ -21,7 +21,15 @@ from proof.nemesis.database import Database, set_defaults
 from proof.nemesis.faults import Breaker, Record
 from proof.nemesis.plan import NETWORK_KINDS, RECIPES, plan_faults
 from proof.nemesis.readers import Readers
-from proof.nemesis.tasks import CATCH_UP, LIMITS, TABLES, app, promises, schedule_promises
+from proof.nemesis.tasks import (
+    CATCH_UP,
+    DEPLOYED,
+    LIMITS,
+    TABLES,
+    app,
+    promises,
+    schedule_promises,
+)
 from rota.config import Settings
 
 _WARM_UP = 2.0
@@ -116,7 +124,9 @@ async def run(options: Options) -> Run:
             client.start()
         async with _reading(cluster, options, result):
             await asyncio.sleep(_WARM_UP)
+            deploying = asyncio.create_task(_deploy(options))
             await breaker.carry_out(_plan(options, cluster), weather=options.everything)
+            await deploying
             mended = time.monotonic()
             cluster.heal()
             await cluster.all_live(60)
@@ -133,6 +143,12 @@ async def run(options: Options) -> Run:
         await _finish(cluster, options, result, started, healed, steps)
         watching.cancel()
     return result
+
+
+async def _deploy(options: Options) -> None:
+    """In the middle, the code of durable functions is changed."""
+    await asyncio.sleep(options.seconds / 2)
+    (options.folder / DEPLOYED).write_text(str(time.monotonic()))
 
 
 @contextlib.asynccontextmanager

@@ -10,6 +10,7 @@ that wrote them and refuse a lower one.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 import select
@@ -21,7 +22,7 @@ from typing import Any, Literal
 
 import asyncpg
 
-from proof import hung, odd
+from proof import flows, functions, hung, odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -31,6 +32,7 @@ from proof.history import (
     Beat,
     Recorder,
     SchedulePromise,
+    Sight,
     TaskPromise,
 )
 from proof.owners import OWN_SETTINGS
@@ -298,9 +300,47 @@ def overdue_plain(number: int, ctx: SyncContext) -> None:
             _hang()
 
 
+# -- workflows and durable functions
+
+flows.add_tasks(app, _noted, _async_nap, _EFFECT, random.random)
+
+
+_sights: dict[int, Recorder] = {}
+_serials = itertools.count(1)
+# A file that is made when the new code is deployed. Each node has it a while later.
+DEPLOYED = "deployed"
+_LATER = random.Random(_NODE).uniform(0, 10)
+
+
+def _see(sight: Sight) -> None:
+    pid = os.getpid()
+    if pid not in _sights:
+        _sights[pid] = Recorder(Path(os.environ["NEMESIS_FOLDER"]), f"functions-{_NODE}-{pid}")
+    _sights[pid].write(sight)
+
+
+def _code() -> int:
+    try:
+        made = (Path(os.environ["NEMESIS_FOLDER"]) / DEPLOYED).read_text()
+    except OSError:
+        return 1
+    return 2 if made and time.monotonic() > float(made) + _LATER else 1
+
+
+def _serial() -> str:
+    return f"{_NODE}-{os.getpid()}-value-{next(_serials)}"
+
+
+functions.add_tasks(
+    app, _noted, _async_nap, _EFFECT,
+    functions.Recording(_see, time.monotonic, lambda: _NODE, _code, random.random, _serial),
+)  # fmt: skip
+
+
 HUNG = tuple(_LIMIT_OF)
 _HANGING = frozenset(HUNG) - {"lively"}
-_ENDS = {"doomed": "failed", "odd_error_plain": "any", **odd.ENDS, **hung.ENDS}
+_ENDS = {"doomed": "failed", "odd_error_plain": "any", **odd.ENDS, **hung.ENDS, **flows.ENDS,
+         **functions.ENDS}  # fmt: skip
 
 
 def promises() -> dict[str, TaskPromise]:

@@ -350,6 +350,26 @@ async def test_a_cancel_is_not_told_at_a_sleep_that_was_passed_before_a_crash(
     assert shop.ran == ["refund"]
 
 
+async def test_a_cancel_that_only_the_losers_of_a_race_were_told_of_is_told_again(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.race(ctx.sleep(60), ctx.wait("approved"))
+        try:
+            await ctx.step(shop.note, "charge")
+        except RunCancelled:
+            await ctx.step(shop.note, "refund")
+            raise
+
+    run = await order.start()
+    await sandbox.run_due()
+    await sandbox.advance(seconds=61)
+    await run.cancel()
+    assert await state(sandbox, run) == "cancelled"
+    assert shop.ran == ["refund"]
+
+
 class Odd(Exception):
     """Has what `RetryAfter` has, and can't be written."""
 

@@ -245,6 +245,7 @@ class DurableContext(Context):
             replay.leave_out(name)
         others = [each for each in works if each is not works[winner]]
         lost = {each.name for each in others if isinstance(each, Operation)}
+        replay.untell(lost, branches)
         await replay.end_race(branch, winner, lost, branches, cancel=losers == "cancel")
         chosen = works[winner]
         if isinstance(chosen, Operation):

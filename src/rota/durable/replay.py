@@ -128,11 +128,9 @@ class Replay:
         self._left_out: list[str] = []
         self._read(history)
         self.next_number = max([each.number for each in history.checkpoints], default=0) + 1
+        self._unheard: set[str] = set()
         # What has a higher number was begun after the function was told of its cancel.
-        self._told_at: int | None = max(
-            (each.number for each in history.checkpoints if each.state is StepState.CANCELLED),
-            default=None,
-        )
+        self._told_at = self._last_told()
 
     def _read(self, history: History) -> None:
         self.history = history
@@ -330,6 +328,26 @@ class Replay:
         """What the function waited for was closed by the cancel: so it is told."""
         if self._told_at is None:
             self._told_at = self.next_number - 1
+
+    def untell(self, names: Collection[str], branches: Collection[str]) -> None:
+        """What losers of a race were told of the cancel, the function hasn't heard: it is told again."""
+        lost = {
+            name
+            for name, each in self._known.items()
+            if each.state is StepState.CANCELLED
+            and (name in names or any(map(name.startswith, branches)))
+        }
+        if lost:
+            self._unheard |= lost
+            self._told_at = self._last_told()
+
+    def _last_told(self) -> int | None:
+        told = (
+            each.number
+            for each in self._known.values()
+            if each.state is StepState.CANCELLED and each.name not in self._unheard
+        )
+        return max(told, default=None)
 
     def note(self, name: str, value: Any) -> None:
         """Keep a value, to be written with what is recorded next."""
