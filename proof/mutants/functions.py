@@ -137,7 +137,7 @@ wake_up_lost = Mutant(
 )
 not_woken = Mutant(
     name="who ends a call does not wake the function",
-    sql=in_function("end_calls", ("perform rota.wake_functions(ended);", "perform 1;")),
+    sql=in_function("end_calls", ("perform rota.count_ended_waits(ended);", "perform 1;")),
     moves=_MOVES,
 )
 
