@@ -140,6 +140,11 @@ not_woken = Mutant(
     sql=in_function("end_calls", ("perform rota.count_ended_waits(ended);", "perform 1;")),
     moves=_MOVES,
 )
+join_miscounted = Mutant(
+    name="the last wait of a gather does not wake the function",
+    sql=in_function("count_ended_waits", ("r.waits_left > e.number", "r.waits_left >= e.number")),
+    moves=_MOVES,
+)
 
 # -- calls and races
 
