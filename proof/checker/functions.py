@@ -77,13 +77,16 @@ def _driver_ends(facts: Facts, tally: Tally) -> Found:
 
 
 def replays_see_the_same(facts: Facts, tally: Tally) -> Found:
-    """Of two replays of a round, one saw in each branch what the other did, or less."""
+    """Of two replays of a round by the same code, one saw in each branch what the other did, or less.
+    And with any code nothing new is done before all that the history has was asked for."""
     for run, sights in facts.sights.items():
-        replays: dict[tuple[int, str], dict[int, list[Sight]]] = defaultdict(dict)
+        yield from _new_before_old(run, sights)
+        codes = {sight.token: sight.value for sight in sights if sight.event == "open"}
+        replays: dict[tuple[int, str, str | None], dict[int, list[Sight]]] = defaultdict(dict)
         for sight in sights:
             if sight.event == "saw":
-                branch = sight.place.rpartition(".")[0]
-                replays[sight.round, branch].setdefault(sight.token, []).append(sight)
+                place = (sight.round, _branch(sight), codes.get(sight.token))
+                replays[place].setdefault(sight.token, []).append(sight)
         for tokens in replays.values():
             tally["branches"] += 1
             tally["replayed"] += len(tokens) > 1
@@ -98,6 +101,26 @@ def replays_see_the_same(facts: Facts, tally: Tally) -> Found:
                         yield f"run {run}", sentence, _lines([one, other])
                         break
                 longest = max(longest, replay, key=len)
+
+
+def _branch(sight: Sight) -> str:
+    return sight.place.rpartition(".")[0]
+
+
+def _new_before_old(run: str, sights: list[Sight]) -> Found:
+    seen: dict[tuple[int, str], Sight] = {}
+    tried: dict[tuple[int, str], Sight] = {}  # the first, of a replay in a branch
+    for sight in sights:
+        if sight.event == "try":
+            tried.setdefault((sight.token, _branch(sight)), sight)
+        elif sight.event == "saw":
+            before = seen.setdefault((sight.round, sight.place), sight)
+            new = tried.get((sight.token, _branch(sight)))
+            if new is None or new.place == sight.place or before.token >= sight.token:
+                continue
+            if before.at < new.at:
+                sentence = f"did {new.place} before {sight.place}, which an earlier replay had done"
+                yield f"run {run}", sentence, _lines([before, new, sight])
 
 
 def sleeps_are_not_early(facts: Facts, tally: Tally) -> Found:

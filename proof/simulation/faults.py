@@ -25,6 +25,9 @@ _AMBUSHED = {
     "finish_ended": 1, "give_back": 2, "due_schedules": 1, "fire": 1, "release": 1,
     "take_abandoned": 1,
 }  # fmt: skip
+_AMBUSHED_FUNCTIONS = {
+    "record_checkpoints": 5, "suspend_function": 4, "wait_for_signal": 1, "call_jobs": 1,
+}  # fmt: skip
 _ONE_AT_A_TIME = ("restart", "queue", "sqlstate")
 
 
@@ -187,7 +190,10 @@ class Nemesis:
             process, gateway = victim.process, self._cluster.gateway
             line, query = gateway.line(process), "submit_jobs"  # of a client
             if isinstance(victim, NodeMember):
-                query = self._random.choices(list(_AMBUSHED), list(_AMBUSHED.values()))[0]
+                writes = _AMBUSHED
+                if "functions" in self._cluster.moves:
+                    writes = _AMBUSHED | _AMBUSHED_FUNCTIONS
+                query = self._random.choices(list(writes), list(writes.values()))[0]
             ways: tuple[str, ...] = self._random.choice((("up", "down"), ("up",), ("down",)))
             # The whole machine stands still, and what it had sent is on its way: after that it
             # gets an answer that was true for somebody else.

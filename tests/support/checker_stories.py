@@ -68,6 +68,7 @@ _SIGHTS: list[tuple[Any, str, int, float, str, str, float]] = [
     ("done", "called", 904, 1020.2, "0", "value-4", 0),
     ("saw", "called", 904, 1020.3, "0", "value-4", 0),
     ("open", "called", 905, 1030.0, "", "1 none", 9),
+    ("saw", "called", 905, 1030.1, "0", "value-4", 0),
     ("open", "called", 906, 1039.0, "", "1 none", 9),
 ]
 _CHECKPOINTS: list[tuple[int, int, int, str, Row]] = [
