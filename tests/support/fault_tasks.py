@@ -53,6 +53,34 @@ def exactly_in_a_child(number: int, ctx: SyncContext) -> None:
     ctx.connection.execute("insert into public.fault_effect (number) values (%s)", [number])
 
 
+def breaks(number: int) -> int:
+    """How many rounds of a large workflow this step fails in."""
+    return next(
+        (rounds for each, rounds in ((1999, 3), (1499, 2), (701, 1)) if number % each == 7), 0
+    )
+
+
+def _leg(number: int) -> None:
+    mended = JOURNAL.with_name("mended")
+    if (len(mended.read_bytes()) if mended.exists() else 0) < breaks(number):
+        raise ValueError("not in this round")
+
+
+@app.task(retry=Retry(max_attempts=2, base=0.05))
+async def leg(number: int, ctx: Context) -> None:
+    note("begun", number, ctx.token)
+    _leg(number)
+    note("done", number, ctx.token)
+
+
+@app.task(guarantee="exactly_once", retry=Retry(max_attempts=2, base=0.05))
+async def exact_leg(number: int, ctx: Context) -> None:
+    note("begun", number, ctx.token)
+    await ctx.connection.execute("insert into public.fault_effect (number) values ($1)", number)
+    _leg(number)
+    note("done", number, ctx.token)
+
+
 @app.task(retry=Retry(max_attempts=3, base=0.05))
 async def wait_for_file(path: str, ctx: Context) -> int:
     note("waiting", 0, ctx.token)
