@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from rota.durable.context import DurableContext
+from rota.durable.replay import Replay
 from rota.errors import CallFailed, RunCancelled, WaitTimedOut
 from rota.testing import Sandbox
 from tests.support.durable_shop import Shop
@@ -188,3 +189,23 @@ async def test_all_that_is_gathered_may_time_out(sandbox: Sandbox, shop: Shop) -
     await sandbox.advance(minutes=121)
     await sandbox.run_due()
     assert await run.result(1) == "no signal 'a' came in time"
+
+
+async def test_a_pause_that_is_over_when_the_function_has_seen_it_holds_nothing_up(
+    sandbox: Sandbox, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> str:
+        return "done"
+
+    suspend_paused = Replay.suspend_paused
+
+    async def after_the_resume(replay: Replay) -> None:
+        await run.resume()
+        await suspend_paused(replay)
+
+    monkeypatch.setattr(Replay, "suspend_paused", after_the_resume)
+    run = await order.start()
+    await run.pause()
+    await sandbox.run_due()
+    assert await run.result(1) == "done"

@@ -196,7 +196,9 @@ begin
         into wakes, left_over from rota.checkpoint as c
         where c.run_id = run and c.number = any(waits || joined)
           and c.state < {step.succeeded} and (c.wake_at is null or c.wake_at > rota.now());
-        if (its.cancel_at is not null and not knows_cancel) or (joined <> '{}' and left_over = 0) or exists (
+        -- Without anything to wait for it has seen a pause, which is over meanwhile.
+        if (its.cancel_at is not null and not knows_cancel)
+            or (left_over = 0 and (joined <> '{}' or waits = '{}')) or exists (
             select from rota.checkpoint as c where c.run_id = run and c.number = any(waits)
                and (c.state >= {step.succeeded} or c.wake_at <= rota.now()))
         then
