@@ -454,13 +454,41 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any = None
 
 
+class MapProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a map has come. `under_way`: members that were done in chunks that still run."""
+
+    members: int
+    succeeded: int
+    failed: int
+    under_way: int
+    chunks: int
+    ended_chunks: int
+    running_jobs: int
+    at_once: int
+    closed: bool  # all members are known
+    each: str
+
+
+class MapMember(msgspec.Struct, frozen=True, kw_only=True):
+    """A member of a map. `state`: waiting, running, succeeded, failed or cancelled."""
+
+    number: int
+    state: str
+    attempt: int
+    item: Any
+    result: Any = None
+    error: Any = None
+    job_id: UUID | None = None  # of its chunk, or its own
+    ended_at: datetime | None = None
+
+
 class RunStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a run. `state`: waiting, running, succeeded, failed, cancelled, skipped or
     upstream_failed."""
 
     number: int
     name: str
-    kind: str  # task or workflow
+    kind: str  # task, map or workflow
     task: str  # or the workflow's name
     state: str
     rule: str
@@ -473,6 +501,7 @@ class RunStep(msgspec.Struct, frozen=True, kw_only=True):
     result: Any = None
     error: Any = None
     note: str | None = None  # such as that a person skipped it
+    progress: MapProgress | None = None  # of a map that has started
 
 
 class RunChanged(msgspec.Struct, frozen=True):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -12,11 +12,11 @@ from rota.core.arguments import plain_json
 from rota.core.explain import Explanation
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import Graph
-from rota.core.workflow.model import Definition, RuleName, RunState, StepDefinition
-from rota.core.workflow.references import INPUT, STEP, Reference, escape, escaped
+from rota.core.workflow.model import STREAM, Definition, RuleName, RunState, StepDefinition
+from rota.core.workflow.references import INPUT, RESULTS, STEP, Reference, escape, escaped
 from rota.errors import ConfigError, RotaError
 from rota.lib.sync_bridge import sync_bridge
-from rota.model import Run, RunChanged, RunStep
+from rota.model import MapMember, Run, RunChanged, RunStep
 from rota.task import P, R, Task
 
 _OPTIONS = (
@@ -24,6 +24,8 @@ _OPTIONS = (
     "max_attempts", "timeout",
 )  # fmt: skip
 _PAGE = 1_000  # steps that one query reads
+
+MAP_OPTIONS = ("over", "size", "at_once", "each", "item")
 
 
 class RunFailed(RotaError):
@@ -70,6 +72,13 @@ class RunOperations(Protocol):
     async def resume(self, id: UUID | str) -> RunChanged: ...
     async def retry(self, id: UUID | str, step: str) -> RunChanged: ...
     async def skip(self, id: UUID | str, step: str, result: Any = None) -> RunChanged: ...
+    async def members(
+        self, id: UUID | str, step: str, *, after: int = -1, state: str | None = None,
+        limit: int = 100,
+    ) -> list[MapMember]: ...  # fmt: skip
+    async def retry_members(
+        self, id: UUID | str, step: str, numbers: Sequence[int] | None = None
+    ) -> RunChanged: ...
 
 
 class Step:
@@ -104,11 +113,31 @@ class Step:
         return f"<Step {Reference(STEP, self.name, self.path)}>"
 
 
+class MapStep(Step):
+    """A map, as an argument of others: it stands for the counts of its members."""
+
+    @property
+    def results(self) -> Any:
+        """The list of the results of all members, None for those that failed."""
+        return MapResults(self.name)
+
+
+class MapResults:
+    """The results of a map's members, as an argument of a step."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 class Input:
     """A value of a run's input, as an argument of a step. Made by ``flow.input("name")``."""
 
     def __init__(self, name: str) -> None:
         self.name = name
+
+
+class OptionalInput(Input):
+    """A value of a run's input that need not be there."""
 
 
 class Workflow:
@@ -177,6 +206,54 @@ class Workflow:
         returns = Any if isinstance(task, Workflow) else task.arguments.returns
         return Step(name, returns=returns)
 
+    def map(self, task: Task[..., Any], /, **given: Any) -> Any:
+        """Add a step that calls a task for each item of a list. It stands for the counts of its members:
+        ``parts["failed"]``, also ``succeeded`` and ``count``; `parts.results` for their results.
+
+        Keywords that are no options are arguments that every call gets. Options are, besides those of
+        `step`:
+
+        Args:
+            task: the task to call.
+            over: the list: a step that returns one, a value of the input, or the list itself.
+            size: members in a chunk, which one job runs one after the other. By default so many that
+                `at_once` chunks share the list, 1,000 at most.
+            at_once: how many of its jobs may exist at a time, 50 by default.
+            tolerate: how many members may fail: a number, or a share such as ``"1%"`` or 0.01.
+            each: ``"chunk"``, or ``"job"``: every member is a job, with timeout and retries of its own.
+            item: the name of the argument that takes the item; by default the first that isn't given.
+        """
+        if not isinstance(task, Task) or hasattr(task, "graph"):
+            raise ConfigError(
+                f"workflow {self.name!r}: a map calls a task, and {task!r} is none: map a task that "
+                "starts runs of it"
+            )
+        if "over" not in given:
+            raise ConfigError(
+                f"workflow {self.name!r}: a map of {task.name!r} needs `over`: its list"
+            )
+        extra = {name: given.pop(name) for name in MAP_OPTIONS if name in given}
+        options, kwargs = self._split(task, (), given)
+        name = options.pop("name", None) or self._free_name(task.name)
+        if name in self._steps:
+            raise ConfigError(f"workflow {self.name!r}: two steps are named {name!r}")
+        options["tolerate"] = share_of(options.get("tolerate", 0), f"step {name!r}")
+        over = extra.pop("over")
+        if isinstance(over, Iterable) and not isinstance(over, Step | str | Mapping | list | tuple):
+            raise ConfigError(
+                f"workflow {self.name!r}, step {name!r}: over must be a step, an input or a list; "
+                "app.map() maps over a generator"
+            )
+        arguments, item = map_arguments(task, extra.pop("item", None), kwargs, f"step {name!r}")
+        written = {key: self._written(value, name) for key, value in arguments.items()}
+        after = [_step_name(each, name) for each in _several(options.pop("after", ()))]
+        self._steps[name] = StepDefinition(
+            name=name, map=task.name, over=over if over == STREAM else self._written(over, name),
+            item=item, arguments=written, after=after, **{**task_defaults(task), **options}, **extra,
+        )  # fmt: skip
+        self._graph = None
+        return MapStep(name)
+
     def input(self, name: str) -> Any:
         """Return what stands for a value of the run's input, as an argument of a step."""
         return Input(name)
@@ -241,8 +318,11 @@ class Workflow:
         """Return an argument as it is stored: with references in place of steps and inputs."""
         if isinstance(value, Step):
             return Reference(STEP, _step_name(value, step), value.path).to_json()
+        if isinstance(value, MapResults):
+            return Reference(RESULTS, value.name).to_json()
         if isinstance(value, Input):
-            return Reference(INPUT, value.name).to_json()
+            optional = isinstance(value, OptionalInput)
+            return Reference(INPUT, value.name, optional=optional).to_json()
         if isinstance(value, Mapping):
             return escaped({key: self._written(each, step) for key, each in value.items()})
         if isinstance(value, list | tuple):
@@ -391,6 +471,19 @@ class RunHandle:
         """Let a step count as succeeded with this result, without running it."""
         return await self._runs.skip(self.id, step, result)
 
+    async def members(
+        self, step: str, *, after: int = -1, state: str | None = None, limit: int = 100
+    ) -> list[MapMember]:
+        """Return members of a map after a number: their items, results and errors.
+
+        `state`: only those that are waiting, running, succeeded, failed or cancelled.
+        """
+        return await self._runs.members(self.id, step, after=after, state=state, limit=limit)
+
+    async def retry_members(self, step: str, numbers: Sequence[int] | None = None) -> RunChanged:
+        """Run failed members of a map again, all or some, and what comes after the map."""
+        return await self._runs.retry_members(self.id, step, numbers)
+
     def status_sync(self) -> Run:
         """Return the run as it is now, from synchronous code."""
         return sync_bridge.call(self.status, "status")
@@ -407,6 +500,43 @@ def check_type(value: Any, hint: Any, where: str, name: str) -> None:
             f"{where}: argument {name!r} is a {_type_name(hint)}, but step {value.name!r} returns a "
             f"{_type_name(value.returns)}"
         )
+
+
+def share_of(value: Any, where: str) -> int | float:
+    """Return how many may fail, of which a share may be written as ``"1%"``."""
+    if not isinstance(value, str):
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(
+                f"{where}: tolerate is a number or a share such as '1%', not {value!r}"
+            )
+        return value
+    try:
+        percent = float(value.removesuffix("%"))
+    except ValueError:
+        percent = -1
+    if not value.endswith("%") or not 0 <= percent <= 100:
+        raise ConfigError(f"{where}: tolerate is a number or a share such as '1%', not {value!r}")
+    return percent / 100
+
+
+def map_arguments(
+    task: Task[..., Any], item: str | None, kwargs: Mapping[str, Any], where: str
+) -> tuple[dict[str, Any], str]:
+    """Return what every call of a map gets, and the name of the argument that takes the item."""
+    described = task.arguments.describe().arguments
+    free = [name for name in described if name not in kwargs]
+    if item is None and not free:
+        raise ConfigError(f"{where}: task {task.name!r} has no argument left for the item")
+    chosen = item or free[0]
+    if chosen not in described or chosen in kwargs:
+        raise ConfigError(
+            f"{where}: task {task.name!r} has no argument {chosen!r} left for the item"
+        )
+    bound = task.arguments.bind_some((), dict(kwargs))
+    for name in free:
+        if name != chosen:
+            bound[name] = Input(name) if described[name].required else OptionalInput(name)
+    return bound, chosen
 
 
 def task_defaults(task: Task[..., Any] | Workflow) -> dict[str, Any]:

@@ -28,17 +28,26 @@ from uuid import UUID
 import msgspec
 
 from rota.core.workflow.expressions import Condition
-from rota.core.workflow.model import CheckpointKind, Rule, RunState, StepKind, StepState
+from rota.core.workflow.model import (
+    STREAM,
+    CheckpointKind,
+    Rule,
+    RunState,
+    StepKind,
+    StepState,
+)
 from rota.core.workflow.references import STEP, complete, find_references
 from rota.errors import ConfigError, KeyMissing, NotAuthentic, SubmitError
 from rota.lib.capture import storable
 from rota.lib.ids import new_id
-from rota.model import Failure
+from rota.model import Failure, Guarantee
+from rota.operations.map_chunks import Chunker, chosen_size
 from rota.store.database import Database
 from rota.store.driver_errors import blames_the_data, translated_errors
 from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import Encryption, encrypted_failure
 from rota.store.jobs import JobStore
+from rota.store.maps import MapStore, NewChunk
 from rota.store.workflows import WorkflowStore
 
 log = logging.getLogger("rota.workflows")
@@ -184,6 +193,8 @@ class RunAdvance:
         try:
             if row["condition"] is not None and not await self._holds(run, row, names):
                 return StepState.SKIPPED
+            if row["kind"] == StepKind.MAP:
+                return await self._start_map(run, row)
             if row["kind"] == StepKind.WORKFLOW:
                 with translated_errors():
                     async with self._database.transaction():  # a savepoint: it may be refused
@@ -232,6 +243,49 @@ class RunAdvance:
             if encryption.required:
                 text = encryption.for_job(child).json("input", text.encode())
         await self._store.start_child(run["id"], row["number"], child, text)
+
+    async def _start_map(self, run: Any, row: Any) -> StepState | None:
+        """Start a map, with the chunks of its list unless it has them from an earlier round."""
+        maps, definition = MapStore(self._database), msgspec.json.decode(row["map"])
+        if not await maps.exists(run["id"], row["number"]):
+            encryption, id = await self._encryption(run["namespace"]), new_id()
+            items = await self._items(run, row, definition)
+            chunks: list[NewChunk] = []
+            if items is not None:
+                limit = self._database.settings.max_payload_bytes
+                size = chosen_size(definition, len(items))
+                chunks = list(
+                    Chunker(encryption, id, size, limit, f"step {row['name']!r}").all(items)
+                )
+            await maps.make(
+                run["id"], row["number"], id, each_job=definition["each"] == "job",
+                at_once=definition["at_once"], tolerated=definition["tolerated"],
+                share=definition["share"], closed=items is not None, chunks=chunks,
+            )  # fmt: skip
+        state = StepState(await maps.start(run["id"], row["number"]))
+        return state if state.is_final else None
+
+    async def _items(self, run: Any, row: Any, definition: Any) -> list[Any] | None:
+        """Return the list that a map is over; None: its members are added while it runs."""
+        if definition["each"] == "chunk" and row["guarantee"] not in (
+            None,
+            Guarantee.AT_LEAST_ONCE,
+        ):
+            promise = Guarantee(row["guarantee"]).label
+            raise ConfigError(
+                f"step {row['name']!r}: task {row['task']!r} is {promise}, which a member of a chunk "
+                'can\'t be: map it with each="job"'
+            )
+        if definition["over"] == STREAM:
+            return None
+        over = definition["over"]
+        numbers = [int(each.name) for each in find_references(over) if each.kind == STEP]
+        results = await self._results(run, numbers)
+        items = complete(over, await self._input(run), results, row["name"])
+        if not isinstance(items, list):
+            kind = "nothing" if items is None else f"a value of type {type(items).__name__}"
+            raise ConfigError(f"step {row['name']!r} maps over a list, and was given {kind}")
+        return items
 
     async def _end_child(self, run: Any, row: Any) -> None:
         child = await self._store.child_outcome(row["job_id"])

@@ -21,13 +21,24 @@ from rota.lib import tracing
 from rota.lib.encryption import mark_unencrypted
 from rota.lib.ids import new_id
 from rota.lib.sync_bridge import sync_bridge
-from rota.model import GraphStep, Run, RunChanged, RunCheckpoint, RunStep, SignalSent
+from rota.model import (
+    GraphStep,
+    MapMember,
+    MapProgress,
+    Run,
+    RunChanged,
+    RunCheckpoint,
+    RunStep,
+    SignalSent,
+)
+from rota.operations.members import Members, progress_of
 from rota.operations.run_advance import RunAdvance
 from rota.operations.run_explain import explain
 from rota.store.changes import Change, changing, current_actor
 from rota.store.drivers import start_through, start_through_sync
 from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import Encryption
+from rota.store.maps import MapStore
 from rota.store.rows import NewRun, Submitted
 from rota.store.workflows import WorkflowStore
 from rota.task import Task
@@ -42,6 +53,7 @@ Steps: TypeAlias = list[RunStep]
 Numbers: TypeAlias = list[int]
 Graphed: TypeAlias = list[GraphStep]
 Checkpoints: TypeAlias = list[RunCheckpoint]
+MemberList: TypeAlias = list[MapMember]
 MANY = 10_000
 
 
@@ -184,10 +196,17 @@ class Runs:
         rows = await store.steps(run_id, after, number, limit)
         names = await store.step_names(run_id)
         before = await store.predecessors(run_id, [row["number"] for row in rows])
+        maps: dict[int, MapProgress] = {}
+        if any(row["kind"] == StepKind.MAP for row in rows):
+            found = await MapStore(store.database).progress(run_id)
+            maps = {row["step"]: progress_of(row) for row in found}
         return [
-            self._step(store, row, [names[each] for each in before.get(row["number"], ())])
+            self._step(
+                store, row, [names[each] for each in before.get(row["number"], ())],
+                maps.get(row["number"]),
+            )
             for row in rows
-        ]
+        ]  # fmt: skip
 
     async def graph(self, id: UUID | str) -> Graphed:
         """Return all steps of a run with their states and what they come after, by their numbers."""
@@ -287,6 +306,7 @@ class Runs:
             elif run["state"] in (RunState.FAILED, RunState.CANCELLED):
                 await DurableFunctionStore(store.database).forget_failure(run["id"])
                 again = await store.steps_to_resume(run["id"])
+                await MapStore(store.database).reopen(run["id"], again)
                 await store.resume_run(run["id"], again)
             else:
                 state = RunState(run["state"]).label
@@ -307,6 +327,9 @@ class Runs:
             _check_not_cancelling(run)
             number = await self._number_to_retry(store, run, step)
             again = await self._resettable(store, run, [number], "retried")
+            maps = MapStore(store.database)
+            await maps.forget(run["id"], number)
+            await maps.reopen(run["id"], again)
             await store.resume_run(run["id"], again)
             change.after = {"step": step, "steps": len(again)}
         return RunChanged(run["id"], "retried", len(again))
@@ -322,6 +345,7 @@ class Runs:
             value = await self._skip_result(store, run["id"], step, text)
             note = {"type": "SkippedByHand", "message": f"skipped by {current_actor().name}"}
             await store.supply_result(run["id"], number, value, msgspec.json.encode(note).decode())
+            await MapStore(store.database).reopen(run["id"], again)
             await store.resume_run(run["id"], [each for each in again if each != number])
             change.after = {"step": step}
             if not store.database.encryption.required:
@@ -336,6 +360,68 @@ class Runs:
             return value.decode()
         job = (await self.step(run, step)).job_id
         return encryption.for_job(job or run).json("result", value)
+
+    # -- members of maps
+
+    async def members(
+        self, id: UUID | str, step: str, *, after: int = -1, state: str | None = None,
+        limit: int = 100,
+    ) -> MemberList:  # fmt: skip
+        """Return members of a map, by their numbers: items, results and errors. For the next page pass
+        the last number as `after`."""
+        run, store = await self.get(id), await self._store()
+        number = await self._map_number(store, run.id, step)
+        encryption = await store.database.known_encryption()
+        return await Members(MapStore(store.database), encryption, run.id, number).page(
+            after, state, limit
+        )
+
+    async def retry_members(
+        self, id: UUID | str, step: str, numbers: Sequence[int] | None = None
+    ) -> RunChanged:
+        """Run members of a map that have failed again, all or some, and what comes after the map.
+
+        Raises `Conflict` if a step after the map is running, or a member has not failed.
+        """
+        async with self._changing("retry_members", id) as (store, run, change):
+            _check_not_cancelling(run)
+            number, maps = await self._map_number(store, run["id"], step), MapStore(store.database)
+            await store.lock_open_steps(run["id"])
+            running = await store.running_among(run["id"], [number])
+            again: Numbers = []
+            if not running:
+                again = await self._resettable(store, run, [number], "retried")
+            count = await maps.reopen_members(run["id"], number, numbers)
+            if numbers is not None and count != len({*numbers}):
+                raise Conflict(
+                    f"run {run['id']}, step {step!r}: of these {len({*numbers})} members {count} have "
+                    "failed: only those can be retried", code="not-failed", subject=run["id"],
+                )  # fmt: skip
+            if numbers is None and not count:
+                raise Conflict(
+                    f"run {run['id']}, step {step!r}: no member has failed", code="not-failed",
+                    subject=run["id"],
+                )  # fmt: skip
+            if running:
+                await maps.restart_members(run["id"], number)
+            else:
+                for each in await maps.progress(run["id"]):
+                    if each["step"] in again and each["step"] != number:
+                        await maps.forget(run["id"], each["step"])
+                await store.resume_run(run["id"], again)
+            change.after = {"step": step, "members": count}
+        return RunChanged(run["id"], "retried", count)
+
+    async def _map_number(self, store: WorkflowStore, run: UUID, step: str) -> int:
+        number = await self._number(store, run, step)
+        [row] = await store.steps(run, number - 1, None, 1)
+        if row["kind"] != StepKind.MAP:
+            raise Conflict(
+                f"run {run}: step {step!r} is no map, and has no members",
+                code="no-map",
+                subject=step,
+            )
+        return number
 
     async def _resettable(
         self, store: WorkflowStore, run: Any, first: Sequence[int], word: str
@@ -405,7 +491,9 @@ class Runs:
             **counts,
         )  # fmt: skip
 
-    def _step(self, store: WorkflowStore, row: Any, after: Sequence[str]) -> RunStep:
+    def _step(
+        self, store: WorkflowStore, row: Any, after: Sequence[str], progress: MapProgress | None
+    ) -> RunStep:
         error = _decoded(row["error"])
         by_hand = isinstance(error, dict) and error.get("type") == "SkippedByHand"
         shown, id = store.database.encryption.shown, row["job_id"] or row["run_id"]
@@ -416,7 +504,7 @@ class Runs:
             started_at=row["started_at"], ended_at=row["ended_at"],
             result=None if by_hand else shown(row["result"], id, "result"),
             error=None if by_hand else _shown(store.database.encryption, error, id),
-            note=error["message"] if by_hand else None,
+            note=error["message"] if by_hand else None, progress=progress,
         )  # fmt: skip
 
 

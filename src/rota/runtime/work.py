@@ -14,6 +14,7 @@ from rota.core.rank import due_of
 from rota.lib.capture import Line, Recorder
 from rota.lib.encryption import Encryptor
 from rota.model import Guarantee
+from rota.runtime.members import OpenChunk
 
 # timeout: the job's own; maximum: that of its queue or of the installation; heartbeat: no sign of life.
 StopReason: TypeAlias = Literal["timeout", "maximum", "heartbeat", "cancel", "shutdown", "lease"]
@@ -63,20 +64,27 @@ class Work(msgspec.Struct, eq=False):
     recorder: Recorder | None = None  # of its output; None: no output so far
     heartbeat_timeout: float | None = None  # how long it may go without a sign of life
     alive: float = 0.0  # monotonic seconds of its last sign of life; 0.0: none since its start
+    chunk: OpenChunk | None = None  # of a map, whose members it runs
+    member_began: float = 0.0  # monotonic seconds; of a chunk's current member
     maximum: str = ""  # the maximum run time that it exceeded, in words
 
     @property
     def due_at(self) -> datetime:
         return due_of(self.rank, self.priority)
 
+    @property
+    def began(self) -> float:
+        """When what its limits are for began: the attempt, or the member of a chunk that runs."""
+        return max(self.started, self.member_began)
+
     def due_stop(self, now: float) -> StopReason | None:
         """Return why it must be stopped now; None if it need not be."""
         if not self.started:
             return None
-        if self.timeout is not None and now - self.started >= self.timeout:
+        if self.timeout is not None and now - self.began >= self.timeout:
             return "timeout"
         silent_for = self.heartbeat_timeout
-        if silent_for is not None and now - max(self.started, self.alive) >= silent_for:
+        if silent_for is not None and now - max(self.began, self.alive) >= silent_for:
             return "heartbeat"
         return None
 

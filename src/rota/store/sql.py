@@ -5,8 +5,9 @@ schema/ has the tables, by migration. queries/ has the named queries. functions/
 a new signature, and a `drop function` for the old one in a `post` migration. A file may contain
 
 - `{state.running}`, `{guarantee.exactly_once}`, `{overlap.kill}`, `{occurrence.fired}`, `{run.failed}`,
-  `{step.waiting}`, `{rule.always}`, `{kind.task}`, `{checkpoint.sleep}`: the number that the
-  tables store for a name; `{state.labels}`: all names, quoted, in the order of their numbers;
+  `{step.waiting}`, `{rule.always}`, `{kind.task}`, `{checkpoint.sleep}`,
+  `{chunk.base}`: the number that the tables store for a name; `{state.labels}`: all names, quoted, in
+  the order of their numbers;
 - `{default.max_attempts}`, `{default.priority}`, `{default.guarantee}`: the defaults of a job;
 - `{{columns moved}}`: the columns of a job, comma-separated. `submitted`: those that a submit decides,
   `moved` all that a job keeps when its row goes to another table, `ended` those of a finished job;
@@ -30,7 +31,14 @@ from collections.abc import Mapping
 from functools import cache
 from importlib import resources
 
-from rota.core.workflow.model import CheckpointKind, Rule, RunState, StepKind, StepState
+from rota.core.workflow.model import (
+    CHUNK_BASE,
+    CheckpointKind,
+    Rule,
+    RunState,
+    StepKind,
+    StepState,
+)
 from rota.lib import failpoints
 from rota.model import Guarantee, State
 from rota.store.rows import TaskDefaults
@@ -52,6 +60,7 @@ _NUMBERS: Mapping[str, Mapping[str, int]] = {
     "rule": {rule.label: rule for rule in Rule},
     "kind": {kind.label: kind for kind in StepKind},
     "checkpoint": {kind.label: kind for kind in CheckpointKind},
+    "chunk": {"base": CHUNK_BASE},
 }
 
 SUBMITTED = (

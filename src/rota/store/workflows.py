@@ -191,6 +191,7 @@ class WorkflowStore:
 
     async def unpause_run(self, run: UUID) -> None:
         await self.database.fetch("unpause_run", run)
+        await self.database.fetch("hold_maps", run, False)
         await self.database.fetch("start_ready_steps", run)
         await self.database.fetch("wake_function", run)
 

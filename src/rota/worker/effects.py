@@ -33,6 +33,7 @@ from rota.context import OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
 from rota.lib.encryption import mark_unencrypted
 from rota.model import Outcome, OutcomeKind
+from rota.runtime import members
 from rota.runtime.attempts import succeeded
 from rota.runtime.heartbeat import Lease
 from rota.runtime.work import Work
@@ -213,6 +214,8 @@ class Effects:
                 await self.drop(work, msgspec.json.decode(body, type=str))
             case "once_leave":  # cancelled inside: nobody knows whether it happened
                 self._begun[work, msgspec.json.decode(body, type=str)] = False
+            case members.RECORD:
+                return await self._functions.chunks.record(work, body)
             case _:
                 return await self._functions.answer(work, name, body)
         return b"null"

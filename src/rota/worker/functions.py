@@ -33,6 +33,7 @@ from rota.store.driver_errors import is_bad_value
 from rota.store.durable_functions import DurableFunctionStore
 from rota.store.encrypted import encrypted_outcome
 from rota.store.rows import NewJob, NewRun, decode_new
+from rota.worker.chunks import Chunks
 
 log = logging.getLogger("rota.functions")
 
@@ -59,6 +60,7 @@ class Functions:
         self._lease = lease
         self._records = _Together(self._write_records)
         self._calls = _Together(self._write_calls)
+        self.chunks = Chunks(database, lease, self._persistently)
 
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """Answer a call of a durable function."""

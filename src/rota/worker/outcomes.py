@@ -13,7 +13,7 @@ from rota.core.durations import format_duration
 from rota.core.lifecycle import End, GiveBack, Succeed, TryAgain, Verdict
 from rota.lib import tracing
 from rota.lib.capture import storable
-from rota.model import Failure, Guarantee, Outcome, OutcomeKind, State
+from rota.model import Failure, Guarantee, Outcome, OutcomeKind, Retry, State
 from rota.runtime.attempts import retry_of
 from rota.runtime.work import Work
 from rota.store.work import Returned
@@ -95,7 +95,9 @@ class Outcomes:
         ran = now - work.started if work.started else 0.0
         if work.run is not None:
             self._finisher.step_failed = True
-        return self._verdicts.judge(work, outcome, retry_of(self._tasks, work.task), ran, now)
+        # A chunk has asked the task's policy about each of its members.
+        retry = retry_of(self._tasks, work.task) if work.chunk is None else Retry()
+        return self._verdicts.judge(work, outcome, retry, ran, now)
 
     def _fail(self, work: Work, error: Exception) -> Verdict:
         """Fail a job whose outcome can't be judged: it must not stay running."""

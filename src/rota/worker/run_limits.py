@@ -63,7 +63,7 @@ class RunLimits(Service):
         queue = split_lane(work.lane)[0] if work.lane else ""
         own = self._of_queues.get(queue)
         most = self._settings.max_run_time if own is None else own
-        if not most or now - work.started < most:
+        if not most or now - work.began < most:
             return False
         work.maximum = describe_maximum(most, None if own is None else queue)
         return True

@@ -46,7 +46,7 @@ class Starter:
         self.missing_key: KeyMissing | None = None
         self._keyless_until = 0.0  # monotonic
         self._loop = asyncio.get_running_loop()
-        self._arguments = StepArguments(store.database)
+        self._arguments = StepArguments(store.database, tasks)
         self._to_mark: list[tuple[Runner, Work]] = []
         self.unmarked: set[Work] = set()  # works that wait for their mark: no runner has them yet
         self._marking: asyncio.Task[None] | None = None
@@ -133,7 +133,7 @@ class Starter:
     ) -> tuple[dict[UUID, Failure], dict[UUID, str]]:
         """Complete the arguments of steps, and mark what must be marked."""
         try:
-            failures = await self._arguments.complete(works)
+            failures = await self._arguments.complete(works, node)
             able = [work for work in works if work.id not in failures]
             return failures, await mark(self._store, node, able)
         except Exception as error:

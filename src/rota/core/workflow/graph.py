@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
 
 from rota.config import check_name, is_internal_task
 from rota.core.workflow.expressions import Condition
-from rota.core.workflow.model import Definition, Rule, StepDefinition, StepKind
-from rota.core.workflow.references import INPUT, STEP, Reference, find_references, renamed
+from rota.core.workflow.model import (
+    AT_ONCE,
+    MOST_AT_ONCE,
+    MOST_SIZE,
+    STREAM,
+    Definition,
+    Rule,
+    StepDefinition,
+    StepKind,
+)
+from rota.core.workflow.references import (
+    INPUT,
+    RESULTS,
+    STEP,
+    Reference,
+    find_references,
+    read_reference,
+    renamed,
+)
 from rota.errors import ConfigError
 from rota.model import Guarantee
 
@@ -38,6 +55,7 @@ class CompiledStep(msgspec.Struct, frozen=True, kw_only=True):
     arguments: dict[str, Any]
     predecessors: int
     successors: list[int]
+    map: dict[str, Any] | None = None
 
 
 class Graph:
@@ -81,14 +99,52 @@ class Graph:
             if step.name == "input":
                 raise self._refused("the name stands for the run's input: take another", step.name)
             seen.add(step.name)
-            if (step.task is None) == (step.workflow is None):
-                raise self._refused("name a task or a workflow to run", step.name)
-            if step.task is not None and is_internal_task(step.task):
+            kinds = [
+                kind for kind in ("task", "workflow", "map") if getattr(step, kind) is not None
+            ]
+            if len(kinds) != 1:
+                raise self._refused("name a task to run or to map, or a workflow", step.name)
+            task = step.task or step.map
+            if task is not None and is_internal_task(task):
                 raise self._refused(
-                    f"task {step.task!r} is internal: Rota submits its jobs itself",
-                    step.name,
-                    "task",
+                    f"task {task!r} is internal: Rota submits its jobs itself", step.name, kinds[0]
                 )
+            self._check_map(step)
+
+    def _check_map(self, step: StepDefinition) -> None:
+        """Refuse what only maps have in other steps, and in maps what can't be."""
+        if step.map is None:
+            for field in ("over", "item", "size", "at_once"):
+                if getattr(step, field) is not None:
+                    raise self._refused(f"only a map has {field!r}", step.name, field)
+            return
+        over = step.over
+        is_reference = isinstance(over, Mapping) and read_reference(over) is not None
+        if not (isinstance(over, list | tuple) or is_reference or over == STREAM):
+            raise self._refused(
+                "over must be a list, a step or a value of the input that is one, not "
+                f"{over!r}", step.name, "over",
+            )  # fmt: skip
+        for field, most in (("size", MOST_SIZE), ("at_once", MOST_AT_ONCE)):
+            value = getattr(step, field)
+            if value is not None and (
+                isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most
+            ):
+                raise self._refused(
+                    f"{field} must be a whole number from 1 to {most:,}, not {value!r}",
+                    step.name, field,
+                )  # fmt: skip
+        if step.each not in ("chunk", "job"):
+            raise self._refused(f"each must be chunk or job, not {step.each!r}", step.name, "each")
+        if step.each == "job" and step.size is not None:
+            raise self._refused(
+                'size has no meaning with each="job": every member is a job', step.name, "size"
+            )
+        if step.each == "chunk" and step.guarantee not in (None, "at_least_once"):
+            raise self._refused(
+                f'a member of a chunk can\'t be {step.guarantee}: map with each="job"',
+                step.name, "each",
+            )  # fmt: skip
 
     def _predecessors(self, step: StepDefinition) -> list[str]:
         """Return the steps that must end first, each once: named, read from, or asked about."""
@@ -96,7 +152,10 @@ class Graph:
         names += [
             ("arguments", str(each.name))
             for each in find_references(step.arguments)
-            if each.kind == STEP
+            if each.kind in (STEP, RESULTS)
+        ]
+        names += [
+            ("over", str(each.name)) for each in find_references(step.over) if each.kind == STEP
         ]
         names += [("when", name) for name in sorted(self._condition_names(step))]
         for field, name in names:
@@ -163,14 +222,20 @@ class Graph:
         if step.name in before:
             raise self._refused("it waits for itself", step.name)
         tolerate = step.tolerate
-        if tolerate and rule is not Rule.ALL_SUCCEEDED:
+        for each in find_references(step.arguments):
+            if each.kind == RESULTS and self.steps[str(each.name)].map is None:
+                raise self._refused(
+                    f"{RESULTS} is of maps, and {each.name!r} is none: write {STEP}", step.name,
+                    "arguments",
+                )  # fmt: skip
+        if tolerate and rule is not Rule.ALL_SUCCEEDED and step.map is None:
             raise self._refused(
                 f"tolerate has no meaning with the rule {step.rule}", step.name, "tolerate"
             )
         if isinstance(tolerate, bool) or tolerate < 0 or (tolerate > 1 and tolerate % 1):
             raise self._refused(
-                "tolerate is a number of steps that may fail, or a share of them from 0 to 1, not "
-                f"{tolerate!r}", step.name, "tolerate",
+                f"tolerate is a number of {'members' if step.map else 'steps'} that may fail, or a "
+                f"share of them from 0 to 1, not {tolerate!r}", step.name, "tolerate",
             )  # fmt: skip
         if step.queue is not None:
             check_name("queue", step.queue)
@@ -189,7 +254,7 @@ class Graph:
 
     def _references(self, kind: str) -> Iterable[Reference]:
         for step in self.definition.steps:
-            for reference in find_references(step.arguments):
+            for reference in find_references([step.arguments, step.over]):
                 if reference.kind == kind:
                     yield reference
 
@@ -230,6 +295,8 @@ class Graph:
     def _kind(self, step: StepDefinition) -> StepKind:
         if step.workflow is not None:
             return StepKind.WORKFLOW
+        if step.map is not None:
+            return StepKind.MAP
         return StepKind.TASK if self.definition.code_version is None else StepKind.FUNCTION
 
     def _row(self, step: StepDefinition, successors: list[int]) -> CompiledStep:
@@ -239,12 +306,24 @@ class Graph:
         return CompiledStep(
             number=self.numbers[step.name], name=step.name,
             kind=self._kind(step),
-            task=step.task or step.workflow, queue=step.queue,
+            task=step.task or step.map or step.workflow, queue=step.queue,
             needs=None if step.needs is None else list(step.needs), priority=step.priority,
             max_attempts=step.max_attempts, timeout=step.timeout,
             guarantee=None if step.guarantee is None else int(Guarantee.parse(step.guarantee)),
             rule=Rule.parse(step.rule),
-            condition=step.when, tolerated=int(tolerated), optional=step.optional,
+            condition=step.when, tolerated=int(tolerated) if step.map is None else 0,
+            optional=step.optional,
             arguments=renamed(step.arguments, self.numbers), predecessors=len(before),
             successors=successors,
+            map=None if step.map is None else self._map_row(step),
         )  # fmt: skip
+
+    def _map_row(self, step: StepDefinition) -> dict[str, Any]:
+        tolerate = step.tolerate
+        is_share = tolerate < 1 or (tolerate == 1 and isinstance(tolerate, float))
+        share = tolerate if is_share else None
+        return {
+            "over": renamed(step.over, self.numbers), "item": step.item, "size": step.size,
+            "at_once": step.at_once or AT_ONCE, "each": step.each,
+            "tolerated": int(tolerate), "share": share or None,
+        }  # fmt: skip

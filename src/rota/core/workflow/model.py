@@ -9,10 +9,16 @@ import msgspec
 
 from rota.model import GuaranteeName, Labelled
 
+EachName: TypeAlias = Literal["chunk", "job"]
 RuleName: TypeAlias = Literal["all_succeeded", "all_ended", "one_succeeded", "one_failed", "always"]
 
 
+# The step of a chunk's job is the number of its map's step, and this.
+CHUNK_BASE = 1_000_000
 INLINE = "inline:"  # what the names of workflows begin with that were composed of calls
+
+STREAM = "stream"
+AT_ONCE, MOST_AT_ONCE, MOST_SIZE = 50, 10_000, 10_000
 
 
 class RunState(Labelled):
@@ -57,6 +63,7 @@ class StepKind(Labelled):
     WORKFLOW = 2
     END = 3  # the hidden last step, which ends the run
     FUNCTION = 4  # a durable function, the only step of its runs
+    MAP = 5  # calls a task for each item of a list
 
 
 class CheckpointKind(Labelled):
@@ -84,7 +91,7 @@ class StepDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     after: Sequence[str] = ()
     rule: RuleName = "all_succeeded"
     when: str | None = None
-    tolerate: int | float = 0  # a number of predecessors, or a share of them below 1
+    tolerate: int | float = 0  # a number of predecessors (of a map: members), or a share below 1
     optional: bool = False
     queue: str | None = None
     needs: Sequence[str] | None = None
@@ -92,6 +99,14 @@ class StepDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     max_attempts: int | None = None
     timeout: float | None = None
     guarantee: GuaranteeName | None = None
+    map: str | None = None  # the task that is called for each item
+    over: Any = None  # of a map: the list, or a reference to it; STREAM: added while it runs
+    item: str | None = None  # of a map: the argument that takes the item; None: the first
+    size: int | None = (
+        None  # of a map: members in a chunk; None: so that at_once chunks share the list
+    )
+    at_once: int | None = None  # of a map: how many of its jobs may exist
+    each: EachName = "chunk"
 
 
 class Definition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,7 +1,8 @@
 """References in a step's arguments, to the run's input and to the results of other steps.
 
 `{"$input": "day"}` stands for a value of the input, `{"$step": "rows"}` for the result of a step. Both
-may have a `"path"`: keys and positions inside the value. An object of the caller's own that has one of
+may have a `"path"`: keys and positions inside the value. `{"$results": "parts"}` stands for the list of
+the results of a map's members. An object of the caller's own that has one of
 these keys is written `{"$value": {...}}`. Results are passed by reference: a step's arguments are
 completed when it starts, so that a large result is stored once, however many steps read it.
 """
@@ -15,15 +16,16 @@ import msgspec
 
 from rota.errors import InvalidArguments
 
-STEP, INPUT, VALUE = "$step", "$input", "$value"
-_KEYS = (STEP, INPUT, VALUE)
+STEP, INPUT, VALUE, RESULTS = "$step", "$input", "$value", "$results"
+CHUNK = "$chunk"  # the whole arguments of a chunk's job: its number
+_KEYS = (STEP, INPUT, VALUE, RESULTS, CHUNK)
 _MARKS = tuple(f'"{key}"'.encode() for key in _KEYS)
 
 
 class Reference(msgspec.Struct, frozen=True):
     """A place whose value is filled in when a step starts. `path` leads inside of it."""
 
-    kind: str  # STEP or INPUT
+    kind: str  # STEP, INPUT or RESULTS
     name: str | int
     path: tuple[str | int, ...] = ()
     optional: bool = False  # of the input: left out where the input has no such name
@@ -39,7 +41,7 @@ class Reference(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         inside = "".join(f"[{each!r}]" for each in self.path)
-        return f"{self.name}{inside}" if self.kind == STEP else f"input[{self.name!r}]{inside}"
+        return f"{self.name}{inside}" if self.kind != INPUT else f"input[{self.name!r}]{inside}"
 
 
 class _Absent:
@@ -56,7 +58,7 @@ def has_references(payload: bytes) -> bool:
 
 def read_reference(value: Mapping[str, Any]) -> Reference | None:
     """Return the reference that a JSON object is, if it is one."""
-    for kind in (STEP, INPUT):
+    for kind in (STEP, INPUT, RESULTS):
         if kind in value:
             path = value.get("path", ())
             return Reference(kind, value[kind], tuple(path), bool(value.get("optional")))
@@ -116,9 +118,9 @@ def renamed(value: Any, numbers: Mapping[str, int]) -> Any:
     """Return arguments whose references to steps use numbers, as they are stored for the workers."""
 
     def to_number(reference: Reference) -> Any:
-        if reference.kind == STEP:
+        if reference.kind in (STEP, RESULTS):
             number = numbers[str(reference.name)]
-            return Reference(STEP, number, reference.path).to_json()
+            return Reference(reference.kind, number, reference.path).to_json()
         return reference.to_json()
 
     return _rewrap(value, to_number)
@@ -138,9 +140,10 @@ def _rewrap(value: Any, replaced: Callable[[Reference], Any]) -> Any:
 
 
 def complete(
-    arguments: Any, given: Mapping[str, Any], results: Mapping[int, Any], step: str
-) -> Any:
-    """Return arguments with the values that their references stand for.
+    arguments: Any, given: Mapping[str, Any], results: Mapping[int, Any], step: str,
+    members: Mapping[int, Any] | None = None,
+) -> Any:  # fmt: skip
+    """Return arguments with the values that their references stand for. `members`: results of maps.
 
     Raises `InvalidArguments`, naming the step, for a path that leads nowhere.
     """
@@ -152,6 +155,8 @@ def complete(
                     return ABSENT
                 raise InvalidArguments(f"step {step!r}: the run's input has no {reference.name!r}")
             return follow(given[str(reference.name)], reference, step)
+        if reference.kind == RESULTS:
+            return follow((members or {}).get(int(reference.name)), reference, step)
         return follow(results.get(int(reference.name)), reference, step)
 
     return replace_references(arguments, value_of)

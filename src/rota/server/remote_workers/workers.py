@@ -295,8 +295,10 @@ async def decrypted(store: RemoteStore, worker: UUID, works: Sequence[Work]) -> 
     or whose arguments can't be completed, fails."""
     readable: list[Work] = []
     verdicts = Verdicts(worker, max_crashes=1)
-    incomplete = await StepArguments(store.database).complete(works)
+    incomplete = await StepArguments(store.database).complete(works, worker)
     for work in works:
+        if work.stopping is not None:  # a member of a map, which somebody else was given meanwhile
+            continue
         try:
             failure = incomplete.get(work.id) or decrypt(store.database.encryption, work)
         except KeyMissing as error:

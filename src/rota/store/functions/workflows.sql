@@ -3,8 +3,8 @@
 -- Plans: from what is given to its rows by their keys, never the other way. `offset 0` keeps a planner who takes a table for
 -- empty from beginning with it.
 --
--- Order of locks: jobs, then the run, then its steps by (run, number). A finish waits for no run: it ends those that it can
--- lock at once, and leaves the others to an advancer. Whoever ends steps that never ran, which may end others in turn, locks
+-- Order of locks: jobs, then the run, then its maps, then its steps by (run, number). A finish waits for no run: it ends
+-- those that it can lock at once, and leaves the others to an advancer. Whoever ends steps that never ran, which may end others in turn, locks
 -- all steps that wait or run first.
 
 -- Decides about a step from how its predecessors ended: running (start it), skipped, upstream_failed; null while it has
@@ -92,6 +92,7 @@ declare
     ended_numbers int[];
     ended_states smallint[];
     calls record;
+    chunks record;
 begin
     if 0 > any(numbers) then  -- calls of durable functions
         select array_agg(e.run_id) as runs, array_agg(e.number) as numbers, array_agg(e.job_id) as jobs,
@@ -99,6 +100,21 @@ begin
         into calls from unnest(runs, numbers, jobs, states, results, errors) as e(run_id, number, job_id, state, result, error)
         where e.number < 0;
         perform rota.end_calls(calls.runs, calls.numbers, calls.jobs, calls.states, calls.results, calls.errors);
+    end if;
+    if {chunk.base} <= any(numbers) then  -- chunks of maps, which may end the steps of these
+        select array_agg(e.run_id) as runs, array_agg(e.number - {chunk.base}) as numbers, array_agg(e.job_id) as jobs,
+               array_agg(e.state) as states, array_agg(e.result) as results, array_agg(e.error) as errors
+        into chunks from unnest(runs, numbers, jobs, states, results, errors) as e(run_id, number, job_id, state, result, error)
+        where e.number >= {chunk.base};
+        select array_agg(e.run_id), array_agg(e.number), array_agg(e.job_id), array_agg(e.state), array_agg(e.result), array_agg(e.error)
+        into runs, numbers, jobs, states, results, errors from (
+            select * from unnest(runs, numbers, jobs, states, results, errors) as s(run_id, number, job_id, state, result, error)
+            where s.number < {chunk.base}
+            union all
+            select * from rota.end_chunks(chunks.runs, chunks.numbers, chunks.jobs, chunks.states, chunks.results, chunks.errors)) as e;
+        if runs is null then
+            return false;
+        end if;
     end if;
     perform from (
         select e.run_id, e.number from unnest(runs, numbers) as e(run_id, number)
@@ -194,7 +210,7 @@ begin
         where s.ctid = its.at
         returning s.run_id, s.number, s.state, s.waits, s.failed, s.skipped
     ), decided as (
-        select c.run_id, c.number, v.verdict = {step.running} and w.kind <> {kind.workflow} and w.kind <> {kind.end} and w.condition is null
+        select c.run_id, c.number, v.verdict = {step.running} and w.kind not in ({kind.workflow}, {kind.map}, {kind.end}) and w.condition is null
                    and r.paused_at is null and (r.cancel_at is null or w.rule = {rule.always}) as simply
         from changed as c
         cross join lateral (select r.* from rota.run as r where r.id = c.run_id offset 0) as r
@@ -354,7 +370,7 @@ declare
     simple int[];
 begin
     with decided as (
-        select s.number, v.verdict = {step.running} and w.kind <> {kind.workflow} and w.kind <> {kind.end} and w.condition is null as simply
+        select s.number, v.verdict = {step.running} and w.kind not in ({kind.workflow}, {kind.map}, {kind.end}) and w.condition is null as simply
         from rota.step as s
         join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number
         cross join lateral (select rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict) as v
@@ -427,6 +443,7 @@ begin
             parent => start_child.parent, parent_step => start_child.number);
     elsif earlier in ({run.failed}, {run.cancelled}) then
         perform rota.forget_failure(child);
+        perform rota.reopen_maps(child, rota.steps_to_resume(child));
         perform rota.resume_run(child, rota.steps_to_resume(child));
     elsif earlier = {run.succeeded} then  -- somebody has resumed it meanwhile
         insert into rota.pending_step (run_id, step) values (parent, start_child.number);
@@ -500,6 +517,7 @@ begin
         select r.namespace, 'run_late', r.name, json_build_object('run', run, 'round', r.round, 'deadline', r.deadline)
         from rota.run as r where r.id = run and r.parent_id is null;
     end if;
+    perform rota.stop_maps(run, graph);
     perform from rota.step as s where s.run_id = run and s.state = {step.waiting} order by s.number for update;
     select array_agg(s.number order by s.number) into closed from rota.step as s
     join rota.workflow_step as w on w.workflow_id = graph and w.number = s.number

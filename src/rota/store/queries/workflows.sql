@@ -31,12 +31,12 @@ values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10,
 
 -- name: add_workflow_steps
 insert into rota.workflow_step (workflow_id, number, name, kind, task, queue, needs, priority, max_attempts, timeout,
-                                guarantee, rule, condition, tolerated, optional, arguments, predecessors, successors)
+                                guarantee, rule, condition, tolerated, optional, arguments, predecessors, successors, map)
 select $1, s.number, s.name, s.kind, s.task, s.queue, s.needs, s.priority, s.max_attempts, s.timeout, s.guarantee, s.rule, s.condition,
-       s.tolerated, s.optional, s.arguments, s.predecessors, s.successors
+       s.tolerated, s.optional, s.arguments, s.predecessors, s.successors, s.map
 from json_to_recordset($2::json) as s(number int, name text, kind smallint, task text, queue text, needs text[],
     priority smallint, max_attempts smallint, timeout real, guarantee smallint, rule smallint, condition text, tolerated int, optional boolean,
-    arguments json, predecessors int, successors int[]);
+    arguments json, predecessors int, successors int[], map json);
 
 -- name: retire_workflow
 update rota.workflow set retired_at = case when $3 then coalesce(retired_at, rota.now()) end
@@ -139,6 +139,14 @@ with old as materialized (
     delete from rota.step as s where s.run_id in (select id from old)
 ), pending as (
     delete from rota.pending_step as p where p.run_id in (select id from old)
+), maps as (
+    delete from rota.map as m where m.run_id in (select id from old)
+), chunks as (
+    delete from rota.map_chunk as m where m.run_id in (select id from old)
+), results as (
+    delete from rota.map_result as m where m.run_id in (select id from old)
+), members as (
+    delete from rota.map_member as m where m.run_id in (select id from old)
 ), history as (
     delete from rota.checkpoint as c where c.run_id in (select id from old)
 ), runs as (
@@ -147,8 +155,8 @@ with old as materialized (
 select count(*) from runs;
 
 -- name: lock_open_steps
--- Those that wait or run: whoever is ending one of them is waited for.
-select from rota.step as s where s.run_id = $1 and s.state <= {step.running} order by s.number for update;
+-- Those that wait or run, and before them the maps: whoever is ending one of them is waited for.
+select rota.lock_open_steps($1);
 
 -- name: has_open_steps
 select exists (
@@ -164,7 +172,8 @@ with taken as (
 ), chosen as (
     select distinct step from taken
 )
-select c.step as number, w.name, w.kind, w.task, w.condition, w.rule, w.arguments, s.state, s.job_id,
+select c.step as number, w.name, w.kind, w.task, w.condition, w.rule, w.arguments, w.map, s.state, s.job_id,
+       coalesce(w.guarantee, (select t.guarantee from rota.task as t where t.namespace = r.namespace and t.name = w.task)) as guarantee,
        rota.step_verdict(w.rule, w.predecessors, s.waits, s.failed, s.skipped, w.tolerated) as verdict
 from chosen as c
 join rota.run as r on r.id = $1
@@ -214,10 +223,14 @@ select rota.finish_run($1);
 select rota.close_run($1, $2::json);
 
 -- name: pause_run
-update rota.run set paused_at = coalesce(paused_at, rota.now()) where id = $1;
+with held as (select rota.hold_maps($1, true))
+update rota.run set paused_at = coalesce(paused_at, rota.now()) where id = $1 and (select count(*) from held) > 0;
 
 -- name: unpause_run
 update rota.run set paused_at = null, problem = null where id = $1;
+
+-- name: hold_maps
+select rota.hold_maps($1, $2);
 
 -- name: start_ready_steps
 select rota.start_ready_steps(id, workflow_id) from rota.run where id = $1;
@@ -253,7 +266,12 @@ select s.job_id, w.kind from rota.run as r
 join rota.step as s on s.run_id = r.id
 join rota.workflow_step as w on w.workflow_id = r.workflow_id and w.number = s.number
 where r.id = $1 and r.cancel_at is not null and s.state = {step.running} and w.rule <> {rule.always}
-  and (w.kind <> {kind.function} or r.forced);
+  and w.kind <> {kind.map} and (w.kind <> {kind.function} or r.forced)
+union all
+select c.job_id, {kind.task}::smallint from rota.run as r
+join rota.map as m on m.run_id = r.id and m.stopped
+join rota.map_chunk as c on c.run_id = r.id and c.step = m.step and c.state = {step.running}
+where r.id = $1 and r.cancel_at is not null;
 
 -- name: drop_orphans
 -- What is pending in a run that is gone.

@@ -46,6 +46,10 @@ class Channel:
     def heartbeat(self) -> None:
         self._work.note_life()
 
+    def begin_member(self) -> None:
+        """Note that the next member of a chunk begins: limits are for each of them."""
+        self._work.member_began = monotonic()
+
     def progress(self, body: bytes) -> None:
         self._work.note_life()
         self._desk.report_progress(self._work, body)

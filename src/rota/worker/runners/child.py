@@ -50,6 +50,7 @@ from rota.worker.runners import frames, results
 from rota.worker.runners.child_output import OutputStream
 from rota.worker.runners.frames import Answer, FrameReader, Report, Run, Setup, pack
 from rota.worker.runners.lifeline import die_with_parent, ignore, kill_own_group, set_free
+from rota.worker.runners.members import run_chunk_sync
 
 _READ_BYTES = 256 * 1024
 _REPEAT_STOP_SECONDS = 0.05
@@ -166,9 +167,12 @@ class Child:
             raise errors.UnknownTask(f"task {run.task!r} is not registered in the child's app")
         transactional = run.guarantee is Guarantee.EXACTLY_ONCE
         context = None
-        if task.takes_context or transactional:
+        if task.takes_context or transactional or run.chunk:
             context = SyncContext(JobInfo.of(run), _Channel(self, run))
         with tracing.inside(run.headers):
+            if run.chunk:
+                limit = self._max_result_bytes
+                return run_chunk_sync(task, run.payload, context, limit, self._hooks)
             if context is None or not transactional:
                 return task.call(run.payload, context)
             limit = self._max_result_bytes
@@ -286,6 +290,9 @@ class _Channel:
             self._beat_again_at = now + allowed * _BEAT_SHARE
             with child.undisturbed():  # a node that doesn't keep up reading has enough of them
                 child.send_if_there_is_room(frames.Alive(self._seq))
+
+    def begin_member(self) -> None:
+        self._child.send(frames.Alive(self._seq, member=True))
 
     def progress(self, body: bytes) -> None:
         self._check_size("progress", body)

@@ -54,6 +54,7 @@ class Run(msgspec.Struct, array_like=True, tag=2, gc=False):
     key: str | None
     headers: str | None
     heartbeat_timeout: float | None = None
+    chunk: bool = False  # its payload is a chunk of a map
 
 
 class Stop(msgspec.Struct, array_like=True, tag=3):
@@ -99,6 +100,7 @@ class Alive(msgspec.Struct, array_like=True, tag=14):
 
     seq: int
     progress: bytes | None = None
+    member: bool = False  # the next member of a chunk begins
 
 
 class Call(msgspec.Struct, array_like=True, tag=15):

@@ -33,6 +33,7 @@ from rota.runtime.work import StopReason, Work
 from rota.task import Task
 from rota.worker.runners import results
 from rota.worker.runners.base import Channel, NodeParts, Runner
+from rota.worker.runners.members import run_chunk
 
 _SLICE = 0.001  # seconds after which a driver yields to other tasks of the loop
 _SUCCEEDED = Outcome.succeeded()
@@ -114,6 +115,10 @@ class LoopRunner(Runner):
         try:
             if work.stopping is not None:
                 return results.stopped_outcome(work.stopping, "stopped before it began")
+            if work.chunk is not None:
+                context = Context(JobInfo.of(work), Channel(work, self._node.desk))
+                hooks = self._node.error_hooks
+                return await run_chunk(task, work.payload, context, self._max_result_bytes, hooks)
             if work.guarantee is Guarantee.EXACTLY_ONCE:
                 return await self._node.desk.transact(
                     work, lambda connection: self._call(work, task, connection)

@@ -174,6 +174,8 @@ class ProcessRunner(Runner):
                 self._node.book.take(work, report.lines)
             return
         work.note_life()
+        if isinstance(report, frames.Alive) and report.member:
+            work.member_began = time.monotonic()
         if isinstance(report, frames.Alive) and report.progress is not None:
             self._node.desk.report_progress(work, report.progress)
 
@@ -289,7 +291,7 @@ class ProcessRunner(Runner):
             sys_path=sys.path,
             python_path=os.environ.get("PYTHONPATH"),
             max_result_bytes=self._settings.max_result_bytes,
-            frame_limit=largest + frames.FRAME_SLACK,
+            frame_limit=2 * largest + frames.FRAME_SLACK,  # a record of members has several results
             log_limits=Limits(self._settings.log_bytes, self._settings.log_lines_per_second),
         )
 

@@ -28,6 +28,7 @@ from rota.store.sync_effects import SyncEffects
 from rota.task import Task
 from rota.worker.runners import results
 from rota.worker.runners.base import Channel, Desk, NodeParts, Runner
+from rota.worker.runners.members import run_chunk_sync
 
 
 class _Attempt(msgspec.Struct, eq=False):
@@ -98,6 +99,8 @@ class ThreadRunner(Runner):
     def _call(self, work: Work) -> Outcome:
         task, limit = self._tasks[work.task], self._node.settings.max_result_bytes
         context = SyncContext(JobInfo.of(work), _Channel(work, self._node.desk, self._loop))
+        if work.chunk is not None:
+            return run_chunk_sync(task, work.payload, context, limit, self._node.error_hooks)
         if work.guarantee is not Guarantee.EXACTLY_ONCE:
             return results.encode_result(task.call(work.payload, context), limit)
         with contextlib.closing(SyncEffects()) as effects:
