@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 from rota.config import Settings, check_name
 from rota.context import ErrorHook
 from rota.core.time.schedule import compile_schedule, make_spec
+from rota.core.workflow.model import EachName
 from rota.durable.context import DurableContext
 from rota.durable.function import DEFAULT_RETRY, DurableDecorator, DurableFunction
 from rota.durable.sync import SyncDurableContext
@@ -20,13 +21,14 @@ from rota.handle import JobHandle
 from rota.model import GuaranteeName, Retry, RunnerName, SignalSent
 from rota.operations.connection import Connector
 from rota.operations.endpoint_push import EndpointTask
+from rota.operations.map_streams import map_stream
 from rota.operations.rota import Rota
 from rota.operations.schedule_changes import Change
 from rota.store.endpoints import StoredEndpoint
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated
 from rota.task import P, R, Task, TaskOptions
-from rota.workflow import Workflow
+from rota.workflow import RunHandle, Workflow
 
 if TYPE_CHECKING:
     from rota.decorators import AnyContext, DeclaredTask, TaskDecorator, Untyped
@@ -298,6 +300,41 @@ class App:
             return made
 
         return declare if function is None else declare(function)
+
+    async def map(
+        self, task: Task[..., Any], /, *, over: Any, size: int | None = None, at_once: int = 50,
+        tolerate: float | str = 0, each: EachName = "chunk", item: str | None = None,
+        key: str | None = None, deadline: float | str | None = None, priority: int | None = None,
+        **arguments: Any,
+    ) -> RunHandle:  # fmt: skip
+        """Call a task for each item that an iterable yields: a run, which begins while items are added.
+
+        Returns when all items are stored, in batches, so that a generator of millions needs little
+        memory. The run's only step is called ``members``. See `Workflow.map` for the other options.
+
+        Args:
+            task: the task to call.
+            over: a list, a generator or an async generator.
+            size: members in a chunk, 100 by default.
+            at_once: how many of its jobs may exist at a time.
+            tolerate: how many members may fail: a number, or a share such as ``"1%"``.
+            each: ``"chunk"``, or ``"job"``: every member is a job.
+            item: the argument that takes the item; by default the first that isn't given.
+            key: the same call with the same key goes on after the members that are stored: the iterable
+                must yield the same items again.
+            deadline: seconds (or ``"2h"``) after its start at which the run fails.
+            priority: of its jobs: higher goes first.
+            arguments: what every call gets besides the item.
+        """
+        options = {
+            "size": size,
+            "at_once": at_once,
+            "tolerate": tolerate,
+            "each": each,
+            "item": item,
+        }
+        run_options = {"key": key, "deadline": deadline, "priority": priority}
+        return await map_stream(self.rota, task, over, arguments, options, run_options)
 
     async def send(
         self, signal: str, *, key: str, payload: Any = None, once: str | None = None,

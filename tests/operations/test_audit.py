@@ -78,6 +78,8 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/runs/{id}/pause", "/v1/runs/{run_b}/pause", None),
     ("POST /v1/runs/{id}/resume", "/v1/runs/{run_b}/resume", None),
     ("POST /v1/runs/{id}/steps/{step}/retry", "/v1/runs/{run_c}/steps/first/retry", None),
+    ("POST /v1/runs/{id}/steps/{step}/members/retry", "/v1/runs/{run_m}/steps/parts/members/retry",
+     {}),
     ("POST /v1/runs/{id}/steps/{step}/skip", "/v1/runs/{run_d}/steps/first/skip", {"result": 1}),
     ("POST /v1/workflows/{name}/retire", "/v1/workflows/flow/retire", None),
     ("POST /v1/workflows/{name}/restore", "/v1/workflows/flow/restore", None),
@@ -319,6 +321,7 @@ VERBS: list[tuple[str, Verb]] = [
     ("runs.pause", lambda app, n: app.runs.pause(n["run_b"])),
     ("runs.resume", lambda app, n: app.runs.resume(n["run_b"])),
     ("runs.retry", lambda app, n: app.runs.retry(n["run_c"], "first")),
+    ("runs.retry_members", lambda app, n: app.runs.retry_members(n["run_m"], "parts")),
     ("runs.skip", lambda app, n: app.runs.skip(n["run_d"], "first")),
 ]  # fmt: skip
 
@@ -335,7 +338,7 @@ READS = {
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job and a signal are.
-    "runs": {"explain", "list", "get", "steps", "step", "result", "start", "start_declared",
+    "runs": {"explain", "members", "list", "get", "steps", "step", "result", "start", "start_declared",
              "history", "graph", "new_declared", "input_of", "send"},
 }  # fmt: skip
 
@@ -459,6 +462,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("runs pause", ["{run_b}"]),
     ("runs resume", ["{run_b}"]),
     ("runs retry", ["{run_c}", "first"]),
+    ("runs retry-members", ["{run_m}", "parts"]),
     ("runs skip", ["{run_d}", "first"]),
     ("workflows retire", ["flow"]),
     ("workflows apply", ["{workflow}", "--yes"]),
@@ -500,7 +504,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
 LOOKS = {
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
     "jobs dead",
-    "runs explain",
+    "runs explain", "runs members",
     "runs list", "runs show", "runs history", "runs send", "signals list", "signals send",
     "workflows check-replay", "workflows export", "workflows list", "workflows show",
     "workflows start",

@@ -73,6 +73,24 @@ class World:
             self.names[run] = str((await self.app.runs.start("flow")).id)
         for run in ("run_c", "run_d"):
             await self.app.runs.cancel(self.names[run])
+        await self._map()
+
+    async def _map(self) -> None:
+        """A run that has ended, with a map of which a member has failed."""
+        step = StepDefinition(name="parts", map="greet", over=[1], each="job")
+        await self.app.workflows.put(Graph(Definition(name="mapped", steps=[step])))
+        run = (await self.app.runs.start("mapped")).id
+        self.names["run_m"] = str(run)
+        await RunAdvance((await self.app.store()).database).advance(run)
+        await self.query("delete from {0}.present where run_id = $1", run)
+        await self.query(
+            "with chunk as (update {0}.map_chunk set state = 6, failed = 1 where run_id = $1),"
+            " map as (update {0}.map set running = 0, ended = 1, failed = 1, job_id = null"
+            " where run_id = $1), step as (update {0}.step set state = 6 where run_id = $1),"
+            " run as (update {0}.run set state = 6, ended_at = {0}.now() where id = $1)"
+            " insert into {0}.map_member (run_id, step, number, state, attempt)"
+            " values ($1, 0, 0, 6, 1)", run,
+        )  # fmt: skip
 
     async def _people(self) -> None:
         store = IdentityStore((await self.app.store()).database)

@@ -12,6 +12,7 @@ from rota.cli.output import first_line, pretty, state
 from rota.cli.session import Session, callback, command
 from rota.cli.submit import read_json
 from rota.core.durations import format_duration
+from rota.core.workflow.explain import progress_text
 from rota.model import Run, RunChanged, RunCheckpoint, RunStep, SignalSent
 
 Id = Annotated[str, argument("RUN", "Id of the run.")]
@@ -116,6 +117,52 @@ def retry(session: Session, run: Id, step: StepName) -> None:
     _tell(session, session.run(session.app.runs.retry(run, step)))
 
 
+@command(group, "members")
+def members(
+    session: Session,
+    run: Id,
+    step: StepName,
+    failed: Annotated[bool, option("Only show members that have failed.", "--failed")] = False,
+    after: Annotated[int, option("Only show members after this number.")] = -1,
+    limit: Limit = 100,
+) -> None:
+    """List the members of a map: their items, results and errors."""
+    chosen = "failed" if failed else None
+    found = session.run(session.app.runs.members(run, step, after=after, state=chosen, limit=limit))
+    session.screen.listing(
+        found, "No members.", ("number", "state", "tries", "item", "result or error"),
+        (
+            (
+                str(each.number), state(each.state), str(each.attempt), _short(each.item),
+                _short(each.result) if each.error is None else _message(each.error),
+            )
+            for each in found
+        ),
+        right=("number", "tries"),
+    )  # fmt: skip
+
+
+@command(group, "retry-members")
+def retry_members(
+    session: Session,
+    run: Id,
+    step: StepName,
+    numbers: Annotated[
+        list[int] | None, argument("NUMBER", "Numbers of members; by default all that failed.")
+    ] = None,
+) -> None:
+    """Run failed members of a map again, and everything that comes after the map."""
+    _tell(session, session.run(session.app.runs.retry_members(run, step, numbers or None)))
+
+
+def _short(value: object) -> str:
+    return "" if value is None else first_line(msgspec.json.encode(value).decode(), 60)
+
+
+def _message(error: object) -> str:
+    return first_line(str(error.get("message", "")), 60) if isinstance(error, dict) else str(error)
+
+
 @command(group, "skip")
 def skip(
     session: Session,
@@ -197,4 +244,6 @@ def _took(step: RunStep) -> str:
 def _note(step: RunStep) -> str:
     if isinstance(step.error, dict):
         return first_line(str(step.error.get("message", "")), 60)
+    if step.progress is not None:
+        return progress_text(step.progress)
     return step.note or ("" if step.state != "waiting" else f"waits for {step.waits} steps")

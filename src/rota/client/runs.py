@@ -131,6 +131,22 @@ class Runs(Resource[C]):
         return send("POST", _path("runs", id, "steps", step, "retry"), RunChanged)
 
     @call
+    def members(
+        self, id: Id, step: str, *, state: str | None = None, after: int = -1, limit: int = 100
+    ) -> Exchange[wire.MemberPage]:
+        """Return members of a map by their numbers, and the number to pass as `after` for more."""
+        path = _path("runs", id, "steps", step, "members")
+        return fetch(path, wire.MemberPage, state=state, after=after, limit=limit)
+
+    @call
+    def retry_members(
+        self, id: Id, step: str, numbers: Sequence[int] | None = None
+    ) -> Exchange[RunChanged]:
+        """Run failed members of a map again, all or some, and everything that comes after the map."""
+        path = _path("runs", id, "steps", step, "members", "retry")
+        return send("POST", path, RunChanged, {"numbers": numbers})
+
+    @call
     def skip(self, id: Id, step: str, result: Any = None) -> Exchange[RunChanged]:
         """Let a step count as succeeded with this result, without running it."""
         path = _path("runs", id, "steps", step, "skip")

@@ -21,6 +21,7 @@ from rota.model import (
     Failure,
     GuaranteeName,
     JobSummary,
+    MapMember,
     NodeStatus,
     QueueStatus,
     RunCheckpoint,
@@ -201,6 +202,13 @@ class CheckpointPage(msgspec.Struct, frozen=True):
     """The history of a durable function. `next`: what to pass as `after` for the next page."""
 
     items: Sequence[RunCheckpoint]
+    next: int | None
+
+
+class MemberPage(msgspec.Struct, frozen=True):
+    """Members of a map. `next`: what to pass as `after` for the next page; null on the last."""
+
+    items: Sequence[MapMember]
     next: int | None
 
 

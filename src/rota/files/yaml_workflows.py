@@ -5,6 +5,7 @@
     steps:
       extract: {task: extract, arguments: {day: {$input: day}}}
       load: {task: load, arguments: {rows: {$step: extract}}}
+      parts: {map: send, over: load, size: 1000, tolerate: 1%}
       publish: {task: publish, arguments: {loaded: {$step: load}}, when: extract.count > 0}
       cleanup: {task: cleanup, after: publish, rule: always}
 
@@ -23,16 +24,18 @@ import yaml
 
 from rota.core.time.interval import duration_text
 from rota.core.workflow.graph import Graph
-from rota.core.workflow.model import Definition, RuleName, StepDefinition
-from rota.core.workflow.references import INPUT, STEP, VALUE
+from rota.core.workflow.model import Definition, EachName, RuleName, StepDefinition
+from rota.core.workflow.references import INPUT, RESULTS, STEP, VALUE
 from rota.errors import ConfigError
 from rota.files.yaml_nodes import Place, Problems, QuotingDumper, Source, Value, read_document
 from rota.files.yaml_values import boolean, converted, duration, names, once, option, shown
 from rota.model import GuaranteeName
+from rota.workflow import share_of
 
 _STEP_OPTIONS = ("queue", "needs", "priority", "max_attempts", "timeout")
 _REFERENCES: dict[str, tuple[str, ...]] = {
-    STEP: (STEP, "path"), INPUT: (INPUT, "path", "optional"), VALUE: (VALUE,),
+    STEP: (STEP, "path"), RESULTS: (RESULTS, "path"), INPUT: (INPUT, "path", "optional"),
+    VALUE: (VALUE,),
 }  # fmt: skip
 
 
@@ -145,10 +148,35 @@ def _is_path(value: Any) -> bool:
     )
 
 
+def _over(value: Value) -> Any:
+    """Read what a map is over: a list, a reference, or the name of a step."""
+    if value.is_mapping or value.is_sequence:
+        _check_references(value)
+        return value.data()
+    name = value.text()
+    return None if name is None else {STEP: name}
+
+
+def _tolerate(value: Value) -> int | float:
+    found = value.data()
+    if isinstance(found, str):
+        return share_of(found, "it")
+    return _number(value)
+
+
+def _whole(value: Value) -> int:
+    found = value.data()
+    if isinstance(found, bool) or not isinstance(found, int):
+        raise ConfigError(f"must be a whole number, not {shown(found)}")
+    return found
+
+
 _STEP_READERS: dict[str, Callable[[Value], Any]] = {
     "task": Value.text, "workflow": Value.text, "arguments": _arguments, "after": names,
-    "rule": _choice(*get_args(RuleName)), "when": Value.text, "tolerate": _number,
+    "rule": _choice(*get_args(RuleName)), "when": Value.text, "tolerate": _tolerate,
     "optional": boolean, "guarantee": _choice(*get_args(GuaranteeName)),
+    "map": Value.text, "over": _over, "item": Value.text, "size": _whole, "at_once": _whole,
+    "each": _choice(*get_args(EachName)),
 }  # fmt: skip
 STEP_FIELDS = (*_STEP_READERS, *_STEP_OPTIONS)
 _READERS: dict[str, Callable[[Value], Any]] = {
@@ -192,7 +220,7 @@ class _Reader:
             elif field in _STEP_READERS and not inner.is_null:
                 given[field] = converted(inner, _STEP_READERS[field])
         known = {field: each for field, each in given.items() if each is not None}
-        for field in ("task", "workflow"):  # one that is wrong is reported once
+        for field in ("task", "workflow", "map"):  # one that is wrong is reported once
             if field in entries and field not in known:
                 known[field] = "wrong"
         return StepDefinition(name=name, **known)
@@ -225,7 +253,8 @@ class _Reader:
         entries.get(field or "", whole).report(message)
         defaults: dict[str | None, Any] = {
             "after": (), "arguments": {}, "when": None, "rule": "all_succeeded", "tolerate": 0,
-            "task": "wrong",
+            "task": "wrong", "map": "wrong", "over": [], "item": None, "size": None,
+            "at_once": None, "each": "chunk",
         }  # fmt: skip
         if field not in defaults:
             return None
@@ -266,6 +295,8 @@ def _step_fields(step: StepDefinition) -> dict[str, Any]:
     del fields["name"]
     if not step.after:
         fields.pop("after", None)
+    if isinstance(over := fields.get("over"), dict) and list(over) == [STEP]:
+        fields["over"] = over[STEP]
     if "timeout" in fields:
         fields["timeout"] = duration_text(fields["timeout"])
     return {name: fields[name] for name in STEP_FIELDS if name in fields}

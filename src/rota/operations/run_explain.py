@@ -13,6 +13,7 @@ from rota.core.workflow.explain import (
     Before,
     explain_ended_step,
     explain_run,
+    explain_running_map,
     explain_waiting_step,
 )
 from rota.core.workflow.model import StepState
@@ -44,7 +45,7 @@ async def explain(
 
 async def _explain_step(rota: Rota, run: Run, step: RunStep, depth: int) -> Explanation:
     if step.state == StepState.RUNNING.label:
-        return await _explain_running(rota, step, depth)
+        return await _explain_running(rota, run, step, depth)
     store = WorkflowStore((await rota.store()).database)
     numbers = (await store.predecessors(run.id, [step.number])).get(step.number, [])
     before = [
@@ -57,7 +58,9 @@ async def _explain_step(rota: Rota, run: Run, step: RunStep, depth: int) -> Expl
     return explain_waiting_step(run, step, before, facts["schedulers"])
 
 
-async def _explain_running(rota: Rota, step: RunStep, depth: int) -> Explanation:
+async def _explain_running(rota: Rota, run: Run, step: RunStep, depth: int) -> Explanation:
+    if step.progress is not None:
+        return explain_running_map(run, step, step.progress)
     assert step.job_id is not None
     if step.kind == "workflow":
         started = f"It runs workflow {step.task!r} as run {step.job_id}."

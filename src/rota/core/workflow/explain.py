@@ -10,7 +10,7 @@ import msgspec
 from rota.core.durations import format_duration
 from rota.core.explain import Explanation
 from rota.core.workflow.model import StepState
-from rota.model import Run, RunStep
+from rota.model import MapProgress, Run, RunStep
 
 _NAMED = 3  # steps that a sentence names
 _OPEN = (StepState.WAITING.label, StepState.RUNNING.label)
@@ -53,6 +53,39 @@ def explain_ended_step(run: Run, step: RunStep, before: Sequence[Before]) -> Exp
             return Explanation("skipped", f"It was skipped{when}: {why}.")
         case _:
             return Explanation("cancelled", f"It was cancelled{when}, with its run.")
+
+
+def progress_text(progress: MapProgress) -> str:
+    """Return how far a map has come, in words."""
+    done = progress.succeeded + progress.failed + progress.under_way
+    known = "" if progress.closed else " so far"
+    failed = f", {progress.failed:,} failed" if progress.failed else ""
+    return f"{done:,} of {_count(progress.members, 'member')}{known}{failed}"
+
+
+def explain_running_map(run: Run, step: RunStep, progress: MapProgress) -> Explanation:
+    """Explain a map whose step runs."""
+    jobs, window = progress.running_jobs, progress.at_once
+    said = f"It calls task {step.task!r} for each item of its list: {progress_text(progress)}"
+    unit = "member" if progress.each == "job" else "chunk"
+    left = progress.chunks - progress.ended_chunks - jobs
+    if run.paused_at is not None and not jobs:
+        return Explanation("run_paused", f"{said}. {_paused(run).sentence}")
+    if left > 0 and jobs >= window:
+        return Explanation(
+            "window_full",
+            f"{said}; {_count(left, unit)} wait for a place among the {_count(window, 'job')} that may "
+            "exist at once.",
+        )
+    if jobs:
+        return Explanation("members_running", f"{said}; {_count(jobs, unit)} under way.")
+    if not progress.closed:
+        return Explanation(
+            "list_open",
+            f"{said}; whoever adds its members has not closed the list. The same app.map() with the "
+            f"same key goes on; `rota runs cancel {run.id}` gives up.",
+        )
+    return Explanation("ending", f"{said}; its end is about to be seen.")
 
 
 def explain_waiting_step(

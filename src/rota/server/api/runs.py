@@ -10,7 +10,7 @@ import msgspec
 from litestar import get, post
 from litestar.params import JSONBody, PathParameter, QueryParameter
 
-from rota.client.wire import CheckpointPage, RunStepPage
+from rota.client.wire import CheckpointPage, MemberPage, RunStepPage
 from rota.core.explain import Explanation
 from rota.model import Run, RunChanged, RunStep, Signal, SignalSent
 from rota.server.api.pages import Cursor, Limit, Page, make_cursor, read_cursor
@@ -61,6 +61,21 @@ async def list_steps(
 @get("/v1/runs/{id:uuid}/steps/{step:str}", policy=VIEWER, summary="Get a step of a run")
 async def get_step(tenant: TenantDep, id: RunId, step: StepName) -> RunStep:
     return await tenant.runs.step(id, step)
+
+
+@get(
+    "/v1/runs/{id:uuid}/steps/{step:str}/members",
+    policy=VIEWER,
+    summary="List the members of a map",
+)
+async def list_members(
+    tenant: TenantDep, id: RunId, step: StepName, in_state: InState = None, limit: Limit = 100,
+    after: Annotated[int, QueryParameter(ge=-1, le=2**62)] = -1,
+) -> MemberPage:  # fmt: skip
+    """By their numbers: items, results and errors. `next`: what to pass as `after` for the next page;
+    null on the last."""
+    found = await tenant.runs.members(id, step, after=after, state=in_state, limit=limit)
+    return MemberPage(found, found[-1].number if len(found) == limit else None)
 
 
 @get("/v1/runs/{id:uuid}/explain", policy=VIEWER, summary="Explain a run")
@@ -155,6 +170,23 @@ async def retry_step(tenant: TenantDep, id: RunId, step: StepName) -> RunChanged
     return await tenant.runs.retry(id, step)
 
 
+class MembersRequest(msgspec.Struct, forbid_unknown_fields=True):
+    """The numbers of members; null: all that have failed."""
+
+    numbers: list[int] | None = None
+
+
+@post(
+    "/v1/runs/{id:uuid}/steps/{step:str}/members/retry", policy=OPERATOR,
+    summary="Run failed members of a map again", status_code=200,
+)  # fmt: skip
+async def retry_members(
+    tenant: TenantDep, id: RunId, step: StepName, data: JSONBody[MembersRequest]
+) -> RunChanged:
+    """All that have failed or some of them, and everything that comes after the map."""
+    return await tenant.runs.retry_members(id, step, data.numbers)
+
+
 class SkipRequest(msgspec.Struct, forbid_unknown_fields=True):
     """The result that the step is given."""
 
@@ -174,5 +206,6 @@ async def skip_step(
 
 ROUTES = [
     list_runs, get_run, get_run_result, list_steps, get_step, explain_run, explain_step, cancel_run,
-    pause_run, resume_run, retry_step, skip_step, get_history, send_to_run, send_signal, list_signals,
+    pause_run, resume_run, retry_step, skip_step, list_members, retry_members, get_history,
+    send_to_run, send_signal, list_signals,
 ]  # fmt: skip

@@ -221,7 +221,8 @@ declare
     new_chunks int;
     new_members bigint;
 begin
-    perform from rota.map as m where m.run_id = run and m.step = map_step and not m.closed and not m.stopped for update;
+    perform from rota.map as m where m.run_id = run and m.step = map_step and not m.closed and not m.stopped
+       and exists (select from rota.run as r where r.id = run and r.state = {run.running} and r.cancel_at is null) for update;
     if not found then
         return closes and exists (select from rota.map as m where m.run_id = run and m.step = map_step and m.closed);
     end if;
