@@ -15,3 +15,8 @@ async def noop() -> None:
 @app.task
 def plain() -> None:
     pass
+
+
+@app.task
+async def member(number: int) -> None:
+    pass

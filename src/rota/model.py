@@ -396,6 +396,21 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     status: Any = None  # what its durable function says of itself
 
 
+class MapProgress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a map has come. `under_way`: members that were done in chunks that still run."""
+
+    members: int
+    succeeded: int
+    failed: int
+    under_way: int
+    chunks: int
+    ended_chunks: int
+    running_jobs: int
+    at_once: int
+    closed: bool  # all members are known
+    each: str
+
+
 class GraphStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step of a run as its graph shows it: without results and errors."""
 
@@ -408,6 +423,7 @@ class GraphStep(msgspec.Struct, frozen=True, kw_only=True):
     started_at: datetime | None = None
     ended_at: datetime | None = None
     job_id: UUID | None = None
+    progress: MapProgress | None = None  # of a map that has started
 
 
 class RunCheckpoint(msgspec.Struct, frozen=True, kw_only=True):
@@ -452,21 +468,6 @@ class Signal(msgspec.Struct, frozen=True, kw_only=True):
     taken_at: datetime | None = None
     run_id: UUID | None = None
     payload: Any = None
-
-
-class MapProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a map has come. `under_way`: members that were done in chunks that still run."""
-
-    members: int
-    succeeded: int
-    failed: int
-    under_way: int
-    chunks: int
-    ended_chunks: int
-    running_jobs: int
-    at_once: int
-    closed: bool  # all members are known
-    each: str
 
 
 class MapMember(msgspec.Struct, frozen=True, kw_only=True):

@@ -55,6 +55,8 @@ steps:
     when: extract.count > 0
     tolerate: 0.5
   cleanup: {task: cleanup, after: publish, rule: always}
+  parts: {map: load, over: extract, item: row, size: 1000, at_once: 20, tolerate: 1%}
+  singly: {map: load, over: {$input: limit, optional: true}, each: job}
 """
 
 
@@ -85,6 +87,25 @@ def test_a_file_can_say_everything_that_a_workflow_can_be() -> None:
     assert steps["publish"].arguments["words"] == ["NO", 1000.0, "2026-01-01", None, True]
     assert (steps["cleanup"].after, steps["extract"].timeout) == (("publish",), 900)
     assert Graph(definition).predecessors["publish"] == ["extract", "audit"]
+
+
+def test_maps_are_read_and_their_errors_have_places() -> None:
+    steps = {step.name: step for step in read(EVERYTHING)["orders"].steps}
+    assert (steps["parts"].over, steps["parts"].tolerate) == ({"$step": "extract"}, 0.01)
+    text = """\
+workflow: wrong
+steps:
+  a: {map: load, over: 5}
+  b: {map: load, over: nowhere}
+  c: {map: load, over: [1], size: 0}
+  d: {map: load, over: [1], each: member}
+  e: {map: load, over: [1], tolerate: 200%}
+  f: {task: load, size: 5}
+  g: {map: load}
+"""
+    assert [line.split(" ", 1)[0] for line in complaints(text)] == [
+        "3:24:", "4:24:", "5:35:", "6:35:", "7:39:", "8:25:", "9:3:"
+    ]  # fmt: skip
 
 
 def test_what_is_written_reads_as_the_same() -> None:
@@ -150,7 +171,7 @@ workflows:
 one_failed, always
 7:47: workflows.orders.steps.a.tolerate: must be a number, not "many"
 7:63: workflows.orders.steps.a.optional: must be true or false, not "perhaps"
-8:7: workflows.orders.steps.b: name a task or a workflow to run
+8:7: workflows.orders.steps.b: name a task or a workflow to run, or a task to map
 8:11: workflows.orders.steps.b.tsak: is not known here; did you mean task?
 10:70: workflows.orders.steps.d.priority: priority must be a whole number from -1000 to 1000, not 9999
 11:36: workflows.orders.steps.e.arguments.x.$stpe: is not known here; did you mean $step?

@@ -15,6 +15,7 @@ from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, StepDefinition
 from rota.lib.ids import new_id
 from rota.operations.installation import Installation
+from rota.operations.run_advance import RunAdvance
 from rota.store.identity import IdentityStore
 from tests.support.api import fail_jobs
 

@@ -159,8 +159,8 @@ def _over(value: Value) -> Any:
 
 def _tolerate(value: Value) -> int | float:
     found = value.data()
-    if isinstance(found, str):
-        return share_of(found, "it")
+    if isinstance(found, str) and found.endswith("%"):
+        return share_of(found, "a share of them")
     return _number(value)
 
 

@@ -196,10 +196,7 @@ class Runs:
         rows = await store.steps(run_id, after, number, limit)
         names = await store.step_names(run_id)
         before = await store.predecessors(run_id, [row["number"] for row in rows])
-        maps: dict[int, MapProgress] = {}
-        if any(row["kind"] == StepKind.MAP for row in rows):
-            found = await MapStore(store.database).progress(run_id)
-            maps = {row["step"]: progress_of(row) for row in found}
+        maps = await self._progress(run_id, rows)
         return [
             self._step(
                 store, row, [names[each] for each in before.get(row["number"], ())],
@@ -207,6 +204,13 @@ class Runs:
             )
             for row in rows
         ]  # fmt: skip
+
+    async def _progress(self, run: UUID, rows: Sequence[Any]) -> dict[int, MapProgress]:
+        """Return how far the maps among steps have come, by their numbers."""
+        if not any(row["kind"] == StepKind.MAP for row in rows):
+            return {}
+        database = (await self._rota.store()).database
+        return {row["step"]: progress_of(row) for row in await MapStore(database).progress(run)}
 
     async def graph(self, id: UUID | str) -> Graphed:
         """Return all steps of a run with their states and what they come after, by their numbers."""
@@ -217,11 +221,13 @@ class Runs:
             for number in row["successors"]:
                 if number in after:
                     after[number].append(row["number"])
+        maps = await self._progress(run.id, rows)
         return [
             GraphStep(
                 number=row["number"], name=row["name"], kind=StepKind(row["kind"]).label,
                 task=row["task"], state=StepState(row["state"]).label, after=after[row["number"]],
                 started_at=row["started_at"], ended_at=row["ended_at"], job_id=row["job_id"],
+                progress=maps.get(row["number"]),
             )
             for row in rows
         ]  # fmt: skip

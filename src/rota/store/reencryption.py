@@ -13,6 +13,7 @@ isn't in the ring, or the value isn't authentic) are left as they are, and count
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, TypeAlias
 from uuid import UUID
 
@@ -146,6 +147,7 @@ class Reencryption:
             if any(rewritten := self._checkpoint(each, id)):
                 await fetch("rewrite_checkpoint", id, each["number"], *rewritten, on=connection)
                 self._done.encrypted += 1
+        await self._maps(connection, id)
         given = self._json(row["input"], "j", id, "input")
         if given and row["key"]:
             plain = self._encryption.open(row["input"], id, "input")
@@ -158,6 +160,44 @@ class Reencryption:
             "input": given, "error": msgspec.json.encode(error).decode() if changed else None,
             "status": self._json(row["status"], "j", id, "status"),
         }  # fmt: skip
+
+    async def _maps(self, connection: Connection, run: UUID) -> None:
+        """Rewrite items, results and errors of a run's maps, a few rows at a time."""
+        for each in await self._database.fetch("encrypted_maps", run, on=connection):
+            place = (connection, run, each["step"])
+            await self._rows_of_map(place, "chunk", "number", partial(self._chunk, each))
+            await self._rows_of_map(place, "results", "first", partial(self._results, each))
+            await self._rows_of_map(place, "member", "number", partial(self._member, each))
+
+    def _chunk(self, of_map: Any, row: Any) -> tuple[str | None, ...]:
+        owner = row["job_id"] or of_map["id"]
+        return (
+            self._json(row["items"], "j", of_map["id"], f"items {row['number']}"),
+            self._json(row["result"], "j", owner, "result"),
+        )
+
+    def _results(self, of_map: Any, row: Any) -> tuple[str | None, ...]:
+        return (self._json(row["results"], "j", of_map["id"], f"results {row['first']}"),)
+
+    def _member(self, of_map: Any, row: Any) -> tuple[str | None, ...]:
+        owner = (row["job_id"] if of_map["each_job"] else None) or of_map["id"]
+        return (
+            self._json(row["result"], "j", of_map["id"], f"results {row['number']}"),
+            self._errors(row["error"], owner),
+        )
+
+    async def _rows_of_map(
+        self, place: tuple[Connection, UUID, int], noun: str, key: str,
+        rewritten: Callable[[Any], tuple[str | None, ...]],
+    ) -> None:  # fmt: skip
+        (connection, run, step), fetch, after = place, self._database.fetch, -1
+        several = f"encrypted_{noun.rstrip('s')}s"
+        while rows := await fetch(several, run, step, after, on=connection):
+            for row in rows:
+                after = row[key]
+                if any(values := rewritten(row)):
+                    await fetch(f"rewrite_{noun}", run, step, after, *values, on=connection)
+                    self._done.encrypted += 1
 
     def _checkpoint(self, row: Any, run: UUID) -> tuple[str | None, str | None, str | None]:
         """Return the result, the error and the digest of something that a durable function did."""

@@ -40,6 +40,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "set_queue": {"max_run_time": 60},
     "start_run": {},
     "skip_step": {"result": 1},
+    "retry_members": {},
     "send_to_run": {"signal": "go"},
     "send_signal": {"name": "go", "key": "k"},
     "backfill_schedule": {"first": "2026-01-01T00:00:00Z", "end": "2026-01-02T00:00:00Z"},
@@ -96,6 +97,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "id": run.json()["id"],
         "run_id": run.json()["id"],
         "step": SECRET,
+        "number": "0",
     }
 
 
@@ -105,7 +107,7 @@ NOBODYS = {
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
     "/v1/workflows/{name}": "nobodys", "id": str(uuid4()), "run_id": str(uuid4()),
-    "step": "nobodys",
+    "step": "nobodys", "number": "7",
 }  # fmt: skip
 
 

@@ -103,7 +103,7 @@ class Graph:
                 kind for kind in ("task", "workflow", "map") if getattr(step, kind) is not None
             ]
             if len(kinds) != 1:
-                raise self._refused("name a task to run or to map, or a workflow", step.name)
+                raise self._refused("name a task or a workflow to run, or a task to map", step.name)
             task = step.task or step.map
             if task is not None and is_internal_task(task):
                 raise self._refused(

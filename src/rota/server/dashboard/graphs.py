@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 import msgspec
 from markupsafe import Markup
 
-from rota.model import GraphStep
+from rota.model import GraphStep, MapProgress
 from rota.server.dashboard.words import SHAPES
 
 _FOLD_FROM = 9  # steps of one layer and task
@@ -45,6 +45,7 @@ class Box(msgspec.Struct):
     row: float = 0.0
     after: set[int] = msgspec.field(default_factory=set)
     critical: bool = False
+    note: str = ""  # of a map: how far it has come
 
     @property
     def state(self) -> str:
@@ -52,6 +53,8 @@ class Box(msgspec.Struct):
 
     @property
     def text(self) -> str:
+        if self.note and self.states.total() == 1:
+            return self.note
         if self.states.total() == 1:
             return self.state.replace("_", " ")
         return ", ".join(
@@ -121,10 +124,18 @@ def _boxes(steps: Sequence[GraphStep], critical: frozenset[int]) -> list[Box]:
                 folded[kind] = place
         box = boxes[place]
         box.states[step.state] += 1
+        if step.progress is not None:
+            box.note = _short_progress(step.progress)
         box.critical = box.critical or step.number in critical
         box.after.update(of_step[number] for number in step.after)
         of_step[step.number] = place
     return boxes
+
+
+def _short_progress(progress: MapProgress) -> str:
+    done = progress.succeeded + progress.failed + progress.under_way
+    failed = f", {progress.failed:,} failed" if progress.failed else ""
+    return f"{done:,} of {progress.members:,}{failed}"
 
 
 def _layers(steps: Sequence[GraphStep]) -> Mapping[int, int]:

@@ -11,6 +11,7 @@ import msgspec
 from litestar.params import FromPath, PathParameter, QueryParameter
 from markupsafe import Markup
 
+from rota.core.workflow.explain import progress_text
 from rota.model import GraphStep, Run, RunCheckpoint
 from rota.server.api.pages import make_cursor, read_cursor
 from rota.server.dashboard import charts, graphs, pages
@@ -20,6 +21,8 @@ from rota.server.requests import RotaRequest, TenantDep
 
 _PAGE = 50
 _ROWS = 200  # steps, or things of a history, that a page lists
+_FAILURES = 20  # failed members of a map that a page lists
+_MAPS = 10
 _COLOURS = {"succeeded": "good", "running": "live", "failed": "bad", "waiting": "warn"}
 STATES = ("running", "succeeded", "failed", "cancelled")
 
@@ -85,11 +88,16 @@ async def show_run(request: RotaRequest, tenant: TenantDep, run_id: RunId) -> pa
     steps = await tenant.runs.graph(run_id)
     history = await tenant.runs.history(run_id, limit=_ROWS)
     is_function = any(step.kind == "function" for step in steps)
+    maps = [
+        (step, await tenant.runs.members(run_id, step.name, state="failed", limit=_FAILURES))
+        for step in steps
+        if step.progress is not None and step.progress.failed
+    ][:_MAPS]
     rows = _history(history, run, now) if is_function else _steps(steps, run, now)
     path = graphs.critical_path(steps) if run.ended_at is not None else frozenset[int]()
     explanation = await tenant.runs.explain(run_id)
     return await pages.show(
-        request, "run.html", now=now, run=run, shown=_state(run), rows=rows[:_ROWS],
+        request, "run.html", now=now, run=run, maps=maps, shown=_state(run), rows=rows[:_ROWS],
         more=max(len(rows) - _ROWS, 0), explanation=explanation, is_function=is_function,
         graph=None if is_function else graphs.draw(steps, path), steps=len(steps),
         given=pretty(run.input), error=_message(run.error), problem=_message(run.problem),
@@ -126,7 +134,9 @@ def _steps(steps: Sequence[GraphStep], run: Run, now: datetime) -> list[Shown]:
     chosen = list(steps) if len(steps) <= _ROWS else several
     return [
         Shown(
-            step.name, step.state, step.task or "", "", step.started_at, step.ended_at, step.job_id,
+            step.name, step.state, step.task or "",
+            "" if step.progress is None else progress_text(step.progress), step.started_at,
+            step.ended_at, None if step.kind == "map" else step.job_id,
             _bar(step.state, step.started_at, step.ended_at, run, now), step.kind == "workflow",
         )
         for step in chosen
@@ -203,4 +213,30 @@ async def skip_step(
     return pages.back(request, f"/runs/{run_id}", f"Step {step} counts as succeeded.")
 
 
-ROUTES = [show_runs, show_run, cancel_run, pause_run, resume_run, retry_step, skip_step]
+@pages.action(
+    "/runs/{run_id:uuid}/steps/{step:str}/members/retry", policy=OPERATOR,
+    on_error="/runs/{run_id}",
+)  # fmt: skip
+async def retry_failed(
+    request: RotaRequest, tenant: TenantDep, run_id: RunId, step: StepName
+) -> pages.Back:
+    changed = await tenant.runs.retry_members(run_id, step)
+    message = f"{changed.steps:,} members of {step} run again."
+    return pages.back(request, f"/runs/{run_id}", message)
+
+
+@pages.action(
+    "/runs/{run_id:uuid}/steps/{step:str}/members/{number:int}/retry", policy=OPERATOR,
+    on_error="/runs/{run_id}",
+)  # fmt: skip
+async def retry_member(
+    request: RotaRequest, tenant: TenantDep, run_id: RunId, step: StepName, number: FromPath[int]
+) -> pages.Back:
+    await tenant.runs.retry_members(run_id, step, [number])
+    return pages.back(request, f"/runs/{run_id}", f"Member {number} of {step} runs again.")
+
+
+ROUTES = [
+    show_runs, show_run, cancel_run, pause_run, resume_run, retry_step, skip_step, retry_failed,
+    retry_member,
+]  # fmt: skip

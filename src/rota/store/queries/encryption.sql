@@ -35,6 +35,35 @@ update rota.checkpoint
 set result = coalesce($3::json, result), error = coalesce($4::json, error), digest = coalesce($5, digest)
 where run_id = $1 and number = $2;
 
+-- name: encrypted_maps
+select step, id, each_job from rota.map where run_id = $1 order by step;
+
+-- name: encrypted_chunks
+-- Chunks of a map after a number, a few at a time: they may be large.
+select number, job_id, items, result from rota.map_chunk where run_id = $1 and step = $2 and number > $3
+order by number limit 20 for update;
+
+-- name: rewrite_chunk
+update rota.map_chunk set items = coalesce($4::json, items), result = coalesce($5::json, result)
+where run_id = $1 and step = $2 and number = $3;
+
+-- name: encrypted_results
+select first, results from rota.map_result where run_id = $1 and step = $2 and first > $3
+order by first limit 20 for update;
+
+-- name: rewrite_results
+update rota.map_result set results = $4::json where run_id = $1 and step = $2 and first = $3;
+
+-- name: encrypted_members
+select b.number, b.result, b.error, (
+    select c.job_id from rota.map_chunk as c where c.run_id = $1 and c.step = $2 and c.first = b.number) as job_id
+from rota.map_member as b where b.run_id = $1 and b.step = $2 and b.number > $3
+order by b.number limit 200 for update of b;
+
+-- name: rewrite_member
+update rota.map_member set result = coalesce($4::json, result), error = coalesce($5::json, error)
+where run_id = $1 and step = $2 and number = $3;
+
 -- name: specs_of_versions
 select version, spec from rota.schedule_version where schedule_id = $1 order by version for update;
 
@@ -82,6 +111,14 @@ from (
     union all
     select coalesce(c.error -> 'cause', c.error) ->> 'message' from rota.run as r join rota.checkpoint as c on c.run_id = r.id
     where r.namespace = $1 and c.error is not null and (c.kind <> {checkpoint.run} or c.error -> 'cause' is not null)
+    union all
+    select unnest(array[c.items::text, c.result::text]) from rota.run as r join rota.map_chunk as c on c.run_id = r.id
+    where r.namespace = $1
+    union all
+    select c.results::text from rota.run as r join rota.map_result as c on c.run_id = r.id where r.namespace = $1
+    union all
+    select unnest(array[c.result::text, c.error ->> 'message']) from rota.run as r join rota.map_member as c on c.run_id = r.id
+    where r.namespace = $1
     union all
     select payload::text from rota.run_signal where namespace = $1
     union all

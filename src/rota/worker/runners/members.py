@@ -85,8 +85,6 @@ class _Pass:
         return free[0] if free else "item"
 
     def context_of(self, member: _Member) -> Any:
-        if not self._task.takes_context:
-            return None
         own = self._context
         job = msgspec.structs.replace(
             own.job, attempt=member.attempt, max_attempts=self._chunk.max_attempts
@@ -96,6 +94,10 @@ class _Pass:
     # -- outcomes
 
     def succeeded(self, member: _Member, value: Any) -> None:
+        if value is None and member.number == self._chunk.first + self._record.done:
+            self._record.done += 1  # as below, for most
+            self._results.append(NULL)
+            return
         outcome = results.encode_result(value, self._limit)
         if outcome.failure is not None:  # the effect has happened: it is not tried again
             self._fail(member, outcome.failure, final=True, delay=0.0)
@@ -148,9 +150,9 @@ class _Pass:
 
     # -- records
 
-    @property
-    def is_due(self) -> bool:
-        return self._bytes > _RECORD_BYTES or monotonic() - self._since > _RECORD_EVERY
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to record what was done, or the next member is to be noted first."""
+        return self.careful or self._bytes > _RECORD_BYTES or now - self._since > _RECORD_EVERY
 
     @property
     def is_open(self) -> bool:
@@ -188,17 +190,19 @@ async def run_chunk(
     chunk, channel = _Pass(task, payload, context, limit, hooks), context._channel
     pause_at = monotonic() + _SLICE
     for member in chunk.todo():
-        if (chunk.careful or chunk.is_due) and not await _recorded(
+        now = monotonic()
+        if chunk.is_due(now) and not await _recorded(
             channel, chunk, member.number if chunk.careful else None
         ):
             return _RETURNED
-        if monotonic() > pause_at:
+        if now > pause_at:
             await asyncio.sleep(0)
             pause_at = monotonic() + _SLICE
         if chunk.timed:
             channel.begin_member()
         try:
-            value = await task.call(member.payload, chunk.context_of(member))
+            own = chunk.context_of(member) if task.takes_context else None
+            value = await task.call(member.payload, own)
         except Exception as error:  # noqa: BLE001 - whatever it raises is its outcome
             chunk.failed(member, error)
         else:
@@ -222,14 +226,15 @@ def run_chunk_sync(
     """Run a chunk of a plain function."""
     chunk, channel = _Pass(task, payload, context, limit, hooks), context._channel
     for member in chunk.todo():
-        if (chunk.careful or chunk.is_due) and not _recorded_sync(
+        if chunk.is_due(monotonic()) and not _recorded_sync(
             channel, chunk, member.number if chunk.careful else None
         ):
             return _RETURNED
         if chunk.timed:
             channel.begin_member()
         try:
-            value = task.call(member.payload, chunk.context_of(member))
+            own = chunk.context_of(member) if task.takes_context else None
+            value = task.call(member.payload, own)
         except Exception as error:  # noqa: BLE001 - whatever it raises is its outcome
             chunk.failed(member, error)
         else:
