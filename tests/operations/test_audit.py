@@ -112,7 +112,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /runs/{run_id}/steps/{step}/retry", "/runs/{run_c}/steps/first/retry", {}),
     ("POST /runs/{run_id}/steps/{step}/members/retry", "/runs/{run_m}/steps/parts/members/retry", {}),
     ("POST /runs/{run_id}/steps/{step}/members/{number}/retry",
-     "/runs/{run_m}/steps/parts/members/0/retry", {}),
+     "/runs/{run_n}/steps/parts/members/0/retry", {}),
     ("POST /runs/{run_id}/steps/{step}/skip", "/runs/{run_d}/steps/first/skip", {}),
     ("POST /schedules/new", "/schedules/new",
      {"name": "new", "task": "greet", "kind": "cron", "rule": "0 4 * * *"}),

@@ -74,14 +74,15 @@ class World:
             self.names[run] = str((await self.app.runs.start("flow")).id)
         for run in ("run_c", "run_d"):
             await self.app.runs.cancel(self.names[run])
-        await self._map()
+        for run in ("run_m", "run_n"):
+            await self._map(run)
 
-    async def _map(self) -> None:
+    async def _map(self, name: str) -> None:
         """A run that has ended, with a map of which a member has failed."""
         step = StepDefinition(name="parts", map="greet", over=[1], each="job")
         await self.app.workflows.put(Graph(Definition(name="mapped", steps=[step])))
         run = (await self.app.runs.start("mapped")).id
-        self.names["run_m"] = str(run)
+        self.names[name] = str(run)
         await RunAdvance((await self.app.store()).database).advance(run)
         await self.query("delete from {0}.present where run_id = $1", run)
         await self.query(

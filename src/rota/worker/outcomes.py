@@ -95,8 +95,10 @@ class Outcomes:
         ran = now - work.started if work.started else 0.0
         if work.run is not None:
             self._finisher.step_failed = True
-        # A chunk has asked the task's policy about each of its members.
-        retry = retry_of(self._tasks, work.task) if work.chunk is None else Retry()
+        retry = retry_of(self._tasks, work.task)
+        if work.chunk is not None:
+            # The policy is for its members; a chunk that was interrupted goes on after the first delay.
+            retry = Retry(base=retry.base, factor=1.0, cap=retry.cap, jitter=retry.jitter)
         return self._verdicts.judge(work, outcome, retry, ran, now)
 
     def _fail(self, work: Work, error: Exception) -> Verdict:
