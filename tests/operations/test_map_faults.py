@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rota import App, Context
-from rota.errors import StoreUnavailable
+from rota.errors import Conflict, Fatal, StoreUnavailable
 from rota.lib import failpoints
 from rota.lib.ids import new_id
 from rota.model import Retry
@@ -158,6 +158,31 @@ async def test_a_stale_attempt_records_nothing(sandbox: Sandbox, line: Line) -> 
     assert (await fetch("record_members", node, *record))[0][0] is False
     record = (row["id"], row["token"], run.id, 0, 0, 2, None, 0, 0, None, None)
     assert (await fetch("record_members", node, *record))[0][0] is True
+
+
+async def test_a_failed_member_of_a_chunk_that_runs_can_not_be_retried(
+    sandbox: Sandbox, line: Line
+) -> None:
+    """The attempt that runs does not know of it: the member would be lost."""
+
+    @sandbox.app.task(retry=Retry(max_attempts=2, base=60, jitter=0))
+    async def shaky(item: int) -> int:
+        if item == 1:
+            raise Fatal("never")
+        if item == 2 and len(line.called) < 1:
+            line.called.append(item)
+            raise ValueError("later")
+        return item
+
+    flow = sandbox.app.workflow("running")
+    flow.map(shaky, over=[0, 1, 2], size=3, name="parts")
+    run = await flow.start()
+    await sandbox.run_due()  # member 2 waits for its second try, and the chunk with it
+    with pytest.raises(Conflict, match="in chunks that have ended"):
+        await run.retry_members("parts", [1])
+    await sandbox.advance(minutes=2)
+    assert (await ended(sandbox, run)).state == "failed"
+    assert (await run.steps())[0].result == {"count": 3, "succeeded": 2, "failed": 1}
 
 
 async def test_a_member_sees_its_own_attempt(sandbox: Sandbox) -> None:

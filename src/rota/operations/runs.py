@@ -387,7 +387,8 @@ class Runs:
     ) -> RunChanged:
         """Run members of a map that have failed again, all or some, and what comes after the map.
 
-        Raises `Conflict` if a step after the map is running, or a member has not failed.
+        Raises `Conflict` if a step after the map is running, or a member has not failed, or its chunk
+        still runs.
         """
         async with self._changing("retry_members", id) as (store, run, change):
             _check_not_cancelling(run)
@@ -401,7 +402,8 @@ class Runs:
             if numbers is not None and count != len({*numbers}):
                 raise Conflict(
                     f"run {run['id']}, step {step!r}: of these {len({*numbers})} members {count} have "
-                    "failed: only those can be retried", code="not-failed", subject=run["id"],
+                    "failed, in chunks that have ended: only those can be retried",
+                    code="not-failed", subject=run["id"],
                 )  # fmt: skip
             if numbers is None and not count:
                 raise Conflict(

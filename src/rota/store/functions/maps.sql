@@ -403,7 +403,10 @@ declare
 begin
     perform from rota.map as m where m.run_id = run and m.step = map_step for update;
     update rota.map_member as b set state = {step.waiting}, attempt = 0
-    where b.run_id = run and b.step = map_step and b.state = {step.failed} and (only_members is null or b.number = any(only_members));
+    where b.run_id = run and b.step = map_step and b.state = {step.failed} and (only_members is null or b.number = any(only_members))
+      and not exists (  -- its attempt doesn't know of it, and would end without it
+          select from rota.map_chunk as c where c.run_id = run and c.step = map_step and c.state = {step.running}
+             and b.number between c.first and c.first + c.size - 1);
     get diagnostics opened = row_count;
     update rota.map_chunk as c
     set state = {step.waiting}, job_id = null, token = null, begun = null, failed = 0, ended_at = null, result = null
