@@ -222,7 +222,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("workflows", "name"): "orders",
         ("runs", "id"): await one("select id from {}.run where namespace = $1"),
         ("runs", "step"): "only",
-        ("runs", "number"): "0",
+        ("runs", "number"): "1234567",
         ("runs", "run_id"): await one("select id from {}.run where namespace = $1"),
         ("sessions", "session_id"): await one("select id from {}.session where namespace = $1"),
         ("webhooks", "webhook_id"): await one("select id from {}.webhook where namespace = $1"),
@@ -232,7 +232,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
 def never_was(parameter: str) -> str:
     """An id of the right form."""
     made = uuid4()
-    return {"fingerprint": made.hex[:16], "number": "7"}.get(parameter, str(made))
+    return {"fingerprint": made.hex[:16], "number": "7654321"}.get(parameter, str(made))
 
 
 async def everything(server: LiveServer) -> dict[str, list[str]]:

@@ -390,6 +390,8 @@ class Runs:
         Raises `Conflict` if a step after the map is running, or a member has not failed, or its chunk
         still runs.
         """
+        if numbers is not None and not all(0 <= number < 2**62 for number in numbers):
+            raise ConfigError("numbers of members are whole numbers from 0", field="numbers")
         async with self._changing("retry_members", id) as (store, run, change):
             _check_not_cancelling(run)
             number, maps = await self._map_number(store, run["id"], step), MapStore(store.database)

@@ -97,7 +97,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "id": run.json()["id"],
         "run_id": run.json()["id"],
         "step": SECRET,
-        "number": "0",
+        "number": "1234567",
     }
 
 
@@ -107,7 +107,7 @@ NOBODYS = {
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
     "/v1/workflows/{name}": "nobodys", "id": str(uuid4()), "run_id": str(uuid4()),
-    "step": "nobodys", "number": "7",
+    "step": "nobodys", "number": "7654321",
 }  # fmt: skip
 
 

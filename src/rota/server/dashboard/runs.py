@@ -12,6 +12,7 @@ from litestar.params import FromPath, PathParameter, QueryParameter
 from markupsafe import Markup
 
 from rota.core.workflow.explain import progress_text
+from rota.errors import ConfigError
 from rota.model import GraphStep, Run, RunCheckpoint
 from rota.server.api.pages import make_cursor, read_cursor
 from rota.server.dashboard import charts, graphs, pages
@@ -226,13 +227,17 @@ async def retry_failed(
 
 
 @pages.action(
-    "/runs/{run_id:uuid}/steps/{step:str}/members/{number:int}/retry", policy=OPERATOR,
+    "/runs/{run_id:uuid}/steps/{step:str}/members/{number:str}/retry", policy=OPERATOR,
     on_error="/runs/{run_id}",
 )  # fmt: skip
 async def retry_member(
-    request: RotaRequest, tenant: TenantDep, run_id: RunId, step: StepName, number: FromPath[int]
-) -> pages.Back:
-    await tenant.runs.retry_members(run_id, step, [number])
+    request: RotaRequest, tenant: TenantDep, run_id: RunId, step: StepName,
+    number: Annotated[str, PathParameter(max_length=40)],
+) -> pages.Back:  # fmt: skip
+    await tenant.runs.get(run_id)
+    if not number.isdecimal():
+        raise ConfigError(f"{number!r} is not the number of a member", field="number")
+    await tenant.runs.retry_members(run_id, step, [int(number)])
     return pages.back(request, f"/runs/{run_id}", f"Member {number} of {step} runs again.")
 
 
