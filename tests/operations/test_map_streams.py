@@ -95,3 +95,23 @@ async def test_a_lost_answer_adds_no_member_twice(sandbox: Sandbox, sink: Sink, 
 async def test_what_cannot_be_iterated_is_refused(sandbox: Sandbox, sink: Sink) -> None:
     with pytest.raises(ConfigError, match="over must be a list, a generator"):
         await sandbox.app.map(sink.load, over=5)
+
+
+async def test_explain_says_what_a_map_waits_for(sandbox: Sandbox, sink: Sink) -> None:
+    flow = sandbox.app.workflow("explained")
+    flow.map(sink.load, over=list(range(20)), size=2, at_once=3, name="parts")
+    await sandbox.app.queues.pause("default")
+    run = await flow.start()
+    await sandbox.run_due()
+    said = await run.explain("parts")
+    assert said.code == "window_full"
+    assert "0 of 20 members; 7 chunks wait for a place among the 3 jobs" in said.sentence
+    await sandbox.app.queues.resume("default")
+    await sandbox.run_due()
+    with pytest.raises(RuntimeError):
+        await sandbox.app.map(sink.load, over=numbers(1000, broken_at=900), size=2, key="open")
+    await sandbox.run_due()
+    left = next(run for run in await sandbox.app.runs.list() if run.state == "running")
+    said = await sandbox.app.runs.explain(left.id, "members")
+    assert said.code == "list_open"
+    assert f"`rota runs cancel {left.id}` gives up" in said.sentence
