@@ -131,8 +131,8 @@ def _end_of(facts: Facts, step: StepRow) -> float | None:
 def nothing_starts_after_a_cancel(facts: Facts, tally: Tally) -> Found:
     """But for steps that always run."""
     rules = {(s.run_id, s.number): s.rule for steps in facts.steps.values() for s in steps}
-    # What a durable function calls to clean up, or has called since it was resumed; and what a branch of a
-    # gather calls after another branch was told of the cancel.
+    # What a durable function calls to clean up, or has called since it was resumed; and what a branch of
+    # a gather calls after another branch was told of the cancel.
     own = {
         (c.run_id, -c.number)
         for rows in facts.checkpoints.values()
