@@ -161,7 +161,9 @@ class RunOperator:
         return self._random.choice(sorted(self._runs)) if self._runs else None
 
     async def _cancel(self) -> None:
-        if (run := self._any()) is not None:
+        # Often one that is paused: what the pause held back must not be forgotten.
+        paused = sorted(self._paused) if self._random.random() < 0.5 else []
+        if (run := self._random.choice(paused) if paused else self._any()) is not None:
             await self._ask("cancel run", run, lambda: self._app.runs.cancel(run))
             self._paused.discard(run)
 
