@@ -59,8 +59,11 @@ def steps_start_by_their_rules(facts: Facts, tally: Tally) -> Found:
 
 def _against_its_rule(step: StepRow, before: list[StepRow], *, later: bool) -> str | None:
     """Whether its state can follow from theirs. Cancelled steps may follow from anything. A success
-    may be of an earlier round than a cancel of the steps before it."""
-    kept = later and step.state == SUCCEEDED and any(each.state == CANCELLED for each in before)
+    by a rule about successes stays when a resume repeats steps before it, which may be cancelled then,
+    or skipped."""
+    repeated = any(each.state in (CANCELLED, SKIPPED) for each in before)
+    by_success = step.rule in (_ALL_SUCCEEDED, _ONE_SUCCEEDED)
+    kept = later and step.state == SUCCEEDED and by_success and repeated
     one = step.rule in (_ONE_SUCCEEDED, _ONE_FAILED)
     failed = sum(each.state in _NOT_DONE and (one or not each.optional) for each in before)
     skipped = sum(each.state == SKIPPED for each in before)
