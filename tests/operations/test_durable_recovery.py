@@ -9,6 +9,7 @@ import pytest
 from rota import Retry
 from rota.durable.context import DurableContext
 from rota.durable.replay import Interrupted
+from rota.durable.replay import Interrupted
 from rota.errors import CallFailed, RunCancelled, StepFailed, StoreUnavailable, WaitTimedOut
 from rota.operations.run_advance import RunAdvance
 from rota.store.workflows import WorkflowStore
@@ -464,3 +465,25 @@ async def test_no_wait_is_longer_than_a_hundred_years(
     run = await order.start()
     assert await state(sandbox, run) == "failed"
     assert f"{waits} must be at most 100 years" in str((await run.status()).error)
+
+
+async def test_a_step_that_is_done_again_gets_the_time_that_it_got_before(
+    sandbox: Sandbox, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A payment's key may be made of it."""
+
+    async def pay(key: str) -> None:
+        shop.note(key)
+        if len(shop.ran) == 1:
+            raise Interrupted("the worker goes down after the effect, before its record")
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.step(pay, str(ctx.now()))
+
+    await order.start()
+    await sandbox.run_due()
+    await sandbox.advance(hours=1)
+    await sandbox.run_due()
+    assert len(shop.ran) == 2
+    assert len(set(shop.ran)) == 1

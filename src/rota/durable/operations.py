@@ -103,6 +103,9 @@ class StepOperation(Operation[T]):
         self._limit = limit
 
     async def _begin(self) -> Checkpoint:
+        # What the function knows now, such as a time, may be in the step's arguments: it is the same if the
+        # step is done again.
+        await self.replay.flush_notes()
         return await self._try(self.replay.make_room(), 1)
 
     async def _go_on(self, found: Checkpoint) -> Checkpoint:
