@@ -9,7 +9,6 @@ import pytest
 from rota import Retry
 from rota.durable.context import DurableContext
 from rota.durable.replay import Interrupted
-from rota.durable.replay import Interrupted
 from rota.errors import CallFailed, RunCancelled, StepFailed, StoreUnavailable, WaitTimedOut
 from rota.operations.run_advance import RunAdvance
 from rota.store.workflows import WorkflowStore

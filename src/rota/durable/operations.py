@@ -103,7 +103,7 @@ class StepOperation(Operation[T]):
         self._limit = limit
 
     async def _begin(self) -> Checkpoint:
-        # What the function knows now, such as a time, may be in the step's arguments: it is the same if the
+        # What the function knows, such as a time, may be in the step's arguments: it is the same if the
         # step is done again.
         await self.replay.flush_notes()
         return await self._try(self.replay.make_room(), 1)
