@@ -410,6 +410,32 @@ async def test_a_worker_that_is_full_when_its_hint_comes_passes_it_on(
         await submitter.close()
 
 
+async def test_a_hint_of_a_new_lane_that_comes_while_lanes_are_read_is_not_forgotten(
+    workers, database, app
+):
+    [node] = await workers.start(1)
+    await workers.rest(database)
+    worker = node.worker_role.worker
+    read, told = worker._store.lanes, asyncio.Event()
+    hint = worker.hint
+
+    def noticed(*arguments: Any) -> None:
+        hint(*arguments)
+        told.set()
+
+    async def read_before_the_hint(namespace: str) -> Any:
+        rows = await read(namespace)
+        worker._store.lanes = read
+        await app.submit("greet")  # makes the lane
+        await told.wait()
+        return rows
+
+    worker.hint, worker._store.lanes = noticed, read_before_the_hint
+    worker._lanes_at = -1e9
+    worker.wake()
+    await eventually(lambda: workers.ran.total() == 1, what="a start")
+
+
 async def test_a_lost_hint_costs_no_more_than_the_wait_for_the_next_look(workers, database, app):
     await workers.start(1, poll=0.5)
     await workers.rest(database)

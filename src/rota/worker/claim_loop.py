@@ -295,9 +295,13 @@ class Worker(Service):
     async def _refresh_lanes(self) -> None:
         now = self._loop.time()
         if now - self._lanes_at >= _LANES_EVERY:
-            rows = await self._store.lanes(self._settings.namespace)
+            self._lanes_at = now  # before the look: a hint of a new lane during it asks for another
+            try:
+                rows = await self._store.lanes(self._settings.namespace)
+            except BaseException:
+                self._lanes_at = -_LANES_EVERY
+                raise
             self._lanes = sorted(row["lane"] for row in rows if row["lane"] in self._served)
-            self._lanes_at = now
 
     # -- stopping
 
