@@ -75,7 +75,9 @@ def random_graph(random: Random, name: str, inner: str | None) -> Graph:
         when = random.choice([None, None, None, None, "input.open", "not input.open"])
         steps.append(
             StepDefinition(
-                name=f"s{number}", task=None if nested else random.choice(TASKS),
+                name=f"s{number}", task=(task := None if nested else random.choice(TASKS)),
+                # As `Workflow.step` does: a run may start before a node has registered its tasks.
+                guarantee="exactly_once" if task == "step_exact" else None,
                 workflow=inner if nested else None,
                 arguments={"open": True} if nested else {"value": value}, after=before, rule=rule,
                 tolerate=random.choice([0, 0, 1]) if rule == "all_succeeded" else 0,

@@ -21,7 +21,7 @@ _UPSTREAM_FAILED = 9
 _NOT_DONE = (FAILED, CANCELLED, _UPSTREAM_FAILED)
 _RAN = (SUCCEEDED, FAILED)
 _REACHED = 15.0  # seconds in which the cancel of a run reaches those of its sub-workflows
-_UNAWARE = 6.0  # seconds for which a durable function may not know of its cancel
+_UNAWARE = 12.0  # seconds for which a durable function may not know of its cancel
 
 
 def steps_run_once_in_a_round(facts: Facts, tally: Tally) -> Found:
