@@ -82,6 +82,7 @@ async def test_each_step_of_a_large_workflow_runs_as_often_as_it_must(
     graph, before = _graph()
     await app.workflows.put(graph)
     cluster.start("scheduler", "worker")
+    await eventually(partial(_are_registered, app), what="the tasks, with their guarantees")
     run = await app.runs.start("large", {})
     killed: set[int] = set()
     async with asyncio.timeout(_PATIENCE):
@@ -130,6 +131,12 @@ def _check_order(cluster: Cluster, before: dict[int, list[int]]) -> None:
             done.add(int(text))
         elif kind == "begun":
             assert done.issuperset(before[int(text)]), f"step {text} began too early"
+
+
+async def _are_registered(app: App) -> bool:
+    async with (await app.store()).database.connection() as connection:
+        names = "select count(*) from {}.task where name in ('leg', 'exact_leg')"
+        return bool(await connection.fetchval(names.format(app.settings.schema)) == 2)
 
 
 async def _nothing_left(app: App) -> bool:
