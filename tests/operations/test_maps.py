@@ -214,6 +214,7 @@ async def test_an_item_that_is_too_large_fails_the_step(sandbox: Sandbox, factor
         ({"each": "member"}, "each must be chunk or job"),
         ({"each": "job", "size": 5}, "size has no meaning"),
         ({"over": 5}, "over must be a list"),
+        ({"over": "stream"}, "over must be a list"),
         ({"over": (x for x in "ab")}, "app.map"),
         ({"item": "nothing"}, "no argument 'nothing'"),
     ],

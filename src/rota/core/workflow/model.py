@@ -17,7 +17,7 @@ RuleName: TypeAlias = Literal["all_succeeded", "all_ended", "one_succeeded", "on
 CHUNK_BASE = 1_000_000
 INLINE = "inline:"  # what the names of workflows begin with that were composed of calls
 
-STREAM = "stream"
+STREAM = {"$stream": True}  # what a map is over whose members are added while it runs
 AT_ONCE, MOST_AT_ONCE, MOST_SIZE = 50, 10_000, 10_000
 
 
@@ -102,9 +102,7 @@ class StepDefinition(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     map: str | None = None  # the task that is called for each item
     over: Any = None  # of a map: the list, or a reference to it; STREAM: added while it runs
     item: str | None = None  # of a map: the argument that takes the item; None: the first
-    size: int | None = (
-        None  # of a map: members in a chunk; None: so that at_once chunks share the list
-    )
+    size: int | None = None  # of a map: members in a chunk; None: at_once chunks share the list
     at_once: int | None = None  # of a map: how many of its jobs may exist
     each: EachName = "chunk"
 
