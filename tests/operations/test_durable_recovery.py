@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from rota import Retry
+from rota.durable.branches import Interrupted
 from rota.durable.context import DurableContext
-from rota.durable.replay import Interrupted
 from rota.errors import CallFailed, RunCancelled, StepFailed, StoreUnavailable, WaitTimedOut
 from rota.operations.run_advance import RunAdvance
 from rota.store.workflows import WorkflowStore

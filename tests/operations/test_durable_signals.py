@@ -9,8 +9,8 @@ import pytest
 
 from proof.waiting import eventually
 from rota import App
+from rota.durable.branches import Interrupted
 from rota.durable.context import DurableContext
-from rota.durable.replay import Interrupted
 from rota.errors import InvalidArguments
 from rota.node import Node
 from rota.testing import Sandbox

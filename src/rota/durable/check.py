@@ -10,9 +10,10 @@ import msgspec
 
 from rota.context import Context, JobInfo
 from rota.core.workflow.model import CheckpointKind, StepState
+from rota.durable.branches import Left, Mismatch
 from rota.durable.context import DurableContext
 from rota.durable.function import DurableFunction
-from rota.durable.replay import Left, Mismatch, Replay
+from rota.durable.replay import Replay
 from rota.durable.wire import Checkpoint, History
 from rota.errors import RunCancelled, StepFailed, WaitTimedOut
 from rota.model import Failure, Run, RunCheckpoint

@@ -21,6 +21,7 @@ from rota.core.codec import ResultReader, encode_hook
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.model import CheckpointKind
 from rota.durable import wire
+from rota.durable.branches import Suspended, failed_at, fails_at
 from rota.durable.operations import (
     JobCall,
     Operation,
@@ -29,7 +30,7 @@ from rota.durable.operations import (
     Sleep,
     StepOperation,
 )
-from rota.durable.replay import Replay, Suspended, failed_at, fails_at
+from rota.durable.replay import Replay
 from rota.errors import ConfigError, InvalidArguments
 from rota.lib import tracing
 from rota.model import Guarantee, Retry

@@ -12,8 +12,9 @@ from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, StepDefinition
 from rota.core.workflow.references import INPUT, Reference
 from rota.durable import wire
+from rota.durable.branches import Interrupted, Mismatch, Suspended
 from rota.durable.context import DurableContext
-from rota.durable.replay import Interrupted, Mismatch, Replay, Suspended
+from rota.durable.replay import Replay
 from rota.durable.sync import SyncDurableContext, run_in_thread
 from rota.errors import ConfigError, LeaseLost, RunCancelled, StoreUnavailable
 from rota.model import Outcome, OutcomeKind, Retry

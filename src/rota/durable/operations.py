@@ -14,7 +14,8 @@ from rota.core.codec import ResultReader, encode_hook
 from rota.core.lifecycle import bounded_delay, may_retry, retry_delay
 from rota.core.workflow.model import CheckpointKind, StepState
 from rota.durable import wire
-from rota.durable.replay import Replay, fails_at
+from rota.durable.branches import fails_at
+from rota.durable.replay import Replay
 from rota.durable.wire import Checkpoint, NewCheckpoint
 from rota.errors import (
     CallFailed,

@@ -23,7 +23,7 @@ import asyncio
 import contextvars
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Collection, Coroutine, Generator
+from collections.abc import Collection, Coroutine
 from datetime import UTC, datetime
 from time import monotonic
 from typing import Any, TypeVar, cast
@@ -32,6 +32,7 @@ import msgspec
 
 from rota.core.workflow.model import CheckpointKind, StepState
 from rota.durable import wire
+from rota.durable.branches import Branch, Interrupted, Left, Mismatch, Suspended, Wait, failed_at
 from rota.durable.wire import Checkpoint, History, NewCheckpoint
 from rota.errors import LeaseLost, RunCancelled, StoreUnavailable
 from rota.model import Failure
@@ -40,70 +41,6 @@ T = TypeVar("T")
 _branch: contextvars.ContextVar[str] = contextvars.ContextVar("rota_branch", default="")
 # The gather whose operation this branch is, and nothing else: the function goes on when all have ended.
 _joined_by: contextvars.ContextVar[str | None] = contextvars.ContextVar("rota_join", default=None)
-
-
-class Left(BaseException):
-    """Leaves a function that does not go on here: `except Exception` must not catch it."""
-
-
-class Suspended(Left):
-    """Its job is suspended, or begins anew: there is nothing left to write."""
-
-
-class Interrupted(Left):
-    """Its job is no longer this node's, or the database is away: the job is given back."""
-
-
-class Mismatch(Left):
-    """The function isn't the one that wrote the history."""
-
-
-class Wait(asyncio.Future[None]):
-    """What a branch waits for outside of the function."""
-
-    joined_by: str | None = None
-    is_step = False  # one that waits for its next try
-
-
-class Branch:
-    """A coroutine of the function, and what it waits for."""
-
-    def __init__(self, replay: Replay, coroutine: Coroutine[Any, Any, T]) -> None:
-        self._replay = replay
-        self._coroutine = coroutine
-        self.waits_for: Any = None
-
-    @property
-    def is_blocked(self) -> bool:
-        return isinstance(self.waits_for, Wait) and not self.waits_for.done()
-
-    def __await__(self) -> Generator[Any, Any, Any]:
-        replay, coroutine = self._replay, self._coroutine
-        replay.branches.add(self)
-        step: Callable[[], Any] = lambda: coroutine.send(None)  # noqa: E731 - replaced below
-        try:
-            while True:
-                self.waits_for = step()
-                replay.look()
-                try:
-                    answer = yield self.waits_for
-                except BaseException as error:  # noqa: BLE001 - it is the function's to deal with
-                    step = _throwing(coroutine, error)
-                else:
-                    step = _sending(coroutine, answer)
-        except StopIteration as end:
-            return end.value
-        finally:
-            replay.branches.discard(self)
-            replay.look()
-
-
-def _sending(coroutine: Coroutine[Any, Any, Any], answer: Any) -> Callable[[], Any]:
-    return lambda: coroutine.send(answer)
-
-
-def _throwing(coroutine: Coroutine[Any, Any, Any], error: BaseException) -> Callable[[], Any]:
-    return lambda: coroutine.throw(error)
 
 
 class Replay:
@@ -609,25 +546,6 @@ class Replay:
         answer = await self.call(wire.SUSPEND, asked, str)
         if answer != "suspended":
             raise Interrupted(f"its job is {answer}")
-
-
-def failed_at(error: BaseException | None) -> int | None:
-    """Return the number of what an exception comes from, if that is in the history: the first one."""
-    numbers: list[int] = []
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        if (number := getattr(error, "_rota_number", None)) is not None:
-            numbers.append(number)
-        error = error.__cause__ or error.__context__
-    return min(numbers, default=None)
-
-
-def fails_at(error: T, number: int | None) -> T:
-    """Return an exception with the number of what it comes from."""
-    if number is not None:
-        error._rota_number = number  # type: ignore[attr-defined]
-    return error
 
 
 def _where(checkpoint: Checkpoint) -> str:

@@ -10,9 +10,9 @@ from datetime import datetime
 from typing import Any, TypeVar
 from uuid import UUID
 
+from rota.durable.branches import Interrupted
 from rota.durable.context import DurableContext, Losers
 from rota.durable.operations import Operation
-from rota.durable.replay import Interrupted
 
 T = TypeVar("T")
 
