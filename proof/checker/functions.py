@@ -94,7 +94,7 @@ def replays_see_the_same(facts: Facts, tally: Tally) -> Found:
             for _, replay in sorted(tokens.items()):
                 for one, other in zip(longest, replay, strict=False):
                     if (one.place, one.value) != (other.place, other.value):
-                        if _is_unused_time(one, sights):
+                        if _is_unused(one, sights):
                             break
                         sentence = (
                             f"saw {other.value!r} at {other.place}, and a replay before it saw "
@@ -105,11 +105,14 @@ def replays_see_the_same(facts: Facts, tally: Tally) -> Found:
                 longest = max(longest, replay, key=len)
 
 
-def _is_unused_time(sight: Sight, sights: list[Sight]) -> bool:
-    """A time is recorded before anything is done by it. So one that was only looked at may differ."""
+def _is_unused(sight: Sight, sights: list[Sight]) -> bool:
+    """Whether it is a time, or the end of a sleep, by which nothing was done. Both are recorded before
+    anything is done by them: so what was only looked at may differ."""
+    of_token = [each for each in sights if each.token == sight.token]
     is_time = sight.value is not None and sight.value.endswith("+00:00")
-    later = (each for each in sights if each.token == sight.token and each.at > sight.at)
-    return is_time and not any(each.event in ("try", "asked", "saw") for each in later)
+    is_sleep = any(each.event == "asked" and each.place == sight.place for each in of_token)
+    later = (each.event for each in of_token if each.at > sight.at)
+    return (is_time or is_sleep) and not any(event in ("try", "asked", "saw") for event in later)
 
 
 def _branch(sight: Sight) -> str:
