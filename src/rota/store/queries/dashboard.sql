@@ -54,11 +54,13 @@ where p.namespace = $1 and p.finished_at >= $2 and p.finished_at < $3 and p.stat
 group by 1, 2;
 
 -- name: day_pages
--- How many pages the partition of a moment's day has; those of other days' rows count as one more partition.
-select coalesce((select pg_relation_size(c.oid) / current_setting('block_size')::bigint
-                 from pg_class as c join pg_inherits as i on i.inhrelid = c.oid
-                 where i.inhparent = 'rota.past'::regclass
-                   and c.relname = 'past_' || to_char($1::timestamptz at time zone 'UTC', 'YYYYMMDD')), 0)::bigint;
+-- How many pages the partition of a moment's day has. A day without a partition is in the default one.
+select pg_relation_size(c.oid) / current_setting('block_size')::bigint
+from pg_class as c join pg_inherits as i on i.inhrelid = c.oid
+where i.inhparent = 'rota.past'::regclass
+  and c.relname in ('past_' || to_char($1::timestamptz at time zone 'UTC', 'YYYYMMDD'), 'past_other')
+order by c.relname = 'past_other'
+limit 1;
 
 -- name: failed_by_minute
 -- Of the last hour, 20,000 at most.
