@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 
 from rota.config import Settings, check_name
 from rota.context import ErrorHook
+from rota.core.keys import KeySource, OrderFailure
 from rota.core.time.schedule import compile_schedule, make_spec
 from rota.core.workflow.model import EachName
 from rota.durable.context import DurableContext
@@ -122,6 +123,12 @@ class App:
         expected: float | None = None,
         deadline: float | None = None,
         heartbeat_timeout: float | None = None,
+        concurrency: int | None = None,
+        concurrency_key: KeySource | None = None,
+        rate: str | None = None,
+        rate_burst: int | None = None,
+        order_key: KeySource | None = None,
+        order_failure: OrderFailure = "continue",
     ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
@@ -148,6 +155,13 @@ class App:
             deadline: seconds after its due time by which a job should have ended; else an event.
             heartbeat_timeout: seconds that the handler may go without a sign of life (`ctx.heartbeat()`,
                 `ctx.progress()`, `ctx.once()`) before it is stopped.
+            concurrency: how many of its jobs may run at a time, in the whole cluster.
+            concurrency_key: the name of a parameter, or a function of the arguments, that gives each job
+                a key. With it, `concurrency` and `rate` are for each key.
+            rate: how many of its jobs may start in a period, in the whole cluster: ``100/minute``.
+            rate_burst: how many of them may start at once; a tenth of a second's worth by default.
+            order_key: as `concurrency_key`: jobs of a queue with the same key run one after another.
+            order_failure: what a failed job does to those behind it: ``continue``, ``hold`` or ``drop``.
         """
         checked = TaskOptions.checked(**options)
         if function is not None:

@@ -241,6 +241,32 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     scheduled: int
     lag: float | None  # seconds that the oldest ready job has been due
     max_run_time: float | None = None  # of jobs without a timeout; None: the installation's
+    concurrency: int | None = None  # jobs that may run at a time, in the whole cluster
+    concurrency_per_key: int | None = None  # of those, jobs with the same concurrency_key
+    rate_count: int | None = None  # starts in a period, in the whole cluster
+    rate_period: float | None = None  # seconds
+    rate_burst: int | None = None  # starts that may come at once
+
+
+class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A limit that is in use: `queue:images`, `task:charge/key:customer-42`, `queue:images/rate`."""
+
+    name: str
+    most: int | None  # jobs that may run at a time; None: it is a rate
+    spacing: float | None = None  # of a rate: the seconds from one start to the next
+    burst: int | None = None  # of a rate: starts that may come at once
+    next_at: datetime | None = None  # of a rate: when the next job may start
+    running: int
+    waiting: int  # groups of jobs with the same keys that wait for a place
+
+
+class LimitHolder(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that runs under a limit."""
+
+    id: UUID
+    task: str
+    node: str | None
+    since: datetime
 
 
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True):

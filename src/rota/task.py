@@ -25,6 +25,16 @@ from rota.config import check_name
 from rota.context import Context, SyncContext
 from rota.core.arguments import Arguments
 from rota.core.codec import ResultReader, is_pydantic, unreadable
+from rota.core.keys import (
+    KeySource,
+    OrderFailure,
+    Rate,
+    check_key,
+    check_most,
+    check_order_failure,
+    check_source,
+    key_from,
+)
 from rota.errors import ConfigError, InvalidArguments, UnfitArguments
 from rota.handle import JobHandle
 from rota.model import Guarantee, Retry, RunnerName
@@ -55,6 +65,11 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     expected: float | None = None
     deadline: float | None = None
     heartbeat_timeout: float | None = None
+    concurrency: int | None = None
+    concurrency_key: KeySource | None = None
+    rate: Rate | None = None
+    order_key: KeySource | None = None
+    order_failure: OrderFailure = "continue"
 
     @classmethod
     def checked(cls, **given: Any) -> TaskOptions:
@@ -62,6 +77,11 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
         given["guarantee"] = Guarantee.parse(given.get("guarantee", "at_least_once"))
         given["needs"] = names_of(given.get("needs", ()))
         given["retry"] = given.get("retry") or Retry()
+        burst = given.pop("rate_burst", None)
+        if given.get("rate") is not None:
+            given["rate"] = Rate.parse(given["rate"], burst)
+        elif burst is not None:
+            raise ConfigError("rate_burst needs a rate")
         return cls(**given)
 
     def __post_init__(self) -> None:
@@ -74,6 +94,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
             value = getattr(self, field)
             if value is not None and not value > 0:
                 raise ConfigError(f"{field} must be above 0 seconds, not {value!r}")
+        check_most("concurrency", self.concurrency)
+        check_order_failure(self.order_failure)
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -90,6 +112,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_timeout: float | None = None
     tags: tuple[str, ...] = ()
     headers: dict[str, Any] | None = None
+    concurrency_key: str | None = None
+    order_key: str | None = None
     connection: Any = None
 
     @classmethod
@@ -107,7 +131,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_time()
-        _check_text("key", self.key)
+        for field in ("key", "concurrency_key", "order_key"):
+            check_key(field, getattr(self, field))
         if self.headers is not None and not isinstance(self.headers, dict):
             raise InvalidArguments(f"headers must be a dict, not {self.headers!r}")
         if self.priority is not None:
@@ -160,16 +185,6 @@ def _check_timeout(options: TaskOptions | SubmitOptions) -> None:
         raise ConfigError(
             f"timeout must be above 0 and below 1e9 seconds (math.inf: no limit), not {timeout!r}"
         )
-
-
-def _check_text(field: str, value: object) -> None:
-    """Refuse a text that is too long, or that PostgreSQL can't store."""
-    if value is None:
-        return
-    if not isinstance(value, str) or not 1 <= len(value) <= 255:
-        raise InvalidArguments(f"{field} must be a text of 1 to 255 characters, not {value!r}")
-    if "\0" in value or any("\ud800" <= letter <= "\udfff" for letter in value):
-        raise InvalidArguments(f"{field} {value!r} holds a character that can't be stored")
 
 
 def _is_whole(value: object, allowed: range) -> bool:
@@ -242,6 +257,8 @@ class Task(BoundTask[P, R]):
         self._check_kind()
         self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
         self._check_runner()
+        for field in ("concurrency_key", "order_key"):
+            check_source(field, getattr(options, field), function, self.name)
         self.arguments = Arguments(function, self._context_types(), self.name)
         self.result_reader = ResultReader(self.arguments.returns)
         self._check_result()
@@ -344,6 +361,8 @@ class Task(BoundTask[P, R]):
         heartbeat_timeout: float | None = None,
         tags: Sequence[str] = (),
         headers: dict[str, Any] | None = None,
+        concurrency_key: str | None = None,
+        order_key: str | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
         """Return the task with other options for its submits.
@@ -360,14 +379,28 @@ class Task(BoundTask[P, R]):
             heartbeat_timeout: seconds an attempt may go without ``ctx.heartbeat()``.
             tags: names to find it by.
             headers: a JSON object that travels along (trace context and the like).
+            concurrency_key: jobs with the same one count together for limits per key.
+            order_key: jobs of a queue with the same one run one after another, in order.
             connection: your own open transaction; the job exists if and only if it commits.
         """
         options = SubmitOptions.checked(
             at=at, delay=delay, key=key, priority=priority, queue=queue, needs=needs,
             max_attempts=max_attempts, timeout=timeout, heartbeat_timeout=heartbeat_timeout,
-            tags=tags, headers=headers, connection=connection,
+            tags=tags, headers=headers, concurrency_key=concurrency_key, order_key=order_key,
+            connection=connection,
         )  # fmt: skip
         return BoundTask(self._submissions, self, options)
+
+    @property
+    def is_limited(self) -> bool:
+        return self.options_.concurrency is not None or self.options_.rate is not None
+
+    def declared_key(self, field: str, payload: bytes) -> str | None:
+        """Return the key that a job with these arguments gets by what the task declares."""
+        source: KeySource | None = getattr(self.options_, field)
+        if source is None:
+            return None
+        return key_from(field, source, self.function, msgspec.json.decode(payload))
 
     def call(self, payload: bytes, context: Any) -> Any:
         """Decode the arguments and call the function. For runners."""

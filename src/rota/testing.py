@@ -53,14 +53,17 @@ from rota.scheduler.firer import Firer
 from rota.scheduler.shards import AllShards
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
+from rota.store.limits import LimitStore
 from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, UpkeepStore
 from rota.worker.execution import Execution
 from rota.worker.scheduled_runs import enable_scheduled_runs
+from rota.worker.shared_lanes import MARK, is_shared
 
 __all__ = ["EndlessRun", "Sandbox", "isolated"]
 
+_LOOKS = 100  # into sublanes, for one job
 _RELEASE = 5_000
 _embedded: dict[Path, EmbeddedPostgres] = {}  # left when the process ends
 
@@ -239,6 +242,7 @@ class _Inline:
         self._app = app
         self._node = node
         self._upkeep = UpkeepStore(database)
+        self._limits = LimitStore(database)
         self._advancer = Advancer(database, interval=1.0)
         self.ran: list[UUID] = []
         self.raised: list[Exception] = []
@@ -246,6 +250,7 @@ class _Inline:
         lease.node_id, lease.trusted_until = node, float("inf")
         hooks = (*app.error_hooks, self._keep_error)
         self._execution = Execution(app, database, lease, app.tasks, hooks)
+        self._ended_in: set[str] = set()  # sublanes
         self._ready: list[str] = []  # lanes that may have something
 
     def _keep_error(self, job: JobInfo, error: BaseException) -> None:
@@ -273,13 +278,23 @@ class _Inline:
     async def _run_one(self) -> bool:
         """Run one job of the lanes that may have something."""
         while self._ready:
-            wish = LaneClaim(self._ready[-1], 1)
-            tasks = sorted(self._app.tasks)
-            for row in await self._execution.store.claim(self._node, [wish], tasks):
+            for row in await self._claim_one(self._ready[-1], sorted(self._app.tasks)):
                 await self._run(row)
                 return True
             self._ready.pop()
         return False
+
+    async def _claim_one(self, lane: str, tasks: list[str]) -> list[Any]:
+        if is_shared(lane):
+            base = lane.removesuffix(MARK)
+            for _ in range(_LOOKS):  # the first may find only what is blocked
+                rows = await self._limits.claim_shared(
+                    self._node, {base: 1}, 1, tasks, sorted(self._ended_in)
+                )
+                if rows or await self._limits.shared_pause([base]) != 0:
+                    return rows
+            return []
+        return await self._execution.store.claim(self._node, [LaneClaim(lane, 1)], tasks)
 
     async def _release(self) -> None:
         while await self._advancer.tick() == 0.0:
@@ -305,3 +320,4 @@ class _Inline:
         if execution.starter.missing_key is not None:
             raise execution.starter.missing_key
         self.ran.append(row["id"])
+        self._ended_in.add(row["lane"])

@@ -292,6 +292,7 @@ VERBS: list[tuple[str, Verb]] = [
         app.dead.change_group, "retry"))),
     ("queues.pause", lambda app, n: app.queues.pause("mail")),
     ("queues.resume", lambda app, n: app.queues.resume("mail")),
+    ("queues.set_limits", lambda app, n: app.queues.set_limits("mail", concurrency=4)),
     ("queues.set_max_run_time", lambda app, n: app.queues.set_max_run_time("mail", 60.0)),
     ("schedules.put", lambda app, n: app.schedules.put(make_spec("new", "greet", every="1h"))),
     ("schedules.put_all", lambda app, n: app.schedules.put_all([], delete=["new"])),
@@ -332,7 +333,7 @@ READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search",
              "count_matching", "applicable", "matching", "has_ended", "log_lines"},
     "dead": {"groups"},
-    "queues": {"get", "list"},
+    "queues": {"get", "holders", "limits", "list"},
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
                   "compile_spec", "forecast", "calendar_load", "coming"},
     "webhooks": {"list", "get", "allowed"},
@@ -516,7 +517,7 @@ LOOKS = {
     "schedules lint",
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
-    "queues list", "start", "tokens list", "users list", "version", "webhooks list",
+    "queues limits", "queues list", "start", "tokens list", "users list", "version", "webhooks list",
     "webhooks test",
 }  # fmt: skip
 

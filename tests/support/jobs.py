@@ -13,5 +13,7 @@ async def everything(app) -> list[Any]:
 
 async def register(app, name, *, queue="default", needs="", priority=0, max_attempts=5) -> None:
     store = WorkStore((await app.store()).database)
-    columns = [[name], [queue], [needs], [priority], [1], [max_attempts], [None], [None], [None]]
+    values = name, queue, needs, priority, 1, max_attempts, None, None, None, None, False
+    values = *values, None, None, None
+    columns = [[value] for value in values]
     await store.register_tasks("default", columns)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -11,6 +11,8 @@ from rota.cli.output import state
 from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
+from rota.errors import ConfigError
+from rota.model import LimitStatus
 
 Name = Annotated[str, argument("NAME", "Name of the queue.")]
 
@@ -61,13 +63,77 @@ def set_queue(
     session: Session,
     name: Name,
     max_run_time: Annotated[
-        str, option("Maximum run time: 30m, 2h; none for the installation's.", metavar="DURATION")
-    ],
+        str | None,
+        option("Maximum run time: 30m, 2h; none for the installation's.", metavar="DURATION"),
+    ] = None,
+    concurrency: Annotated[
+        str | None,
+        option("Jobs that may run at a time in the whole cluster; none: no limit.", metavar="N"),
+    ] = None,
+    concurrency_per_key: Annotated[
+        str | None,
+        option("The same for jobs with one concurrency_key; none: no limit.", metavar="N"),
+    ] = None,
+    rate: Annotated[
+        str | None, option("Starts in a period: 100/minute, 5/s; none: no limit.", metavar="RATE")
+    ] = None,
+    rate_burst: Annotated[
+        int | None, option("Starts that may come at once, with --rate.", metavar="N")
+    ] = None,
 ) -> None:
-    """Set the maximum run time of a queue's jobs that have no timeout."""
-    seconds = None if max_run_time == "none" else parse_duration(max_run_time)
-    session.run(session.app.queues.set_max_run_time(name, seconds))
-    shown = "of the installation" if seconds is None else format_duration(seconds)
-    session.screen.answer(
-        {"queue": name, "max_run_time": seconds}, f"{name}: maximum run time {shown}"
-    )
+    """Set the limits of a queue: how long its jobs may run, how many at a time, and how often."""
+    queues = session.app.queues
+    if (max_run_time, concurrency, concurrency_per_key, rate, rate_burst) == (None,) * 5:
+        raise ConfigError(
+            "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key or --rate"
+        )
+    answer: dict[str, Any] = {"queue": name}
+    said: list[str] = []
+    if max_run_time is not None:
+        seconds = None if max_run_time == "none" else parse_duration(max_run_time)
+        session.run(queues.set_max_run_time(name, seconds))
+        answer["max_run_time"] = seconds
+        shown = "of the installation" if seconds is None else format_duration(seconds)
+        said.append(f"maximum run time {shown}")
+    limits: dict[str, Any] = {}
+    if concurrency is not None:
+        limits["concurrency"] = _number("--concurrency", concurrency)
+    if concurrency_per_key is not None:
+        limits["concurrency_per_key"] = _number("--concurrency-per-key", concurrency_per_key)
+    if rate is not None or rate_burst is not None:
+        limits |= {"rate": None if rate == "none" else rate, "rate_burst": rate_burst}
+    if limits:
+        session.run(queues.set_limits(name, **limits))
+        limits = {field: value for field, value in limits.items() if field != "rate_burst"}
+        answer |= limits
+        said += [
+            f"{field.replace('_', ' ')} {'without limit' if value is None else value}"
+            for field, value in limits.items()
+        ]
+    session.screen.answer(answer, f"{name}: {', '.join(said)}")
+
+
+def _number(option_name: str, text: str) -> int | None:
+    if text == "none":
+        return None
+    if not text.isascii() or not text.isdigit():
+        raise ConfigError(f"{option_name} is a whole number, or none, not {text!r}")
+    return int(text)
+
+
+@command(group, "limits")
+def list_limits(session: Session) -> None:
+    """List the limits that are in use: how many jobs run under each, and how many groups wait."""
+    limits = session.run(session.app.queues.limits())
+    session.screen.listing(
+        limits, "No limit is in use.", ("limit", "most", "running", "waiting"),
+        ((one.name, _most(one), f"{one.running:,}", f"{one.waiting:,}") for one in limits),
+        right=("most", "running", "waiting"),
+    )  # fmt: skip
+
+
+def _most(limit: LimitStatus) -> str:
+    """Return how many may run at a time, or how often one may start."""
+    if limit.most is not None:
+        return f"{limit.most:,}"
+    return f"one in {format_duration(limit.spacing or 0)}"

@@ -8,11 +8,21 @@ from typing import Any
 from urllib.parse import quote
 from uuid import UUID
 
+from msgspec import UNSET, UnsetType
+
 from rota.client import wire
 from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.streams import Stream
-from rota.model import DeadGroup, Event, ManyChanged, NodeStatus, QueueStatus
+from rota.model import (
+    DeadGroup,
+    Event,
+    LimitHolder,
+    LimitStatus,
+    ManyChanged,
+    NodeStatus,
+    QueueStatus,
+)
 
 
 def _path(*parts: Any) -> str:
@@ -51,6 +61,39 @@ class Queues(Resource[C]):
         """
         body = {"max_run_time": seconds}
         return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+
+    @call
+    def set_limits(
+        self,
+        name: str,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        concurrency_per_key: int | UnsetType | None = UNSET,
+        rate: str | UnsetType | None = UNSET,
+        rate_burst: int | None = None,
+    ) -> Exchange[QueueStatus]:
+        """Set the limits of a queue: jobs that run at a time, and starts in a period (`100/minute`).
+
+        What is left out stays as it is; None: no limit.
+        """
+        given = {
+            "concurrency": concurrency, "concurrency_per_key": concurrency_per_key, "rate": rate
+        }  # fmt: skip
+        body: dict[str, Any] = {key: value for key, value in given.items() if value is not UNSET}
+        if rate_burst is not None:
+            body["rate_burst"] = rate_burst
+        return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+
+    @call
+    def limits(self) -> Exchange[Sequence[LimitStatus]]:
+        """List the limits that are in use: how many jobs run under each, and how many groups wait."""
+        return (yield from fetch("/v1/limits", wire.LimitList)).items
+
+    @call
+    def holders(self, limit: str) -> Exchange[Sequence[LimitHolder]]:
+        """List the jobs that run under a limit."""
+        path = f"/v1/limits/holders?name={quote(limit, safe='')}"
+        return (yield from fetch(path, wire.HolderList)).items
 
 
 class Nodes(Resource[C]):

@@ -21,6 +21,8 @@ from rota.model import (
     Failure,
     GuaranteeName,
     JobSummary,
+    LimitHolder,
+    LimitStatus,
     MapMember,
     NodeStatus,
     QueueStatus,
@@ -114,6 +116,14 @@ class DeadGroups(msgspec.Struct, frozen=True):
 
 class QueueList(msgspec.Struct, frozen=True):
     items: Sequence[QueueStatus]
+
+
+class LimitList(msgspec.Struct, frozen=True):
+    items: Sequence[LimitStatus]
+
+
+class HolderList(msgspec.Struct, frozen=True):
+    items: Sequence[LimitHolder]
 
 
 class NodeList(msgspec.Struct, frozen=True):

@@ -18,7 +18,7 @@ ANYWHERE = "*"  # the namespace of a role that holds in all of them
 
 # The nouns that a token can be limited to, as `jobs` or `jobs:read`: those of all routes.
 SCOPE_NOUNS = frozenset({
-    "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "live", "metrics",
+    "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "limits", "live", "metrics",
     "namespaces", "nodes", "queues", "root", "runs", "schedules", "session", "sessions", "settings",
     "signals", "tokens", "webhooks", "workers", "workflows", "users",
 })  # fmt: skip

@@ -41,7 +41,7 @@ def cap_demand(shares: Mapping[str, int], room: Mapping[str, int]) -> dict[str, 
     left = dict(room)
     capped: dict[str, int] = {}
     for lane, slots in shares.items():
-        queue = lane.partition("/")[2].partition("+")[0]
+        queue = lane.partition("/")[2].partition("#")[0].partition("+")[0]
         allowed = min(slots, left.get(queue, slots))
         if queue in left:
             left[queue] -= allowed

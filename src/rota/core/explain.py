@@ -28,6 +28,15 @@ class Explanation(msgspec.Struct, frozen=True):
         return self.sentence
 
 
+# What the job before it of its order_key does, by its state.
+_GOES_FIRST = {
+    "running": "is running",
+    "ready": "is ready",
+    "scheduled": "waits for its retry",
+    "failed": "has failed: retry or discard it",
+}
+
+
 def explain(facts: Mapping[str, Any], max_run_time: float = 0) -> Explanation:
     """Explain a job by the facts that the query explain_job reads in one snapshot.
 
@@ -89,6 +98,8 @@ def _ready(facts: Mapping[str, Any]) -> Explanation:
         return blocked
     if due > now:
         return Explanation("about_to_start", f"It is due in {_span(due - now)}, and released.")
+    if (limited := _limited(facts)) is not None:
+        return limited
     servers = _knowing(_servers(facts))
     slots = sum(server["slots"] for server in servers)
     running = sum(server["running"] for server in servers)
@@ -108,9 +119,38 @@ def _ready(facts: Mapping[str, Any]) -> Explanation:
     )
 
 
+def _limited(facts: Mapping[str, Any]) -> Explanation | None:
+    """Explain what keeps a ready job waiting: a limit that is full, or the order of its key."""
+    limits = facts.get("limits") or ()
+    for limit in limits:
+        if limit["order_key"] is not None and limit["order_state"] in _GOES_FIRST:
+            return Explanation(
+                "waiting_for_order",
+                f"Job {limit['order_job']} of its order_key {limit['order_key']!r} goes before it, and "
+                f"{_GOES_FIRST[limit['order_state']]}.",
+            )
+    for limit in limits:
+        if limit["spacing"] is not None:
+            if limit["next_at"] is not None and limit["next_at"] > facts["now"]:
+                return Explanation(
+                    "rate_reached",
+                    f"Limit `{limit['name']}` is reached: the next job may start at "
+                    f"{_moment(limit['next_at'])} ({_until(limit['next_at'], facts['now'])}).",
+                )
+        elif limit["name"] is not None and limit["running"] >= limit["most"]:
+            holders = ", ".join(limit["holders"])
+            more = ", …" if limit["running"] > len(limit["holders"]) else ""
+            return Explanation(
+                "limit_reached",
+                f"Limit `{limit['name']}` is reached: {limit['running']} of {limit['most']} may run, "
+                f"and do: {holders}{more}. It starts when one of them has ended.",
+            )
+    return None
+
+
 def _no_server(facts: Mapping[str, Any]) -> Explanation | None:
     servers = _servers(facts)
-    lane = facts["lane"].partition("/")[2]
+    lane = facts["lane"].partition("/")[2].partition("#")[0]
     if not facts["workers"]:
         return Explanation(
             "no_worker", "No worker is alive; start one with `rota start module:app --role worker`."
@@ -231,7 +271,7 @@ def _decoded(value: Any) -> Any:
 
 
 def _queue(facts: Mapping[str, Any]) -> str:
-    name: str = facts["lane"].partition("/")[2].partition("+")[0]
+    name: str = facts["lane"].partition("/")[2].partition("#")[0].partition("+")[0]
     return name
 
 

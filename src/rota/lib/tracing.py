@@ -132,7 +132,7 @@ def begin(work: Any) -> None:
     attributes = {
         "messaging.system": "rota", "rota.task": work.task, "rota.job.id": str(work.id),
         "rota.attempt": work.attempt, "rota.token": work.token,
-        "rota.queue": work.lane.partition("/")[2].partition("+")[0],
+        "rota.queue": work.lane.partition("/")[2].partition("#")[0].partition("+")[0],
     }  # fmt: skip
     if work.run is not None:
         attributes["rota.run.id"] = str(work.run)

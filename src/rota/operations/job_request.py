@@ -30,6 +30,8 @@ _HeartbeatTimeout = Annotated[
 ]
 _Key = Annotated[str, Meta(min_length=1, max_length=255, description="As Idempotency-Key.")]
 
+_LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
+
 _HEADER_LIMITS = Limits(16_384, 64)
 _YEARS = range(1970, 9999)
 _EMPTY = msgspec.Raw(b"{}")
@@ -59,6 +61,8 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     key: _Key | None = None
     tags: Annotated[list[Name], Meta(max_length=50)] = []
     headers: dict[str, Any] | None = None
+    concurrency_key: _LimitKey | None = None
+    order_key: _LimitKey | None = None
 
     @property
     def name(self) -> str:
@@ -87,6 +91,8 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         if task is not None:
             check_guarantee(name, guarantee, task.options_.guarantee)
         job = build_job(id, namespace, name, self.payload, self, task)
+        if task is not None:
+            give_keys(job, task)
         if guarantee is not None:
             job.guarantee = guarantee
         return job
@@ -99,8 +105,9 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 raise InvalidArguments(f"at: the year {self.at.year} is not in 1970 to 9998")
         if self.queue is not None:
             known_name(self.queue)
-        if "\0" in (self.key or ""):
-            raise InvalidArguments("key: holds a NUL character, which can't be stored")
+        for field in ("key", "concurrency_key", "order_key"):
+            if "\0" in (getattr(self, field) or ""):
+                raise InvalidArguments(f"{field}: holds a NUL character, which can't be stored")
         for name in (*(self.needs or ()), *self.tags):
             known_name(name)
         if HEARTBEAT_TIMEOUT in (self.headers or {}):
@@ -118,7 +125,8 @@ def build_job(
         id=id, namespace=namespace, task=name, payload=payload, queue=options.queue,
         needs=None if needs is None else tuple(needs), priority=options.priority,
         max_attempts=options.max_attempts, timeout=options.timeout, at=options.at,
-        delay=options.delay, key=options.key,
+        delay=options.delay, key=options.key, concurrency_key=options.concurrency_key,
+        order_key=options.order_key,
     )  # fmt: skip
     if task is not None:
         own = task.options_
@@ -139,6 +147,17 @@ def build_job(
     if headers := {**(options.headers or {}), **added}:
         job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, name, "headers field"))
     return job
+
+
+def give_keys(job: NewJob, task: Task[..., Any]) -> None:
+    """Give a job the keys that its task declares, where its submit names none."""
+    own = task.options_
+    if job.concurrency_key is None and own.concurrency_key is not None:
+        job.concurrency_key = task.declared_key("concurrency_key", bytes(job.payload))
+    if job.order_key is None and own.order_key is not None:
+        job.order_key = task.declared_key("order_key", bytes(job.payload))
+    if job.order_key is not None and own.order_failure != "continue":
+        job.order_failure = own.order_failure
 
 
 def check_guarantee(task: str, asked: int | None, declared: int | None) -> None:

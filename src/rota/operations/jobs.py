@@ -312,4 +312,8 @@ class Jobs(Operations):
         if facts is None:
             await self.get(id)  # raises NotFound with its advice
             raise NotFound(f"job {id} has just been removed", subject=id)
+        if "#" in facts["lane"] or facts["governed"]:
+            facts["limits"] = await (await self._rota.store()).explain_limits(
+                self._namespace, facts["id"]
+            )
         return explain(facts, self._rota.settings.max_run_time)

@@ -1,16 +1,21 @@
-"""Operations on queues: list, pause and resume them, and limit how long their jobs run."""
+"""Operations on queues: list, pause, resume, and limit how long and how many of their jobs run."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
+from typing import Any, NamedTuple
+
+from msgspec import UNSET, UnsetType
 
 from rota.config import check_name
+from rota.core.keys import Rate, check_most
 from rota.errors import ConfigError, NotFound
-from rota.model import QueueStatus
+from rota.model import LimitHolder, LimitStatus, QueueStatus
 from rota.operations.base import Operations
 from rota.store.changes import Change
+from rota.store.limits import LimitStore
 
 
 class Queues(Operations):
@@ -87,3 +92,85 @@ class Queues(Operations):
             await store.set_max_run_time(self._namespace, name, seconds)
             change.after = {"max_run_time": seconds}
         return await self.get(name)
+
+    async def set_limits(
+        self,
+        name: str,
+        *,
+        concurrency: int | UnsetType | None = UNSET,
+        concurrency_per_key: int | UnsetType | None = UNSET,
+        rate: str | UnsetType | None = UNSET,
+        rate_burst: int | None = None,
+        must_exist: bool = False,
+    ) -> QueueStatus:
+        """Set the limits of this queue in the whole cluster. What is left out stays as it is.
+
+        What runs already goes on, and counts; what waits obeys at once.
+
+        Args:
+            name: of the queue.
+            concurrency: how many of its jobs may run at a time; None: no limit.
+            concurrency_per_key: how many of those with the same `concurrency_key`; None: no limit.
+            rate: how many of its jobs may start in a period, such as ``100/minute``; None: no limit.
+            rate_burst: how many of them may start at once; a tenth of a second's worth by default.
+            must_exist: refuse a queue that has had no job and that no task declares.
+        """
+        if concurrency is not UNSET:
+            check_most("concurrency", concurrency)
+        if concurrency_per_key is not UNSET:
+            check_most("concurrency_per_key", concurrency_per_key)
+        given = Rate.parse(rate, rate_burst) if isinstance(rate, str) else None
+        if given is None and rate_burst is not None:
+            raise ConfigError("rate_burst needs a rate", field="rate_burst")
+        check_name("queue", name)
+        store = await self._rota.store()
+        async with self._changing("set", f"queue {name}") as change:
+            now = _Limits()
+            try:
+                now = _limits_of(await self.get(name))
+                change.before = _record(now)
+            except NotFound:
+                if must_exist:
+                    raise
+            after = _Limits(
+                now.concurrency if concurrency is UNSET else concurrency,
+                now.per_key if concurrency_per_key is UNSET else concurrency_per_key,
+                now.rate if rate is UNSET else given,
+            )
+            await LimitStore(store.database).set_queue_limits(
+                self._namespace, name, after.concurrency, after.per_key, after.rate
+            )
+            change.after = _record(after)
+        return await self.get(name)
+
+    async def limits(self, name: str | None = None) -> Sequence[LimitStatus]:
+        """List the limits that are in use, or the one of this name: how many jobs run, and wait."""
+        store = await self._rota.store()
+        return await LimitStore(store.database).list_limits(self._namespace, name)
+
+    async def holders(self, limit: str) -> Sequence[LimitHolder]:
+        """List the jobs that run under a limit, as `limits` names it; those that run longest first."""
+        store = await self._rota.store()
+        return await LimitStore(store.database).holders(self._namespace, limit)
+
+
+class _Limits(NamedTuple):
+    concurrency: int | None = None
+    per_key: int | None = None
+    rate: Rate | None = None
+
+
+def _limits_of(queue: QueueStatus) -> _Limits:
+    count, period, burst = queue.rate_count, queue.rate_period, queue.rate_burst
+    rate = None if count is None else Rate(count, period or 1.0, burst or 1)
+    return _Limits(queue.concurrency, queue.concurrency_per_key, rate)
+
+
+def _record(limits: _Limits) -> dict[str, Any]:
+    rate = limits.rate
+    return {
+        "concurrency": limits.concurrency,
+        "concurrency_per_key": limits.per_key,
+        "rate": None if rate is None else str(rate),
+        "rate_burst": None if rate is None else rate.burst,
+    }

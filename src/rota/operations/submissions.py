@@ -18,7 +18,7 @@ from rota.lib import tracing
 from rota.lib.ids import new_id, new_ids
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import Accepted
-from rota.operations.job_request import JobRequest, build_job, check_guarantee
+from rota.operations.job_request import JobRequest, build_job, check_guarantee, give_keys
 from rota.store.bulk import BulkStore
 from rota.store.drivers import (
     ask_encrypted,
@@ -171,7 +171,9 @@ class Submissions:
     ) -> NewJob:
         """Make the job that calls a task with these arguments, which are checked."""
         payload = task.arguments.encode(args, kwargs, self._rota.limits)
-        return self._build(task.name, payload, options, task)
+        job = self._build(task.name, payload, options, task)
+        give_keys(job, task)
+        return job
 
     async def _submit_one(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
         with tracing.submitting(job):
@@ -197,15 +199,17 @@ class Submissions:
             raise InvalidArguments("submit_many can't give one key to many jobs")
         encode, limits = task.arguments.encode, self._rota.limits
         payloads = [encode(*_as_call(call), limits) for call in calls]
-        template = self._build(task.name, b"{}", options, task)
         if not payloads:
             return []
+        template = self._build(task.name, b"{}", options, task)
         bulk = Bulk(template, new_ids(len(payloads)), payloads)
         with tracing.submitting(template, len(payloads)):
             if options.connection is not None:
-                jobs = bulk.jobs()
+                jobs = _with_keys(bulk, task)
                 return self._handles(jobs, await self._submit_through(options.connection, jobs))
             store = BulkStore((await self._rota.store()).database)
+            if _has_keys(task, options):
+                return self._handles(bulk.jobs(), await store.write(_with_keys(bulk, task)))
             if len(bulk.ids) >= _COPY_FROM:
                 await store.copy_jobs(bulk)
                 return [
@@ -246,6 +250,22 @@ class Submissions:
     def _reader_of(self, task: str) -> ResultReader | None:
         known = self._rota.tasks.get(task)
         return None if known is None else known.result_reader
+
+
+def _has_keys(task: Task[..., Any], options: SubmitOptions) -> bool:
+    """Return whether a task's jobs lie in sublanes, which only the database can tell of a job."""
+    own = task.options_
+    declared = own.concurrency, own.rate, own.concurrency_key, own.order_key
+    return any(
+        value is not None for value in (*declared, options.concurrency_key, options.order_key)
+    )
+
+
+def _with_keys(bulk: Bulk, task: Task[..., Any]) -> list[NewJob]:
+    jobs = bulk.jobs()
+    for job in jobs:
+        give_keys(job, task)
+    return jobs
 
 
 def _as_call(call: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -16,6 +16,7 @@ from rota.operations.deleting import finish_deletions
 from rota.runtime.ticker import Service
 from rota.scheduler.shards import Ownership
 from rota.store.events import EventStore
+from rota.store.limits import LimitStore
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, UpkeepStore
 
@@ -38,6 +39,7 @@ class Janitor(Service):
         self._settings = settings
         self._ownership = ownership
         self._events = EventStore(store.database)
+        self._limits = LimitStore(store.database)
         self._schedules = ScheduleStore(store.database)
         self._clean_at = 0.0  # monotonic, as the next two
         self._vacuum_from = _DEAD_ROWS
@@ -77,6 +79,8 @@ class Janitor(Service):
         await self._events.forget(settings.retention_days)
         days = settings.retention_days, settings.dead_letter_days
         while await self._store.forget_old(*days, _STEP) >= _STEP:
+            pass
+        while await self._limits.forget_sublanes(_STEP) >= _STEP:
             pass
         while await self._store.forget_signals(settings.retention_days, _RUNS) >= _RUNS:
             pass

@@ -7,7 +7,8 @@ through rota.submit_jobs(), which stores what is missing and nothing twice.
 
 `copy_jobs` is for jobs that are alike but for their arguments, by COPY. `write` is for jobs that differ,
 by INSERT, because COPY can't pass row-level security. Jobs with a key go through rota.submit_jobs() in
-the same transaction, since only it can decide whether the key was used before. A key's conflict is an
+the same transaction, since only it can decide whether the key was used before. So do jobs with a
+concurrency_key or an order_key, which it puts into their sublanes. A key's conflict is an
 answer, and stores nothing for that job alone. The other jobs bypass that function, and with it
 rota.check_job(): callers have to check as strictly.
 """
@@ -24,7 +25,15 @@ import msgspec
 from rota.core.rank import rank_of
 from rota.store.database import Connection
 from rota.store.jobs import JobStore
-from rota.store.rows import Bulk, NewJob, Submitted, TaskDefaults, lane_name
+from rota.store.rows import (
+    Bulk,
+    NewJob,
+    Submitted,
+    TaskDefaults,
+    lane_name,
+    share_of,
+    sublane_of,
+)
 
 _PART = 1_000
 
@@ -111,13 +120,16 @@ class BulkStore(JobStore):
             await self._hint(connection, job.namespace, {lane: (rank, len(records))})
 
     async def _write_on(self, connection: Connection, jobs: Sequence[NewJob]) -> list[Submitted]:
-        keyless = [job for job in jobs if job.key is None]
-        keyed = [job for job in jobs if job.key is not None]
+        keyless = [job for job in jobs if not _has_key(job)]
+        keyed = [job for job in jobs if _has_key(job)]
         if keyless:
             await self._add(connection, keyless)
-        answers = iter(await self._submit_on(connection, keyed, False) if keyed else ())
+        found: list[Submitted] = []
+        for start in range(0, len(keyed), _PART):
+            found += await self._submit_on(connection, keyed[start : start + _PART], False)
+        answers = iter(found)
         return [
-            Submitted(job.id, existed=False, conflict=False) if job.key is None else next(answers)
+            next(answers) if _has_key(job) else Submitted(job.id, existed=False, conflict=False)
             for job in jobs
         ]
 
@@ -136,7 +148,9 @@ class BulkStore(JobStore):
             place = (job.queue or defaults.queue, tuple(needs))
             if (lane := spelled.get(place)) is None:
                 lane = spelled[place] = lane_name(namespace, *place)
-            row = _row(job, defaults, lane, opening.now)
+            share = share_of(None, None, None, job.task) if defaults.limited else None
+            lane = sublane_of(lane, share)
+            row = (*_row(job, defaults, lane, opening.now), share)
             due_at, priority = row[1], row[3]
             if due_at > horizon:
                 later.append((job.id, shard_of(job.id, opening.shards), *row))
@@ -160,6 +174,10 @@ class BulkStore(JobStore):
         await self.database.fetch(
             "hint_lanes", namespace, list(lanes), ranks, counts, on=connection
         )
+
+
+def _has_key(job: NewJob) -> bool:
+    return not (job.key is None and job.concurrency_key is None and job.order_key is None)
 
 
 def _row(job: NewJob, defaults: TaskDefaults, lane: str, now: datetime) -> tuple[Any, ...]:

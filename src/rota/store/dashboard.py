@@ -88,7 +88,9 @@ class DashboardStore(Store):
             if queue is None:
                 continue
             whole = row["held"] < _HELD
-            held = row["held"] if whole else await self._guess("lane_in_present", row["lane"])
+            held = row["held"]
+            if not whole and not row["lane"].endswith("#"):
+                held = await self._guess("lane_in_present", row["lane"])
             queue.running = _sum(queue.running, row["running"], whole)
             queue.ready = _sum(queue.ready, max(held, row["held"]) - row["running"], whole)
             if scheduled is None:

@@ -14,6 +14,7 @@ from rota.errors import ConfigError
 PURPOSES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
     "submit": (
         ("select", ("migration", "namespace", "node", "schema_object", "setting", "task")),
+        ("insert", ("arrival",)),
         ("select, insert", ("future", "lane", "present", "queue")),
         ("select, insert, update", ("submit_key",)),
     ),

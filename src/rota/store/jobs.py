@@ -165,6 +165,10 @@ class JobStore(Store):
             facts["last_attempt"] = msgspec.json.encode(shown).decode()
         return facts
 
+    async def explain_limits(self, namespace: str, id: UUID) -> list[dict[str, Any]]:
+        """Return the limits that a ready job is under, and the job before it of its order_key."""
+        return [dict(row) for row in await self.database.fetch("explain_limits", namespace, id)]
+
     async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[NodeStatus]:
         return await self._all(NodeStatus, "list_nodes", namespace, ended)
 

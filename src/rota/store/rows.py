@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime
 from functools import cache
+from hashlib import sha256
 from operator import attrgetter
 from typing import Any, TypeVar, get_origin
 from uuid import UUID
@@ -69,6 +70,9 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     delay: float | None = None
     key: str | None = None
     headers: msgspec.Raw | None = None
+    concurrency_key: str | None = None
+    order_key: str | None = None
+    order_failure: str | None = None
     # Of an encrypted payload, for its idempotency key: one under each encryption key of this process.
     fingerprints: list[str] | None = None
 
@@ -93,6 +97,7 @@ class TaskDefaults(msgspec.Struct, frozen=True):
     guarantee: int = Guarantee.AT_LEAST_ONCE
     max_attempts: int = Retry().max_attempts
     timeout: float | None = None
+    limited: bool = False
 
 
 class NewRun(msgspec.Struct, omit_defaults=True, kw_only=True):
@@ -151,6 +156,26 @@ def lane_name(namespace: str, queue: str, needs: tuple[str, ...]) -> str:
 
 
 def split_lane(lane: str) -> tuple[str, tuple[str, ...]]:
-    """Return the queue and the needed capabilities of a lane."""
-    queue, *needs = lane.partition("/")[2].split("+")
+    """Return the queue and the needed capabilities of a lane or a sublane."""
+    queue, *needs = lane.partition("/")[2].partition("#")[0].split("+")
     return queue, tuple(needs)
+
+
+def share_of(
+    concurrency_key: str | None, order_key: str | None, order_failure: str | None, task: str | None
+) -> str | None:
+    """Return the keys of a job as one text: the same as rota.share_of() in SQL."""
+    parts = (
+        ("c", concurrency_key), ("o", order_key), ("t", task), ("x", order_failure)
+    )  # fmt: skip
+    escaped = (
+        (name, value.replace("%", "%25").replace("&", "%26"))
+        for name, value in parts
+        if value is not None
+    )
+    return "&".join(f"{name}={value}" for name, value in escaped) or None
+
+
+def sublane_of(lane: str, share: str | None) -> str:
+    """Return the lane of jobs with these keys: the same as rota.sublane_of() in SQL."""
+    return lane if share is None else f"{lane}#{sha256(share.encode()).hexdigest()[:32]}"

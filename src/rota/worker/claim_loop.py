@@ -32,12 +32,14 @@ from rota.runtime.lanes import ServedQueues
 from rota.runtime.ticker import Service
 from rota.runtime.work import StopReason, Work
 from rota.store.batches import Batch
+from rota.store.limits import LimitStore
 from rota.store.rows import split_lane
-from rota.store.work import LaneClaim, Returned, WorkStore
+from rota.store.work import LOWEST_RANK, LaneClaim, Returned, WorkStore
 from rota.task import Task
 from rota.worker.cursors import Cursors
 from rota.worker.idle import NEVER, IdleAdvertisement
 from rota.worker.outcomes import Outcomes
+from rota.worker.shared_lanes import SharedLanes, entry_of, is_shared
 from rota.worker.slots import Slots
 from rota.worker.starter import Starter
 
@@ -67,6 +69,7 @@ class Worker(Service):
         starter.may_start = lambda: not self.draining
         self.slots = Slots(settings, starter.begin)
         self.cursors = Cursors()
+        self.shared = SharedLanes(LimitStore(store.database), tasks)
         self.idle = IdleAdvertisement(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we poll more often
@@ -116,12 +119,58 @@ class Worker(Service):
         wishes = self._wishes(demand)
         if self._lanes and not wishes:  # the limits of its queues are reached
             return await self._be_full()
-        claimed, short = await self._claim(wishes) if wishes else (0, True)
-        if short:
+        plain = [wish for wish in wishes if not is_shared(wish.lane)]
+        claimed, short = await self._claim(plain) if plain else (0, True)
+        again = NEVER
+        if self.shared.entries:
+            more, again = await self._claim_shared(wishes)
+            claimed += more
+        if short and again > 0:
             self._seen_all = self.hints_work and len(wishes) == len(self._lanes)
-            return await self._rest(max(demand - claimed, 1))
+            return min(await self._rest(max(demand - claimed, 1)), again)
         await self.idle.withdraw(full=False)
         return 0.0
+
+    async def _claim_shared(self, wishes: list[LaneClaim]) -> tuple[int, float]:
+        """Claim from sublanes what can start now. Return how much, and the pause until the next."""
+        wanted = {wish.lane: wish.slots for wish in wishes if is_shared(wish.lane)}
+        free = self.slots.free() - len(self._wheel)
+        if not wanted or free <= 0 or self.shared.must_wait:
+            return 0, NEVER  # a free slot, or the flush, wakes us
+        node = self._lease.node_id
+        try:
+            rows = await self.shared.claim(node, wanted, free, self.task_names)
+            self._note_shared(wanted, rows)
+            await self._take_placed(node, rows)
+        except BaseException as error:
+            self._doubt(error)
+            raise
+        short = len(rows) < min(free, sum(wanted.values()))
+        return len(rows), await self.shared.pause(short)
+
+    def _note_shared(self, wanted: Mapping[str, int], rows: list[Any]) -> None:
+        found = Counter(entry_of(row["lane"]) for row in rows)
+        self._found = {**self._found, **{lane: found[lane] for lane in wanted}}
+        self.idle.settle([LaneClaim(lane, slots) for lane, slots in wanted.items()], self._found)
+
+    async def _take_placed(self, node: UUID, rows: list[Any]) -> None:
+        """Take claimed jobs, without those that belong into sublanes."""
+        placed = await self.shared.without_misplaced(node, rows)
+        if placed:
+            self._take(node, placed)
+        elif rows:
+            self._outcomes.close_unused(rows[0]["token"])
+
+    def note_flush(self) -> None:
+        """Claim again: what has ended is written, and there may be places under limits."""
+        if self.shared.flush_ended():
+            self.wake()
+
+    def _doubt(self, error: BaseException) -> None:
+        """Note that a claim may have been committed: what it took must not be forgotten."""
+        self._reconcile = True
+        if isinstance(error, StoreUnavailable) and error.backend is not None:
+            self._unanswered.append(error.backend)
 
     async def _be_full(self) -> float:
         """Return the pause until a slot is free, or a job that waited for one too long is given back."""
@@ -146,7 +195,10 @@ class Worker(Service):
         if self._served.limits:
             shares = cap_demand(shares, self._room_by_queue())
         now = self._loop.time()
-        return [self.cursors.wish(lane, slots, now) for lane, slots in shares.items()]
+        return [
+            LaneClaim(lane, slots) if is_shared(lane) else self.cursors.wish(lane, slots, now)
+            for lane, slots in shares.items()
+        ]
 
     def _room_by_queue(self) -> dict[str, int]:
         """Return how many more jobs of its limited queues this worker may have."""
@@ -154,9 +206,13 @@ class Worker(Service):
         return {queue: max(limit - self._held[queue], 0) for queue, limit in limits.items()}
 
     def _open_lanes(self) -> list[str]:
-        """Return the lanes whose queue's limit isn't reached."""
+        """Return the lanes whose queue's limit isn't reached. Sublanes have no cursors."""
         room = self._room_by_queue()
-        return [lane for lane in self._lanes if room.get(split_lane(lane)[0], 1) > 0]
+        return [
+            lane
+            for lane in self._lanes
+            if not is_shared(lane) and room.get(split_lane(lane)[0], 1) > 0
+        ]
 
     async def _claim(self, wishes: list[LaneClaim]) -> tuple[int, bool]:
         """Claim jobs. Return how many, and whether no lane has more than we asked for."""
@@ -166,12 +222,9 @@ class Worker(Service):
             rows = await self._store.claim(node, wishes, self.task_names)
             self._note_found(wishes, rows, sent)
             if rows:
-                self._take(node, rows)
+                await self._take_placed(node, rows)
         except BaseException as error:
-            # It may have been committed: what it took must not be forgotten.
-            self._reconcile = True
-            if isinstance(error, StoreUnavailable) and error.backend is not None:
-                self._unanswered.append(error.backend)
+            self._doubt(error)
             raise
         return len(rows), all(self._found[wish.lane] < wish.slots for wish in wishes)
 
@@ -244,6 +297,7 @@ class Worker(Service):
     def _after_end(self, work: Work) -> None:
         """Free the slot of a job that has ended or was given back."""
         self._uncount(work)
+        self.shared.note_end(work)
         # A free slot is a reason to claim only while there may be something to find.
         if self.slots.release(work) and not self._seen_all:
             self.wake()
@@ -252,11 +306,15 @@ class Worker(Service):
 
     def hint(self, lane: str, rank: int, count: int, to_us_alone: bool) -> None:
         if lane in self._served:
+            shared = "#" in lane
+            if shared:
+                lane = entry_of(lane)
             if to_us_alone:
                 self.idle.pending.add(lane, rank, count)
-            if lane not in self._lanes:
+            if lane not in self._lanes or rank == LOWEST_RANK:
                 self._lanes_at = -_LANES_EVERY
-            self.cursors.lower(lane, rank)
+            if not shared:
+                self.cursors.lower(lane, rank)
             self.wake()
 
     def stop_job(self, id: UUID, token: int, reason: StopReason) -> None:
@@ -302,6 +360,7 @@ class Worker(Service):
                 self._lanes_at = -_LANES_EVERY
                 raise
             self._lanes = sorted(row["lane"] for row in rows if row["lane"] in self._served)
+            self.shared.note_lanes(self._lanes)
 
     # -- stopping
 
@@ -314,6 +373,7 @@ class Worker(Service):
         """Return a job that never got a slot to its queue."""
         self._outcomes.return_unstarted(work)
         self._uncount(work)
+        self.shared.note_end(work)
 
     def _uncount(self, work: Work) -> None:
         if work.queue is not None:

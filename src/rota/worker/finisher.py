@@ -49,6 +49,9 @@ class Finisher(Service):
         self._clock = clock
         self._logs = logs
         self.more_is_coming: Callable[[], bool] = lambda: False  # whether jobs run or wait
+        # Called before and after a flush: what had ended before it is written after it.
+        self.flush_begins: Callable[[], None] = lambda: None
+        self.flush_ended: Callable[[], None] = lambda: None
         self.progress: dict[UUID, tuple[int, str]] = {}
         self.refused = 0
         # A step of a workflow is among what gathers: its run may have to go on.
@@ -77,6 +80,8 @@ class Finisher(Service):
 
     async def tick(self) -> float:
         if self.pending == 0:
+            self.flush_begins()  # what has ended was written by others, or there was nothing to write
+            self.flush_ended()
             await self._flush_lazily(len(self._closed))
             return _LAZY_SECONDS
         if self.pending < _WORTH_A_FLUSH and self.more_is_coming():
@@ -86,6 +91,7 @@ class Finisher(Service):
 
     async def flush(self) -> None:
         """Write everything that has gathered so far."""
+        self.flush_begins()
         now = monotonic()
         moment = self._clock.database(now)  # None: the database takes its own
         # Only batches that were complete before: the outcomes of a batch that completes meanwhile
@@ -96,6 +102,7 @@ class Finisher(Service):
             await self._write(gathered, write, now)
             for gathered, write in self.verdicts.writes(self._store, now, None, moment)
         ]
+        self.flush_ended()
         if self.step_failed and not self.verdicts.ended:
             self.step_failed = False
             self._store.steps_ended()

@@ -138,6 +138,11 @@ class Outcomes:
         self._finisher.close_batch(jobs[0].token)
         self._finisher.wake()
 
+    def close_unused(self, token: int) -> None:
+        """Close the batch of a claim of which nothing is kept here."""
+        self._finisher.close_batch(token)
+        self._finisher.wake()
+
     def _account(self, token: int) -> None:
         left = self._batches[token] - 1
         if left:

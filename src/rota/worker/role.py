@@ -58,6 +58,8 @@ class WorkerRole:
             self._store, tasks, settings, heartbeat, served, self.outcomes, self._execution.starter
         )
         self._finisher.more_is_coming = self.worker.slots.busy
+        self._finisher.flush_begins = self.worker.shared.flush_begins
+        self._finisher.flush_ended = self.worker.note_flush
         self._listener = Listener(
             database, settings.namespace, heartbeat, self._receive, self._hints_work
         )
@@ -102,9 +104,11 @@ class WorkerRole:
         rows = [
             (task.name, options.queue, "+".join(options.needs), options.priority,
              int(options.guarantee), options.retry.max_attempts, options.timeout, options.expected,
-             options.deadline)
+             options.deadline, options.concurrency, options.concurrency_key is not None,
+             *((rate.count, rate.period, rate.burst) if rate else (None, None, None)))
             for task in self._app.tasks.values()
             for options in [task.options_]
+            for rate in [options.rate]
         ]  # fmt: skip
         if rows:
             columns = list(zip(*rows, strict=True))

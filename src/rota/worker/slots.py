@@ -80,6 +80,13 @@ class Slots:
             demand += max(places.size - held + places.prefetch, 0)
         return demand - len(self._suspects)
 
+    def free(self) -> int:
+        """Return how many jobs could start now."""
+        return sum(
+            max(places.runner.size - len(places.running) - len(places.waiting), 0)
+            for places in self._places.values()
+        )
+
     def early_allowance(self) -> int:
         """Return how many jobs may be held for their moment: about what could start within a second."""
         return sum(places.startable(self._settings.prefetch) for places in self._places.values())

@@ -6,10 +6,11 @@ from typing import Annotated
 
 import msgspec
 from litestar import get, post, put
-from litestar.params import JSONBody, PathParameter
+from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
-from rota.client.wire import QueueList
+from rota.client.wire import HolderList, LimitList, QueueList
+from rota.core.keys import MOST
 from rota.model import QueueStatus
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import TenantDep
@@ -39,19 +40,53 @@ async def resume_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
     return await tenant.queues.resume(name)
 
 
+_Seconds = Annotated[float, Meta(ge=1, lt=1e9)]
+_Most = Annotated[int, Meta(ge=1, le=MOST)]
+
+
 class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """`max_run_time`: seconds that an attempt may take when its job has no timeout; null: the
-    installation's maximum."""
+    """What is left out stays as it is; null: no limit.
 
-    max_run_time: Annotated[float, Meta(ge=1, lt=1e9)] | None
+    `max_run_time`: seconds that an attempt may take when its job has no timeout; null: that of the
+    installation. `concurrency`: jobs that may run at a time, in the whole cluster;
+    `concurrency_per_key`: of those, jobs with one concurrency_key. `rate`: starts in a period, such as
+    100/minute, of which `rate_burst` may come at once."""
+
+    max_run_time: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
+    concurrency: _Most | msgspec.UnsetType | None = msgspec.UNSET
+    concurrency_per_key: _Most | msgspec.UnsetType | None = msgspec.UNSET
+    rate: Annotated[str, Meta(max_length=40)] | msgspec.UnsetType | None = msgspec.UNSET
+    rate_burst: _Most | None = None
 
 
-@put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's maximum run time")
+@put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's limits")
 async def set_queue(
     tenant: TenantDep, name: QueueName, data: JSONBody[QueueSettings]
 ) -> QueueStatus:
-    """An attempt that runs longer is stopped, as after a timeout."""
-    return await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=True)
+    """A new limit holds for jobs that wait already; what runs goes on."""
+    queue = await tenant.queues.get(name)
+    if data.max_run_time is not msgspec.UNSET:
+        queue = await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=True)
+    limits = data.concurrency, data.concurrency_per_key, data.rate
+    if any(limit is not msgspec.UNSET for limit in limits) or data.rate_burst is not None:
+        queue = await tenant.queues.set_limits(
+            name, concurrency=data.concurrency, concurrency_per_key=data.concurrency_per_key,
+            rate=data.rate, rate_burst=data.rate_burst, must_exist=True,
+        )  # fmt: skip
+    return queue
 
 
-ROUTES = [list_queues, get_queue, set_queue, pause_queue, resume_queue]
+@get("/v1/limits", policy=VIEWER, summary="List limits that are in use")
+async def list_limits(tenant: TenantDep) -> LimitList:
+    """`waiting`: the groups of jobs with the same keys that wait for a place."""
+    return LimitList(await tenant.queues.limits())
+
+
+@get("/v1/limits/holders", policy=VIEWER, summary="List jobs that run under a limit")
+async def list_holders(
+    tenant: TenantDep, name: Annotated[str, QueryParameter(min_length=1, max_length=1000)]
+) -> HolderList:
+    return HolderList(await tenant.queues.holders(name))
+
+
+ROUTES = [list_queues, get_queue, set_queue, pause_queue, resume_queue, list_limits, list_holders]

@@ -28,11 +28,11 @@ $$;
 
 create or replace function rota.queue_of(lane text) returns text
     language sql immutable parallel safe as
-    $$ select split_part(split_part(lane, '/', 2), '+', 1) $$;
+    $$ select split_part(split_part(split_part(lane, '/', 2), '#', 1), '+', 1) $$;
 
 create or replace function rota.needs_of(lane text) returns text[]
     language sql immutable parallel safe as
-    $$ select (string_to_array(split_part(lane, '/', 2), '+'))[2:] $$;
+    $$ select (string_to_array(split_part(split_part(lane, '/', 2), '#', 1), '+'))[2:] $$;
 
 -- What must be decided together hashes to one shard. The last bytes of a UUIDv7 are random.
 create or replace function rota.shard_of(id uuid, shards bigint) returns smallint

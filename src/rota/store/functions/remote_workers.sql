@@ -17,6 +17,7 @@ as $$
 declare
     new_token bigint := nextval('rota.token');
     last_try bigint;
+    shared record;
 begin
     perform pg_advisory_xact_lock(hashtextextended('rota.' || me::text || asked, 10));
     select max(b.request_try) into last_try from rota.batch as b where b.node = me and b.request = asked;
@@ -38,6 +39,22 @@ begin
         end if;
         delete from rota.batch as b where b.node = me and b.request = asked;
     end if;
+    -- What is under limits first: its places are few. Then the rest.
+    select array_agg(l.lane) as lanes, n.tasks into shared from rota.node as n
+    join rota.lane as l on l.namespace = n.namespace collate "C"
+    where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now() and right(l.lane, 1) = '#'
+      and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
+    group by n.tasks;
+    if shared.lanes is not null then
+        return query
+            select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
+                c.key, c.headers, c.early, c.schedule_id, c.rank, c.lane, c.run_id, c.step
+            from rota.claim_shared(me, array(select rtrim(l, '#') from unnest(shared.lanes) as l),
+                array_fill(most, array[cardinality(shared.lanes)]), most, shared.tasks, '{}', asked, this_try) as c;
+        if found then
+            return;
+        end if;
+    end if;
     return query
         with wanted as (
             select l.lane, n.tasks from rota.node as n
@@ -45,7 +62,8 @@ begin
             where n.id = me and n.remote and n.state = 'live' and n.expires_at > rota.now()
               and (n.queues = '{}' or l.queue = any(n.queues collate "C")) and l.needs <@ n.capabilities
               and not exists (select from rota.queue as q
-                              where q.namespace = l.namespace and q.name = l.queue and q.paused_at is not null)
+                              where q.namespace = l.namespace and q.name = l.queue
+                                and (q.paused_at is not null or q.governed))
         ), picked as (
             select p.at
             from wanted as w

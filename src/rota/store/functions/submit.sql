@@ -70,6 +70,8 @@ declare
     its_queue text;
     its_needs text[];
     its_lane text;
+    its_base text;
+    its_share text;
     its_due timestamptz;
     its_priority smallint;
     its_guarantee smallint;
@@ -80,7 +82,7 @@ begin
     select * into j from json_to_record(job) as r(
         id uuid, namespace text, task text, payload json, headers json, queue text, needs text[],
         priority smallint, guarantee smallint, max_attempts smallint, timeout real, at timestamptz,
-        delay double precision, share text);
+        delay double precision, concurrency_key text, order_key text, order_failure text);
     its_id := coalesce(j.id, rota.new_id());
     its_space := coalesce(j.namespace, 'default');
     select * into t from rota.task as k where k.namespace = its_space and k.name = j.task;
@@ -98,16 +100,25 @@ begin
     if its_needs <> '{}' then
         its_lane := rota.lane(its_space, its_queue, its_needs);
     end if;
-    if not exists (select from rota.lane as l where l.lane = its_lane) then
+    its_base := its_lane;
+    if t.limited or j.concurrency_key is not null or j.order_key is not null or j.order_failure is not null then
+        perform rota.check_keys(j.concurrency_key, j.order_key, j.order_failure);
+        its_share := rota.share_of(j.concurrency_key, j.order_key, j.order_failure, case when t.limited then j.task end);
+        its_lane := rota.sublane_of(its_base, its_share);
+        if j.order_key is not null then
+            its_priority := 0;  -- the order counts
+        end if;
+    end if;
+    if not exists (select from rota.lane as l where l.lane = its_base) then
         insert into rota.lane (lane, namespace, queue, needs)
-        values (its_lane, its_space, its_queue, rota.needs_of(its_lane)) on conflict do nothing;
+        values (its_base, its_space, its_queue, rota.needs_of(its_base)) on conflict do nothing;
     end if;
     if not exists (select from rota.queue as q where q.namespace = its_space and q.name = its_queue) then
         insert into rota.queue (namespace, name) values (its_space, its_queue) on conflict do nothing;
     end if;
     {{let its: id = its_id; due_at = its_due; run_id = null; schedule_id = null; timeout = its_timeout;
         priority = its_priority; guarantee = its_guarantee; max_attempts = its_attempts; namespace = its_space;
-        lane = its_lane; task = j.task; key = null; step = null; share = j.share;
+        lane = its_lane; task = j.task; key = null; step = null; share = its_share;
         payload = coalesce(j.payload, '{}'); headers = j.headers}}
     set_horizon := (select value from rota.setting where name = 'horizon_ms');
     if its_due <= rota.now() + make_interval(secs => set_horizon / 1000.0) then
@@ -144,12 +155,15 @@ declare
 begin
     return query
     with job as (
-        select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers, i.share,
+        select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers,
+               i.concurrency_key, i.order_key, i.order_failure, t.limited,
                coalesce(i.id, rota.new_id()) as id,
                coalesce(i.namespace, 'default') as namespace,
                coalesce(i.queue, t.queue, 'default') as queue,
                coalesce(i.needs, t.needs, '{}') as needs,
-               coalesce(i.priority, t.priority, {default.priority}::smallint) as priority,
+               -- Among jobs of an order_key the order counts.
+               case when i.order_key is null then coalesce(i.priority, t.priority, {default.priority}::smallint)
+                    else 0::smallint end as priority,
                coalesce(i.guarantee, t.guarantee, {default.guarantee}::smallint) as guarantee,
                coalesce(i.max_attempts, t.max_attempts, {default.max_attempts}::smallint) as max_attempts,
                coalesce(i.timeout, t.timeout) as timeout,
@@ -157,17 +171,25 @@ begin
         from rows from (json_to_recordset(jobs) as (
                 id uuid, namespace text, task text, key text, payload json, headers json, queue text,
                 needs text[], priority smallint, guarantee smallint, max_attempts smallint, timeout real,
-                at timestamptz, delay double precision, share text,
+                at timestamptz, delay double precision, concurrency_key text, order_key text, order_failure text,
                 fingerprints text[]
             )) with ordinality as i(id, namespace, task, key, payload, headers, queue, needs, priority,
-                guarantee, max_attempts, timeout, at, delay, share, fingerprints, position)
+                guarantee, max_attempts, timeout, at, delay, concurrency_key, order_key, order_failure, fingerprints,
+                position)
         left join rota.task as t on t.namespace = coalesce(i.namespace, 'default') and t.name = i.task
     ), fine as materialized (
-        select j.*, rota.lane(namespace, queue, needs) as lane, coalesce(payload, '{}'::json) as args,
+        select j.*, s.share, rota.lane(namespace, queue, needs) as base,
+               rota.sublane_of(rota.lane(namespace, queue, needs), s.share) as lane, coalesce(payload, '{}'::json) as args,
                case when key is not null
                     then coalesce(fingerprints[1], md5(task || ' ' || coalesce(payload::jsonb, '{}')::text)) end as fingerprint
         from job as j
-        where rota.check_job(namespace, task, queue, needs, key, payload, headers,
+        cross join lateral (
+            select case when limited or concurrency_key is not null or order_key is not null or order_failure is not null
+                        then rota.share_of(concurrency_key, order_key, order_failure, case when limited then task end)
+                   end as share) as s
+        where (concurrency_key is null and order_key is null and order_failure is null
+               or rota.check_keys(concurrency_key, order_key, order_failure))
+          and rota.check_job(namespace, task, queue, needs, key, payload, headers,
                              max_attempts, guarantee, timeout, due_at, payload_limit)
     ), keyed as (
         -- The first submit of a key makes its row. Another one waits for the first to commit, then
@@ -189,8 +211,8 @@ begin
         select * from decided where not existed and not conflict
     ), lanes as (
         insert into rota.lane (lane, namespace, queue, needs)
-        select distinct on (f.lane) f.lane, f.namespace, f.queue, rota.needs_of(f.lane)
-        from fresh as f where not exists (select from rota.lane as l where l.lane = f.lane)
+        select distinct on (f.base) f.base, f.namespace, f.queue, rota.needs_of(f.base)
+        from fresh as f where not exists (select from rota.lane as l where l.lane = f.base)
         on conflict do nothing
     ), queues as (
         insert into rota.queue (namespace, name)

@@ -93,11 +93,31 @@ begin
     return null;
 end $$;
 
+-- Records that a sublane has new jobs. The first time, its lane gets the entry that tells workers to look for them.
+create or replace function rota.note_arrival(space text, sublane text, its_rank bigint) returns void language plpgsql volatile
+as $$
+declare
+    its_base text := split_part(sublane, '#', 1);
+begin
+    if right(sublane, 1) = '#' then
+        return;  -- the entry itself, when all lanes of a queue are hinted
+    end if;
+    insert into rota.arrival (base, lane, namespace, rank) values (its_base, sublane, space, its_rank);
+    if not exists (select from rota.lane as l where l.lane = its_base || '#') then
+        insert into rota.lane (lane, namespace, queue, needs)
+        values (its_base || '#', space, rota.queue_of(sublane), rota.needs_of(sublane)) on conflict do nothing;
+    end if;
+end $$;
+
 -- Notifies workers that a lane has new jobs: the lane, the lowest rank added, how many. The notification may be
--- lost. The lowest possible rank means that the number is unknown, as when a queue is resumed.
+-- lost. The lowest possible rank means that the number is unknown, as when a queue is resumed. Whatever makes jobs
+-- ready calls this: so it is also where claims learn of sublanes, by an arrival, which is not lost.
 create or replace function rota.hint(namespace text, lane text, rank bigint, count bigint) returns void
     language plpgsql volatile as $$
 begin
+    if strpos(lane, '#') > 0 then
+        perform rota.note_arrival(namespace, lane, rank);
+    end if;
     if rank = -9223372036854775808 or coalesce(rota.draw(namespace, lane, rank, count, null), 0) = 0 then
         perform rota.notify(rota.channel(namespace), concat_ws(' ', lane, rank, count));
     end if;

@@ -54,7 +54,8 @@ begin
                coalesce(w.guarantee, t.guarantee, {guarantee.at_least_once}::smallint) as guarantee,
                coalesce(w.max_attempts, t.max_attempts, 5::smallint) as max_attempts,
                coalesce(w.timeout, t.timeout) as timeout, w.arguments as payload,
-               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as lane
+               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as base,
+               case when t.limited then rota.share_of(null, null, null, w.task) end as share
         from chosen as c
         cross join lateral (select r.* from rota.run as r where r.id = c.run_id offset 0) as r
         cross join lateral (
@@ -63,8 +64,8 @@ begin
             select t.* from rota.task as t where t.namespace = r.namespace and t.name = w.task offset 0) as t on true
     ), lanes as (
         insert into rota.lane (lane, namespace, queue, needs)
-        select distinct on (j.lane) j.lane, j.namespace, j.queue, rota.needs_of(j.lane)
-        from job as j where not exists (select from rota.lane as l where l.lane = j.lane)
+        select distinct on (j.base) j.base, j.namespace, j.queue, rota.needs_of(j.base)
+        from job as j where not exists (select from rota.lane as l where l.lane = j.base)
         on conflict do nothing
     ), queues as (
         insert into rota.queue (namespace, name)
@@ -72,7 +73,8 @@ begin
         where not exists (select from rota.queue as q where q.namespace = j.namespace and q.name = j.queue)
         on conflict do nothing
     ), readied as (
-        {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null; share = null}}
+        {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null;
+            lane = rota.sublane_of(base, share)}}
         from job
         returning p.namespace, p.lane, p.rank
     )

@@ -8,14 +8,19 @@ from rota.job as j where j.namespace = $1 and j.id = $2;
 
 -- name: lanes_now
 -- The first $2 jobs of each lane, by its index, which has them in the order of claims: what runs comes first. With
--- fewer than $2 that is all of them.
+-- fewer than $2 that is all of them. The entry of a lane's sublanes stands for all of these.
 select l.lane, rota.queue_of(l.lane) as queue, h.held, h.running, h.oldest_at,
        case when h.oldest_at is not null then greatest(extract(epoch from rota.now() - h.oldest_at)::float8, 0) end as lag
 from rota.lane as l
 cross join lateral (
     select count(*) as held, count(*) filter (where p.state = {state.running}) as running,
            min(p.due_at) filter (where p.state = {state.ready}) as oldest_at
-    from (select p.state, p.due_at from rota.present as p where p.lane = l.lane order by p.rank, p.id limit $2) as p) as h
+    from (
+        (select p.state, p.due_at from rota.present as p where p.lane = l.lane order by p.rank, p.id limit $2)
+        union all
+        (select p.state, p.due_at from rota.present as p
+         where right(l.lane, 1) = '#' and p.lane > l.lane and p.lane < left(l.lane, -1) || '$'
+         order by p.lane, p.rank, p.id limit $2)) as p) as h
 where l.namespace = $1
 order by l.lane
 limit 500;
@@ -31,7 +36,8 @@ select from rota.future as f;
 
 -- name: future_by_lane
 -- Only for a future that is small.
-select f.lane, count(*) as jobs from rota.future as f where f.namespace = $1 group by 1;
+select case when strpos(f.lane, '#') > 0 then split_part(f.lane, '#', 1) || '#' else f.lane end as lane, count(*) as jobs
+from rota.future as f where f.namespace = $1 group by 1;
 
 -- name: queue_names
 select name, paused_at, max_run_time from rota.queue where namespace = $1 order by name limit 1000;

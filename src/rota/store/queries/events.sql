@@ -51,8 +51,16 @@ with late as (
     select l.namespace, l.queue, max(extract(epoch from rota.now() - h.due_at))::float8 as lag
     from rota.lane as l
     cross join lateral (
-        select p.due_at from rota.present as p where p.lane = l.lane and p.state = {state.ready}
-        order by p.rank, p.id limit 1) as h
+        (select p.due_at from rota.present as p where p.lane = l.lane and p.state = {state.ready}
+         order by p.rank, p.id limit 1)
+        union all
+        -- Of sublanes the first that nothing blocks: what waits for a limit is not late for want of workers.
+        (select p.due_at from rota.sublane as s
+         cross join lateral (
+            select p.due_at from rota.present as p where p.lane = s.lane and p.state = {state.ready}
+            order by p.rank, p.id limit 1) as p
+         where right(l.lane, 1) = '#' and s.base = left(l.lane, -1) and s.state = 1
+         order by s.head limit 1)) as h
     where h.due_at < rota.now() - make_interval(secs => $1)
     group by 1, 2
 ), over as (

@@ -148,6 +148,8 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
        substring(j.payload::text from '^{"[$]rota-encrypted":"1[.]([A-Za-z0-9_-]+)[.]') as encrypted_with,
        (select s.name from rota.schedule as s where s.id = j.schedule_id and s.deleted_at is null) as schedule,
        (select o.reason from rota.occurrence as o where o.job_id = j.id) as reason,
+       coalesce((select q.governed from rota.queue as q
+                 where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)), false) as governed,
        (select paused_at from rota.queue as q where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as paused_at,
        (select jsonb_build_object('name', n.name, 'state', n.state,
                'heartbeat_timeout', case when n.remote then rota.heartbeat_timeout(n.heartbeat_timeouts, j.task, j.headers)
@@ -176,7 +178,8 @@ from rota.job as j
 where j.namespace = $1 and j.id = $2;
 
 -- name: list_queues
-select q.namespace, q.name, q.paused_at, q.max_run_time,
+select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
+       q.rate_count, q.rate_period, q.rate_burst,
        coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
        p.lag
 from rota.queue as q

@@ -69,18 +69,24 @@ order by started_at desc
 limit 1000;
 
 -- name: register_tasks
-insert into rota.task as t (namespace, name, queue, needs, priority, guarantee, max_attempts, timeout, expected, deadline)
-select $1, n, q, coalesce(string_to_array(nullif(needs, ''), '+'), '{}'), p, g, m, tm, ex, dl
+insert into rota.task as t (namespace, name, queue, needs, priority, guarantee, max_attempts, timeout, expected, deadline,
+    concurrency, per_key, rate_count, rate_period, rate_burst)
+select $1, n, q, coalesce(string_to_array(nullif(needs, ''), '+'), '{}'), p, g, m, tm, ex, dl, co, pk, rc, rp, rb
 from unnest($2::text[], $3::text[], $4::text[], $5::smallint[], $6::smallint[], $7::smallint[], $8::real[],
-            $9::real[], $10::real[])
-    as r(n, q, needs, p, g, m, tm, ex, dl)
+            $9::real[], $10::real[], $11::int[], $12::boolean[], $13::int[], $14::float8[], $15::int[])
+    as r(n, q, needs, p, g, m, tm, ex, dl, co, pk, rc, rp, rb)
 on conflict (namespace, name) do update
 set queue = excluded.queue, needs = excluded.needs, priority = excluded.priority,
     guarantee = excluded.guarantee, max_attempts = excluded.max_attempts, timeout = excluded.timeout,
-    expected = excluded.expected, deadline = excluded.deadline, updated_at = rota.now()
-where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout, t.expected, t.deadline)
+    expected = excluded.expected, deadline = excluded.deadline, concurrency = excluded.concurrency,
+    per_key = excluded.per_key, rate_count = excluded.rate_count, rate_period = excluded.rate_period,
+    rate_burst = excluded.rate_burst, updated_at = rota.now()
+where (t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout, t.expected, t.deadline, t.concurrency,
+       t.per_key, t.rate_count, t.rate_period, t.rate_burst)
     is distinct from (excluded.queue, excluded.needs, excluded.priority, excluded.guarantee,
-                      excluded.max_attempts, excluded.timeout, excluded.expected, excluded.deadline);
+                      excluded.max_attempts, excluded.timeout, excluded.expected, excluded.deadline,
+                      excluded.concurrency, excluded.per_key, excluded.rate_count, excluded.rate_period,
+                      excluded.rate_burst);
 
 -- name: note_heartbeat_timeouts
 update rota.node set heartbeat_timeouts = $2 where id = $1;

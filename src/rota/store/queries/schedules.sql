@@ -65,19 +65,20 @@ with horizon as materialized (
     returning o.schedule_id, o.due_at, o.job_id
 ), job as (
     select e.job_id, e.run_at, rota.merged(s.headers, e.headers) as headers, s.id as schedule_id, s.timeout, s.priority, s.guarantee, s.max_attempts,
-           s.namespace, s.lane, s.task, s.payload
+           s.namespace, rota.sublane_of(s.lane, k.share) as lane, s.task, s.payload, k.share
     from noted as n
     join entry as e on e.schedule_id = n.schedule_id and e.due_at = n.due_at
     join rota.schedule as s on s.id = n.schedule_id
+    left join lateral (
+        select rota.share_of(null, null, null, t.name) as share from rota.task as t
+        where t.namespace = s.namespace and t.name = s.task and t.limited offset 0) as k on true
     where n.job_id is not null
 ), readied as (
-    {{insert rota.present as p, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null;
-        share = null}}
+    {{insert rota.present as p, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null}}
     from job where run_at <= (select at from horizon)
     returning p.namespace, p.lane, p.rank
 ), postponed as (
-    {{insert rota.future as f, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null;
-        share = null}}
+    {{insert rota.future as f, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null}}
     from job where run_at > (select at from horizon)
     returning f.id
 ), hinted as (
@@ -319,12 +320,17 @@ with entry as (
     returning o.due_at
 ), waiting as (
     insert into rota.future as f (id, shard, state, due_at, schedule_id, timeout, priority, guarantee, max_attempts,
-        namespace, lane, task, payload, headers)
+        namespace, lane, task, payload, headers, share)
     select e.job_id, rota.shard_of(e.job_id, (select value from rota.setting where name = 'shards')), 1,
         rota.now() + (row_number() over (order by e.due_at)) * interval '1 microsecond', s.id,
-        s.timeout, s.priority, s.guarantee, s.max_attempts, s.namespace, s.lane, s.task, s.payload,
-        rota.merged(s.headers, e.headers)
-    from noted as n join entry as e on e.due_at = n.due_at, rota.schedule as s where s.id = $2
+        s.timeout, s.priority, s.guarantee, s.max_attempts, s.namespace, rota.sublane_of(s.lane, k.share), s.task,
+        s.payload, rota.merged(s.headers, e.headers), k.share
+    from noted as n join entry as e on e.due_at = n.due_at
+    cross join rota.schedule as s
+    left join lateral (
+        select rota.share_of(null, null, null, t.name) as share from rota.task as t
+        where t.namespace = s.namespace and t.name = s.task and t.limited offset 0) as k on true
+    where s.id = $2
     returning f.id
 )
 select count(*) from waiting;

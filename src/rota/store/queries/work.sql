@@ -17,7 +17,7 @@ with wanted as (
     where not exists (
         select from rota.queue as q
         where q.namespace = split_part(w.lane, '/', 1) and q.name = rota.queue_of(w.lane)
-          and q.paused_at is not null)
+          and (q.paused_at is not null or q.governed))
 ), picked as (
     select p.at
     from wanted as w

@@ -1,0 +1,412 @@
+-- Claims from sublanes, under limits and in order. docs/architecture.md, "Limits", describes the protocol.
+
+-- Makes sublanes of what has arrived, and wakes those that were idle. Waits for claims that hold one of them: what
+-- they decide ("nothing is left") was decided before these jobs could be seen. Returns whether anything has arrived: then
+-- the caller holds sublanes, and must not wait for others.
+create or replace function rota.fold_arrivals(bases text[]) returns boolean language plpgsql volatile
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    insert into rota.sublane (lane, base, namespace, queue, share, head)
+    select b.base, b.base, q.namespace, q.name, '', -9223372036854775808 from unnest(bases) as b(base)
+    join rota.queue as q on q.namespace = split_part(b.base, '/', 1) and q.name = rota.queue_of(b.base)
+    where q.governed and not exists (select from rota.sublane as s where s.lane = b.base)
+    order by b.base
+    on conflict do nothing;
+
+    with seen as (
+        delete from rota.arrival as a
+        where a.ctid = any(array(
+            select a.ctid from rota.arrival as a where a.base = any(bases) limit 2000 for update skip locked))
+        returning a.lane, a.base, a.namespace, a.rank
+    ), arrived as (
+        select lane, base, namespace, min(rank) as head from seen group by 1, 2, 3
+    )
+    insert into rota.sublane as s (lane, base, namespace, queue, share, head)
+    select a.lane, a.base, a.namespace, rota.queue_of(a.lane), p.share, a.head from arrived as a
+    cross join lateral (select p.share from rota.present as p where p.lane = a.lane limit 1) as p
+    order by a.lane
+    on conflict (lane) do update
+    set state = case when s.state = 3 and s.blocked_on is not null then 3 else 1 end,
+        head = least(s.head, excluded.head),
+        recheck_at = case when s.state = 3 and s.blocked_on is not null then s.recheck_at end;
+    return found;
+end $$;
+
+-- Opens blocked sublanes for which there may be room: where jobs have ended in `freed` lanes, and where it is time to
+-- look again. Nothing is decided here; the claim counts under the lock.
+create or replace function rota.reopen(space text, bases text[], freed text[]) returns void language plpgsql volatile
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    full_one record;
+begin
+    update rota.sublane as s set state = 1, recheck_at = null
+    where s.ctid = any(array(
+        select s.ctid from rota.sublane as s
+        where s.base = any(bases) and s.recheck_at <= rota.now() and s.state = 3 limit 200 for no key update skip locked));
+    if freed <> '{}' then
+        update rota.sublane as s set state = 1, recheck_at = null
+        where s.ctid = any(array(
+            select s.ctid from rota.sublane as s
+            where s.lane = any(freed) and s.state = 3 and s.blocked_on is null for no key update skip locked));
+    end if;
+    for full_one in
+        select m.name, m.most, m.spacing, m.burst, m.next_at, coalesce(m.recheck_at <= rota.now(), false) as due from rota.meter as m
+        where m.namespace = space and m.recheck_at is not null
+          and (m.recheck_at <= rota.now() or (freed <> '{}' and m.name = any(array(
+               select o.name from rota.sublane as s cross join lateral rota.meters_of(space, s.queue, s.share) as o
+               where s.lane = any(freed)))))
+        limit 50
+    loop
+        -- One at least when it is time to look again: the limit may be another by now.
+        update rota.sublane as s set state = 1, blocked_on = null
+        where s.ctid = any(array(
+            select s.ctid from rota.sublane as s
+            where s.namespace = space and s.blocked_on = full_one.name and s.state = 3
+              -- Its place is ours to fill; others are looked at when it is time to.
+              and (full_one.due or s.base = any(bases))
+            order by s.head
+            limit least(greatest(
+                case when full_one.spacing is null then full_one.most - rota.count_held(space, full_one.name)
+                     else rota.starts_at(full_one.next_at, full_one.spacing, full_one.burst, rota.now()) end,
+                full_one.due::int), 100)
+            for no key update skip locked));
+    end loop;
+end $$;
+
+-- When to look again at limits that block something. Passes over rows that another claim has locked.
+create or replace function rota.plan_rechecks(space text) returns void language sql volatile as $$
+    update rota.meter as m
+    set recheck_at = case when exists (
+            select from rota.sublane as s where s.namespace = space and s.blocked_on = m.name and s.state = 3)
+        then greatest(rota.now() + case when m.spacing is null then interval '1 second' else interval '20 milliseconds' end,
+                      m.next_at - (m.burst - 1) * m.spacing * interval '1 second') end
+    where m.ctid = any(array(
+        select m.ctid from rota.meter as m
+        where m.namespace = space and m.recheck_at <= rota.now() limit 50 for no key update skip locked))
+$$;
+
+-- Whether the next job of an order_key may start, and which: 'go' with the job or, if null, whichever is first; 'wait'
+-- and when to look again. The job that went last holds its place until it has ended: running, waiting for its retry,
+-- or, with `hold`, failed.
+create or replace function rota.next_in_order(its_lane text, its_share text, last_job uuid, out verdict text, out job uuid,
+    out recheck timestamptz) language plpgsql volatile
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+declare
+    found_row record;
+    on_failure text := rota.share_part(its_share, 'x');
+begin
+    verdict := 'go';
+    if last_job is null then
+        return;
+    end if;
+    select p.state, p.due_at into found_row from rota.present as p where p.id = last_job;
+    if found then
+        if found_row.state = {state.ready} and found_row.due_at <= rota.now() then
+            job := last_job;
+        else
+            verdict := 'wait';
+            recheck := greatest(found_row.due_at, rota.now() + interval '1 second');
+        end if;
+        return;
+    end if;
+    select f.due_at into found_row from rota.future as f where f.id = last_job;
+    if found then
+        verdict := 'wait';
+        recheck := least(greatest(found_row.due_at, rota.now() + interval '1 second'), rota.now() + interval '10 seconds');
+        return;
+    end if;
+    if on_failure is not null and exists (select from rota.dead as d where d.id = last_job) then
+        if on_failure = 'hold' then
+            verdict := 'wait';
+            recheck := rota.now() + interval '2 seconds';
+            return;
+        end if;
+        with gone as (
+            delete from rota.present as p where p.id = any(array(
+                select p.id from rota.present as p
+                where p.lane = its_lane and p.state = {state.ready} limit 10000 for update skip locked))
+            returning {{columns moved}}
+        )
+        {{insert rota.past, ended: state = {state.cancelled}; token = null; node = null; started_at = null; progress = null;
+            error = json_build_object('type', 'OrderDropped', 'message', 'the job before it of its order_key failed: ' || last_job)}}
+        from gone;
+    end if;
+end $$;
+
+-- Up to wanted[i] jobs of the sublanes of bases[i], and `most` in all, under one new token. `asked`: the request of an
+-- HTTP worker, which is noted in the batch. Each statement below sees what was committed
+-- before it: first the locks, then the counts, then the claim.
+create or replace function rota.claim_shared(me uuid, bases text[], wanted int[], most int, tasks text[], freed text[],
+        asked text default null, this_try bigint default null)
+    returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
+        guarantee smallint, timeout real, crashes smallint, rank bigint, priority smallint, key text, headers json,
+        schedule_id uuid, lane text, run_id uuid, step int, early float8, due_at timestamptz) language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+as $$
+#variable_conflict use_column
+declare
+    space text := split_part(bases[1], '/', 1);
+    new_token bigint;
+    remote boolean := asked is not null;
+    arrived boolean;
+    lanes text[];
+    metered text[] := '{}';   -- lanes, and beside each one of its limits
+    meters text[] := '{}';
+    full_ones text[] := '{}';
+    rooms jsonb := '{}';
+    taken uuid[] := '{}';
+    part uuid[];
+    c record;
+    each_one record;
+    moment timestamptz;
+    verdict text;
+    first_job uuid;  -- of an order_key: the one that goes first
+    later timestamptz;
+    n int;
+begin
+    arrived := rota.fold_arrivals(bases);
+    perform rota.reopen(space, bases, freed);
+    lanes := array(
+        select s.lane from unnest(bases, wanted) as w(base, slots)
+        cross join lateral (
+            select s.lane from rota.sublane as s
+            where s.base = w.base and s.state = 1
+              and (rota.share_part(s.share, 't') is null or rota.share_part(s.share, 't') = any(tasks))
+            order by s.head limit least(w.slots, 100) + 1
+            for no key update skip locked) as s
+        where w.slots > 0 and not exists (
+            select from rota.queue as q
+            where q.namespace = space and q.name = rota.queue_of(w.base) and q.paused_at is not null));
+    if lanes = '{}' and not arrived then
+        -- All that is ready is in other claims' hands: wait for the first, and not for another turn.
+        lanes := array(
+            select s.lane from rota.sublane as s
+            where s.base = any(bases) and s.state = 1
+              and (rota.share_part(s.share, 't') is null or rota.share_part(s.share, 't') = any(tasks))
+              and not exists (
+                select from rota.queue as q where q.namespace = space and q.name = s.queue and q.paused_at is not null)
+            order by s.head limit 1 for no key update);
+    end if;
+    if lanes = '{}' then
+        perform rota.plan_rechecks(space);
+        return;
+    end if;
+
+    -- The limits of these sublanes, locked in the order of their names: claims can't wait for each other in a circle.
+    select coalesce(array_agg(s.lane), '{}'), coalesce(array_agg(o.name), '{}') into metered, meters
+    from rota.sublane as s cross join lateral rota.meters_of(space, s.queue, s.share) as o
+    where s.lane = any(lanes);
+    if meters <> '{}' then
+        insert into rota.meter (namespace, name, most, spacing, burst)
+        select distinct on (o.name) space, o.name, o.most, o.spacing, o.burst
+        from rota.sublane as s cross join lateral rota.meters_of(space, s.queue, s.share) as o
+        where s.lane = any(lanes) and not exists (
+            select from rota.meter as m where m.namespace = space and m.name = o.name collate "C")
+        order by o.name
+        on conflict do nothing;
+        perform from rota.meter as m where m.namespace = space and m.name = any(meters)
+        order by m.name for no key update;
+        if (select count(*) from rota.meter as m where m.namespace = space and m.name = any(meters))
+           < (select count(distinct o) from unnest(meters) as o)
+        then
+            return;  -- one was removed as unused before we could lock it: the next claim makes it again
+        end if;
+        -- From here on nobody else claims under these limits, and what others have claimed can be seen. The time that
+        -- we have waited counts, or a start would be late for the moment it was granted.
+        moment := clock_timestamp() - statement_timestamp() + rota.now();
+        for each_one in
+            select distinct on (o.name) o.*, r.held, r.next_at, r.created_at > rota.now() - interval '10 seconds'
+                   or r.used_at < rota.now() - interval '5 seconds' as is_new
+            from rota.sublane as s cross join lateral rota.meters_of(space, s.queue, s.share) as o
+            join rota.meter as r on r.namespace = space and r.name = o.name collate "C"
+            where s.lane = any(lanes)
+        loop
+            if each_one.spacing is not null then
+                rooms := rooms || jsonb_build_object(
+                    each_one.name, rota.starts_at(each_one.next_at, each_one.spacing, each_one.burst, moment));
+                update rota.meter as r set spacing = each_one.spacing, burst = each_one.burst
+                where r.namespace = space and r.name = each_one.name
+                  and (r.spacing, r.burst) is distinct from (each_one.spacing, each_one.burst);
+                continue;
+            end if;
+            if each_one.is_new then
+                perform rota.seed_meter(space, each_one.name, each_one.kind, each_one.subject, each_one.its_key);
+            end if;
+            if each_one.is_new or each_one.held + claim_shared.most > each_one.most then
+                n := each_one.most - rota.recount(space, each_one.name);
+            else
+                n := each_one.most - each_one.held;
+            end if;
+            rooms := rooms || jsonb_build_object(each_one.name, n);
+            update rota.meter as r set most = each_one.most
+            where r.namespace = space and r.name = each_one.name and r.most <> each_one.most;
+        end loop;
+    end if;
+
+    new_token := nextval('rota.token');
+    for c in
+        with seen as (
+            select s.lane, s.base, w.slots, p.rank, p.id from rota.sublane as s
+            join unnest(bases, wanted) as w(base, slots) on w.base = s.base
+            cross join lateral (
+                select p.rank, p.id from rota.present as p
+                where p.lane = s.lane and p.state = {state.ready} and p.due_at <= rota.now()
+                  and p.task = any(tasks)
+                  and not (remote and p.guarantee = {guarantee.exactly_once})
+                order by p.rank, p.id
+                limit case when rota.share_part(s.share, 'o') is null then w.slots else 1 end) as p
+            where s.lane = any(lanes)
+        ), numbered as (
+            select e.lane, e.slots, row_number() over (partition by e.base order by e.rank, e.id) as place from seen as e
+        ), allotted as (
+            select e.lane, count(*) filter (where e.place <= e.slots) as jobs from numbered as e group by e.lane
+        )
+        select s.lane, s.queue, s.share, s.order_job, rota.share_part(s.share, 'o') is not null as ordered, a.jobs
+        from rota.sublane as s left join allotted as a on a.lane = s.lane
+        where s.lane = any(lanes) order by s.head, s.lane
+    loop
+        part := null;
+        first_job := null;
+        if (rooms ->> ('queue:' || c.queue))::int <= 0 then
+            -- The whole queue is full: its sublanes stay as they are, however many there are.
+            full_ones := full_ones || ('queue:' || c.queue);
+            continue;
+        elsif (rooms ->> ('queue:' || c.queue || '/rate'))::int <= 0 then
+            full_ones := full_ones || ('queue:' || c.queue || '/rate');
+            continue;
+        end if;
+        if c.ordered and c.jobs is distinct from 0 then
+            select v.verdict, v.job, v.recheck into verdict, first_job, later
+            from rota.next_in_order(c.lane, c.share, c.order_job) as v;
+            if verdict = 'wait' then
+                update rota.sublane as s set state = 3, recheck_at = later where s.lane = c.lane;
+                continue;
+            elsif first_job is null and c.order_job is not null then
+                update rota.sublane as s set order_job = null where s.lane = c.lane;
+            end if;
+        end if;
+        if c.jobs > 0 then
+            n := least(c.jobs, claim_shared.most - cardinality(taken));
+            continue when n <= 0;
+            for each_one in select t.meter from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane loop
+                n := least(n, (rooms ->> each_one.meter)::int);
+                if n <= 0 then
+                    update rota.sublane as s set state = 3, blocked_on = each_one.meter where s.lane = c.lane;
+                    full_ones := full_ones || each_one.meter;
+                    exit;
+                end if;
+            end loop;
+            continue when n <= 0;
+            with picked as (
+                select p.ctid as at from rota.present as p
+                where p.lane = c.lane and p.state = {state.ready} and p.due_at <= rota.now()
+                  and p.task = any(tasks)
+                  and not (remote and p.guarantee = {guarantee.exactly_once})
+                  and (first_job is null or p.id = first_job)
+                order by p.rank, p.id
+                limit n
+                for update skip locked
+            ), claimed as (
+                update rota.present as p
+                set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
+                    started_at = null, progress = null
+                where p.ctid = any(array(select at from picked))
+                returning p.id
+            )
+            select array_agg(id) into part from claimed;
+            n := coalesce(array_length(part, 1), 0);
+            taken := taken || coalesce(part, '{}');
+            rooms := rooms || coalesce((
+                select jsonb_object_agg(t.meter, (rooms ->> t.meter)::int - n)
+                from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane), '{}');
+        end if;
+        if c.ordered and part is not null then
+            update rota.sublane as s
+            set order_job = part[1], state = 3, recheck_at = rota.now() + interval '1 second', changed_at = rota.now()
+            where s.lane = c.lane;
+        elsif c.jobs is distinct from 0 then
+            perform rota.settle_sublane(c.lane, part is not null);
+        end if;
+    end loop;
+
+    if taken <> '{}' then
+        insert into rota.batch (token, lane, node, low, high, low_id, high_id, ids, request, request_try)
+        select new_token, p.lane, me, min(p.rank), max(p.rank), (array_agg(p.id order by p.id))[1],
+               (array_agg(p.id order by p.id))[count(*)], case when remote then array_agg(p.id) end,
+               asked, this_try
+        from rota.present as p where p.id = any(taken) group by p.lane;
+        insert into rota.place (namespace, meter, token, ids)
+        select space, t.meter, new_token, array_agg(p.id) from rota.present as p
+        join unnest(metered, meters) as t(lane, meter) on t.lane = p.lane
+        join rota.meter as r on r.namespace = space and r.name = t.meter collate "C" and r.spacing is null
+        where p.id = any(taken) group by t.meter
+        on conflict (namespace, meter, token) do nothing;
+        -- One write for all that a rate has granted. It is never taken back: what a worker that dies was granted is lost.
+        update rota.meter as r
+        set held = r.held + case when r.spacing is null then g.jobs else 0 end,
+            next_at = case when r.spacing is null then r.next_at
+                           else greatest(r.next_at, moment) + g.jobs * r.spacing * interval '1 second' end
+        from (select t.meter, count(*)::int as jobs from rota.present as p
+              join unnest(metered, meters) as t(lane, meter) on t.lane = p.lane
+              where p.id = any(taken) group by t.meter) as g
+        where r.namespace = space and r.name = g.meter collate "C";
+    end if;
+    if meters <> '{}' then
+        update rota.meter as r
+        set used_at = rota.now(),
+            recheck_at = case
+                when r.name <> all(full_ones) then r.recheck_at
+                when r.spacing is null then rota.now() + interval '1 second'
+                else greatest(r.next_at - (r.burst - 1) * r.spacing * interval '1 second', rota.now()) end
+        where r.namespace = space and r.name = any(meters);
+    end if;
+    perform rota.plan_rechecks(space);
+    return query
+        select p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout, p.crashes, p.rank,
+               p.priority, p.key, p.headers, p.schedule_id, p.lane, p.run_id, p.step, null::float8, p.due_at
+        from rota.present as p where p.id = any(taken) order by p.rank, p.id;
+end $$;
+
+-- What a sublane is after a claim has looked into it, and taken something or not: idle, ready at a later rank, or to be
+-- looked at when its next job is due. What this claim can't run goes behind the others.
+create or replace function rota.settle_sublane(its_lane text, took boolean) returns void language plpgsql volatile
+    set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
+    set plan_cache_mode = force_generic_plan
+as $$
+declare
+    next record;
+begin
+    select p.rank, p.due_at into next from rota.present as p
+    where p.lane = its_lane and p.state = {state.ready} order by p.rank, p.id limit 1;
+    if not found then
+        update rota.sublane as s
+        set state = case when s.share = '' then 1 else 2 end, changed_at = rota.now(),
+            head = case when s.share = '' then -9223372036854775808 else s.head end
+        where s.lane = its_lane;
+    elsif took then
+        update rota.sublane as s set head = next.rank where s.lane = its_lane;
+    elsif next.due_at > rota.now() then
+        update rota.sublane as s set state = 3, head = next.rank, recheck_at = next.due_at where s.lane = its_lane;
+    else
+        update rota.sublane as s set head = greatest(s.head, rota.rank(rota.now(), 0)) where s.lane = its_lane;
+    end if;
+end $$;
+
+-- The seconds until a claim from these sublanes may find something: 0 if there is something ready, null if nothing is
+-- known. The lanes themselves don't count: of those it is not known whether they have jobs.
+create or replace function rota.shared_pause(bases text[]) returns float8 language sql volatile as $$
+    select case
+        when exists (
+                select from rota.sublane as s where s.base = any(bases) and s.state = 1 and s.share <> '' and not exists (
+                    select from rota.meter as m
+                    where m.namespace = s.namespace and m.recheck_at > rota.now()
+                      and m.name in ('queue:' || s.queue, 'queue:' || s.queue || '/rate')))
+             or exists (select from rota.arrival as a where a.base = any(bases)) then 0
+        else greatest(extract(epoch from least(
+            (select min(m.recheck_at) from rota.meter as m where m.namespace = split_part(bases[1], '/', 1)),
+            (select min(s.recheck_at) from rota.sublane as s where s.base = any(bases))) - rota.now())::float8, 0.02)
+    end
+$$;

@@ -1,0 +1,105 @@
+-- Limits and order by key: claims from sublanes, and what people see and set. See functions/limits.sql and
+-- functions/shared_claims.sql.
+
+-- name: claim_shared
+-- The columns of `claim`, in its order. Committed by itself: the locks that it takes end with it.
+select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.rank, c.priority,
+       c.key, c.headers, c.schedule_id, c.lane, c.run_id, c.step, c.early
+from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[]) as c;
+
+-- name: shared_pause
+select rota.shared_pause($1::text[]);
+
+-- name: resort
+-- Claimed jobs of tasks that have become limited since they were stored: back, into sublanes of their own.
+with held as materialized (
+    select p.id from rota.present as p
+    where p.id = any($2::uuid[])
+      and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
+      and strpos(p.lane, '#') = 0
+    for update
+), sorted as (
+    update rota.present as p
+    set state = {state.ready}, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1,
+        share = rota.share_of(null, null, null, p.task),
+        lane = rota.sublane_of(p.lane, rota.share_of(null, null, null, p.task))
+    where p.id = any(array(select id from held))
+    returning p.namespace, p.lane, p.rank
+), hinted as (
+    select rota.hint(namespace, lane, min(rank), count(*)) from sorted group by namespace, lane
+)
+select count(*) + 0 * (select count(*) from hinted) from sorted;
+
+-- name: set_queue_limits
+-- Limits count as new: what was claimed without them has to be counted. Blocked sublanes are looked at again, because there
+-- may be room now; those that a claim holds are looked at within a second. Without limits the lanes themselves are claimed
+-- from as those of any other queue.
+with settings as (
+    insert into rota.queue as q (namespace, name, concurrency, concurrency_per_key, rate_count, rate_period, rate_burst)
+    values ($1, $2, $3, $4, $5, $6, $7)
+    on conflict (namespace, name) do update
+        set concurrency = excluded.concurrency, concurrency_per_key = excluded.concurrency_per_key,
+            rate_count = excluded.rate_count, rate_period = excluded.rate_period, rate_burst = excluded.rate_burst
+    returning q.governed
+), split as (
+    insert into rota.lane (lane, namespace, queue, needs)
+    select l.lane || '#', l.namespace, l.queue, l.needs from rota.lane as l, settings as s
+    where l.namespace = $1 and l.queue = $2 and s.governed and strpos(l.lane, '#') = 0
+      and not exists (select from rota.lane as o where o.lane = l.lane || '#')
+    on conflict do nothing
+), opened as (
+    update rota.sublane as s set state = 1, blocked_on = null, recheck_at = null
+    where s.ctid = any(array(
+        select s.ctid from rota.sublane as s
+        where s.namespace = $1 and s.queue = $2 and s.state = 3 and s.blocked_on is not null for no key update skip locked))
+), renewed as (
+    update rota.meter as m set created_at = rota.now()
+    where m.ctid = any(array(
+        select m.ctid from rota.meter as m
+        where m.namespace = $1 and (m.name = 'queue:' || $2 or starts_with(m.name, 'queue:' || $2 || '/key:'))
+        order by m.name for no key update))
+), unused as (
+    delete from rota.sublane as s using settings as o
+    where not o.governed and s.ctid = any(array(
+        select s.ctid from rota.sublane as s
+        where s.namespace = $1 and s.queue = $2 and s.share = '' for update skip locked))
+), hinted as (
+    select rota.hint($1, l.lane, -9223372036854775808, 1) from rota.lane as l where l.namespace = $1 and l.queue = $2
+)
+select governed from settings where (select count(*) from hinted) >= 0;
+
+-- name: list_limits
+-- The limits that are in use: how many jobs run, and how many sublanes wait for a place. Of a rate: the next start.
+select m.name, m.most, m.spacing, m.burst,
+       m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, rota.count_held(m.namespace, m.name) as running,
+       (select count(*) from rota.sublane as s
+        where s.namespace = m.namespace and s.blocked_on = m.name and s.state = 3) as waiting
+from rota.meter as m where m.namespace = $1 and ($2::text is null or m.name = $2)
+order by m.name limit $3;
+
+-- name: limit_holders
+-- The jobs that run under a limit, the longest first.
+select p.id, p.task, n.name as node, coalesce(p.started_at, p.claimed_at) as since
+from (select distinct i.id from rota.place as l cross join lateral unnest(l.ids) as i(id)
+      where l.namespace = $1 and l.meter = $2) as i
+cross join lateral (
+    select p.* from rota.present as p where p.id = i.id and p.state = {state.running} offset 0) as p
+left join rota.node as n on n.id = p.node
+order by 4, 1 limit $3;
+
+-- name: explain_limits
+-- What a ready job waits for: the limits that are full, or the job that goes before it by its order_key.
+select m.spacing, m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, s.state, s.blocked_on, s.recheck_at, s.order_job, o.name, o.most, rota.count_held(s.namespace, o.name) as running,
+       array(select l.id::text from (
+            select distinct i.id from rota.place as l cross join lateral unnest(l.ids) as i(id)
+            where l.namespace = s.namespace and l.meter = o.name) as l
+            where exists (select from rota.present as p where p.id = l.id and p.state = {state.running}) limit 5) as holders,
+       rota.share_part(s.share, 'o') as order_key,
+       (select rota.state_label(j.state) from rota.job as j where j.id = s.order_job and j.id <> $2) as order_state
+from rota.sublane as s
+left join lateral rota.meters_of(s.namespace, s.queue, s.share) as o on true
+left join rota.meter as m on m.namespace = s.namespace and m.name = o.name collate "C"
+where s.lane = (select p.lane from rota.present as p where p.id = $2 and p.namespace = $1);
+
+-- name: forget_sublanes
+select rota.forget_sublanes($1);

@@ -1,0 +1,107 @@
+"""Claims from sublanes: jobs with keys, and jobs under limits.
+
+Protocol. What can start now is claimed, and nothing ahead (no prefetch): a job that waits here for a
+slot would keep a place from others. A place is free when the outcome of its job is committed, which the
+finisher does in batches: so lanes whose jobs have ended are told to the first claim after their flush,
+and claims wait for that flush, which is a few milliseconds away. If it is lost (we die, or serve other
+lanes), somebody finds the place within about a second: blocked sublanes are looked at again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from rota.runtime.work import Work
+from rota.store.limits import LimitStore
+from rota.task import Task
+
+MARK = "#"  # the last letter of the entry for a lane's sublanes; in a sublane, after the lane
+_AT_ONCE = 3  # claims without a pause while there is something ready
+_SOON = 0.05
+
+
+def is_shared(lane: str) -> bool:
+    return lane.endswith(MARK)
+
+
+def entry_of(lane: str) -> str:
+    """Return the entry for the sublanes of a lane, which may be a sublane itself."""
+    return lane.partition(MARK)[0] + MARK
+
+
+class SharedLanes:
+    def __init__(self, store: LimitStore, tasks: Mapping[str, Task[..., Any]]) -> None:
+        self._store = store
+        self._limited = frozenset(name for name, task in tasks.items() if task.is_limited)
+        self.entries: frozenset[str] = frozenset()  # of the lanes that are served
+        self._ended: set[str] = set()  # their outcomes are not written yet
+        self._flushing: set[str] = set()
+        self._freed: set[str] = set()
+        self._in_vain = 0
+
+    def note_lanes(self, lanes: Iterable[str]) -> None:
+        self.entries = frozenset(filter(is_shared, lanes))
+
+    # -- places that become free
+
+    def note_end(self, work: Work) -> None:
+        if self.entries and entry_of(work.lane) in self.entries:
+            self._ended.add(work.lane)
+
+    def flush_begins(self) -> None:
+        self._flushing |= self._ended
+        self._ended = set()
+
+    def flush_ended(self) -> bool:
+        """Return whether places may have become free."""
+        self._freed |= self._flushing
+        self._flushing = set()
+        return bool(self._freed)
+
+    @property
+    def must_wait(self) -> bool:
+        """Whether the next flush is going to free places, and none are free yet."""
+        return bool(self._ended or self._flushing) and not self._freed
+
+    # -- claiming
+
+    async def claim(
+        self, node: UUID, wanted: Mapping[str, int], most: int, tasks: Sequence[str]
+    ) -> list[Any]:
+        freed, self._freed = self._freed, set()
+        lanes = {entry.removesuffix(MARK): count for entry, count in wanted.items()}
+        try:
+            return await self._store.claim_shared(node, lanes, most, tasks, sorted(freed))
+        except BaseException:
+            self._freed |= freed
+            raise
+
+    async def pause(self, short: bool) -> float:
+        """Return the seconds until the next claim, at most. `short`: the last one found too little."""
+        if not short:
+            self._in_vain = 0
+            return 0.0
+        bases = [entry.removesuffix(MARK) for entry in sorted(self.entries)]
+        seconds = await self._store.shared_pause(bases)
+        if seconds is None:
+            return float("inf")
+        if seconds > 0:
+            self._in_vain = 0
+            return seconds
+        self._in_vain += 1
+        return 0.0 if self._in_vain <= _AT_ONCE else _SOON
+
+    async def without_misplaced(self, node: UUID, rows: list[Any]) -> list[Any]:
+        """Put jobs of limited tasks that lie in a plain lane into their sublanes; return the others.
+
+        They were stored before their task had a limit.
+        """
+        if not self._limited:
+            return rows
+        lost = [row for row in rows if row["task"] in self._limited and MARK not in row["lane"]]
+        if not lost:
+            return rows
+        await self._store.resort(node, [row["id"] for row in lost], [row["token"] for row in lost])
+        return [row for row in rows if row not in lost]

@@ -1,0 +1,629 @@
+"""Limits and order by key: what a claim may take, whoever races, whatever becomes of what it took."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+
+import asyncpg
+import pytest
+
+from rota import ConfigError, InvalidArguments
+from rota.core.keys import Rate
+from rota.lib.ids import new_id
+from rota.scheduler.reaper import Reaper
+from rota.store.dashboard import DashboardStore
+from rota.store.events import EventStore
+from rota.store.limits import LimitStore
+from rota.store.rows import share_of, sublane_of
+from rota.store.work import LaneClaim, UpkeepStore
+from tests.support.fake_node import FakeNode
+
+BASE = "default/default"
+
+
+@pytest.fixture
+def app(sandbox):
+    return sandbox.app
+
+
+@pytest.fixture
+def limits(hot):
+    return LimitStore(hot)
+
+
+@pytest.fixture
+def claim(limits, node):
+    async def claim(most=1000, who=node, freed=(), base=BASE):
+        """All that can be claimed: as long as there is something ready."""
+        rows = []
+        while len(rows) < most:
+            found = await limits.claim_shared(
+                who.id, {base: most - len(rows)}, most - len(rows), ["greet"], freed
+            )
+            rows += found
+            if not found and await limits.shared_pause([base]) != 0:
+                break
+        return rows
+
+    return claim
+
+
+async def submit(task, count=1, **options):
+    return [(await task.options(**options).submit()).id for _ in range(count)]
+
+
+async def limit_task(app, most, per_key=False):
+    async with (await app.store()).database.connection() as connection:
+        await connection.execute(
+            f"insert into {app.settings.schema}.task as t (namespace, name, queue, needs, priority,"
+            " guarantee, max_attempts, concurrency, per_key) values"
+            " ('default', 'greet', 'default', '{}', 0, 1, 5, $1, $2)"
+            " on conflict (namespace, name) do update set concurrency = $1, per_key = $2",
+            most, per_key,
+        )  # fmt: skip
+
+
+# -- how many
+
+
+async def test_a_queue_runs_no_more_than_its_limit(app, greet, node, claim):
+    await submit(greet, 5)
+    await app.queues.set_limits("default", concurrency=2)
+    assert await node.claim() == [], "plain claims don't pass the limit"
+    rows = await claim()
+    assert len(rows) == 2
+    assert await claim() == []
+    await node.finish_succeeded(rows[0])
+    assert len(await claim(freed=[BASE])) == 1
+
+
+async def test_a_limit_counts_what_ran_before_it_was_set(app, greet, node, claim):
+    await submit(greet, 5)
+    before = await node.claim(LaneClaim(BASE, 2))
+    await app.queues.set_limits("default", concurrency=3)
+    assert len(await claim()) == 1
+    await node.finish_succeeded(before[0])
+    assert len(await claim(freed=[BASE])) == 1
+
+
+async def test_a_limit_that_is_taken_away_leaves_nothing_behind(app, greet, node, claim):
+    await submit(greet, 5)
+    await app.queues.set_limits("default", concurrency=1)
+    assert len(await claim()) == 1
+    await app.queues.set_limits("default", concurrency=None)
+    assert len(await node.claim()) == 4
+
+
+async def test_each_key_has_its_own_places(app, greet, claim):
+    await submit(greet, 3, concurrency_key="a")
+    await submit(greet, 3, concurrency_key="b")
+    await submit(greet, 3)
+    await app.queues.set_limits("default", concurrency_per_key=2)
+    rows = await claim()
+    assert Counter(row["lane"] for row in rows) == {
+        BASE: 3,
+        sublane_of(BASE, "c=a"): 2,
+        sublane_of(BASE, "c=b"): 2,
+    }
+
+
+async def test_several_limits_hold_for_one_job(app, greet, claim):
+    await submit(greet, 5, concurrency_key="a")
+    await submit(greet, 5, concurrency_key="b")
+    await submit(greet, 5, concurrency_key="c")
+    await app.queues.set_limits("default", concurrency=5, concurrency_per_key=2)
+    counts = Counter(row["lane"] for row in await claim())
+    assert sum(counts.values()) == 5
+    assert max(counts.values()) == 2
+
+
+async def test_a_limit_of_a_task_holds_in_all_queues(app, greet, node, limits, claim):
+    await limit_task(app, 2)
+    await submit(greet, 3)
+    await submit(greet, 3, queue="other")
+    assert await node.claim(LaneClaim(BASE, 9), LaneClaim("default/other", 9)) == []
+    rows = await claim() + await claim(base="default/other")
+    assert len(rows) == 2
+    await node.finish_succeeded(rows[0])
+    assert len(await claim(freed=[rows[0]["lane"]], base="default/other")) == 1
+
+
+async def test_a_limit_of_a_task_for_each_key(app, greet, claim):
+    await limit_task(app, 1, per_key=True)
+    await submit(greet, 2, concurrency_key="a")
+    await submit(greet, 2, concurrency_key="b")
+    await submit(greet, 2)
+    assert len({row["lane"] for row in await claim()}) == 3
+
+
+async def test_racing_claims_never_exceed_the_limit(app, greet, hot, limits):
+    nodes = [FakeNode(hot, app.settings, f"n{n}") for n in range(8)]
+    keys = [f"k{n}" for n in range(12)]
+    for key in keys:
+        await submit(greet, 6, concurrency_key=key)
+    await app.queues.set_limits("default", concurrency=5, concurrency_per_key=2)
+    schema, worst = app.settings.schema, Counter()
+    lanes = [sublane_of(BASE, share_of(key, None, None, None)) for key in keys]
+
+    async def work(node):
+        while True:
+            rows = await limits.claim_shared(node.id, {BASE: 2}, 2, ["greet"], lanes)
+            async with hot.connection() as connection:
+                running = await connection.fetch(
+                    f"select lane, count(*) from {schema}.present where state = 4 group by lane"
+                )
+                left = await connection.fetchval(f"select count(*) from {schema}.present")
+                # What runs already is given places only while a limit is new: those are to be noted.
+                await connection.execute(
+                    f"update {schema}.meter set created_at = '2000-01-01' where ctid = any(array("
+                    f"select ctid from {schema}.meter where created_at > '2000-01-01'"
+                    " for update skip locked))"
+                )
+            counts = dict(running)
+            worst["all"] = max(worst["all"], sum(counts.values()))
+            for lane, count in counts.items():
+                worst[lane] = max(worst[lane], count)
+            for row in rows:
+                await node.finish_succeeded(row)
+            if not left:
+                return
+
+    await asyncio.gather(*(work(node) for node in nodes))
+    assert worst.pop("all") == 5
+    assert max(worst.values()) == 2
+
+
+async def test_a_limit_that_is_long_in_use_counts_what_it_gave(app, greet, claim, sandbox):
+    await submit(greet, 9)
+    await app.queues.set_limits("default", concurrency=2)
+    assert len(await claim(1)) == 1
+    await sandbox.advance(minutes=1)
+    assert len(await claim()) == 1
+    await sandbox.advance(minutes=1)
+    assert await claim() == []
+
+
+# -- nothing leaks
+
+
+@pytest.mark.parametrize("how", ["succeed", "fail", "retry", "give_back", "cancel", "reaped"])
+async def test_however_a_job_ends_its_place_is_free_once(
+    app, greet, node, claim, sandbox, hot, how
+):
+    await app.queues.set_limits("default", concurrency=1)
+    await node.register()
+    first, *_ = await submit(greet, 3)
+    [row] = await claim()
+    if how == "succeed":
+        await node.finish_succeeded(row)
+    elif how == "fail":
+        await node.finish_failed(row)
+    elif how == "retry":
+        await node.retry_later(row, 3600)
+    elif how == "give_back":
+        await node.give_back(row)
+    elif how == "cancel":
+        await app.jobs.cancel(first)
+        await node.give_back(row)
+    else:
+        await sandbox.advance(hours=1)
+        await Reaper(UpkeepStore(hot), app.settings).tick()
+    assert len(await claim(freed=[BASE])) == 1
+    assert await claim(freed=[BASE]) == []
+
+
+async def test_a_place_is_found_again_within_a_second_though_nobody_told(
+    app, greet, node, claim, sandbox
+):
+    await submit(greet, 3, concurrency_key="a")
+    await app.queues.set_limits("default", concurrency_per_key=1)
+    [row] = await claim()
+    assert await claim() == []
+    await node.finish_succeeded(row)
+    await sandbox.advance(seconds=1.1)
+    assert len(await claim()) == 1
+
+
+async def test_an_unused_key_is_forgotten(app, greet, node, limits, claim, sandbox):
+    await submit(greet, 1, concurrency_key="a")
+    await app.queues.set_limits("default", concurrency_per_key=1)
+    for row in await claim():
+        await node.finish_succeeded(row)
+    assert await claim() == []
+    await sandbox.advance(minutes=2)
+    assert await limits.forget_sublanes(100) == 2, "the sublane and the limit"
+    await submit(greet, 1, concurrency_key="a")
+    assert len(await claim()) == 1
+
+
+# -- nobody is in the way
+
+
+async def test_what_is_full_is_not_looked_at(app, greet, claim, limits, node, hot):
+    await submit(greet, 30, concurrency_key="full")
+    await app.queues.set_limits("default", concurrency_per_key=1)
+    assert len(await claim()) == 1
+    await submit(greet, 2, concurrency_key="other")
+    rows = await limits.claim_shared(node.id, {BASE: 9}, 9, ["greet"])
+    assert [row["lane"] for row in rows] == [sublane_of(BASE, "c=other")]
+
+
+async def test_what_is_not_due_waits_in_its_sublane(app, greet, claim, sandbox, hot):
+    await submit(greet, 1, concurrency_key="a")
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"update {app.settings.schema}.present set due_at = due_at + interval '0.5 seconds'"
+        )
+    assert await claim() == [], "no early claim for what has a key"
+    await sandbox.advance(seconds=0.6)
+    assert len(await claim()) == 1
+
+
+# -- order
+
+
+async def test_jobs_of_an_order_key_run_one_after_another(greet, node, claim):
+    ids = await submit(greet, 3, order_key="account", priority=None)
+    lane = sublane_of(BASE, "o=account")
+    ran = []
+    for _ in range(3):
+        [row] = await claim()
+        ran.append(row["id"])
+        await node.finish_succeeded(row)
+        assert len(await claim(0)) == 0
+        rows = await claim(freed=[lane]) if len(ran) < 3 else []
+        if rows:
+            await node.give_back(rows[0])
+    assert ran == ids
+
+
+async def test_a_retry_holds_those_behind_it(greet, node, claim, sandbox, app):
+    ids = await submit(greet, 2, order_key="account")
+    lane = sublane_of(BASE, "o=account")
+    [row] = await claim()
+    await node.retry_later(row, 30)
+    assert await claim(freed=[lane]) == []
+    await sandbox.advance(seconds=20)
+    assert await claim() == []
+    await app.jobs.retry(ids[0])
+    [again] = await claim()
+    assert again["id"] == ids[0]
+    await node.finish_succeeded(again)
+    [behind] = await claim(freed=[lane])
+    assert behind["id"] == ids[1]
+
+
+@pytest.mark.parametrize("then", ["continue", "hold", "drop"])
+async def test_a_failed_job_and_those_behind_it(app, node, claim, then, sandbox):
+    @app.task(order_key="account", order_failure=then)
+    async def greet(account: str) -> None: ...
+
+    ids = [(await greet.submit("x")).id for _ in range(3)]
+    [row] = await claim()
+    await node.finish_failed(row)
+    lane = row["lane"]
+    behind = await claim(freed=[lane])
+    if then == "continue":
+        assert [row["id"] for row in behind] == [ids[1]]
+    elif then == "hold":
+        assert behind == []
+        await app.jobs.discard(ids[0])
+        await sandbox.advance(seconds=3)
+        assert [row["id"] for row in await claim()] == [ids[1]]
+    else:
+        assert behind == []
+        assert [(await app.jobs.get(id)).state for id in ids[1:]] == ["cancelled", "cancelled"]
+        later = (await greet.submit("x")).id
+        assert [row["id"] for row in await claim()] == [later]
+
+
+# -- keys
+
+
+async def test_python_and_sql_agree_on_sublanes(app, hot):
+    schema = app.settings.schema
+    keys = [None, "a", "%&=#/+ ü", "x" * 255, "a&o=b", "%26"]
+    async with hot.connection() as connection:
+        for key in keys:
+            share = await connection.fetchval(f"select {schema}.share_of($1, $1, 'hold', 't')", key)
+            assert share == share_of(key, key, "hold", "t")
+            lane = await connection.fetchval(f"select {schema}.sublane_of('a/b', $1)", share)
+            assert lane == sublane_of("a/b", share)
+            if key is not None:
+                part = await connection.fetchval(f"select {schema}.share_part($1, 'o')", share)
+                assert part == key
+
+
+@pytest.mark.parametrize("key", ["", "x" * 256, "a\0b", "\ud800", 7])
+async def test_keys_that_cant_be_stored_are_refused(greet, key):
+    for field in ("concurrency_key", "order_key"):
+        with pytest.raises(InvalidArguments, match=field):
+            greet.options(**{field: key})
+
+
+async def test_declarations_that_make_no_sense_are_refused(app):
+    wrong = (
+        {"concurrency": 0}, {"concurrency": True}, {"order_failure": "stop"},
+        {"order_key": "nobody"}, {"concurrency_key": 7},
+    )  # fmt: skip
+    for options in wrong:
+        with pytest.raises(ConfigError):
+
+            @app.task(**options)
+            async def job(name: str) -> None: ...
+
+    with pytest.raises(ConfigError, match="concurrency"):
+        await app.queues.set_limits("default", concurrency=0)
+
+
+# -- how often
+
+
+async def starts(claim, sandbox, node, seconds, step, **options):
+    """The moments at which jobs start when claims come every `step` seconds."""
+    begun = sandbox.now()
+    moments = []
+    while (at := (sandbox.now() - begun).total_seconds()) < seconds:
+        for row in await claim(**options):
+            moments.append(at)
+            await node.finish_succeeded(row)
+        await sandbox.advance(seconds=step)
+    return moments
+
+
+def most_in_a_window(moments, length):
+    return max(sum(1 for at in moments if low <= at < low + length) for low in moments)
+
+
+@pytest.mark.parametrize("burst", [1, 4])
+async def test_a_rate_holds_in_every_window(app, greet, node, claim, sandbox, burst):
+    await submit(greet, 60)
+    await app.queues.set_limits("default", rate="10/s", rate_burst=burst)
+    moments = await starts(claim, sandbox, node, 3.0, 0.07)
+    # Without a burst, what a claim comes late is lost.
+    assert len(moments) >= (27 if burst > 1 else 20)
+    assert most_in_a_window(moments, 1.0) <= 10 + burst - 1
+    assert Counter(moments).most_common(1)[0][1] <= burst
+
+
+async def test_a_rate_saves_nothing_up_but_its_burst(app, greet, claim, sandbox):
+    await app.queues.set_limits("default", rate="1/minute", rate_burst=2)
+    await submit(greet, 1)
+    assert len(await claim()) == 1
+    await sandbox.advance(hours=5)
+    await submit(greet, 9)
+    assert len(await claim()) == 2
+    await sandbox.advance(seconds=59)
+    assert await claim() == []
+    await sandbox.advance(seconds=1.1)
+    assert len(await claim()) == 1
+
+
+async def test_what_was_granted_is_never_refunded(app, greet, node, claim, sandbox):
+    await submit(greet, 3)
+    await app.queues.set_limits("default", rate="1/minute")
+    [row] = await claim()
+    await node.give_back(row)
+    assert await claim(freed=[BASE]) == []
+    await sandbox.advance(seconds=60.1)
+    assert len(await claim()) == 1
+
+
+async def test_a_rate_of_a_task_for_each_key_and_a_limit_beside_it(app, hot, node, claim, sandbox):
+    schema = app.settings.schema
+
+    @app.task(rate="1/minute", concurrency=3, concurrency_key="customer")
+    async def greet(customer: str) -> None: ...
+
+    await limit_task(app, 3, per_key=True)
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"update {schema}.task set rate_count = 1, rate_period = 60, rate_burst = 1"
+        )
+    for customer in ("a", "b", "a", "b", "a"):
+        await greet.submit(customer)
+    assert len(await claim()) == 2
+    assert await claim() == []
+    await sandbox.advance(seconds=60.1)
+    assert len(await claim()) == 2
+
+
+async def test_racing_claims_never_exceed_a_rate(app, greet, hot, limits):
+    nodes = [FakeNode(hot, app.settings, f"n{n}") for n in range(8)]
+    for n in range(8):
+        await submit(greet, 3, concurrency_key=f"k{n}")
+    await app.queues.set_limits("default", rate="5/hour", rate_burst=5)
+
+    async def work(node):
+        return [
+            row
+            for _ in range(5)
+            for row in await limits.claim_shared(node.id, {BASE: 2}, 2, ["greet"])
+        ]
+
+    assert sum(len(rows) for rows in await asyncio.gather(*map(work, nodes))) == 5
+
+
+async def test_explain_says_when_a_rate_lets_the_next_start(app, greet, node, claim):
+    await node.register(tasks=["greet"])
+    await app.queues.set_limits("default", rate="1/minute")
+    _, second = await submit(greet, 2)
+    assert len(await claim()) == 1
+    why = await app.jobs.explain(second)
+    assert why.code == "rate_reached"
+    assert "`queue:default/rate`" in why.sentence
+
+
+@pytest.mark.parametrize(
+    "rate", ["", "5", "5/", "0/s", "-1/s", "5/fortnight", "1/0s", "5 / s", 5, "99999999999/s"]
+)
+async def test_rates_that_make_no_sense_are_refused(app, rate):
+    with pytest.raises(ConfigError, match="rate"):
+        Rate.parse(rate)
+
+
+def test_rates_are_read():
+    assert Rate.parse("100/minute") == Rate(100, 60.0, 1)
+    assert Rate.parse("10/30s", 3) == Rate(10, 30.0, 3)
+    assert Rate.parse("500/s") == Rate(500, 1.0, 50)
+    assert Rate.parse("2/day").period == 86400
+
+
+# -- every way in, and out
+
+
+async def test_explain_names_the_limit_and_who_holds_its_places(app, greet, node, claim):
+    await node.register(tasks=["greet"])
+    await app.queues.set_limits("default", concurrency_per_key=1)
+    first, second = await submit(greet, 2, concurrency_key="a")
+    assert len(await claim()) == 1
+    why = await app.jobs.explain(second)
+    assert why.code == "limit_reached"
+    assert "`queue:default/key:a` is reached: 1 of 1" in why.sentence
+    assert str(first) in why.sentence
+    [limit] = await app.queues.limits()
+    assert (limit.name, limit.most, limit.running, limit.waiting) == (
+        "queue:default/key:a",
+        1,
+        1,
+        1,
+    )
+    assert [holder.id for holder in await app.queues.holders(limit.name)] == [first]
+
+
+async def test_explain_names_the_job_that_goes_before(app, greet, node, claim):
+    await node.register(tasks=["greet"])
+    first, second = await submit(greet, 2, order_key="account")
+    [row] = await claim()
+    await node.retry_later(row, 30)
+    why = await app.jobs.explain(second)
+    assert why.code == "waiting_for_order"
+    assert str(first) in why.sentence
+    assert "waits for its retry" in why.sentence
+
+
+async def test_workers_over_http_obey_the_same_limits(app, greet, hot, claim, node):
+    remote = new_id()
+    await hot.fetch(
+        "register_worker", remote, "default", "remote", "host", "0", 60.0, [], [], ["greet"], 8
+    )
+    await submit(greet, 5)
+    await app.queues.set_limits("default", concurrency=3)
+    assert len(await claim(1)) == 1
+    ask = [await hot.fetch("claim_remote", remote, f"r{n}", n, 8) for n in range(2)]
+    assert [len(rows) for rows in ask] == [2, 0]
+    again = await hot.fetch("claim_remote", remote, "r0", 5, 8)
+    assert {row["id"] for row in again} == {row["id"] for row in ask[0]}, "its answer was lost"
+    assert await claim() == [], "a new token is no new place"
+
+
+async def test_schedules_and_steps_obey_the_limit_of_their_task(app, greet, claim, node, sandbox):
+    await limit_task(app, 1)
+    await app.schedule("often", "greet", every="1h")
+    await app.schedules.trigger("often")
+    flow = app.workflow("two")
+    flow.step(greet, "a")
+    flow.step(greet, "b")
+    await flow.start()
+    async with (await app.store()).database.connection() as connection:
+        lanes = await connection.fetch(f"select distinct lane from {app.settings.schema}.present")
+    assert [row["lane"] for row in lanes] == [sublane_of(BASE, "t=greet")]
+    assert len(await claim()) == 1
+
+
+async def test_the_sandbox_runs_jobs_with_keys_in_order(app, sandbox):
+    ran = []
+
+    @app.task(order_key="account", concurrency=1)
+    async def book(account: str, number: int) -> None:
+        ran.append((account, number))
+
+    await book.submit_many([("a", 1), ("b", 1), ("a", 2), ("b", 2)])
+    await sandbox.run_due()
+    assert sorted(ran) == [("a", 1), ("a", 2), ("b", 1), ("b", 2)]
+    assert ran.index(("a", 1)) < ran.index(("a", 2))
+
+
+async def test_another_namespace_has_limits_of_its_own(app, greet, hot, claim, limits, node):
+    await app.queues.set_limits("default", concurrency=1)
+    await submit(greet, 2)
+    assert len(await claim()) == 1
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"select {app.settings.schema}.submit('greet', namespace => 'elsewhere')"
+        )
+    assert len(await node.claim(lane="elsewhere/default")) == 1
+
+
+async def test_lists_and_lag_know_of_jobs_in_sublanes(app, greet, limits, node, sandbox, hot):
+    await submit(greet, 3, concurrency_key="a")
+    await submit(greet, 1)
+    [queue] = await DashboardStore(hot, "default").queues()
+    assert (queue.ready.value, queue.running.value) == (4, 0)
+    assert [(queue.name, queue.ready) for queue in await app.queues.list()] == [("default", 4)]
+    assert [job.queue for job in await app.jobs.list(queue="default")] == ["default"] * 4
+    assert len(await limits.claim_shared(node.id, {BASE: 1}, 1, ["greet"])) == 1
+    assert len(await node.claim()) == 1
+    await sandbox.advance(minutes=10)
+    await EventStore(hot).note_queue_lag(60)
+    assert [event.kind for event in await app.events.list()] == ["queue_lag"]
+
+
+async def test_a_rate_is_not_forgotten_before_its_time(app, greet, claim, limits, sandbox):
+    await submit(greet, 3)
+    await app.queues.set_limits("default", rate="1/hour")
+    assert len(await claim()) == 1
+    await sandbox.advance(minutes=30)
+    await limits.forget_sublanes(100)
+    assert await claim() == []
+    await sandbox.advance(minutes=31)
+    assert len(await claim()) == 1
+
+
+async def test_a_limit_that_is_removed_while_a_claim_waits_for_it_is_not_passed(
+    app, greet, claim, limits, node, hot
+):
+    schema = app.settings.schema
+    await submit(greet, 5)
+    await app.queues.set_limits("default", concurrency=1)
+    [row] = await claim()
+    await node.finish_succeeded(row)
+    other = await asyncpg.connect(hot.url)
+    try:
+        removal = other.transaction()
+        await removal.start()
+        await other.execute(f"delete from {schema}.meter")
+        claiming = asyncio.create_task(
+            limits.claim_shared(node.id, {BASE: 4}, 4, ["greet"], [BASE])
+        )
+        waiting = "select count(*) from pg_locks where not granted and locktype = 'transactionid'"
+        await eventually_async(lambda: other.fetchval(waiting))
+        await removal.commit()
+        assert len(await claiming) <= 1
+    finally:
+        await other.close()
+    assert len(await claim()) <= 1
+
+
+async def eventually_async(look):
+    for _ in range(500):
+        if await look():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it never happened")
+
+
+@pytest.mark.parametrize("pause", [0, 3600])
+async def test_a_limit_that_is_set_again_counts_what_ran_without_it(
+    app, greet, node, claim, sandbox, pause
+):
+    await submit(greet, 9)
+    await app.queues.set_limits("default", concurrency=1)
+    assert len(await claim()) == 1
+    await sandbox.advance(seconds=30)
+    await app.queues.set_limits("default", concurrency=None)
+    assert len(await node.claim(LaneClaim(BASE, 3))) == 3
+    await sandbox.advance(seconds=pause)
+    await app.queues.set_limits("default", concurrency=5)
+    assert len(await claim()) == 1

@@ -1,0 +1,160 @@
+"""Limits and order by key in running workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+
+import pytest
+
+from proof.waiting import eventually
+from rota import App, Node, Retry
+from rota.errors import StoreUnavailable
+from rota.store.limits import LimitStore
+
+
+class Runs:
+    """How many jobs run at a time, by what they are called with."""
+
+    def __init__(self) -> None:
+        self.now: dict[str, int] = {}
+        self.most: dict[str, int] = {}
+        self.started: list[str] = []
+        self.done = 0
+
+    async def note(self, *names: str) -> None:
+        for name in names:
+            self.now[name] = self.now.get(name, 0) + 1
+            self.most[name] = max(self.most.get(name, 0), self.now[name])
+        await asyncio.sleep(0.01)
+        for name in names:
+            self.now[name] -= 1
+        self.done += 1
+
+
+@pytest.fixture
+def runs() -> Runs:
+    return Runs()
+
+
+@pytest.fixture
+async def start(make_app: Callable[..., App]) -> AsyncIterator[Callable[..., object]]:
+    nodes: list[Node] = []
+
+    async def start(app: App) -> Node:
+        nodes.append(Node(app, ["worker", "scheduler"]))
+        await nodes[-1].start()
+        return nodes[-1]
+
+    yield start
+    for node in nodes:
+        await node.stop()
+
+
+def limited_app(make_app, runs, **options) -> App:
+    app = make_app(concurrency=16)
+
+    @app.task(**options)
+    async def charge(customer: str) -> None:
+        await runs.note("all", customer)
+
+    @app.task
+    async def other() -> None:
+        await runs.note("other")
+
+    return app
+
+
+async def test_a_task_runs_no_more_than_its_limit_on_all_nodes(make_app, start, runs):
+    apps = [limited_app(make_app, runs, concurrency=3) for _ in range(2)]
+    for app in apps:
+        await start(app)
+    charge = apps[0].tasks["charge"]
+    await charge.submit_many([f"c{n}" for n in range(60)])
+    await apps[1].tasks["other"].submit()
+    await eventually(lambda: runs.done == 61)
+    assert runs.most["all"] == 3
+
+
+async def test_a_limit_for_each_key(make_app, start, runs):
+    app = limited_app(make_app, runs, concurrency=2, concurrency_key="customer")
+    await start(app)
+    for n in range(40):
+        await app.tasks["charge"].submit(f"c{n % 4}")
+    await eventually(lambda: runs.done == 40)
+    assert {runs.most[f"c{n}"] for n in range(4)} == {2}
+
+
+async def test_jobs_that_were_stored_before_the_limit_obey_it(make_app, start, runs):
+    before = limited_app(make_app, runs)
+    await before.tasks["charge"].submit_many([f"c{n}" for n in range(30)])
+    await start(limited_app(make_app, runs, concurrency=2))
+    await eventually(lambda: runs.done == 30)
+    assert runs.most["all"] == 2
+
+
+async def test_a_queues_limit_is_set_while_it_runs(make_app, start, runs):
+    app = limited_app(make_app, runs)
+    await start(app)
+    await app.tasks["charge"].submit_many([f"c{n}" for n in range(300)])
+    await app.queues.set_limits("default", concurrency=1)
+    await eventually(lambda: runs.now.get("all", 0) <= 1)
+    runs.most.clear()
+    await app.queues.set_limits("default", concurrency=2)
+    await eventually(lambda: runs.done == 300)
+    assert runs.most.get("all", 0) <= 2
+
+
+async def test_jobs_of_an_order_key_run_in_order_retries_included(make_app, start):
+    app = make_app(concurrency=8)
+    ran: list[tuple[str, int]] = []
+
+    @app.task(order_key="account", retry=Retry(max_attempts=3, base=0.05))
+    async def book(account: str, number: int) -> None:
+        ran.append((account, number))
+        if number == 1 and ran.count((account, 1)) < 3:
+            raise ValueError("again")
+
+    await start(app)
+    for number in range(4):
+        for account in ("a", "b"):
+            await book.submit(account, number)
+    await eventually(lambda: len(ran) == 12)
+    for account in ("a", "b"):
+        assert [number for its, number in ran if its == account] == [0, 1, 1, 1, 2, 3]
+
+
+async def test_what_a_lost_answer_took_is_given_back(make_app, start, runs, monkeypatch):
+    app = limited_app(make_app, runs, concurrency=2)
+    honest, lost = LimitStore.claim_shared, []
+
+    async def claim(self, *args):
+        rows = await honest(self, *args)
+        if rows and not lost:
+            lost.append(rows)
+            raise StoreUnavailable("the answer was lost")
+        return rows
+
+    monkeypatch.setattr(LimitStore, "claim_shared", claim)
+    await start(app)
+    for n in range(6):
+        await app.tasks["charge"].submit(f"c{n}")
+    await eventually(lambda: runs.done == 6)
+    assert lost
+    assert runs.most["all"] <= 2
+
+
+async def test_queues_without_limits_read_nothing_of_them(make_app, start, runs, monkeypatch):
+    async def refuse(self, *args):
+        raise AssertionError("a plain lane was claimed from as if it had limits")
+
+    for name in ("claim_shared", "shared_pause", "resort"):
+        monkeypatch.setattr(LimitStore, name, refuse)
+    app = limited_app(make_app, runs)
+    await start(app)
+    await app.tasks["charge"].submit_many([f"c{n}" for n in range(20)])
+    await eventually(lambda: runs.done == 20)
+    async with (await app.store()).database.connection() as connection:
+        for table in ("arrival", "sublane", "meter", "place"):
+            count = await connection.fetchval(f"select count(*) from {app.settings.schema}.{table}")
+            assert count == 0
