@@ -125,6 +125,7 @@ class App:
         heartbeat_timeout: float | None = None,
         concurrency: int | None = None,
         concurrency_key: KeySource | None = None,
+        fairness_key: KeySource | None = None,
         rate: str | None = None,
         rate_burst: int | None = None,
         order_key: KeySource | None = None,
@@ -160,6 +161,7 @@ class App:
                 a key. With it, `concurrency` and `rate` are for each key.
             rate: how many of its jobs may start in a period, in the whole cluster: ``100/minute``.
             rate_burst: how many of them may start at once; a tenth of a second's worth by default.
+            fairness_key: as `concurrency_key`: in a queue with the policy ``fair`` each key has a share.
             order_key: as `concurrency_key`: jobs of a queue with the same key run one after another.
             order_failure: what a failed job does to those behind it: ``continue``, ``hold`` or ``drop``.
         """

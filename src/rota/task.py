@@ -67,6 +67,7 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_timeout: float | None = None
     concurrency: int | None = None
     concurrency_key: KeySource | None = None
+    fairness_key: KeySource | None = None
     rate: Rate | None = None
     order_key: KeySource | None = None
     order_failure: OrderFailure = "continue"
@@ -113,6 +114,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     headers: dict[str, Any] | None = None
     concurrency_key: str | None = None
+    fairness_key: str | None = None
     order_key: str | None = None
     connection: Any = None
 
@@ -131,7 +133,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_time()
-        for field in ("key", "concurrency_key", "order_key"):
+        for field in ("key", "concurrency_key", "fairness_key", "order_key"):
             check_key(field, getattr(self, field))
         if self.headers is not None and not isinstance(self.headers, dict):
             raise InvalidArguments(f"headers must be a dict, not {self.headers!r}")
@@ -257,7 +259,7 @@ class Task(BoundTask[P, R]):
         self._check_kind()
         self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
         self._check_runner()
-        for field in ("concurrency_key", "order_key"):
+        for field in ("concurrency_key", "fairness_key", "order_key"):
             check_source(field, getattr(options, field), function, self.name)
         self.arguments = Arguments(function, self._context_types(), self.name)
         self.result_reader = ResultReader(self.arguments.returns)
@@ -362,6 +364,7 @@ class Task(BoundTask[P, R]):
         tags: Sequence[str] = (),
         headers: dict[str, Any] | None = None,
         concurrency_key: str | None = None,
+        fairness_key: str | None = None,
         order_key: str | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
@@ -380,14 +383,15 @@ class Task(BoundTask[P, R]):
             tags: names to find it by.
             headers: a JSON object that travels along (trace context and the like).
             concurrency_key: jobs with the same one count together for limits per key.
+            fairness_key: jobs with the same one share what a fair queue gives to their key.
             order_key: jobs of a queue with the same one run one after another, in order.
             connection: your own open transaction; the job exists if and only if it commits.
         """
         options = SubmitOptions.checked(
             at=at, delay=delay, key=key, priority=priority, queue=queue, needs=needs,
             max_attempts=max_attempts, timeout=timeout, heartbeat_timeout=heartbeat_timeout,
-            tags=tags, headers=headers, concurrency_key=concurrency_key, order_key=order_key,
-            connection=connection,
+            tags=tags, headers=headers, concurrency_key=concurrency_key,
+            fairness_key=fairness_key, order_key=order_key, connection=connection,
         )  # fmt: skip
         return BoundTask(self._submissions, self, options)
 

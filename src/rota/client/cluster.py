@@ -17,10 +17,12 @@ from rota.client.streams import Stream
 from rota.model import (
     DeadGroup,
     Event,
+    FairShare,
     LimitHolder,
     LimitStatus,
     ManyChanged,
     NodeStatus,
+    QueuePolicy,
     QueueStatus,
 )
 
@@ -83,6 +85,26 @@ class Queues(Resource[C]):
         if rate_burst is not None:
             body["rate_burst"] = rate_burst
         return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+
+    @call
+    def set_policy(self, name: str, policy: QueuePolicy) -> Exchange[QueueStatus]:
+        """Set which jobs of a queue start first: `priority`, or `fair` between fairness keys."""
+        body = {"policy": policy}
+        return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+
+    @call
+    def set_weight(
+        self, name: str, key: str, weight: float | None
+    ) -> Exchange[Sequence[FairShare]]:
+        """Set the weight of a fairness key in a queue; None: the default, 1."""
+        body = {"key": key, "weight": weight}
+        path = _path("queues", name, "shares")
+        return (yield from send("PUT", path, wire.ShareList, body, repeatable=True)).items
+
+    @call
+    def shares(self, name: str) -> Exchange[Sequence[FairShare]]:
+        """List the shares of a fair queue, the one that is served next first."""
+        return (yield from fetch(_path("queues", name, "shares"), wire.ShareList)).items
 
     @call
     def limits(self) -> Exchange[Sequence[LimitStatus]]:

@@ -19,6 +19,7 @@ from rota.model import (
     Count,
     DeadGroup,
     Failure,
+    FairShare,
     GuaranteeName,
     JobSummary,
     LimitHolder,
@@ -116,6 +117,10 @@ class DeadGroups(msgspec.Struct, frozen=True):
 
 class QueueList(msgspec.Struct, frozen=True):
     items: Sequence[QueueStatus]
+
+
+class ShareList(msgspec.Struct, frozen=True):
+    items: Sequence[FairShare]
 
 
 class LimitList(msgspec.Struct, frozen=True):

@@ -255,10 +255,9 @@ class Submissions:
 def _has_keys(task: Task[..., Any], options: SubmitOptions) -> bool:
     """Return whether a task's jobs lie in sublanes, which only the database can tell of a job."""
     own = task.options_
-    declared = own.concurrency, own.rate, own.concurrency_key, own.order_key
-    return any(
-        value is not None for value in (*declared, options.concurrency_key, options.order_key)
-    )
+    declared = own.concurrency, own.rate, own.concurrency_key, own.fairness_key, own.order_key
+    given = options.concurrency_key, options.fairness_key, options.order_key
+    return any(value is not None for value in (*declared, *given))
 
 
 def _with_keys(bulk: Bulk, task: Task[..., Any]) -> list[NewJob]:

@@ -38,6 +38,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "report_progress": {"items": []},
     "add_log_lines": {"items": []},
     "set_queue": {"max_run_time": 60},
+    "set_weight": {"key": "k", "weight": 2},
     "start_run": {},
     "skip_step": {"result": 1},
     "retry_members": {},
