@@ -22,8 +22,8 @@ from tests.support.api import fail_jobs
 # Not here, because they change by themselves: nodes, shards, when a token was used last.
 _TABLES = (
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
-    "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link", "namespace",
-    "workflow", "run", "step",
+    "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
+    "namespace", "workflow", "run", "step",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 
