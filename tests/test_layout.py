@@ -11,7 +11,7 @@ from tests.support.places import ROOT
 
 TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
-OF_THE_WHOLE = {
+OF_THE_WHOLE = {"argument_types",
     "docs", "failover", "fastapi_shop", "faults", "large_workflow", "layout", "node", "packaging",
     "public_api", "reference_workers", "sandbox", "typing", "upgrade", "walks",
 }  # fmt: skip

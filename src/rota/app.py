@@ -13,6 +13,7 @@ from rota.config import Settings, check_name
 from rota.context import ErrorHook
 from rota.core.keys import KeySource, OrderFailure
 from rota.core.time.schedule import compile_schedule, make_spec
+from rota.core.versions import Upgrade
 from rota.core.workflow.model import EachName
 from rota.durable.context import DurableContext
 from rota.durable.function import DEFAULT_RETRY, DurableDecorator, DurableFunction
@@ -71,6 +72,7 @@ class App:
         self.dead = self.rota.dead
         self.queues = self.rota.queues
         self.nodes = self.rota.nodes
+        self.registry = self.rota.registry
         self.schedules = self.rota.schedules
         self.events = self.rota.events
         self.webhooks = self.rota.webhooks
@@ -130,6 +132,8 @@ class App:
         rate_burst: int | None = None,
         order_key: KeySource | None = None,
         order_failure: OrderFailure = "continue",
+        version: int = 1,
+        upgrade: Upgrade | None = None,
     ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
@@ -164,6 +168,9 @@ class App:
             fairness_key: as `concurrency_key`: in a queue with the policy ``fair`` each key has a share.
             order_key: as `concurrency_key`: jobs of a queue with the same key run one after another.
             order_failure: what a failed job does to those behind it: ``continue``, ``hold`` or ``drop``.
+            version: of the arguments. It is written into each payload; raise it when they change.
+            upgrade: called with the arguments of an older payload, as JSON has them, and its version;
+                returns those of this version. What was submitted before there was a version has 1.
         """
         checked = TaskOptions.checked(**options)
         if function is not None:

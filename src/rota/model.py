@@ -281,6 +281,24 @@ class LimitHolder(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
+class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that nodes have registered. `arguments` and `returns` are JSON Schemas; None: unknown."""
+
+    name: str
+    queue: str
+    needs: tuple[str, ...] = ()
+    priority: int = 0
+    guarantee: str
+    max_attempts: int
+    timeout: float | None = None
+    registered_at: datetime
+    workers: int = 0  # live nodes that run it
+    version: int = 1  # of its payloads
+    description: str = ""
+    arguments: dict[str, Any] | None = None
+    returns: dict[str, Any] | None = None
+
+
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job that is stored. `existed`: its key had named it before, nothing new was stored.
     `warnings`: e.g. that no node has registered its task so far."""

@@ -35,8 +35,11 @@ from rota.core.keys import (
     check_source,
     key_from,
 )
-from rota.errors import ConfigError, InvalidArguments, UnfitArguments
+from rota.core.signature import Signature
+from rota.core.versions import Upgrade, VersionedArguments
+from rota.errors import ConfigError, InvalidArguments, PayloadTooNew, RetryAfter, UnfitArguments
 from rota.handle import JobHandle
+from rota.lib.capture import storable
 from rota.model import Guarantee, Retry, RunnerName
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ R = TypeVar("R")
 HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # in the headers of a job that was submitted with one
 UNLIMITED = 900_000_000.0  # seconds, as a job's timeout: no limit
 PRIORITIES = range(-1000, 1001)
+_NEWER_SECONDS = 30.0  # before another try, perhaps by a worker of the newer release
+_MOST_DESCRIPTION = 2_000  # characters
 _CALLER = 5  # frames up from the check: where the decorator stands
 
 
@@ -71,6 +76,8 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     rate: Rate | None = None
     order_key: KeySource | None = None
     order_failure: OrderFailure = "continue"
+    version: int = 1
+    upgrade: Upgrade | None = None
 
     @classmethod
     def checked(cls, **given: Any) -> TaskOptions:
@@ -261,7 +268,7 @@ class Task(BoundTask[P, R]):
         self._check_runner()
         for field in ("concurrency_key", "fairness_key", "order_key"):
             check_source(field, getattr(options, field), function, self.name)
-        self.arguments = Arguments(function, self._context_types(), self.name)
+        self.arguments = self._read_arguments()
         self.result_reader = ResultReader(self.arguments.returns)
         self._check_result()
         self.takes_context = self.arguments.context_parameter is not None
@@ -269,6 +276,12 @@ class Task(BoundTask[P, R]):
         self.__name__ = name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
+
+    def _read_arguments(self) -> Arguments:
+        version, upgrade = self.options_.version, self.options_.upgrade
+        if version == 1 and upgrade is None:
+            return Arguments(self.function, self._context_types(), self.name)
+        return VersionedArguments(self.function, self._context_types(), self.name, version, upgrade)
 
     def _context_types(self) -> tuple[type, ...]:
         """Return the types by which a parameter is known to be the context."""
@@ -349,6 +362,11 @@ class Task(BoundTask[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
+    def registered(self) -> Signature:
+        """Return what nodes register of the task: its arguments, its result, what it is for."""
+        words = inspect.getdoc(self.function) or ""
+        return self.arguments.registered(storable(words)[:_MOST_DESCRIPTION])
+
     def options(
         self,
         *,
@@ -412,9 +430,13 @@ class Task(BoundTask[P, R]):
             return self.function()
         try:
             args, kwargs = self.arguments.decode(payload)
+        except PayloadTooNew as error:
+            raise RetryAfter(_NEWER_SECONDS, str(error)) from None
         except InvalidArguments as error:
             raise UnfitArguments(str(error)) from None
-        if self.arguments.context_parameter is not None:
+        if self.arguments.context_place is not None:
+            args.insert(self.arguments.context_place, context)
+        elif self.arguments.context_parameter is not None:
             kwargs[self.arguments.context_parameter] = context
         return self.function(*args, **kwargs)
 

@@ -341,6 +341,7 @@ READS = {
                   "compile_spec", "forecast", "calendar_load", "coming"},
     "webhooks": {"list", "get", "allowed"},
     "endpoints": {"list", "get"},
+    "registry": {"get", "list"},
     "nodes": {"get", "list", "shards", "takeovers"},
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
@@ -521,9 +522,8 @@ LOOKS = {
     "schedules lint",
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
-    "queues limits", "queues list", "queues shares", "start", "tokens list", "users list", "version",
-    "webhooks list",
-    "webhooks test",
+    "queues limits", "queues list", "queues shares", "start", "tasks list", "tasks show",
+    "tokens list", "users list", "version", "webhooks list", "webhooks test",
 }  # fmt: skip
 
 

@@ -215,6 +215,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("workers", "worker_id"): node,
         ("dead", "fingerprint"): groups[0]["fingerprint"] if groups else "none",
         ("queues", "name"): "mail",
+        ("tasks", "name"): "pushed",
         ("schedules", "name"): "nightly",
         ("namespaces", "name"): namespace,
         ("tokens", "prefix"): token.split("_")[1],

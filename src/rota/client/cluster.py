@@ -1,4 +1,4 @@
-"""`client.queues`, `client.nodes`, `client.dead` and `client.events`."""
+"""`client.queues`, `client.nodes`, `client.tasks`, `client.dead` and `client.events`."""
 
 from __future__ import annotations
 
@@ -24,6 +24,7 @@ from rota.model import (
     NodeStatus,
     QueuePolicy,
     QueueStatus,
+    TaskInfo,
 )
 
 
@@ -130,6 +131,20 @@ class Nodes(Resource[C]):
     def get(self, id: UUID | str) -> Exchange[NodeStatus]:
         """Return a node."""
         return fetch(_path("nodes", id), NodeStatus)
+
+
+class Tasks(Resource[C]):
+    """`client.tasks`: what nodes have registered."""
+
+    @call
+    def list(self) -> Exchange[Sequence[TaskInfo]]:
+        """List the registered tasks, by name."""
+        return (yield from fetch("/v1/tasks", wire.TaskList)).items
+
+    @call
+    def get(self, name: str) -> Exchange[TaskInfo]:
+        """Return a registered task: its options, and JSON Schemas of what it takes and returns."""
+        return fetch(_path("tasks", name), TaskInfo)
 
 
 class Dead(Resource[C]):

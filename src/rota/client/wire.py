@@ -30,6 +30,7 @@ from rota.model import (
     RunCheckpoint,
     RunStep,
     StateName,
+    TaskInfo,
     WorkflowInfo,
 )
 from rota.operations.ledger import Audit
@@ -129,6 +130,10 @@ class LimitList(msgspec.Struct, frozen=True):
 
 class HolderList(msgspec.Struct, frozen=True):
     items: Sequence[LimitHolder]
+
+
+class TaskList(msgspec.Struct, frozen=True):
+    items: Sequence[TaskInfo]
 
 
 class NodeList(msgspec.Struct, frozen=True):

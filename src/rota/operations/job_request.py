@@ -87,7 +87,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         self.max_attempts = _one_of("max_attempts", self.max_attempts, "retries", retried)
         self._check_rest()
         if (task := tasks.get(name)) is not None:
-            task.arguments.decode(payload)
+            task.arguments.check(payload)
         guarantee = None if self.guarantee is None else int(Guarantee.parse(self.guarantee))
         if task is not None:
             check_guarantee(name, guarantee, task.options_.guarantee)

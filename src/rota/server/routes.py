@@ -16,6 +16,7 @@ from rota.server.api import (
     runs,
     schedules,
     streams,
+    tasks,
     workers,
     workflows,
 )
@@ -35,7 +36,7 @@ from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
 
 _MODULES = (
-    access, bulk, callbacks, endpoints, health, jobs, queues, runs, schedules, streams, workers,
+    access, bulk, callbacks, endpoints, health, jobs, queues, runs, schedules, streams, tasks, workers,
     workflows, login,
     pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
     calendar,

@@ -1,0 +1,30 @@
+"""Tasks: what nodes have registered of them."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from litestar import get
+from litestar.params import PathParameter
+
+from rota.client.wire import TaskList
+from rota.model import TaskInfo
+from rota.server.policy import VIEWER
+from rota.server.requests import TenantDep
+
+TaskName = Annotated[str, PathParameter(max_length=100)]
+_MOST = 1_000
+
+
+@get("/v1/tasks", policy=VIEWER, summary="List the tasks that nodes have registered")
+async def list_tasks(tenant: TenantDep) -> TaskList:
+    """`arguments` and `returns` are JSON Schemas."""
+    return TaskList(await tenant.registry.list(limit=_MOST))
+
+
+@get("/v1/tasks/{name:str}", policy=VIEWER, summary="Get a registered task")
+async def get_task(tenant: TenantDep, name: TaskName) -> TaskInfo:
+    return await tenant.registry.get(name)
+
+
+ROUTES = [list_tasks, get_task]
