@@ -159,7 +159,7 @@ WAYS: dict[str, Way] = {
 async def world(
     make_app: Callable[..., App], monkeypatch: pytest.MonkeyPatch
 ) -> AsyncIterator[World]:
-    elsewhere = make_app(processes=1, heartbeat=0.5, concurrency=50)
+    elsewhere = make_app(port=0, processes=1, heartbeat=0.5, concurrency=50)
     settings = elsewhere.settings
     monkeypatch.setenv("ROTA_DATABASE_URL", settings.database_url or "")
     monkeypatch.setenv("ROTA_SCHEMA", settings.schema)

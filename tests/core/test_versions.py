@@ -124,7 +124,7 @@ async def test_a_payload_of_a_newer_release_waits_for_its_worker(
 
 
 async def test_json_from_outside_must_say_its_version(make_app: Callable[..., App]) -> None:
-    app = make_app()
+    app = make_app(port=0)
     declare(app)
     async with serving(app) as live:
         client = await live.client()

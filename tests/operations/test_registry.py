@@ -32,7 +32,7 @@ def declare(app: App) -> None:
 
 
 async def test_everybody_can_look_up_what_a_task_takes(make_app: Callable[..., App]) -> None:
-    app, elsewhere = make_app(), make_app()
+    app, elsewhere = make_app(), make_app(port=0)
     declare(app)
     async with Node(app).running(), serving(elsewhere) as live:
         ship = await elsewhere.registry.get("ship")
@@ -56,7 +56,7 @@ async def test_everybody_can_look_up_what_a_task_takes(make_app: Callable[..., A
 async def test_who_has_no_code_is_told_the_place_of_what_is_wrong(
     make_app: Callable[..., App],
 ) -> None:
-    app, elsewhere = make_app(), make_app()
+    app, elsewhere = make_app(), make_app(port=0)
     declare(app)
     async with Node(app).running(), serving(elsewhere) as live:
         problem = "task 'ship': argument 'order': expected string, got integer (at tags[1])"
