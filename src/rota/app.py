@@ -64,6 +64,8 @@ class App:
             raise ConfigError("give App either settings or single settings by name, not both")
         self.tasks: dict[str, Task[..., Any]] = {}
         self.error_hooks: list[ErrorHook] = []
+        # MODULE:VARIABLE by which child processes import it. None: the module that has it.
+        self.reference: str | None = None
         self.connector = Connector(settings or Settings.read(**given))
         # The caller's module: two applications in one namespace have different ones.
         module = _module_name(sys._getframe(1).f_globals)

@@ -260,6 +260,8 @@ class Task(BoundTask[P, R]):
     ) -> None:
         super().__init__(submissions, self, SubmitOptions())
         self.function = function
+        # What opens the transaction of an exactly_once plain function; None: its child process.
+        self.effects: Any = None
         self.name = check_name("task", name)
         self.options_ = options
         self.is_async = inspect.iscoroutinefunction(function)

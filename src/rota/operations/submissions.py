@@ -163,7 +163,10 @@ class Submissions:
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
         """Submit a call of a task from synchronous code."""
-        job = self.new_call(task, options, args, kwargs)
+        return self.submit_job_sync(self.new_call(task, options, args, kwargs), options)
+
+    def submit_job_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
+        """Store a job of `new_call` from synchronous code."""
         return self._submit_sync(job, options, self._submit_one)
 
     def new_call(
