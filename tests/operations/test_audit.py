@@ -103,7 +103,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /dead/{fingerprint}/discard", "/dead/{group_b}/discard", {"sure": "yes"}),
     ("POST /jobs/{job_id}/discard", "/jobs/{dead_c}/discard", {}),
     ("POST /jobs/{job_id}/retry", "/jobs/{dead_d}/retry", {}),
-    ("POST /jobs/{job_id}/cancel", "/jobs/{one}/cancel", {}),
+    ("POST /jobs/{job_id}/cancel", "/jobs/{one}/cancel", {"sure": "yes"}),
     ("POST /jobs/bulk", "/jobs/bulk", {"do": "cancel", "id": "{two}", "sure": "yes"}),
     ("POST /queues/{name}/pause", "/queues/mail/pause", {}),
     ("POST /queues/{name}/resume", "/queues/mail/resume", {}),
@@ -140,7 +140,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
 
 # A preview changes nothing; a submitted job is its own record; log-ins have tests of their own, below.
 NO_FORM = {
-    "POST /schedules/preview", "POST /jobs/new", "POST /login", "POST /login/link",
+    "POST /schedules/preview", "POST /session/zone", "POST /jobs/new", "POST /login", "POST /login/link",
     "POST /login/password", "POST /logout",
 }  # fmt: skip
 
