@@ -314,7 +314,8 @@ def _lines(file: Path, kind: type[T]) -> Iterator[T]:
 _DUMPS = {
     "job": """
         select id::text, task, state, token, attempt, max_attempts, guarantee, key, crashes,
-               schedule_id::text, run_id::text, step, extract(epoch from due_at)::float8 as due_at,
+               schedule_id::text, run_id::text, step, share,
+               extract(epoch from due_at)::float8 as due_at,
                extract(epoch from created_at)::float8 as created_at,
                extract(epoch from started_at)::float8 as started_at,
                extract(epoch from finished_at)::float8 as finished_at, attempts, error::jsonb as error,

@@ -32,6 +32,7 @@ from proof.checker.functions import (
 )
 from proof.checker.hanging import hung_work_is_stopped
 from proof.checker.leases import nothing_begins_without_a_lease
+from proof.checker.limits import free_places_are_taken, keys_are_in_order, limits_are_kept
 from proof.checker.operating import (
     deleted_schedules_leave_nothing,
     effects_of_once_happen_once,
@@ -108,6 +109,9 @@ RULES = (
         31, "calls have their callers' deadline", ("called runs", "deadlines"),
         calls_have_their_callers_deadline,
     ),
+    Rule(32, "limits are kept", ("places",), limits_are_kept),
+    Rule(33, "keys are in order", ("turns",), keys_are_in_order),
+    Rule(34, "free places are taken", ("keyed jobs due in calm",), free_places_are_taken),
 )  # fmt: skip
 
 

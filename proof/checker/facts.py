@@ -72,6 +72,7 @@ class JobRow(msgspec.Struct, gc=False, omit_defaults=True):
     schedule_id: str | None = None
     run_id: str | None = None
     step: int | None = None
+    share: str | None = None  # its keys
     error: ErrorRow | None = None
     attempts: list[AttemptRow] | None = None
     occurrence: str | None = None  # whose job it is, as its handler is told

@@ -35,7 +35,7 @@ def schedules_do_not_overlap(facts: Facts, tally: Tally) -> Found:
     spans: dict[str, list[Span]] = defaultdict(list)
     for row in facts.jobs.values():
         if any(promise.places is not None for promise in facts.promises_of(row)):
-            span = _span(facts, row, facts.attempts.get(row.id, []))
+            span = span_of(facts, row, facts.attempts.get(row.id, []))
             if span is not None:
                 spans[row.schedule_id or ""].append(span)
     for id, own in spans.items():
@@ -43,7 +43,7 @@ def schedules_do_not_overlap(facts: Facts, tally: Tally) -> Found:
         own.sort(key=lambda span: span.start)
         for since, until, places in _rules(facts, facts.lives[id]):
             ruled = [span for span in own if since < span.start < until]
-            yield from _crowds(facts, facts.lives[id].name, ruled, places)
+            yield from crowds(facts, f"schedule {facts.lives[id].name}", ruled, places)
 
 
 def _rules(facts: Facts, life: Life) -> Iterator[tuple[float, float, int]]:
@@ -59,7 +59,8 @@ def _rules(facts: Facts, life: Life) -> Iterator[tuple[float, float, int]]:
             yield since, version.until - margin, places
 
 
-def _crowds(facts: Facts, name: str, spans: Sequence[Span], places: int) -> Found:
+def crowds(facts: Facts, name: str, spans: Sequence[Span], places: int) -> Found:
+    """Where more than so many spans, in the order of their starts, lie over each other."""
     running: list[Span] = []
     for span in spans:
         running = [other for other in running if other.end > span.start]
@@ -72,13 +73,14 @@ def _crowds(facts: Facts, name: str, spans: Sequence[Span], places: int) -> Foun
             )
             if places > 1:
                 sentence += f": {len(running)} run, and {places} may"
-            yield f"schedule {name}", sentence, _evidence(facts, first, span)
+            yield name, sentence, _evidence(facts, first, span)
 
 
-def _span(facts: Facts, row: JobRow, attempts: Sequence[Attempt]) -> Span | None:
+def span_of(facts: Facts, row: JobRow, attempts: Sequence[Attempt]) -> Span | None:
+    """From the first start of a job until it has ended."""
     held = []
     for place, attempt in enumerate(attempts):
-        until = _held_until(facts, row, attempt, attempts[place + 1 :])
+        until = held_until(facts, row, attempt, attempts[place + 1 :])
         if until > attempt.start.at:
             held.append((attempt.start.at, until))
     if not held:
@@ -86,7 +88,8 @@ def _span(facts: Facts, row: JobRow, attempts: Sequence[Attempt]) -> Span | None
     return Span(min(start for start, _ in held), max(end for _, end in held), row.id)
 
 
-def _held_until(facts: Facts, row: JobRow, attempt: Attempt, newer: Sequence[Attempt]) -> float:
+def held_until(facts: Facts, row: JobRow, attempt: Attempt, newer: Sequence[Attempt]) -> float:
+    """When an attempt had its place no more."""
     start = attempt.start
     ends = [facts.meta.ended, *(other.start.at for other in newer)]
     ends += [fault.at for fault in facts.faults_of(KILL, start.node) if fault.at >= start.at]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from proof import keyed
 from proof.checker.attempts import evidence_of
 from proof.checker.facts import Attempt, Facts, JobRow
 from proof.checker.report import Found, Tally, line
@@ -31,7 +32,7 @@ def starts_are_on_time(facts: Facts, tally: Tally) -> Found:
         if early > facts.meta.clock_error + _set_back(facts, first.start.at):
             evidence = (*evidence_of([first], row), *_records(facts, row))
             yield f"job {row.id}", f"started {early:.3f} s before it was due", evidence
-        if is_calm(facts, row, due):
+        if row.task not in keyed.WAITS and is_calm(facts, row, due):
             tally["jobs due in calm"] += 1
             sentence = _late(facts, slots, row, due, first.start.at)
             if sentence:
@@ -85,7 +86,7 @@ def calm_lags(facts: Facts) -> list[float]:
         first.start.at - due
         for row, first in first_starts(facts)
         for due in [facts.at(row.due_at)]
-        if is_calm(facts, row, due)
+        if row.task not in keyed.WAITS and is_calm(facts, row, due)
     )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from proof import hung
+from proof import hung, keyed
 from proof.flows import RunOperator
 from proof.function_operator import FunctionOperator
 from proof.history import WITHDRAWAL, Fault, Operation, Submission
@@ -171,6 +171,8 @@ class Cluster:
             mix |= choose_odd(Random(f"{self.seed} odd"))
         if "hung" in self.moves:
             mix |= hung.choose_mix(Random(f"{self.seed} hung"))
+        if "keys" in self.moves:
+            mix |= keyed.choose_mix(Random(f"{self.seed} keys"))
         self.clients = [ClientMember(self, f"c{number}", pace, mix) for number in (1, 2)]
 
     def make_app(self) -> App:

@@ -23,6 +23,7 @@ MOVES = {
     "clock": "the database's clock is set back",
     "hung": "handlers hang: without a sign of life, past their timeout, or with no limit of their own",
     "workflows": "runs of random graphs, cancelled, paused, resumed, their steps retried and skipped",
+    "keys": "jobs under limits and in order, by task and by key",
     "functions": "durable functions with random bodies, signals, and new code in the middle",
 }
 ALL = frozenset(MOVES)

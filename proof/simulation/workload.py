@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
-from proof import flows, functions, hung, odd
+from proof import flows, functions, hung, keyed, odd
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -108,6 +108,8 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
     odd.add_tasks(app, journal.attempt, lambda ctx: journal.note(ctx, "effect"), _nap, "other")
     if "hung" in moves:  # others register tasks and limits, which are statements of their own
         hung.add_tasks(app, journal.attempt, _nap, _EFFECT, LIMITS)
+    if "keys" in moves:
+        keyed.add_tasks(app, journal.attempt, _nap)
     if "workflows" in moves:
         flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
     if "functions" in moves:

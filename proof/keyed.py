@@ -1,0 +1,49 @@
+"""Jobs under limits and in order: how many run at a time, by task and by key, and which goes first."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from random import Random
+
+from rota import App, Context, Retry
+
+# How many of its jobs may run at a time; for each key, if the task gives its jobs keys.
+AT_A_TIME = {"few": 2, "by_customer": 1}
+IN_ORDER = frozenset({"in_order"})
+WAITS = frozenset(AT_A_TIME) | IN_ORDER  # for others of its kind, and not only for a slot
+
+_SOME = Retry(max_attempts=8, base=0.3)
+_WEIGHTS = {"few": 2.0, "by_customer": 2.0, "in_order": 2.0}
+
+
+def choose_mix(random: Random) -> dict[str, float]:
+    return {task: weight * random.choice((0, 1, 1, 4)) for task, weight in _WEIGHTS.items()}
+
+
+def add_tasks(
+    app: App,
+    attempt: Callable[[Context], AbstractContextManager[None]],
+    nap: Callable[[float], Awaitable[None]],
+) -> None:
+    @app.task(retry=_SOME, concurrency=AT_A_TIME["few"])
+    async def few(number: int, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(5 if number % 4 == 0 else 0.5)
+
+    @app.task(
+        retry=_SOME, queue="other", concurrency=AT_A_TIME["by_customer"],
+        concurrency_key=lambda number: number % 3, fairness_key=lambda number: number % 2,
+    )  # fmt: skip
+    async def by_customer(number: int, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(1)
+            if number % 5 == 0 and ctx.attempt == 1:
+                raise ValueError("not yet")
+
+    @app.task(retry=_SOME, order_key=lambda number: number % 3)
+    async def in_order(number: int, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(0.8)
+            if ctx.attempt <= number % 3:
+                raise ValueError("not yet")
