@@ -20,7 +20,7 @@ ANYWHERE = "*"  # the namespace of a role that holds in all of them
 SCOPE_NOUNS = frozenset({
     "audit", "calendar", "cluster", "dead", "endpoints", "events", "jobs", "limits", "live", "metrics",
     "namespaces", "nodes", "queues", "root", "runs", "schedules", "session", "sessions", "settings",
-    "signals", "tokens", "webhooks", "workers", "workflows", "users",
+    "shards", "signals", "tasks", "tokens", "users", "webhooks", "workers", "workflows",
 })  # fmt: skip
 SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 

@@ -9,13 +9,17 @@ from rota.server.api import (
     access,
     bulk,
     callbacks,
+    dead,
     endpoints,
     health,
     jobs,
     queues,
     runs,
+    schedule_sets,
     schedules,
     streams,
+    tasks,
+    users,
     workers,
     workflows,
 )
@@ -35,8 +39,8 @@ from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
 
 _MODULES = (
-    access, bulk, callbacks, endpoints, health, jobs, queues, runs, schedules, streams, workers,
-    workflows, login,
+    access, users, bulk, callbacks, endpoints, health, jobs, dead, queues, runs, schedules,
+    schedule_sets, streams, tasks, workers, workflows, login,
     pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
     calendar,
     cluster, settings,

@@ -10,7 +10,7 @@ from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 
-from rota.client.wire import NodeList
+from rota.client.wire import NodeList, ShardList
 from rota.errors import RotaError, SchemaMismatch, StoreUnavailable
 from rota.model import NodeStatus
 from rota.observe import Metrics, shared_metrics
@@ -134,4 +134,13 @@ async def get_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
     return await tenant.nodes.get(node_id)
 
 
-ROUTES = [healthz, readyz, metrics, list_nodes, get_node]
+@get("/v1/shards", policy=VIEWER, summary="List shards, their owners, and recent takeovers")
+async def list_shards(
+    tenant: TenantDep,
+    hours: Annotated[float, QueryParameter(ge=0, le=168, description="Of takeovers.")] = 24,
+) -> ShardList:
+    """A takeover is a scheduler that became the owner of shards. They are kept for a week."""
+    return ShardList(await tenant.nodes.shards(), await tenant.nodes.takeovers(hours * 3600))
+
+
+ROUTES = [healthz, readyz, metrics, list_nodes, get_node, list_shards]
