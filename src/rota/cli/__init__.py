@@ -22,6 +22,7 @@ from rota.cli import (
     forecasts,
     grants,
     job_logs,
+    login,
     namespaces,
     preview,
     queues,
@@ -101,7 +102,7 @@ def completion(
 _JOBS = (submit, dead, job_logs)
 _SCHEDULES = (schedule_create, schedule_files, schedule_history, preview, forecasts)
 
-command(cli, "dev", _DAILY)(run.dev)
+command(cli, "dev", _DAILY, database_only=True)(run.dev)
 cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)
 cli.add_typer(schedules_group, name="schedules", rich_help_panel=_DAILY)
 cli.add_typer(workflows.group, name="workflows", rich_help_panel=_DAILY)
@@ -110,20 +111,21 @@ cli.add_typer(signals.group, name="signals", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 
-command(cli, "start", _OPERATING)(run.start)
-command(cli, "migrate", _OPERATING)(run.migrate)
+command(cli, "start", _OPERATING, database_only=True)(run.start)
+command(cli, "migrate", _OPERATING, database_only=True)(run.migrate)
 command(cli, "nodes", _OPERATING)(cluster.list_nodes)
 command(cli, "shards", _OPERATING)(cluster.list_shards)
 cli.add_typer(endpoints.group, name="endpoints", rich_help_panel=_OPERATING)
 cli.add_typer(webhooks.group, name="webhooks", rich_help_panel=_OPERATING)
 
-command(cli, "login", _ADMINISTERING)(users.login)
+command(cli, "login", _ADMINISTERING)(login.login)
+cli.add_typer(login.group, name="profiles", rich_help_panel=_ADMINISTERING)
 cli.add_typer(users.group, name="users", rich_help_panel=_ADMINISTERING)
 cli.add_typer(sessions.group, name="sessions", rich_help_panel=_ADMINISTERING)
 cli.add_typer(tokens.group, name="tokens", rich_help_panel=_ADMINISTERING)
 cli.add_typer(namespaces.group, name="namespaces", rich_help_panel=_ADMINISTERING)
-command(cli, "encrypt", _ADMINISTERING)(encrypt.encrypt)
-command(cli, "grants", _ADMINISTERING)(grants.grants)
+command(cli, "encrypt", _ADMINISTERING, database_only=True)(encrypt.encrypt)
+command(cli, "grants", _ADMINISTERING, database_only=True)(grants.grants)
 command(cli, "audit", _ADMINISTERING)(audit.list_changes)
 
 command(cli, "completion", _OTHER)(completion)

@@ -110,7 +110,7 @@ def trigger(session: Session, name: Name) -> None:
     session.screen.answer({"schedule": name, "job_id": job_id}, f"triggered {name}: {job_id}")
 
 
-@command(schedules_group, "declare")
+@command(schedules_group, "declare", database_only=True)
 def declare(
     session: Session,
     reference: Annotated[str, argument("MODULE:APP", "App that declares the schedules.")],

@@ -22,12 +22,21 @@ import ssl
 from typing import Any, Self
 
 from rota.client import wire
+from rota.client.administration import (
+    Audit,
+    Endpoints,
+    Namespaces,
+    Sessions,
+    Tokens,
+    Users,
+    Webhooks,
+)
 from rota.client.bulk import JobsRefused
 from rota.client.cluster import Dead, Events, Nodes, Queues
 from rota.client.connections import AsyncConnection, BlockingConnection, C, Resource, call
 from rota.client.exchanges import Exchange, RetryPolicy, fetch
 from rota.client.jobs import Jobs
-from rota.client.runs import Runs, Workflows
+from rota.client.runs import Runs, Signals, Workflows
 from rota.client.schedules import Schedules
 from rota.client.transport import http_settings
 from rota.client.wire import (
@@ -86,6 +95,14 @@ class _Client(Resource[C]):
         self.nodes = Nodes(connection)
         self.dead = Dead(connection)
         self.events = Events(connection)
+        self.signals = Signals(connection)
+        self.endpoints = Endpoints(connection)
+        self.webhooks = Webhooks(connection)
+        self.tokens = Tokens(connection)
+        self.users = Users(connection)
+        self.sessions = Sessions(connection)
+        self.namespaces = Namespaces(connection)
+        self.audit = Audit(connection)
 
     @call
     def me(self) -> Exchange[wire.Me]:

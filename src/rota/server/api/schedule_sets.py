@@ -84,6 +84,8 @@ async def apply_schedules(tenant: TenantDep, data: JSONBody[ScheduleSet]) -> Sch
     specs = data.specs()
     for calendar in data.calendars:
         await tenant.schedules.put_calendar(calendar)
+    for spec in specs:  # refuse a rule that takes too long, before anything is locked
+        await tenant.schedules.preview(spec, 1)
     changes = await tenant.schedules.put_all(specs, delete=data.delete, source=data.source)
     return ScheduleChanges(changes)
 

@@ -127,12 +127,6 @@ ScheduleName = Annotated[
 ]
 
 
-Source = Annotated[
-    Literal["api", "cli", "file", "crontab"],
-    QueryParameter(description="Where it came from, as `source` of the schedule."),
-]
-
-
 class PauseRequest(msgspec.Struct, forbid_unknown_fields=True):
     until: Moment | None = None
 
@@ -194,18 +188,13 @@ async def put_schedule(
     if_none_match: Annotated[
         str | None, HeaderParameter(name="If-None-Match", max_length=500)
     ] = None,
-    source: Source = "api",
 ) -> Response[ScheduleStatus]:
-    """The change applies from now on: the old rule decides what was due before. The header
-    `X-Rota-Change` is created, updated or unchanged."""
+    """The change applies from now on: the old rule decides what was due before."""
     with contextlib.suppress(NotFound):  # a new one
         name = await tenant.schedules.resolve(name)
     expect = Precondition(if_match=if_match, if_none_match=if_none_match)
-    spec = to_spec(data, name, data.task)
-    saved = await tenant.schedules.put(spec, source=source, expect=expect)
-    answer = _answer(saved.status, 201 if saved.change == "created" else 200)
-    answer.headers["X-Rota-Change"] = saved.change
-    return answer
+    saved = await tenant.schedules.put(to_spec(data, name, data.task), expect=expect)
+    return _answer(saved.status, 201 if saved.change == "created" else 200)
 
 
 @delete("/v1/schedules/{name:str}", policy=OPERATOR, summary="Delete a schedule")
