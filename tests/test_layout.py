@@ -12,8 +12,8 @@ from tests.support.places import ROOT
 TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
 OF_THE_WHOLE = {
-    "docs", "failover", "fastapi_shop", "faults", "large_workflow", "layout", "node", "packaging",
-    "public_api", "reference_workers", "sandbox", "typing", "upgrade", "walks",
+    "debian", "docs", "failover", "fastapi_shop", "faults", "large_workflow", "layout", "node",
+    "packaging", "public_api", "reference_workers", "release", "sandbox", "typing", "upgrade", "walks",
 }  # fmt: skip
 APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/
 

@@ -41,7 +41,7 @@ from rota.cli import (
 )
 from rota.cli.faults import EXIT_CODES, FaultGroup
 from rota.cli.jobs import jobs_group
-from rota.cli.options import argument
+from rota.cli.options import argument, option
 from rota.cli.schedules import schedules_group
 from rota.cli.session import Session, callback, command
 
@@ -79,10 +79,24 @@ def root(session: Session, version: _Version = False) -> None:
     typer.echo(session.context.get_help())
 
 
-def version(session: Session) -> None:
+def version(
+    session: Session,
+    check: Annotated[
+        bool, option("Also compare with the schema of the database; exit with 1 if it doesn't fit.")
+    ] = False,
+) -> None:
     """Show the version of Rota and of Python."""
     versions = {"rota": rota.__version__, "python": platform.python_version()}
-    session.screen.answer(versions, f"rota {versions['rota']} (Python {versions['python']})")
+    shown = f"rota {versions['rota']} (Python {versions['python']})"
+    if not check:
+        session.screen.answer(versions, shown)
+        return
+    fit = session.run(session.app.connector.schema_fit())
+    lines = [f"schema: {fit.verdict}"]
+    if fit.post:
+        lines.append(f"after the last node of the release before: {', '.join(fit.post)}")
+    session.screen.answer({**versions, "schema": fit}, shown, *lines)
+    raise typer.Exit(0 if fit.fits else 1)
 
 
 def completion(
@@ -129,7 +143,7 @@ command(cli, "grants", _ADMINISTERING, database_only=True)(grants.grants)
 command(cli, "audit", _ADMINISTERING)(audit.list_changes)
 
 command(cli, "completion", _OTHER)(completion)
-command(cli, "version", _OTHER)(version)
+command(cli, "version", _OTHER, database_only=True)(version)
 
 
 def main() -> Any:

@@ -15,7 +15,14 @@ from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
-from rota.store.migrate import Migrated, check_schema, migrate, pending_names
+from rota.store.migrate import (
+    Migrated,
+    SchemaFit,
+    check_schema,
+    compare_schema,
+    migrate,
+    pending_names,
+)
 from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
 
@@ -121,6 +128,11 @@ class Connector:
             if not pending:
                 await check_schema(connection, schema)
             return pending
+
+    async def schema_fit(self) -> SchemaFit:
+        """Compare the schema of the database with this release. Changes nothing."""
+        async with self._unchecked() as connection:
+            return await compare_schema(connection, self.settings.schema)
 
     async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> Migrated:
         settings = self.settings
