@@ -26,10 +26,10 @@ from tests.support.command_line import commands, run
 # What each command that reads is called with; `{name}` is filled in from the world below.
 READS: dict[str, list[str]] = {
     "jobs list": [], "jobs dead": [], "jobs show": ["{job}"], "jobs explain": ["{job}"],
-    "jobs logs": ["{failed}"], "queues list": [], "events": [], "nodes": ["--all"],
+    "jobs logs": ["{failed}"], "queues list": [], "queues limits": [], "events": [], "nodes": ["--all"],
     "shards": [], "endpoints list": [], "endpoints show": ["push"], "webhooks list": [],
     "users list": [], "sessions list": [], "tokens list": [], "namespaces list": [],
-    "audit": [], "schedules list": [], "schedules show": ["nightly"],
+    "audit": [], "doctor": [], "schedules list": [], "schedules show": ["nightly"],
     "schedules occurrences": ["nightly"], "schedules audit": [], "schedules lint": [],
     "schedules preview": ["nightly", "--after", "2027-01-31T09:00+01:00"],
     "schedules forecast": ["--slots", "4", "--days", "2"], "workflows list": [],
@@ -147,8 +147,9 @@ def both(world: dict[str, str], monkeypatch: Any, *command: str) -> tuple[Any, A
     return here, there
 
 
-# What moves between two looks: ages, when the token was used last, and periods that end now.
-MOVING = {"heartbeat_age", "last_used_at", "lag", "cursor", "first"}
+# What moves between two looks: ages, when the token was used last, periods that end now,
+# and what the check-up counts.
+MOVING = {"heartbeat_age", "last_used_at", "lag", "cursor", "first", "says"}
 
 
 def still(value: Any) -> Any:
@@ -211,6 +212,7 @@ def test_changes_are_made_through_the_server(there: dict[str, str], tmp_path: Pa
     changes = """
         jobs submit greet {} --delay 1h --key once --tag blue
         queues resume default | queues pause mail --new | queues set mail --max-run-time 5m
+        queues set mail --concurrency 3
         schedules create noon --task greet --cron @daily | schedules pause noon --for 2h
         schedules resume noon | schedules trigger noon | schedules delete noon --yes
         schedules backfill nightly --from -3d --to -1d --yes

@@ -533,6 +533,7 @@ LOOKS = {
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
     "queues limits", "queues list", "start", "tokens list", "users list", "version", "webhooks list",
+    "profiles list", "profiles remove", "profiles use", "doctor",
     "webhooks test",
 }  # fmt: skip
 

@@ -16,6 +16,7 @@ from rota.cli import (
     audit,
     cluster,
     dead,
+    doctor,
     encrypt,
     endpoints,
     events,
@@ -127,6 +128,7 @@ command(cli, "events", _DAILY)(events.list_events)
 
 command(cli, "start", _OPERATING, database_only=True)(run.start)
 command(cli, "migrate", _OPERATING, database_only=True)(run.migrate)
+command(cli, "doctor", _OPERATING)(doctor.doctor)
 command(cli, "nodes", _OPERATING)(cluster.list_nodes)
 command(cli, "shards", _OPERATING)(cluster.list_shards)
 cli.add_typer(endpoints.group, name="endpoints", rich_help_panel=_OPERATING)

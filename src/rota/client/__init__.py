@@ -48,6 +48,7 @@ from rota.client.wire import (
     ScheduleSettings,
 )
 from rota.model import Accepted, Cancelled
+from rota.operations.doctor import Diagnosis
 
 __all__ = [
     "Accepted",
@@ -108,6 +109,11 @@ class _Client(Resource[C]):
     def me(self) -> Exchange[wire.Me]:
         """Return the owner of the token, and its permissions."""
         return fetch("/v1/session", wire.Me)
+
+    @call
+    def doctor(self) -> Exchange[Diagnosis]:
+        """Check the database and the installation: for an admin of all namespaces."""
+        return fetch("/v1/doctor", Diagnosis)
 
 
 class Client(_Client[BlockingConnection]):

@@ -76,6 +76,7 @@ class Queues(Resource[C]):
         concurrency_per_key: int | UnsetType | None = UNSET,
         rate: str | UnsetType | None = UNSET,
         rate_burst: int | None = None,
+        new: bool = False,
     ) -> Exchange[QueueStatus]:
         """Set the limits of a queue: jobs that run at a time, and starts in a period (`100/minute`).
 
@@ -87,7 +88,8 @@ class Queues(Resource[C]):
         body: dict[str, Any] = {key: value for key, value in given.items() if value is not UNSET}
         if rate_burst is not None:
             body["rate_burst"] = rate_burst
-        return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+        path, query = _path("queues", name), {"new": new}
+        return send("PUT", path, QueueStatus, body, query=query, repeatable=True)
 
     @call
     def limits(self) -> Exchange[Sequence[LimitStatus]]:

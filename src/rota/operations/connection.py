@@ -10,7 +10,10 @@ from collections.abc import AsyncIterator
 from typing import Protocol, TypeAlias, TypeVar
 
 from rota.config import Settings
+from rota.core.checkup import Finding
+from rota.errors import RotaError
 from rota.lib.sync_bridge import sync_bridge
+from rota.operations.doctor import Diagnosis, examine
 from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.encrypted import Encryption
@@ -133,6 +136,18 @@ class Connector:
         """Compare the schema of the database with this release. Changes nothing."""
         async with self._unchecked() as connection:
             return await compare_schema(connection, self.settings.schema)
+
+    async def diagnose(self) -> Diagnosis:
+        """Examine the database and the installation in it. What fails is a finding, and no error."""
+        try:
+            database = Database(await self.database_url(), self.settings)
+            await database.open()
+        except RotaError as error:
+            return Diagnosis(False, [Finding("database", "problem", str(error))])
+        try:
+            return await examine(database, self.settings)
+        finally:
+            await database.close()
 
     async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> Migrated:
         settings = self.settings

@@ -22,6 +22,7 @@ from rota.core.arguments import Limits
 from rota.core.signature import Signature
 from rota.errors import ConfigError
 from rota.handle import JobHandle
+from rota.operations.doctor import Diagnosis
 
 
 class RemoteApp:
@@ -47,6 +48,7 @@ class RemoteApp:
         self.signals_ = RemoteSignals(client)
         self.endpoints = RemoteEndpoints(client)
         self.installation = RemoteInstallation(client, self.now)
+        self.connector = RemoteConnector(client)
 
     @property
     def signals(self) -> RemoteSignals:
@@ -74,6 +76,16 @@ class RemoteApp:
 
     async def close(self) -> None:
         await self.client.close()
+
+
+class RemoteConnector:
+    """What a server tells about its database."""
+
+    def __init__(self, client: AsyncClient) -> None:
+        self._client = client
+
+    async def diagnose(self) -> Diagnosis:
+        return await self._client.doctor()
 
 
 class RemoteSignatures:

@@ -15,6 +15,7 @@ from rota.model import (
     DeadCount,
     Discarded,
     Job,
+    LimitStatus,
     LogLine,
     QueueStatus,
 )
@@ -84,3 +85,9 @@ class RemoteQueues(Noun):
 
     async def set_max_run_time(self, name: str, seconds: float | None) -> QueueStatus:
         return await self._client.queues.set_max_run_time(name, seconds, new=True)
+
+    async def set_limits(self, name: str, **limits: Any) -> QueueStatus:
+        return await self._client.queues.set_limits(name, new=True, **limits)
+
+    async def limits(self) -> Sequence[LimitStatus]:
+        return await self._client.queues.limits()
