@@ -46,7 +46,7 @@ run: $(VENV)/installed
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
 # In the order of tests/conftest.py, the longest files first: by itself, xdist begins with those of most tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs
+PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/django6/tried
 test: PARALLEL ?= -n 5 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
@@ -153,6 +153,22 @@ $(VENV)/installed: pyproject.toml requirements/all.txt | $(BIN)/python
 $(VENV)/installed-docs: pyproject.toml | $(VENV)/installed
 	@echo "Installing what the documentation needs into $(VENV)"
 	@$(BIN)/python -m pip install -qq --constraint requirements/all.txt --group docs
+	@touch $@
+
+# Django 6 needs Python 3.12 or newer, and has an environment of its own. Without such a Python its tests are skipped.
+$(VENV)/django6/tried: requirements/all.txt requirements/django6.txt | $(BIN)/python
+	@mkdir -p $(VENV)/django6; \
+	for python in python3.14 python3.13 python3.12 $(wildcard $(HOME)/.pyenv/versions/3.1[234]*/bin/python) $(PYTHON); do \
+		command -v $$python >/dev/null && $$python -c 'import sys, venv; sys.exit(sys.version_info < (3, 12))' \
+			2>/dev/null || continue; \
+		echo "Installing Django 6 for its tests into $(VENV)/django6"; \
+		grep -vi '^django==' requirements/all.txt > $(VENV)/django6/pins && \
+		$$python -m venv $(VENV)/django6 && $(VENV)/django6/bin/python -m pip install -qq \
+			--constraint $(VENV)/django6/pins --requirement requirements/django6.txt --editable '.[psycopg]' \
+			&& break; \
+		rm -f $(VENV)/django6/bin/python; \
+	done; \
+	[ -x $(VENV)/django6/bin/python ] || echo "No Python 3.12 to be had: the tests with Django 6 will be skipped"
 	@touch $@
 
 # One test runs Rota behind PgBouncer, and is skipped where there is none. Tried once.

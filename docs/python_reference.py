@@ -25,6 +25,7 @@ from rota.operations.events import Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
+from rota.operations.registry import Registry
 from rota.operations.runs import Runs
 from rota.operations.schedules import Schedules
 from rota.operations.webhooks import Webhooks
@@ -81,6 +82,7 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
             ("app.jobs", Jobs),
             ("app.queues", Queues),
             ("app.nodes", Nodes),
+            ("app.registry", Registry),
             *(
                 (name, getattr(rota, name))
                 for name in ("Explanation", "QueueStatus", "NodeStatus", "ShardStatus", "Takeover")
@@ -144,6 +146,7 @@ CLIENT = {
     "client.runs": ClientRuns,
     "client.queues": cluster.Queues,
     "client.nodes": cluster.Nodes,
+    "client.tasks": cluster.Tasks,
     "client.dead": cluster.Dead,
     "client.events": cluster.Events,
 }

@@ -12,8 +12,9 @@ from tests.support.places import ROOT
 TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
 OF_THE_WHOLE = {
-    "debian", "docs", "failover", "fastapi_shop", "faults", "large_workflow", "layout", "node",
-    "packaging", "public_api", "reference_workers", "release", "sandbox", "typing", "upgrade", "walks",
+    "argument_types", "debian", "docs", "failover", "fastapi_shop", "faults", "large_workflow",
+    "layout", "node", "packaging", "public_api", "reference_workers", "release", "sandbox",
+    "typing", "upgrade", "walks",
 }  # fmt: skip
 APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/
 

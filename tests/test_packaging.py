@@ -16,7 +16,9 @@ from packaging.utils import canonicalize_name
 from tests.support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-EXTRAS = [line for lines in PROJECT["project"]["optional-dependencies"].values() for line in lines]
+HOSTS = {"django", "flask"}  # frameworks, which a project has anyway
+OPTIONAL = PROJECT["project"]["optional-dependencies"]
+EXTRAS = [line for name, lines in OPTIONAL.items() if name not in HOSTS for line in lines]
 PRODUCTION = [Requirement(line) for line in PROJECT["project"]["dependencies"] + EXTRAS]
 GROUPS = [Requirement(line) for lines in PROJECT["dependency-groups"].values() for line in lines]
 

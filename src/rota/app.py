@@ -13,6 +13,7 @@ from rota.config import Settings, check_name
 from rota.context import ErrorHook
 from rota.core.keys import KeySource, OrderFailure
 from rota.core.time.schedule import compile_schedule, make_spec
+from rota.core.versions import Upgrade
 from rota.core.workflow.model import EachName
 from rota.durable.context import DurableContext
 from rota.durable.function import DEFAULT_RETRY, DurableDecorator, DurableFunction
@@ -63,6 +64,8 @@ class App:
             raise ConfigError("give App either settings or single settings by name, not both")
         self.tasks: dict[str, Task[..., Any]] = {}
         self.error_hooks: list[ErrorHook] = []
+        # MODULE:VARIABLE by which child processes import it. None: the module that has it.
+        self.reference: str | None = None
         self.connector = Connector(settings or Settings.read(**given))
         # The caller's module: two applications in one namespace have different ones.
         module = _module_name(sys._getframe(1).f_globals)
@@ -71,6 +74,7 @@ class App:
         self.dead = self.rota.dead
         self.queues = self.rota.queues
         self.nodes = self.rota.nodes
+        self.registry = self.rota.registry
         self.schedules = self.rota.schedules
         self.events = self.rota.events
         self.webhooks = self.rota.webhooks
@@ -125,10 +129,13 @@ class App:
         heartbeat_timeout: float | None = None,
         concurrency: int | None = None,
         concurrency_key: KeySource | None = None,
+        fairness_key: KeySource | None = None,
         rate: str | None = None,
         rate_burst: int | None = None,
         order_key: KeySource | None = None,
         order_failure: OrderFailure = "continue",
+        version: int = 1,
+        upgrade: Upgrade | None = None,
     ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
@@ -160,8 +167,12 @@ class App:
                 a key. With it, `concurrency` and `rate` are for each key.
             rate: how many of its jobs may start in a period, in the whole cluster: ``100/minute``.
             rate_burst: how many of them may start at once; a tenth of a second's worth by default.
+            fairness_key: as `concurrency_key`: in a queue with the policy ``fair`` each key has a share.
             order_key: as `concurrency_key`: jobs of a queue with the same key run one after another.
             order_failure: what a failed job does to those behind it: ``continue``, ``hold`` or ``drop``.
+            version: of the arguments. It is written into each payload; raise it when they change.
+            upgrade: called with the arguments of an older payload, as JSON has them, and its version;
+                returns those of this version. What was submitted before there was a version has 1.
         """
         checked = TaskOptions.checked(**options)
         if function is not None:

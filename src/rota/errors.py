@@ -60,6 +60,17 @@ class InvalidArguments(SubmitError):
     """Raised when the arguments don't fit the task's signature."""
 
 
+class PayloadTooNew(InvalidArguments):
+    """Raised when a payload was written for a newer version of its task than this code has."""
+
+    def __init__(self, task: str, version: int | None, own: int) -> None:
+        said = "a version" if version is None else f"version {version}"
+        super().__init__(
+            f"task {task!r}: its payload has {said}, and the code here knows versions up to {own}: a "
+            "process of a newer release must run it"
+        )
+
+
 class PayloadTooLarge(SubmitError):
     """Raised when the payload is over the size or depth limit."""
 

@@ -15,6 +15,7 @@ from rota.errors import ConfigError, RetryAfter
 
 GuaranteeName: TypeAlias = Literal["at_least_once", "at_most_once", "exactly_once"]
 RunnerName: TypeAlias = Literal["loop", "process", "thread"]
+QueuePolicy: TypeAlias = Literal["priority", "fair"]
 StateName: TypeAlias = Literal[
     "waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"
 ]
@@ -246,6 +247,17 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     rate_count: int | None = None  # starts in a period, in the whole cluster
     rate_period: float | None = None  # seconds
     rate_burst: int | None = None  # starts that may come at once
+    policy: QueuePolicy = "priority"  # which of its jobs start first
+
+
+class FairShare(msgspec.Struct, frozen=True, kw_only=True):
+    """The share of a fairness key in a fair queue."""
+
+    key: str  # empty: jobs without a fairness_key
+    weight: float
+    served: float  # seconds in which its jobs have run, since it last had none for a minute
+    running: int
+    waiting: bool  # whether it has jobs that wait
 
 
 class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -267,6 +279,24 @@ class LimitHolder(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     node: str | None
     since: datetime
+
+
+class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A task that nodes have registered. `arguments` and `returns` are JSON Schemas; None: unknown."""
+
+    name: str
+    queue: str
+    needs: tuple[str, ...] = ()
+    priority: int = 0
+    guarantee: str
+    max_attempts: int
+    timeout: float | None = None
+    registered_at: datetime
+    workers: int = 0  # live nodes that run it
+    version: int = 1  # of its payloads
+    description: str = ""
+    arguments: dict[str, Any] | None = None
+    returns: dict[str, Any] | None = None
 
 
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True):

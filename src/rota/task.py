@@ -35,8 +35,11 @@ from rota.core.keys import (
     check_source,
     key_from,
 )
-from rota.errors import ConfigError, InvalidArguments, UnfitArguments
+from rota.core.signature import Signature
+from rota.core.versions import Upgrade, VersionedArguments
+from rota.errors import ConfigError, InvalidArguments, PayloadTooNew, RetryAfter, UnfitArguments
 from rota.handle import JobHandle
+from rota.lib.capture import storable
 from rota.model import Guarantee, Retry, RunnerName
 
 if TYPE_CHECKING:
@@ -49,6 +52,8 @@ R = TypeVar("R")
 HEARTBEAT_TIMEOUT = "heartbeat_timeout"  # in the headers of a job that was submitted with one
 UNLIMITED = 900_000_000.0  # seconds, as a job's timeout: no limit
 PRIORITIES = range(-1000, 1001)
+_NEWER_SECONDS = 30.0  # before another try, perhaps by a worker of the newer release
+_MOST_DESCRIPTION = 2_000  # characters
 _CALLER = 5  # frames up from the check: where the decorator stands
 
 
@@ -67,9 +72,12 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     heartbeat_timeout: float | None = None
     concurrency: int | None = None
     concurrency_key: KeySource | None = None
+    fairness_key: KeySource | None = None
     rate: Rate | None = None
     order_key: KeySource | None = None
     order_failure: OrderFailure = "continue"
+    version: int = 1
+    upgrade: Upgrade | None = None
 
     @classmethod
     def checked(cls, **given: Any) -> TaskOptions:
@@ -113,6 +121,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     tags: tuple[str, ...] = ()
     headers: dict[str, Any] | None = None
     concurrency_key: str | None = None
+    fairness_key: str | None = None
     order_key: str | None = None
     connection: Any = None
 
@@ -131,7 +140,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_time()
-        for field in ("key", "concurrency_key", "order_key"):
+        for field in ("key", "concurrency_key", "fairness_key", "order_key"):
             check_key(field, getattr(self, field))
         if self.headers is not None and not isinstance(self.headers, dict):
             raise InvalidArguments(f"headers must be a dict, not {self.headers!r}")
@@ -251,15 +260,17 @@ class Task(BoundTask[P, R]):
     ) -> None:
         super().__init__(submissions, self, SubmitOptions())
         self.function = function
+        # What opens the transaction of an exactly_once plain function; None: its child process.
+        self.effects: Any = None
         self.name = check_name("task", name)
         self.options_ = options
         self.is_async = inspect.iscoroutinefunction(function)
         self._check_kind()
         self.runner: RunnerName = options.runner or ("loop" if self.is_async else "process")
         self._check_runner()
-        for field in ("concurrency_key", "order_key"):
+        for field in ("concurrency_key", "fairness_key", "order_key"):
             check_source(field, getattr(options, field), function, self.name)
-        self.arguments = Arguments(function, self._context_types(), self.name)
+        self.arguments = self._read_arguments()
         self.result_reader = ResultReader(self.arguments.returns)
         self._check_result()
         self.takes_context = self.arguments.context_parameter is not None
@@ -267,6 +278,12 @@ class Task(BoundTask[P, R]):
         self.__name__ = name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
+
+    def _read_arguments(self) -> Arguments:
+        version, upgrade = self.options_.version, self.options_.upgrade
+        if version == 1 and upgrade is None:
+            return Arguments(self.function, self._context_types(), self.name)
+        return VersionedArguments(self.function, self._context_types(), self.name, version, upgrade)
 
     def _context_types(self) -> tuple[type, ...]:
         """Return the types by which a parameter is known to be the context."""
@@ -347,6 +364,11 @@ class Task(BoundTask[P, R]):
     def __repr__(self) -> str:
         return f"<Task {self.name}>"
 
+    def registered(self) -> Signature:
+        """Return what nodes register of the task: its arguments, its result, what it is for."""
+        words = inspect.getdoc(self.function) or ""
+        return self.arguments.registered(storable(words)[:_MOST_DESCRIPTION])
+
     def options(
         self,
         *,
@@ -362,6 +384,7 @@ class Task(BoundTask[P, R]):
         tags: Sequence[str] = (),
         headers: dict[str, Any] | None = None,
         concurrency_key: str | None = None,
+        fairness_key: str | None = None,
         order_key: str | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
@@ -380,14 +403,15 @@ class Task(BoundTask[P, R]):
             tags: names to find it by.
             headers: a JSON object that travels along (trace context and the like).
             concurrency_key: jobs with the same one count together for limits per key.
+            fairness_key: jobs with the same one share what a fair queue gives to their key.
             order_key: jobs of a queue with the same one run one after another, in order.
             connection: your own open transaction; the job exists if and only if it commits.
         """
         options = SubmitOptions.checked(
             at=at, delay=delay, key=key, priority=priority, queue=queue, needs=needs,
             max_attempts=max_attempts, timeout=timeout, heartbeat_timeout=heartbeat_timeout,
-            tags=tags, headers=headers, concurrency_key=concurrency_key, order_key=order_key,
-            connection=connection,
+            tags=tags, headers=headers, concurrency_key=concurrency_key,
+            fairness_key=fairness_key, order_key=order_key, connection=connection,
         )  # fmt: skip
         return BoundTask(self._submissions, self, options)
 
@@ -408,9 +432,13 @@ class Task(BoundTask[P, R]):
             return self.function()
         try:
             args, kwargs = self.arguments.decode(payload)
+        except PayloadTooNew as error:
+            raise RetryAfter(_NEWER_SECONDS, str(error)) from None
         except InvalidArguments as error:
             raise UnfitArguments(str(error)) from None
-        if self.arguments.context_parameter is not None:
+        if self.arguments.context_place is not None:
+            args.insert(self.arguments.context_place, context)
+        elif self.arguments.context_parameter is not None:
             kwargs[self.arguments.context_parameter] = context
         return self.function(*args, **kwargs)
 

@@ -53,7 +53,7 @@ from rota.scheduler.firer import Firer
 from rota.scheduler.shards import AllShards
 from rota.store.database import Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
-from rota.store.limits import LimitStore
+from rota.store.limits import Ended, LimitStore
 from rota.store.migrate import migrate
 from rota.store.schedules import ScheduleStore
 from rota.store.work import LaneClaim, UpkeepStore
@@ -250,7 +250,7 @@ class _Inline:
         lease.node_id, lease.trusted_until = node, float("inf")
         hooks = (*app.error_hooks, self._keep_error)
         self._execution = Execution(app, database, lease, app.tasks, hooks)
-        self._ended_in: set[str] = set()  # sublanes
+        self._ended_in: dict[str, Ended] = {}  # by sublane; their seconds are not counted
         self._ready: list[str] = []  # lanes that may have something
 
     def _keep_error(self, job: JobInfo, error: BaseException) -> None:
@@ -289,7 +289,7 @@ class _Inline:
             base = lane.removesuffix(MARK)
             for _ in range(_LOOKS):  # the first may find only what is blocked
                 rows = await self._limits.claim_shared(
-                    self._node, {base: 1}, 1, tasks, sorted(self._ended_in)
+                    self._node, {base: 1}, 1, tasks, self._ended_in
                 )
                 if rows or await self._limits.shared_pause([base]) != 0:
                     return rows
@@ -320,4 +320,4 @@ class _Inline:
         if execution.starter.missing_key is not None:
             raise execution.starter.missing_key
         self.ran.append(row["id"])
-        self._ended_in.add(row["lane"])
+        self._ended_in[row["lane"]] = Ended(0, 0.0)

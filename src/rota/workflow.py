@@ -8,13 +8,16 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
+import msgspec
+
 from rota.core.arguments import plain_json
+from rota.core.codec import ResultReader
 from rota.core.explain import Explanation
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import STREAM, Definition, RuleName, RunState, StepDefinition
 from rota.core.workflow.references import INPUT, RESULTS, STEP, Reference, escape, escaped
-from rota.errors import ConfigError, RotaError
+from rota.errors import ConfigError, ResultUnavailable, RotaError
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import MapMember, Run, RunChanged, RunStep
 from rota.task import P, R, Task
@@ -324,7 +327,7 @@ class Workflow:
             optional = isinstance(value, OptionalInput)
             return Reference(INPUT, value.name, optional=optional).to_json()
         if isinstance(value, Mapping):
-            return escaped({key: self._written(each, step) for key, each in value.items()})
+            return escaped({_key(key): self._written(each, step) for key, each in value.items()})
         if isinstance(value, list | tuple):
             return [self._written(each, step) for each in value]
         return escape(plain_json(value, step))
@@ -397,10 +400,14 @@ def _new_run(
 class RunHandle:
     """A run that was started, and the ways to follow it."""
 
-    __slots__ = ("_runs", "existed", "id")
+    __slots__ = ("_reader", "_runs", "existed", "id")
 
-    def __init__(self, runs: RunOperations, id: UUID, existed: bool = False) -> None:
+    def __init__(
+        self, runs: RunOperations, id: UUID, existed: bool = False,
+        reader: ResultReader | None = None,
+    ) -> None:  # fmt: skip
         self._runs = runs
+        self._reader = reader  # of a durable function's result
         self.id = id
         self.existed = existed  # its idempotency key named it before: nothing new was started
 
@@ -425,12 +432,23 @@ class RunHandle:
     async def result(self, timeout: float | None = None) -> Any:
         """Return the run's result: that of its last step, or those of several by name.
 
-        Raises `RunFailed` if it didn't succeed, `TimeoutError` if it hasn't ended in time.
+        That of a durable function is of the type that the function returns. Raises `RunFailed` if the
+        run didn't succeed, `ResultUnavailable` if its result doesn't fit that type, and `TimeoutError`
+        if it hasn't ended in time.
         """
         run = await self.wait(timeout)
         if run.state != RunState.SUCCEEDED.label:
             raise RunFailed(run)
-        return await self._runs.result(self.id)
+        result = await self._runs.result(self.id)
+        if self._reader is None:
+            return result
+        try:
+            return self._reader.read(result)
+        except (ValueError, msgspec.ValidationError) as error:
+            raise ResultUnavailable(
+                f"run {self.id} succeeded, but its stored result doesn't fit the type that the function "
+                f"returns here: {error}. `app.runs.result()` has it as it was stored"
+            ) from None
 
     async def steps(self) -> list[RunStep]:
         """Return all its steps, by their numbers."""
@@ -548,6 +566,11 @@ def task_defaults(task: Task[..., Any] | Workflow) -> dict[str, Any]:
         "queue": own.queue, "needs": own.needs, "priority": own.priority, "timeout": own.timeout,
         "max_attempts": own.retry.max_attempts, "guarantee": own.guarantee.label,
     }  # fmt: skip
+
+
+def _key(key: Any) -> str:
+    """Return the key of an object as JSON has it: a text."""
+    return key if isinstance(key, str) else next(iter(plain_json({key: None}, "key")))
 
 
 def _several(value: Any) -> Iterable[Any]:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
-from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, TypedDict
 from uuid import UUID
 
@@ -165,7 +164,7 @@ class Stranger: ...
 @pytest.mark.parametrize(
     ("kind", "named"),
     [
-        (Path, "pathlib.Path"),
+        (complex, "builtins.complex"),
         (Stranger, "tests.core.test_arguments.Stranger"),
         (list[Stranger], "Stranger"),
         (dict[str, Stranger | None], "Stranger"),

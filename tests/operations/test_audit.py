@@ -60,6 +60,7 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/queues/{name}/pause", "/v1/queues/mail/pause", None),
     ("POST /v1/queues/{name}/resume", "/v1/queues/mail/resume", None),
     ("PUT /v1/queues/{name}", "/v1/queues/mail", {"max_run_time": 60}),
+    ("PUT /v1/queues/{name}/shares", "/v1/queues/mail/shares", {"key": "acme", "weight": 2}),
     ("POST /v1/schedules", "/v1/schedules", {"name": "new", "task": "greet", **CRON}),
     ("PUT /v1/schedules/{name}", "/v1/schedules/new", {"task": "greet", "cron": "0 5 * * *"}),
     ("DELETE /v1/schedules/{name}", "/v1/schedules/new", None),
@@ -114,7 +115,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /dead/{fingerprint}/discard", "/dead/{group_b}/discard", {"sure": "yes"}),
     ("POST /jobs/{job_id}/discard", "/jobs/{dead_c}/discard", {}),
     ("POST /jobs/{job_id}/retry", "/jobs/{dead_d}/retry", {}),
-    ("POST /jobs/{job_id}/cancel", "/jobs/{one}/cancel", {}),
+    ("POST /jobs/{job_id}/cancel", "/jobs/{one}/cancel", {"sure": "yes"}),
     ("POST /jobs/bulk", "/jobs/bulk", {"do": "cancel", "id": "{two}", "sure": "yes"}),
     ("POST /queues/{name}/pause", "/queues/mail/pause", {}),
     ("POST /queues/{name}/resume", "/queues/mail/resume", {}),
@@ -151,7 +152,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
 
 # A preview changes nothing; a submitted job is its own record; log-ins have tests of their own, below.
 NO_FORM = {
-    "POST /schedules/preview", "POST /jobs/new", "POST /login", "POST /login/link",
+    "POST /schedules/preview", "POST /session/zone", "POST /jobs/new", "POST /login", "POST /login/link",
     "POST /login/password", "POST /logout",
 }  # fmt: skip
 
@@ -307,6 +308,8 @@ VERBS: list[tuple[str, Verb]] = [
     ("queues.pause", lambda app, n: app.queues.pause("mail")),
     ("queues.resume", lambda app, n: app.queues.resume("mail")),
     ("queues.set_limits", lambda app, n: app.queues.set_limits("mail", concurrency=4)),
+    ("queues.set_policy", lambda app, n: app.queues.set_policy("mail", "fair")),
+    ("queues.set_weight", lambda app, n: app.queues.set_weight("mail", "acme", 2)),
     ("queues.set_max_run_time", lambda app, n: app.queues.set_max_run_time("mail", 60.0)),
     ("schedules.put", lambda app, n: app.schedules.put(make_spec("new", "greet", every="1h"))),
     ("schedules.put_all", lambda app, n: app.schedules.put_all([], delete=["new"])),
@@ -347,12 +350,13 @@ READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search",
              "count_matching", "applicable", "matching", "has_ended", "log_lines"},
     "dead": {"groups", "count_by_error"},
-    "queues": {"get", "holders", "limits", "list"},
+    "queues": {"get", "holders", "limits", "list", "shares"},
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
                   "compile_spec", "forecast", "calendar_load", "coming", "latest", "calendars",
                   "check_tasks"},
     "webhooks": {"list", "get", "allowed"},
     "endpoints": {"list", "get"},
+    "registry": {"get", "list"},
     "nodes": {"get", "list", "shards", "takeovers"},
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
@@ -487,6 +491,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("workflows apply", ["{workflow}", "--yes"]),
     ("queues resume", ["mail"]),
     ("queues set", ["mail", "--max-run-time", "1m"]),
+    ("queues weight", ["mail", "acme", "2"]),
     ("schedules create", ["new", "--task", "greet", "--cron", "0 4 * * *"]),
     ("schedules pause", ["nightly"]),
     ("schedules resume", ["nightly"]),
@@ -532,9 +537,9 @@ LOOKS = {
     "schedules lint",
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
-    "queues limits", "queues list", "start", "tokens list", "users list", "version", "webhooks list",
+    "queues limits", "queues list", "queues shares", "start", "tasks list", "tasks show",
+    "tokens list", "users list", "version", "webhooks list", "webhooks test",
     "profiles list", "profiles remove", "profiles use", "doctor",
-    "webhooks test",
 }  # fmt: skip
 
 

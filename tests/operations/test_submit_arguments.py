@@ -14,6 +14,7 @@ import pytest
 
 from rota import (
     ConfigError,
+    Context,
     InvalidArguments,
     PayloadTooLarge,
     SubmitError,
@@ -223,3 +224,17 @@ async def test_options_that_make_no_sense_are_refused_by_name(app):
         with pytest.raises(InvalidArguments, match="must be a dict"):
             await app.submit("elsewhere", payload)
     assert await everything(app) == []
+
+
+async def test_what_was_left_out_before_other_positions_keeps_its_place(sandbox):
+    received = []
+
+    @sandbox.app.task
+    async def place(ctx: Context, first=1, second=2, *rest: int) -> None:
+        received.append((first, second, rest, ctx.attempt))
+
+    await place.submit(second=20)
+    await place.submit(10, 20, 30)
+    await sandbox.run_due(raise_errors=True)
+    assert received == [(1, 20, (), 1), (10, 20, (30,), 1)]
+    assert place.arguments.decode(b'{"second": 20, "rest": [30]}') == ([1, 20, 30], {})

@@ -84,10 +84,14 @@ async def test_every_route_with_a_bad_token_is_401(server: LiveServer):
 
 
 # What is asked by POST because it doesn't fit into an address, and changes nothing.
+# The last one sets a cookie of the browser, and changes nothing here.
 QUESTIONS_BY_POST = {
-    "POST /v1/schedules:preview", "POST /schedules/preview", "POST /v1/schedules:forecast",
+    "POST /v1/schedules:preview",
+    "POST /schedules/preview",
+    "POST /session/zone",
+    "POST /v1/schedules:forecast",
     "POST /v1/schedules:check",
-}  # fmt: skip
+}
 
 
 async def test_a_viewer_can_change_nothing(server: LiveServer):
@@ -218,6 +222,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("workers", "worker_id"): node,
         ("dead", "fingerprint"): groups[0]["fingerprint"] if groups else "none",
         ("queues", "name"): "mail",
+        ("tasks", "name"): "pushed",
         ("schedules", "name"): "nightly",
         ("namespaces", "name"): namespace,
         ("tokens", "prefix"): token.split("_")[1],

@@ -14,12 +14,13 @@ from rota.lib.ids import new_id
 from rota.scheduler.reaper import Reaper
 from rota.store.dashboard import DashboardStore
 from rota.store.events import EventStore
-from rota.store.limits import LimitStore
+from rota.store.limits import Ended, LimitStore
 from rota.store.rows import share_of, sublane_of
 from rota.store.work import LaneClaim, UpkeepStore
 from tests.support.fake_node import FakeNode
 
 BASE = "default/default"
+ENDED = Ended(1, 0.1)
 
 
 @pytest.fixture
@@ -34,7 +35,7 @@ def limits(hot):
 
 @pytest.fixture
 def claim(limits, node):
-    async def claim(most=1000, who=node, freed=(), base=BASE):
+    async def claim(most=1000, who=node, freed=None, base=BASE):
         """All that can be claimed: as long as there is something ready."""
         rows = []
         while len(rows) < most:
@@ -75,7 +76,7 @@ async def test_a_queue_runs_no_more_than_its_limit(app, greet, node, claim):
     assert len(rows) == 2
     assert await claim() == []
     await node.finish_succeeded(rows[0])
-    assert len(await claim(freed=[BASE])) == 1
+    assert len(await claim(freed={BASE: ENDED})) == 1
 
 
 async def test_a_limit_counts_what_ran_before_it_was_set(app, greet, node, claim):
@@ -84,7 +85,7 @@ async def test_a_limit_counts_what_ran_before_it_was_set(app, greet, node, claim
     await app.queues.set_limits("default", concurrency=3)
     assert len(await claim()) == 1
     await node.finish_succeeded(before[0])
-    assert len(await claim(freed=[BASE])) == 1
+    assert len(await claim(freed={BASE: ENDED})) == 1
 
 
 async def test_a_limit_that_is_taken_away_leaves_nothing_behind(app, greet, node, claim):
@@ -126,7 +127,7 @@ async def test_a_limit_of_a_task_holds_in_all_queues(app, greet, node, limits, c
     rows = await claim() + await claim(base="default/other")
     assert len(rows) == 2
     await node.finish_succeeded(rows[0])
-    assert len(await claim(freed=[rows[0]["lane"]], base="default/other")) == 1
+    assert len(await claim(freed={rows[0]["lane"]: ENDED}, base="default/other")) == 1
 
 
 async def test_a_limit_of_a_task_for_each_key(app, greet, claim):
@@ -144,11 +145,13 @@ async def test_racing_claims_never_exceed_the_limit(app, greet, hot, limits):
         await submit(greet, 6, concurrency_key=key)
     await app.queues.set_limits("default", concurrency=5, concurrency_per_key=2)
     schema, worst = app.settings.schema, Counter()
-    lanes = [sublane_of(BASE, share_of(key, None, None, None)) for key in keys]
+    lanes = [sublane_of(BASE, share_of(key)) for key in keys]
 
     async def work(node):
         while True:
-            rows = await limits.claim_shared(node.id, {BASE: 2}, 2, ["greet"], lanes)
+            rows = await limits.claim_shared(
+                node.id, {BASE: 2}, 2, ["greet"], dict.fromkeys(lanes, ENDED)
+            )
             async with hot.connection() as connection:
                 running = await connection.fetch(
                     f"select lane, count(*) from {schema}.present where state = 4 group by lane"
@@ -209,8 +212,8 @@ async def test_however_a_job_ends_its_place_is_free_once(
     else:
         await sandbox.advance(hours=1)
         await Reaper(UpkeepStore(hot), app.settings).tick()
-    assert len(await claim(freed=[BASE])) == 1
-    assert await claim(freed=[BASE]) == []
+    assert len(await claim(freed={BASE: ENDED})) == 1
+    assert await claim(freed={BASE: ENDED}) == []
 
 
 async def test_a_place_is_found_again_within_a_second_though_nobody_told(
@@ -272,7 +275,7 @@ async def test_jobs_of_an_order_key_run_one_after_another(greet, node, claim):
         ran.append(row["id"])
         await node.finish_succeeded(row)
         assert len(await claim(0)) == 0
-        rows = await claim(freed=[lane]) if len(ran) < 3 else []
+        rows = await claim(freed={lane: ENDED}) if len(ran) < 3 else []
         if rows:
             await node.give_back(rows[0])
     assert ran == ids
@@ -283,14 +286,14 @@ async def test_a_retry_holds_those_behind_it(greet, node, claim, sandbox, app):
     lane = sublane_of(BASE, "o=account")
     [row] = await claim()
     await node.retry_later(row, 30)
-    assert await claim(freed=[lane]) == []
+    assert await claim(freed={lane: ENDED}) == []
     await sandbox.advance(seconds=20)
     assert await claim() == []
     await app.jobs.retry(ids[0])
     [again] = await claim()
     assert again["id"] == ids[0]
     await node.finish_succeeded(again)
-    [behind] = await claim(freed=[lane])
+    [behind] = await claim(freed={lane: ENDED})
     assert behind["id"] == ids[1]
 
 
@@ -303,7 +306,7 @@ async def test_a_failed_job_and_those_behind_it(app, node, claim, then, sandbox)
     [row] = await claim()
     await node.finish_failed(row)
     lane = row["lane"]
-    behind = await claim(freed=[lane])
+    behind = await claim(freed={lane: ENDED})
     if then == "continue":
         assert [row["id"] for row in behind] == [ids[1]]
     elif then == "hold":
@@ -326,8 +329,10 @@ async def test_python_and_sql_agree_on_sublanes(app, hot):
     keys = [None, "a", "%&=#/+ ü", "x" * 255, "a&o=b", "%26"]
     async with hot.connection() as connection:
         for key in keys:
-            share = await connection.fetchval(f"select {schema}.share_of($1, $1, 'hold', 't')", key)
-            assert share == share_of(key, key, "hold", "t")
+            share = await connection.fetchval(
+                f"select {schema}.share_of($1, $1, $1, 'hold', 't')", key
+            )
+            assert share == share_of(key, key, key, "hold", "t")
             lane = await connection.fetchval(f"select {schema}.sublane_of('a/b', $1)", share)
             assert lane == sublane_of("a/b", share)
             if key is not None:
@@ -405,7 +410,7 @@ async def test_what_was_granted_is_never_refunded(app, greet, node, claim, sandb
     await app.queues.set_limits("default", rate="1/minute")
     [row] = await claim()
     await node.give_back(row)
-    assert await claim(freed=[BASE]) == []
+    assert await claim(freed={BASE: ENDED}) == []
     await sandbox.advance(seconds=60.1)
     assert len(await claim()) == 1
 
@@ -595,7 +600,7 @@ async def test_a_limit_that_is_removed_while_a_claim_waits_for_it_is_not_passed(
         await removal.start()
         await other.execute(f"delete from {schema}.meter")
         claiming = asyncio.create_task(
-            limits.claim_shared(node.id, {BASE: 4}, 4, ["greet"], [BASE])
+            limits.claim_shared(node.id, {BASE: 4}, 4, ["greet"], {BASE: ENDED})
         )
         waiting = "select count(*) from pg_locks where not granted and locktype = 'transactionid'"
         await eventually_async(lambda: other.fetchval(waiting))

@@ -21,9 +21,9 @@ from tests.support.api import fail_jobs
 
 # Not here, because they change by themselves: nodes, shards, when a token was used last.
 _TABLES = (
-    "future", "present", "past", "dead", "queue", "schedule", "occurrence", "calendar", "webhook",
-    "allowed_host", "endpoint", "user_account", "membership", "session", "login_link", "namespace",
-    "workflow", "run", "step",
+    "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
+    "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
+    "namespace", "workflow", "run", "step",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 

@@ -158,3 +158,23 @@ async def test_queues_without_limits_read_nothing_of_them(make_app, start, runs,
         for table in ("arrival", "sublane", "meter", "place"):
             count = await connection.fetchval(f"select count(*) from {app.settings.schema}.{table}")
             assert count == 0
+
+
+async def test_a_fair_queue_serves_a_key_behind_a_backlog(make_app, start):
+    app = make_app(concurrency=4)
+    order: list[str] = []
+
+    @app.task(fairness_key="customer")
+    async def report(customer: str) -> None:
+        order.append(customer)
+        await asyncio.sleep(0.005)
+
+    await app.queues.set_policy("default", "fair")
+    await report.submit_many(["big"] * 300)
+    await report.submit_many(["small"] * 20)
+    await start(app)
+    await eventually(lambda: order.count("small") == 20)
+    assert order.count("big") < 100
+    await eventually(lambda: len(order) == 320)
+    shares = {share.key: share for share in await app.queues.shares("default")}
+    assert shares["big"].served > shares["small"].served > 0

@@ -35,6 +35,7 @@ from rota.cli import (
     sessions,
     signals,
     submit,
+    tasks,
     tokens,
     users,
     webhooks,
@@ -124,6 +125,7 @@ cli.add_typer(workflows.group, name="workflows", rich_help_panel=_DAILY)
 cli.add_typer(runs.group, name="runs", rich_help_panel=_DAILY)
 cli.add_typer(signals.group, name="signals", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
+cli.add_typer(tasks.group, name="tasks", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 
 command(cli, "start", _OPERATING, database_only=True)(run.start)

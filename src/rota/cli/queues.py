@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
 
@@ -12,7 +12,7 @@ from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
 from rota.errors import ConfigError
-from rota.model import LimitStatus
+from rota.model import LimitStatus, QueuePolicy
 
 Name = Annotated[str, argument("NAME", "Name of the queue.")]
 
@@ -80,12 +80,20 @@ def set_queue(
     rate_burst: Annotated[
         int | None, option("Starts that may come at once, with --rate.", metavar="N")
     ] = None,
+    policy: Annotated[
+        str | None,
+        option(
+            "Which jobs start first: priority, or fair between fairness keys.", metavar="POLICY"
+        ),
+    ] = None,
 ) -> None:
-    """Set the limits of a queue: how long its jobs may run, how many at a time, and how often."""
+    """Set the limits and the policy of a queue: how long, how many and how often its jobs run."""
     queues = session.app.queues
-    if (max_run_time, concurrency, concurrency_per_key, rate, rate_burst) == (None,) * 5:
+    given = max_run_time, concurrency, concurrency_per_key, rate, rate_burst, policy
+    if all(value is None for value in given):
         raise ConfigError(
-            "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key or --rate"
+            "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key, --rate or "
+            "--policy"
         )
     answer: dict[str, Any] = {"queue": name}
     said: list[str] = []
@@ -95,6 +103,10 @@ def set_queue(
         answer["max_run_time"] = seconds
         shown = "of the installation" if seconds is None else format_duration(seconds)
         said.append(f"maximum run time {shown}")
+    if policy is not None:
+        session.run(queues.set_policy(name, cast("QueuePolicy", policy)))
+        answer["policy"] = policy
+        said.append(f"policy {policy}")
     limits: dict[str, Any] = {}
     if concurrency is not None:
         limits["concurrency"] = _number("--concurrency", concurrency)
@@ -119,6 +131,44 @@ def _number(option_name: str, text: str) -> int | None:
     if not text.isascii() or not text.isdigit():
         raise ConfigError(f"{option_name} is a whole number, or none, not {text!r}")
     return int(text)
+
+
+@command(group, "shares")
+def list_shares(session: Session, name: Name) -> None:
+    """List the shares of a fair queue: weights, and the seconds in which their jobs have run."""
+    shares = session.run(session.app.queues.shares(name))
+    numbers = ("weight", "served", "running")
+    session.screen.listing(
+        shares, f"No shares in {name}. `rota queues set {name} --policy fair` makes it a fair queue.",
+        ("key", *numbers, "waiting"),
+        (
+            (
+                one.key or "(none)", f"{one.weight:g}", format_duration(one.served),
+                f"{one.running:,}", "yes" if one.waiting else "",
+            )
+            for one in shares
+        ),
+        right=numbers,
+    )  # fmt: skip
+
+
+@command(group, "weight")
+def set_weight(
+    session: Session,
+    name: Name,
+    key: Annotated[str, argument("KEY", "The fairness key; '' for jobs without one.")],
+    weight: Annotated[str, argument("WEIGHT", "Its weight: 0.5, 10; none for the default, 1.")],
+) -> None:
+    """Set the weight of a fairness key: what it gets in relation to others."""
+    try:
+        number = None if weight == "none" else float(weight)
+    except ValueError:
+        raise ConfigError(f"WEIGHT is a number, or none, not {weight!r}") from None
+    session.run(session.app.queues.set_weight(name, key, number))
+    answer = {"queue": name, "fairness_key": key, "weight": number}
+    session.screen.answer(
+        answer, f"{name}: weight of {key or 'no key'}: {1 if number is None else number:g}"
+    )
 
 
 @command(group, "limits")

@@ -19,6 +19,7 @@ from rota.client import wire
 from rota.client.exchanges import Backoff, Exchange, Sleep
 from rota.client.problems import error_from, make_error
 from rota.client.transport import Request
+from rota.core.codec import encode_hook
 from rota.errors import InvalidArguments, ServerUnavailable, SubmitError
 from rota.lib.ids import new_id
 
@@ -71,7 +72,7 @@ def encode_job(given: Mapping[str, Any]) -> bytes:
         if isinstance(named := job.get(several), str):
             job[several] = [named]
     try:
-        return msgspec.json.encode(job)
+        return msgspec.json.encode(job, enc_hook=encode_hook)
     except (TypeError, ValueError, RecursionError, UnicodeEncodeError) as error:
         raise InvalidArguments(
             f"task {job.get('task')!r}: can't be sent as JSON: {error}"

@@ -1,4 +1,4 @@
-"""`client.queues`, `client.nodes`, `client.dead` and `client.events`."""
+"""`client.queues`, `client.nodes`, `client.tasks`, `client.dead` and `client.events`."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ from rota.model import (
     DeadCount,
     DeadGroup,
     Event,
+    FairShare,
     LimitHolder,
     LimitStatus,
     ManyChanged,
     NodeStatus,
+    QueuePolicy,
     QueueStatus,
+    TaskInfo,
 )
 
 
@@ -92,6 +95,28 @@ class Queues(Resource[C]):
         return send("PUT", path, QueueStatus, body, query=query, repeatable=True)
 
     @call
+    def set_policy(
+        self, name: str, policy: QueuePolicy, *, new: bool = False
+    ) -> Exchange[QueueStatus]:
+        """Set which jobs of a queue start first: `priority`, or `fair` between fairness keys."""
+        body, query = {"policy": policy}, {"new": new}
+        return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
+
+    @call
+    def set_weight(
+        self, name: str, key: str, weight: float | None
+    ) -> Exchange[Sequence[FairShare]]:
+        """Set the weight of a fairness key in a queue; None: the default, 1."""
+        body = {"key": key, "weight": weight}
+        path = _path("queues", name, "shares")
+        return (yield from send("PUT", path, wire.ShareList, body, repeatable=True)).items
+
+    @call
+    def shares(self, name: str) -> Exchange[Sequence[FairShare]]:
+        """List the shares of a fair queue, the one that is served next first."""
+        return (yield from fetch(_path("queues", name, "shares"), wire.ShareList)).items
+
+    @call
     def limits(self) -> Exchange[Sequence[LimitStatus]]:
         """List the limits that are in use: how many jobs run under each, and how many groups wait."""
         return (yield from fetch("/v1/limits", wire.LimitList)).items
@@ -120,6 +145,20 @@ class Nodes(Resource[C]):
     def get(self, id: UUID | str) -> Exchange[NodeStatus]:
         """Return a node."""
         return fetch(_path("nodes", id), NodeStatus)
+
+
+class Tasks(Resource[C]):
+    """`client.tasks`: what nodes have registered."""
+
+    @call
+    def list(self) -> Exchange[Sequence[TaskInfo]]:
+        """List the registered tasks, by name."""
+        return (yield from fetch("/v1/tasks", wire.TaskList)).items
+
+    @call
+    def get(self, name: str) -> Exchange[TaskInfo]:
+        """Return a registered task: its options, and JSON Schemas of what it takes and returns."""
+        return fetch(_path("tasks", name), TaskInfo)
 
 
 class Dead(Resource[C]):

@@ -49,7 +49,7 @@ class Workflows(Resource[C]):
     @call
     def signatures(self, tasks: Sequence[str]) -> Exchange[Sequence[wire.TaskSignatures]]:
         """Return what tasks take, by the live nodes that have registered them."""
-        return (yield from fetch("/v1/tasks", wire.TaskList, name=[*tasks])).items
+        return (yield from fetch("/v1/tasks:signatures", wire.SignatureList, name=[*tasks])).items
 
     @call
     def retire(self, name: str) -> Exchange[WorkflowInfo]:

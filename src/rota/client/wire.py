@@ -22,6 +22,7 @@ from rota.model import (
     DeadCount,
     DeadGroup,
     Failure,
+    FairShare,
     GuaranteeName,
     JobSummary,
     LimitHolder,
@@ -34,6 +35,7 @@ from rota.model import (
     ShardStatus,
     StateName,
     Takeover,
+    TaskInfo,
     WorkflowInfo,
 )
 from rota.operations.endpoints import EndpointStatus
@@ -159,7 +161,7 @@ class TaskSignatures(msgspec.Struct, frozen=True):
     signatures: Sequence[Signature] | None
 
 
-class TaskList(msgspec.Struct, frozen=True):
+class SignatureList(msgspec.Struct, frozen=True):
     items: Sequence[TaskSignatures]
 
 
@@ -193,12 +195,20 @@ class QueueList(msgspec.Struct, frozen=True):
     items: Sequence[QueueStatus]
 
 
+class ShareList(msgspec.Struct, frozen=True):
+    items: Sequence[FairShare]
+
+
 class LimitList(msgspec.Struct, frozen=True):
     items: Sequence[LimitStatus]
 
 
 class HolderList(msgspec.Struct, frozen=True):
     items: Sequence[LimitHolder]
+
+
+class TaskList(msgspec.Struct, frozen=True):
+    items: Sequence[TaskInfo]
 
 
 class NodeList(msgspec.Struct, frozen=True):

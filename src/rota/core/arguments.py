@@ -18,8 +18,9 @@ from typing import Any
 import msgspec
 
 from rota.core.codec import Adapter, decode_hook, encode_hook, is_pydantic, json_types, unreadable
-from rota.core.signature import Argument, Signature, missing, unknown
-from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge
+from rota.core.schema import Schema, SchemaWriter, schema_of
+from rota.core.signature import VERSION, Argument, Signature, missing, unknown
+from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge, PayloadTooNew
 from rota.lib.encryption import ENVELOPE_BYTES
 
 _POSITIONAL_ONLY = inspect.Parameter.POSITIONAL_ONLY
@@ -27,8 +28,10 @@ _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _NAMED_ONLY = (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)
 _encode = msgspec.json.Encoder(decimal_format="string", enc_hook=encode_hook).encode
-# "Expected `int`, got `str` - at `$.order.items[0]`"
-_AT_ARGUMENT = re.compile(r"(?P<problem>.*) - at `\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL)
+# "Expected `int`, got `str` - at `$.order.items[0]`", or "- at `key` in `$.order.prices`"
+_AT_ARGUMENT = re.compile(
+    r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL
+)
 _MISSING = re.compile(r"Object missing required field `(?P<name>[^`]+)`")
 _UNKNOWN = re.compile(r"Object contains unknown field `(?P<name>[^`]*)`")
 
@@ -79,12 +82,20 @@ class Arguments:
         self._names = [n for n, p in self._parameters.items() if p.kind is not _VAR_KEYWORD]
         self._bindable = self._signature.replace(parameters=list(self._parameters.values()))
         self._plain = not (self._open or self._by_position)
+        # Where the context goes in a call with positional arguments; None: it is passed by name.
+        self.context_place = self._place_of_context() if self._by_position else None
         self._may_lack = any(
             p.default is not inspect.Parameter.empty or p.kind is _VAR_POSITIONAL
             for p in self._parameters.values()
         )
         self._adapters = self._find_adapters(hints)
         self._decode = self._make_decoder(hints)
+
+    def _place_of_context(self) -> int | None:
+        parameter = self._signature.parameters.get(self.context_parameter or "")
+        if parameter is None or parameter.kind in _NAMED_ONLY:
+            return None
+        return list(self._signature.parameters).index(parameter.name)
 
     def hint(self, name: str) -> Any:
         """Return the annotation of a parameter; `Any` without one."""
@@ -109,6 +120,31 @@ class Arguments:
             if parameter.kind is not _VAR_KEYWORD
         }
         return Signature(arguments, open=self._open)
+
+    def registered(self, description: str = "") -> Signature:
+        """Return the signature as nodes register it: with the schemas of arguments and result."""
+        return msgspec.structs.replace(
+            self.describe(), schema=self.json_schema(), returns=schema_of(self.returns),
+            description=description,
+        )  # fmt: skip
+
+    def json_schema(self) -> Schema | None:
+        """Return the JSON Schema of the payload; None if it is too large to be registered."""
+        writer = SchemaWriter()
+        properties: Schema = {}
+        for name, parameter in self._parameters.items():
+            own = writer.of(self._hints.get(name, Any))
+            if parameter.kind is _VAR_POSITIONAL:
+                own = {"type": "array", "items": own}
+            if parameter.kind is not _VAR_KEYWORD:
+                properties[name] = own
+        required = [name for name, each in self.describe().arguments.items() if each.required]
+        return writer.finished(
+            {
+                "type": "object", "title": self._name, "properties": properties,
+                "required": required, "additionalProperties": self._open,
+            }
+        )  # fmt: skip
 
     def _describe(self, name: str, parameter: inspect.Parameter) -> Argument:
         if parameter.kind is _VAR_POSITIONAL:
@@ -160,12 +196,13 @@ class Arguments:
             if parameter.kind is _VAR_KEYWORD:
                 continue
             if parameter.kind is _VAR_POSITIONAL:
-                fields.append((name, _or_unset(list.__class_getitem__(kind)), msgspec.UNSET))
+                fields.append((name, list.__class_getitem__(kind), msgspec.UNSET))
             elif parameter.default is inspect.Parameter.empty:
                 fields.append((name, kind))
             else:
                 # Not the default itself: that stays the function's business, also when it changes.
-                fields.append((name, _or_unset(kind), msgspec.UNSET))
+                # UNSET is not part of the type, which may be one that no union can hold, as Path.
+                fields.append((name, kind, msgspec.UNSET))
         try:
             struct = msgspec.defstruct(
                 "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
@@ -212,6 +249,10 @@ class Arguments:
             bound.update(bound.pop(extra, {}))
         return bound
 
+    def check(self, payload: bytes) -> None:
+        """Check a payload that somebody else wrote."""
+        self.decode(payload)
+
     def decode(self, payload: bytes) -> tuple[list[Any], dict[str, Any]]:
         """Return positional and keyword arguments for the call."""
         if not self._names and payload == b"{}":
@@ -240,11 +281,15 @@ class Arguments:
     def _explained(self, problem: str) -> InvalidArguments:
         """Return an error that names the argument where msgspec gives a path."""
         if found := _AT_ARGUMENT.fullmatch(problem):
-            deeper = f" (at {found['rest'].lstrip('.')})" if found["rest"] else ""
+            place = "a key of " if found["key"] else ""
+            inner = found["rest"].lstrip(".") or (found["name"] if found["key"] else "")
+            deeper = f" (at {place}{inner})" if inner else ""
             return self._wrong(found["name"], f"{found['problem']}{deeper}")
         if found := _MISSING.fullmatch(problem):
             return InvalidArguments(missing(self._name, found["name"]))
         if found := _UNKNOWN.fullmatch(problem):
+            if found["name"] == VERSION:
+                return PayloadTooNew(self._name, None, 1)
             return InvalidArguments(unknown(self._name, found["name"], self._names))
         return InvalidArguments(f"task {self._name!r}: {problem}")
 
@@ -256,8 +301,9 @@ class Arguments:
         for name, parameter in self._parameters.items():
             if parameter.kind is _VAR_POSITIONAL:
                 args.extend(kwargs.pop(name, ()))
-            elif self._by_position and parameter.kind not in _NAMED_ONLY and name in kwargs:
-                args.append(kwargs.pop(name))
+            elif self._by_position and parameter.kind not in _NAMED_ONLY:
+                # Also what was left out has its place: the next one would slip into it.
+                args.append(kwargs.pop(name, parameter.default))
         return args, kwargs
 
 
@@ -295,10 +341,6 @@ def _has_non_number(value: Any) -> bool:
     if isinstance(value, dict):
         value = [*value, *value.values()]
     return isinstance(value, list | tuple) and any(_has_non_number(item) for item in value)
-
-
-def _or_unset(kind: Any) -> Any:
-    return typing.Union[kind, msgspec.UnsetType]  # noqa: UP007 - `kind` may be a string alias
 
 
 def check_payload(payload: bytes, limits: Limits, task: str, what: str = "payload") -> None:

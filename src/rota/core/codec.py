@@ -1,8 +1,9 @@
 """Type annotations, and the JSON that stands for their values.
 
 msgspec reads and writes most types by itself: numbers, texts, dates, UUIDs, decimals, enums,
-dataclasses, attrs classes, TypedDicts, NamedTuples and its own structs. What Pydantic defines is left to
-Pydantic, which is imported only when an annotation names something of it. Other classes are refused.
+dataclasses, attrs classes, TypedDicts, NamedTuples and its own structs. Paths, IP addresses and time
+zones are written as texts. What Pydantic defines is left to Pydantic, which is imported only when an
+annotation names something of it. Other classes are refused.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import importlib.util
 import typing
 from collections.abc import Callable, Iterator
 from enum import Enum
+from pathlib import PurePath
 from typing import Any
 
 import msgspec
@@ -25,6 +27,12 @@ _OBJECTS = (types.DictType, types.TypedDictType, types.DataclassType)
 _PYDANTIC_WRAPPERS = ("model", "dataclass", "definitions", "function-after")
 _PYDANTIC_OBJECTS = ("model-fields", "dataclass-args", "typed-dict", "dict")
 _MOST_VALUES = 100
+# Classes whose values are texts, by module: whoever has a value has imported it.
+_TEXT_CLASSES = {
+    "ipaddress": {"IPv4Address", "IPv6Address", "IPv4Network", "IPv6Network", "IPv4Interface",
+                  "IPv6Interface"},
+    "zoneinfo": {"ZoneInfo"},
+}  # fmt: skip
 
 # The JSON types of a value; None: any.
 JsonTypes = frozenset[str] | None
@@ -33,6 +41,13 @@ JsonTypes = frozenset[str] | None
 def unreadable(annotation: Any) -> type | None:
     """Return the first class within an annotation that no JSON can stand for."""
     return next((kind for kind in _custom(annotation) if not _is_readable(kind)), None)
+
+
+def is_text_class(kind: Any) -> bool:
+    """Return whether values of this class are written as ``str(value)`` and read as ``kind(text)``."""
+    if not isinstance(kind, type):
+        return False
+    return issubclass(kind, PurePath) or kind.__name__ in _TEXT_CLASSES.get(kind.__module__, ())
 
 
 @functools.cache
@@ -77,6 +92,10 @@ class Adapter:
     def write(self, value: Any) -> Any:
         return self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
 
+    def json_schema(self) -> dict[str, Any]:
+        schema: dict[str, Any] = self._adapter.json_schema(by_alias=True)
+        return schema
+
     @property
     def json_types(self) -> JsonTypes:
         """`object` where none of the model's own code comes before Pydantic's check; otherwise any."""
@@ -94,8 +113,10 @@ def _pydantic_problems(error: ValueError) -> str:
 
 
 def encode_hook(value: Any) -> Any:
-    """Encode for msgspec what it can't write by itself, if Pydantic can."""
+    """Encode for msgspec what it can't write by itself: texts, and what Pydantic can write."""
     kind = type(value)
+    if is_text_class(kind):
+        return str(value)
     if hasattr(kind, "__get_pydantic_core_schema__"):
         from pydantic_core import to_jsonable_python
 
@@ -105,6 +126,10 @@ def encode_hook(value: Any) -> Any:
 
 def decode_hook(kind: type, value: Any) -> Any:
     """Decode for msgspec what it can't read by itself, deep within what it can."""
+    if is_text_class(kind):
+        if not isinstance(value, str):
+            raise ValueError(f"Expected `str`, got `{type(value).__name__}`")
+        return kind(value)
     return Adapter(kind).read(msgspec.json.encode(value)) if is_pydantic(kind) else value
 
 
@@ -128,7 +153,9 @@ class ResultReader:
             return lambda value: adapter.read(msgspec.json.encode(value))
         if annotation in (Any, None, type(None)) or unreadable(annotation) is not None:
             return lambda value: value
-        return lambda value: msgspec.convert(value, annotation, dec_hook=decode_hook)
+        # As arguments are read: JSON's keys are texts, also those of dict[int, str].
+        decode = msgspec.json.Decoder(annotation, dec_hook=decode_hook).decode
+        return lambda value: decode(msgspec.json.encode(value))
 
 
 def json_types(annotation: Any) -> tuple[JsonTypes, list[Any] | None]:
@@ -159,6 +186,8 @@ def _json_types(found: types.Type) -> JsonTypes:
         return None if None in parts else frozenset().union(*(part or () for part in parts))
     if isinstance(found, types.StructType):
         return frozenset(["array" if found.array_like else "object"])
+    if isinstance(found, types.CustomType) and is_text_class(found.cls):
+        return frozenset(["string"])
     return frozenset(name for kinds, name in _SIMPLE if isinstance(found, kinds)) or None
 
 
@@ -179,7 +208,7 @@ def _values(found: types.Type) -> list[Any] | None:
 
 
 def _is_readable(kind: type) -> bool:
-    if is_pydantic(kind):
+    if is_text_class(kind) or is_pydantic(kind):
         return True
     try:  # object, Iterable and the like
         return any(issubclass(plain, kind) for plain in _PLAIN_JSON)

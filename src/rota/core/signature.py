@@ -3,7 +3,8 @@
 A signature says less than the function does: names, what is required, the JSON types, and the values of
 an enum or a Literal. What passes may still be refused by the function; what is refused, the function
 would refuse as well.
-The same check in SQL is rota.argument_problem(); a test holds the two together.
+The same check in SQL is rota.argument_problem(); a test holds the two together. The schema beside it
+says more, and is looked at in Python alone: see `rota.core.schema`.
 """
 
 from __future__ import annotations
@@ -14,6 +15,9 @@ from typing import Any
 
 import msgspec
 
+from rota.core.schema import schema_problem
+
+VERSION = "$version"  # in payloads of tasks that have versions
 _JSON_TYPES = {
     type(None): "null", bool: "boolean", int: "integer", float: "number", str: "string",
     dict: "object",
@@ -29,10 +33,17 @@ class Argument(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
-    """All parameters by name. `open`: others are taken as well."""
+    """All parameters by name. `open`: others are taken as well.
+
+    `schema` and `returns` are JSON Schemas of the arguments and of the result; None: nothing is known.
+    """
 
     arguments: Mapping[str, Argument] = {}
     open: bool = False
+    schema: dict[str, Any] | None = None
+    returns: dict[str, Any] | None = None
+    version: int = 1  # of the payload: see `App.task`
+    description: str = ""
 
     def problem(self, task: str, payload: Mapping[str, Any]) -> str | None:
         """Return what is wrong with the arguments, or None. Names the task and the argument."""
@@ -48,6 +59,12 @@ class Signature(msgspec.Struct, frozen=True, omit_defaults=True):
                 return missing(task, name)
         return None
 
+    def inner_problem(self, task: str, payload: Mapping[str, Any]) -> str | None:
+        """Return what is wrong deeper inside the arguments, by the schema."""
+        if self.schema is None or (found := schema_problem(self.schema, payload)) is None:
+            return None
+        return f"task {task!r}: argument {found[0]!r}: {found[1]}"
+
 
 def release_of(signatures: Mapping[str, str]) -> str:
     """Return a name for these signatures (JSON, by task): workers of one release have the same."""
@@ -55,10 +72,17 @@ def release_of(signatures: Mapping[str, str]) -> str:
 
 
 def problem_with(
-    signatures: Sequence[Signature], task: str, payload: Mapping[str, Any]
+    signatures: Sequence[Signature], task: str, payload: Mapping[str, Any], *, inside: bool = False
 ) -> str | None:
-    """Return the objection of the first signature, if none of them accepts the arguments."""
-    problems = [signature.problem(task, payload) for signature in signatures]
+    """Return the objection of the first signature, if none of them accepts the arguments.
+
+    `inside`: look deeper into them, by the schemas.
+    """
+    problems = [
+        signature.problem(task, payload)
+        or (signature.inner_problem(task, payload) if inside else None)
+        for signature in signatures
+    ]
     return problems[0] if problems and None not in problems else None
 
 

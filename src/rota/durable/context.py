@@ -146,7 +146,8 @@ class DurableContext(Context):
         """
         if isinstance(work, Workflow | BoundWorkflow) or hasattr(work, "new_run"):
             child = work.new_run(args, kwargs)
-            return RunCall(self._replay, self._name or work.name, child, _digest(args, kwargs))
+            digest, reader = _digest(args, kwargs), _result_reader(work)
+            return RunCall(self._replay, self._name or work.name, child, digest, reader)
         if not isinstance(work, BoundTask):
             raise ConfigError(
                 f"ctx.call takes a task, a workflow or a durable function, not {work!r}: to run a "
@@ -341,6 +342,12 @@ def _digest(args: Any, kwargs: Any) -> str | None:
 def _without_context(task: Task[..., Any], kwargs: dict[str, Any]) -> dict[str, Any]:
     own = task.arguments.context_parameter
     return {name: value for name, value in kwargs.items() if name != own}
+
+
+def _result_reader(work: Any) -> ResultReader | None:
+    """Return the reader of what a durable function returns; None for a workflow."""
+    function = work if isinstance(work, Task) else getattr(work, "function", None)  # with options
+    return function.result_reader if isinstance(function, Task) else None
 
 
 def _reader_of(function: Callable[..., Any]) -> ResultReader:

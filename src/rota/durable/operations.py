@@ -196,10 +196,16 @@ class RunCall(Operation[Any]):
     kind = CheckpointKind.RUN
 
     def __init__(
-        self, replay: Replay, name: str, child: Callable[[], Awaitable[Any]], digest: str | None
-    ) -> None:
+        self, replay: Replay, name: str, child: Callable[[], Awaitable[Any]], digest: str | None,
+        reader: ResultReader | None,
+    ) -> None:  # fmt: skip
         super().__init__(replay, name, digest)
         self._child = child
+        self._reader = reader  # of a durable function's result
+
+    def _value(self, found: Checkpoint) -> Any:
+        value = msgspec.json.decode(found.result)
+        return value if self._reader is None else self._reader.read(value)
 
     async def _begin(self) -> Checkpoint:
         return await _begin_call(self, wire.RUN, await self._child())

@@ -59,6 +59,14 @@ class Namespaces(InstallationOperations):
             name=name, created_at=None, limits=Limits(), stored_jobs=None, stored_bytes=None
         )
 
+    async def check_known(self, name: str) -> None:
+        """Raise `NotFound` for a namespace with nothing stored, no limits, no tokens and no users."""
+        if not await (await self._database()).fetchval("namespace_is_known", name):
+            raise NotFound(
+                f"There is no namespace {name}: nothing was ever stored in it. Is the name right?",
+                subject=name,
+            )
+
     async def set_limits(self, name: str, limits: Limits) -> Namespace:
         """Set what a namespace may submit through servers. The limits hold within five seconds."""
         check_name("namespace", name)

@@ -62,6 +62,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     tags: Annotated[list[Name], Meta(max_length=50)] = []
     headers: dict[str, Any] | None = None
     concurrency_key: _LimitKey | None = None
+    fairness_key: _LimitKey | None = None
     order_key: _LimitKey | None = None
 
     @property
@@ -86,7 +87,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
         self.max_attempts = _one_of("max_attempts", self.max_attempts, "retries", retried)
         self._check_rest()
         if (task := tasks.get(name)) is not None:
-            task.arguments.decode(payload)
+            task.arguments.check(payload)
         guarantee = None if self.guarantee is None else int(Guarantee.parse(self.guarantee))
         if task is not None:
             check_guarantee(name, guarantee, task.options_.guarantee)
@@ -105,7 +106,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 raise InvalidArguments(f"at: the year {self.at.year} is not in 1970 to 9998")
         if self.queue is not None:
             known_name(self.queue)
-        for field in ("key", "concurrency_key", "order_key"):
+        for field in ("key", "concurrency_key", "fairness_key", "order_key"):
             if "\0" in (getattr(self, field) or ""):
                 raise InvalidArguments(f"{field}: holds a NUL character, which can't be stored")
         for name in (*(self.needs or ()), *self.tags):
@@ -126,7 +127,7 @@ def build_job(
         needs=None if needs is None else tuple(needs), priority=options.priority,
         max_attempts=options.max_attempts, timeout=options.timeout, at=options.at,
         delay=options.delay, key=options.key, concurrency_key=options.concurrency_key,
-        order_key=options.order_key,
+        fairness_key=options.fairness_key, order_key=options.order_key,
     )  # fmt: skip
     if task is not None:
         own = task.options_
@@ -154,6 +155,8 @@ def give_keys(job: NewJob, task: Task[..., Any]) -> None:
     own = task.options_
     if job.concurrency_key is None and own.concurrency_key is not None:
         job.concurrency_key = task.declared_key("concurrency_key", bytes(job.payload))
+    if job.fairness_key is None and own.fairness_key is not None:
+        job.fairness_key = task.declared_key("fairness_key", bytes(job.payload))
     if job.order_key is None and own.order_key is not None:
         job.order_key = task.declared_key("order_key", bytes(job.payload))
     if job.order_key is not None and own.order_failure != "continue":

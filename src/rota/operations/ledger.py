@@ -82,7 +82,9 @@ class OccurrenceStatus(msgspec.Struct, frozen=True, kw_only=True):
     job_id: UUID | None
     job_state: str | None
     version: int
-    lag: float | None  # seconds from when it should have started to its start
+    lag: (
+        float | None
+    )  # seconds from when it should have started to its start; None: backfilled, or not started
 
 
 class UnsettledStretch(msgspec.Struct, frozen=True):
@@ -154,7 +156,10 @@ def to_occurrence(row: Any) -> OccurrenceStatus:
         job_id=row["job_id"],
         job_state=State(row["job_state"]).label if row["job_state"] is not None else None,
         version=row["version"],
-        lag=(started - row["run_at"]).total_seconds() if started else None,
+        # What was filled in later was not to start at any moment.
+        lag=(started - row["run_at"]).total_seconds()
+        if started and row["reason"] != "backfilled"
+        else None,
     )
 
 

@@ -1,21 +1,23 @@
-"""Operations on queues: list, pause, resume, and limit how long and how many of their jobs run."""
+"""Operations on queues: list, pause, resume, limit them, and decide which of their jobs start first."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, get_args
 
 from msgspec import UNSET, UnsetType
 
 from rota.config import check_name
-from rota.core.keys import Rate, check_most
+from rota.core.keys import Rate, check_key, check_most
 from rota.errors import ConfigError, NotFound
-from rota.model import LimitHolder, LimitStatus, QueueStatus
+from rota.model import FairShare, LimitHolder, LimitStatus, QueuePolicy, QueueStatus
 from rota.operations.base import Operations
 from rota.store.changes import Change
 from rota.store.limits import LimitStore
+
+_LEAST_WEIGHT, _MOST_WEIGHT = 0.000001, 1_000_000
 
 
 class Queues(Operations):
@@ -142,6 +144,58 @@ class Queues(Operations):
             )
             change.after = _record(after)
         return await self.get(name)
+
+    async def set_policy(
+        self, name: str, policy: QueuePolicy, *, must_exist: bool = False
+    ) -> QueueStatus:
+        """Set which jobs of this queue start first. It acts at once, also on jobs that wait.
+
+        Args:
+            name: of the queue.
+            policy: ``priority`` (the default): by priority and due time; ``fair``: slots are shared
+                between the fairness keys of its jobs, by their weights, in seconds of run time. Inside
+                a share by priority and due time.
+            must_exist: refuse a queue that has had no job and that no task declares.
+        """
+        if policy not in get_args(QueuePolicy):
+            known = ", ".join(get_args(QueuePolicy))
+            raise ConfigError(f"policy must be one of {known}, not {policy!r:.300}", field="policy")
+        store = await self._rota.store()
+        async with self._changing_field("set", name, "policy", must_exist) as change:
+            await LimitStore(store.database).set_queue_policy(self._namespace, name, policy)
+            change.after = {"policy": policy}
+        return await self.get(name)
+
+    async def set_weight(self, name: str, key: str, weight: float | None) -> None:
+        """Set the weight of a fairness key in a queue: what it gets in relation to others.
+
+        It acts at once, also on jobs that wait. None: the default, 1. An empty key: jobs without one.
+        """
+        check_name("queue", name)
+        if key != "":
+            check_key("fairness_key", key)
+        if weight is not None and (
+            isinstance(weight, bool)
+            or not isinstance(weight, int | float)
+            or not _LEAST_WEIGHT <= weight <= _MOST_WEIGHT
+        ):
+            raise ConfigError(
+                f"weight must be a number from {_LEAST_WEIGHT:f} to {_MOST_WEIGHT:,}, "
+                f"not {weight!r:.300}",
+                field="weight",
+            )
+        limits = LimitStore((await self._rota.store()).database)
+        async with self._changing("set", f"queue {name}") as change:
+            before = await limits.fair_weight(self._namespace, name, key)
+            change.before = {"fairness_key": key, "weight": before}
+            await limits.set_fair_weight(self._namespace, name, key, weight)
+            change.after = {"fairness_key": key, "weight": weight}
+
+    async def shares(self, name: str) -> Sequence[FairShare]:
+        """List the shares of a fair queue, the one that is served next first."""
+        await self.get(name)
+        store = await self._rota.store()
+        return await LimitStore(store.database).list_shares(self._namespace, name)
 
     async def limits(self, name: str | None = None) -> Sequence[LimitStatus]:
         """List the limits that are in use, or the one of this name: how many jobs run, and wait."""

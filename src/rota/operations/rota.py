@@ -17,6 +17,7 @@ from rota.operations.events import AuditLog, Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
+from rota.operations.registry import Registry
 from rota.operations.runs import Runs
 from rota.operations.schedule_changes import Change
 from rota.operations.schedules import Schedules
@@ -50,6 +51,7 @@ class Rota:
         self.dead = DeadLetters(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)
+        self.registry = Registry(self)
         self.schedules = Schedules(self)
         self.events = Events(self)
         self.webhooks = Webhooks(self)

@@ -160,7 +160,9 @@ class Runs:
     def _handle(self, run: NewRun, answer: Submitted) -> RunHandle:
         if answer.conflict:
             raise KeyConflict(run.key or "", str(answer.id))
-        return RunHandle(self, answer.id, existed=answer.id != run.id)
+        function = self._rota.tasks.get(run.workflow)
+        reader = function.result_reader if function is not None else None
+        return RunHandle(self, answer.id, existed=answer.id != run.id, reader=reader)
 
     # -- reading
 

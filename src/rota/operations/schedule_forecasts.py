@@ -13,7 +13,7 @@ from zoneinfo import ZoneInfo
 import msgspec
 
 from rota.core.time.forecast import Forecast, Load, forecast
-from rota.core.time.hourly import Expected, HourlyLoad, add_up, expect
+from rota.core.time.hourly import Expected, HourlyLoad, add_up, expect, without_past
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import compile_schedule
 from rota.errors import ConfigError
@@ -61,6 +61,7 @@ class CalendarLoad(msgspec.Struct, frozen=True):
     waiting: int
     zones: Sequence[str]
     slots: int
+    left_out: bool  # there are more schedules than are computed
 
 
 class ComingSchedule(msgspec.Struct, frozen=True):
@@ -119,17 +120,27 @@ class ScheduleForecasts(ScheduleReads):
     async def calendar_load(
         self, first: datetime, end: datetime, zone: ZoneInfo, *, by_name: bool = True
     ) -> CalendarLoad:
-        """Estimate the load of a period by the hours of a zone, in a short time."""
+        """Estimate what is still to come of a period, by the hours of a zone, in a short time."""
         slots = await self._live_slots()
         database = await self._database()
+        now = await (await self._rota.store()).now()
+        hour = now.replace(minute=0, second=0, microsecond=0)
         rows = await database.fetch("calendar_schedules", self._namespace, _MOST_SCHEDULES)
         calendars = await self._calendars() if rows else {}
 
         def compute(_: Spend) -> CalendarLoad:
-            expected, waiting = _expect(rows, calendars, first, end, zone, _cache)
+            # From the hour on, so that what was computed can be used again for an hour.
+            begin = max(first, hour)
+            expected: list[Expected] = []
+            waiting = 0
+            if begin < end:
+                expected, waiting = _expect(rows, calendars, begin, end, zone, _cache)
+            if begin < now:
+                expected = [without_past(one, now, zone) for one in expected]
             load = add_up(expected, slots or _FALLBACK_SLOTS, by_name=by_name)
             zones = sorted({"UTC", *(row["tz"] or "UTC" for row in rows)})
-            return CalendarLoad(expected, load, waiting, zones, slots)
+            left_out = max(len(rows) - _MOST_SCHEDULES + 1, 0)
+            return CalendarLoad(expected, load, waiting, zones, slots, bool(left_out))
 
         return await self.compute_read(compute)
 

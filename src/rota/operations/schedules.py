@@ -96,6 +96,7 @@ class Schedules(ScheduleForecasts):
         """
         for spec in specs:
             check_open_task(spec.task)
+        specs = [self._with_stored_payload(spec) for spec in specs]
         store = await self._store()
         prepared = [
             Prepared(spec, await self.compile_spec(spec), await self._job_options(store, spec))
@@ -115,6 +116,23 @@ class Schedules(ScheduleForecasts):
                 if (row := await changes.lock(name)) is not None:
                     await changes.delete(row)
         return [made[spec.name] for spec in specs]
+
+    def _with_stored_payload(self, spec: ScheduleSpec) -> ScheduleSpec:
+        """Write the payload as a submit would, if the task's code is here: by its annotations, and with
+        its version."""
+        task = self._rota.tasks.get(spec.task)
+        if task is None or spec.workflow is not None:
+            return spec
+        try:
+            payload = task.arguments.encode((), dict(spec.payload or {}), self._rota.limits)
+        except InvalidArguments as error:
+            raise InvalidArguments(f"schedule {spec.name!r}: {error}") from None
+        stored = msgspec.json.decode(payload)
+        return (
+            spec
+            if stored == (spec.payload or {})
+            else msgspec.structs.replace(spec, payload=stored)
+        )
 
     async def _job_options(self, store: ScheduleStore, spec: ScheduleSpec) -> TaskDefaults:
         for warning in await task_warnings(self._rota, spec):  # refuses what wouldn't run

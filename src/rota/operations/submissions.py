@@ -163,7 +163,10 @@ class Submissions:
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> JobHandle[Any]:
         """Submit a call of a task from synchronous code."""
-        job = self.new_call(task, options, args, kwargs)
+        return self.submit_job_sync(self.new_call(task, options, args, kwargs), options)
+
+    def submit_job_sync(self, job: NewJob, options: SubmitOptions) -> JobHandle[Any]:
+        """Store a job of `new_call` from synchronous code."""
         return self._submit_sync(job, options, self._submit_one)
 
     def new_call(
@@ -255,10 +258,9 @@ class Submissions:
 def _has_keys(task: Task[..., Any], options: SubmitOptions) -> bool:
     """Return whether a task's jobs lie in sublanes, which only the database can tell of a job."""
     own = task.options_
-    declared = own.concurrency, own.rate, own.concurrency_key, own.order_key
-    return any(
-        value is not None for value in (*declared, options.concurrency_key, options.order_key)
-    )
+    declared = own.concurrency, own.rate, own.concurrency_key, own.fairness_key, own.order_key
+    given = options.concurrency_key, options.fairness_key, options.order_key
+    return any(value is not None for value in (*declared, *given))
 
 
 def _with_keys(bulk: Bulk, task: Task[..., Any]) -> list[NewJob]:

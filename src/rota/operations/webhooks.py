@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import secrets
 from collections.abc import Sequence
 from ipaddress import ip_network
@@ -13,7 +15,7 @@ import msgspec
 from rota.errors import ConfigError, Conflict, NotFound
 from rota.handle import JobHandle
 from rota.lib.ids import new_id
-from rota.lib.net.guard import ForbiddenAddress, parse_url
+from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url, parse_url
 from rota.operations.base import Operations
 from rota.store.webhooks import Webhook, WebhookStore
 
@@ -26,6 +28,7 @@ KINDS: tuple[str, ...] = get_args(Kind)
 Format: TypeAlias = Literal["json", "slack"]
 Names: TypeAlias = list[str]  # inside Webhooks, `list` is its method
 
+_RESOLVE = 2.0  # seconds that a name may take to be resolved when a webhook is added
 WEBHOOK_TASK = "rota.webhook"
 WEBHOOK_QUEUE = "webhooks"
 
@@ -58,15 +61,12 @@ class Webhooks(Operations):
         """Send events to a URL from now on.
 
         Args:
-            url: an http or https URL. Its address is checked at every delivery.
+            url: an http or https URL. Its address is checked here and at every delivery.
             kinds: the kinds of events; all by default.
             form: ``json``, the event itself; ``slack``, a sentence in ``{"text": ...}``.
             secret: signs the deliveries; generated if not given.
         """
-        try:
-            parse_url(url)
-        except ForbiddenAddress as error:
-            raise ConfigError(str(error), field="url") from None
+        await self._check_address(url)
         for kind in kinds:
             if kind not in KINDS:
                 raise ConfigError(f"kind {kind!r} is not one of: {', '.join(KINDS)}", field="kinds")
@@ -84,6 +84,16 @@ class Webhooks(Operations):
                     code="exists", field="url",
                 )  # fmt: skip
             return NewWebhook(secret, await self.get(id))
+
+    async def _check_address(self, url: str) -> None:
+        """Refuse a URL to which nothing would be delivered. A name that can't be resolved now may be
+        resolved at the delivery, which checks again."""
+        try:
+            parse_url(url)
+            with contextlib.suppress(UnknownHost, TimeoutError):
+                await asyncio.wait_for(check_url(url, await self.allowed()), _RESOLVE)
+        except ForbiddenAddress as error:
+            raise ConfigError(str(error), field="url") from None
 
     async def list(self) -> list[Webhook]:
         return await (await self._store()).list(self._namespace)

@@ -8,8 +8,8 @@ through rota.submit_jobs(), which stores what is missing and nothing twice.
 `copy_jobs` is for jobs that are alike but for their arguments, by COPY. `write` is for jobs that differ,
 by INSERT, because COPY can't pass row-level security. Jobs with a key go through rota.submit_jobs() in
 the same transaction, since only it can decide whether the key was used before. So do jobs with a
-concurrency_key or an order_key, which it puts into their sublanes. A key's conflict is an
-answer, and stores nothing for that job alone. The other jobs bypass that function, and with it
+concurrency_key, a fairness_key or an order_key: it puts them into their sublanes. A key's conflict is
+an answer, and stores nothing for that job alone. The other jobs bypass that function, and with it
 rota.check_job(): callers have to check as strictly.
 """
 
@@ -148,7 +148,7 @@ class BulkStore(JobStore):
             place = (job.queue or defaults.queue, tuple(needs))
             if (lane := spelled.get(place)) is None:
                 lane = spelled[place] = lane_name(namespace, *place)
-            share = share_of(None, None, None, job.task) if defaults.limited else None
+            share = share_of(limited_task=job.task) if defaults.limited else None
             lane = sublane_of(lane, share)
             row = (*_row(job, defaults, lane, opening.now), share)
             due_at, priority = row[1], row[3]
@@ -177,7 +177,8 @@ class BulkStore(JobStore):
 
 
 def _has_key(job: NewJob) -> bool:
-    return not (job.key is None and job.concurrency_key is None and job.order_key is None)
+    keys = job.key, job.concurrency_key, job.fairness_key, job.order_key
+    return any(key is not None for key in keys)
 
 
 def _row(job: NewJob, defaults: TaskDefaults, lane: str, now: datetime) -> tuple[Any, ...]:

@@ -13,8 +13,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 from uuid import UUID
 
+import asyncpg
 import msgspec
 
+from rota.errors import StoreUnavailable
 from rota.model import Count, DeadGroup
 from rota.store.database import Database, Store
 from rota.store.search import estimated_rows
@@ -27,6 +29,8 @@ _SHARDS_SAMPLED = 8
 _FEW_PER_SHARD = 12
 _MANY_PER_SHARD = 250
 _MINUTE = timedelta(minutes=1)
+_LEDGER_MS = 500
+_MOST_FAILED = 2_000
 
 
 class QueueNow(msgspec.Struct, kw_only=True):
@@ -68,6 +72,19 @@ class Coming(msgspec.Struct, frozen=True):
 
     by_minute: dict[datetime, int]
     exact: bool
+
+
+class LedgerCounts(msgspec.Struct, frozen=True):
+    """What became of the newest occurrences of a schedule."""
+
+    fired: int
+    backfilled: int
+    triggered: int
+    skipped: int
+
+    @property
+    def all(self) -> int:
+        return self.fired + self.skipped
 
 
 class DashboardStore(Store):
@@ -175,6 +192,44 @@ class DashboardStore(Store):
     async def schedule_of(self, job_id: UUID) -> Any:
         rows = await self._fetch("schedule_of_job", job_id)
         return rows[0] if rows else None
+
+    async def has_started(self, job_id: UUID) -> bool:
+        """Return whether it is recorded when a running job started, and not only when it was claimed."""
+        return bool(await self.database.fetchval("has_started", self._namespace, job_id))
+
+    async def ledger_counts(self, id: UUID, most: int) -> LedgerCounts:
+        """Count the newest occurrences of a schedule by what became of them."""
+        return await self._one(LedgerCounts, "ledger_counts", id, most)
+
+    async def ledger_between(self, first: datetime, end: datetime, most: int) -> list[Any] | None:
+        """Count the decided occurrences of a stretch of time by quarter of an hour, schedule and state,
+        of the `most` that were decided last. None: that takes too long to read."""
+        try:
+            async with self.database.transaction("search") as connection:
+                await connection.execute(f"set local statement_timeout = {_LEDGER_MS:d}")
+                return await self.database.fetch(
+                    "ledger_between", self._namespace, first, end, most, on=connection
+                )
+        except StoreUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                return None
+            raise
+
+    async def ledger_of_day(
+        self, first: datetime, end: datetime, names: Sequence[str], most: int
+    ) -> list[Any]:
+        """Return the decided occurrences of some schedules that have few."""
+        return await self._fetch("ledger_of_day", first, end, list(names), most)
+
+    async def failed_occurrences(self, first: datetime, end: datetime) -> list[datetime]:
+        """Return when those jobs of schedules were due that have failed."""
+        return await self._all(
+            datetime, "failed_occurrences", self._namespace, first, end, _MOST_FAILED
+        )
+
+    async def job_states(self, ids: Sequence[UUID]) -> dict[UUID, int]:
+        """Return the states of jobs, by id. Those whose retention is over are missing."""
+        return dict(await self._fetch("job_states", list(ids)))
 
     async def schedule_count(self) -> int:
         return await self._one(int, "schedule_count", self._namespace)

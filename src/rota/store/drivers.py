@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
+from uuid import UUID
 
 import msgspec
 
@@ -118,6 +119,32 @@ def start_through_sync(connection: Any, run: NewRun, schema: str) -> Submitted:
 def ask_encrypted_sync(connection: Any, namespace: str, schema: str) -> bool:
     rows = _fetch_sync(connection, partial(_question, schema), namespace, schema)
     return bool(rows[0][0])
+
+
+_JSON_COLUMNS = frozenset({"payload", "headers", "attempts", "progress", "result", "error"})
+_JOB_COLUMNS = """id namespace task lane state priority due_at created_at payload headers key guarantee
+attempt max_attempts timeout crashes attempts run_id step node token started_at finished_at cancel_at
+progress result error"""
+
+
+def find_job_through_sync(
+    connection: Any, namespace: str, id: UUID, schema: str
+) -> dict[str, Any] | None:
+    """Return the row of a job as the caller's connection sees it: in a transaction, with its writes.
+
+    For connections with cursors: psycopg's and Django's.
+    """
+    listed = ", ".join(
+        f"{name}::text as {name}" if name in _JSON_COLUMNS else name
+        for name in _JOB_COLUMNS.split()
+    )
+    query = f"select {listed} from {schema}.job where namespace = %s and id = %s"  # noqa: S608
+    with _translated_errors(schema), connection.cursor() as cursor:
+        cursor.execute(query, [namespace, id])
+        row, columns = cursor.fetchone(), cursor.description
+    if row is None:
+        return None
+    return dict(zip((column[0] for column in columns), row, strict=True))
 
 
 async def _fetch(connection: Any, statement: Statement, value: str, schema: str) -> Sequence[Any]:

@@ -102,7 +102,7 @@ class JobStore(Store):
 
     async def get_jobs(self, namespace: str, ids: Sequence[UUID]) -> list[Job]:
         rows = await self.database.fetch("get_jobs", namespace, ids)
-        return [_to_job(row, self.database.encryption) for row in rows]
+        return [to_job(row, self.database.encryption) for row in rows]
 
     async def list_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None,
@@ -112,7 +112,7 @@ class JobStore(Store):
             "list_jobs", namespace, state, task, queue, tag, before, limit,
             outcome.label if outcome is not None else None,
         )  # fmt: skip
-        return [_to_job(row, self.database.encryption) for row in rows]
+        return [to_job(row, self.database.encryption) for row in rows]
 
     async def count_jobs(
         self, namespace: str, *, state: State | None, task: str | None, queue: str | None
@@ -194,7 +194,7 @@ class JobStore(Store):
         return bool(await self.database.fetch("resume_queue", namespace, name))
 
 
-def _to_job(row: Any, encryption: Encryption) -> Job:
+def to_job(row: Any, encryption: Encryption) -> Job:
     fields, id = dict(row), row["id"]
     fields["queue"], fields["needs"] = split_lane(row["lane"])
     failure = msgspec.json.decode(row["error"], type=Failure) if row["error"] else None

@@ -3,27 +3,37 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from rota.core.keys import Rate
-from rota.model import LimitHolder, LimitStatus
+from rota.model import FairShare, LimitHolder, LimitStatus
 from rota.store.database import Store
 from rota.store.work import columns_in_order
+
+
+class Ended(NamedTuple):
+    """Jobs of a sublane that have ended, and the seconds in which they had run."""
+
+    jobs: int
+    seconds: float
 
 
 class LimitStore(Store):
     async def claim_shared(
         self, node: UUID, wanted: Mapping[str, int], most: int, tasks: Sequence[str],
-        freed: Sequence[str] = (),
+        freed: Mapping[str, Ended] | None = None,
     ) -> list[Any]:  # fmt: skip
         """Claim from the sublanes of these lanes: so many of each, and `most` in all.
 
         `freed`: sublanes in which jobs have ended. There may be places under their limits.
         """
+        ended = sorted((freed or {}).items())
         return await self.database.fetch(
-            "claim_shared", node, list(wanted), list(wanted.values()), most, tasks, list(freed)
-        )
+            "claim_shared", node, list(wanted), list(wanted.values()), most, tasks,
+            [lane for lane, _ in ended], [one.jobs for _, one in ended],
+            [one.seconds for _, one in ended],
+        )  # fmt: skip
 
     async def shared_pause(self, lanes: Sequence[str]) -> float | None:
         """Return the seconds until such a claim may find something; None: until there is a hint."""
@@ -45,6 +55,24 @@ class LimitStore(Store):
     ) -> None:
         each = (None, None, None) if rate is None else (rate.count, rate.period, rate.burst)
         await self.database.fetch("set_queue_limits", namespace, queue, concurrency, per_key, *each)
+
+    async def set_queue_policy(self, namespace: str, queue: str, policy: str) -> None:
+        await self.database.fetch("set_queue_policy", namespace, queue, policy)
+
+    async def set_fair_weight(
+        self, namespace: str, queue: str, key: str, weight: float | None
+    ) -> None:
+        if weight is None:
+            await self.database.fetch("drop_fair_weight", namespace, queue, key)
+        else:
+            await self.database.fetch("set_fair_weight", namespace, queue, key, weight)
+
+    async def fair_weight(self, namespace: str, queue: str, key: str) -> float | None:
+        weight: float | None = await self.database.fetchval("fair_weight", namespace, queue, key)
+        return weight
+
+    async def list_shares(self, namespace: str, queue: str, limit: int = 1000) -> list[FairShare]:
+        return await self._all(FairShare, "list_shares", namespace, queue, limit)
 
     async def list_limits(
         self, namespace: str, name: str | None = None, limit: int = 1000

@@ -71,6 +71,7 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     key: str | None = None
     headers: msgspec.Raw | None = None
     concurrency_key: str | None = None
+    fairness_key: str | None = None
     order_key: str | None = None
     order_failure: str | None = None
     # Of an encrypted payload, for its idempotency key: one under each encryption key of this process.
@@ -162,11 +163,16 @@ def split_lane(lane: str) -> tuple[str, tuple[str, ...]]:
 
 
 def share_of(
-    concurrency_key: str | None, order_key: str | None, order_failure: str | None, task: str | None
+    concurrency_key: str | None = None,
+    fairness_key: str | None = None,
+    order_key: str | None = None,
+    order_failure: str | None = None,
+    limited_task: str | None = None,
 ) -> str | None:
     """Return the keys of a job as one text: the same as rota.share_of() in SQL."""
     parts = (
-        ("c", concurrency_key), ("o", order_key), ("t", task), ("x", order_failure)
+        ("c", concurrency_key), ("f", fairness_key), ("o", order_key), ("t", limited_task),
+        ("x", order_failure),
     )  # fmt: skip
     escaped = (
         (name, value.replace("%", "%25").replace("&", "%26"))

@@ -11,6 +11,7 @@ timeout: a count that takes longer becomes the planner's estimate, and is marked
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -28,6 +29,7 @@ _COUNT_MS = 500
 _PAGE_MS = 10_000
 _QUICK_MS = 25
 _FEW = 5_000
+_BETWEEN = re.compile(r"\s*([:,{}\[\]])\s*")
 
 _SUMMARY = """f.id, f.task, f.lane, f.state, f.priority, f.due_at, f.created_at, f.started_at,
     f.finished_at, f.cancel_at as cancel_requested_at, f.attempt, f.max_attempts, f.key,
@@ -48,6 +50,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str | None = None
     schedule: str | None = None
     outcome: OutcomeKind | None = None  # how its last attempt ended
+    group: str | None = None  # of dead letters: the fingerprint
+    node: str | None = None  # the name or the id of the node that has it, or had it last
 
     @classmethod
     def of(
@@ -84,11 +88,11 @@ class JobSearch(Store):
         found = database.queries["found_jobs"]
         self._page = (
             f"select {_SUMMARY} from ({found}) as f"  # noqa: S608
-            " where ($11::uuid is null or f.id < $11) order by f.id desc limit $12"
+            " where ($14::uuid is null or f.id < $14) order by f.id desc limit $15"
         )
         self._count = f"select count(*) from ({found}) as f"  # noqa: S608
         self._every = f"select from ({found}) as f"
-        self._ids = f"select f.id from ({found}) as f order by f.id limit $11"  # noqa: S608
+        self._ids = f"select f.id from ({found}) as f order by f.id limit $14"  # noqa: S608
 
     async def page(
         self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int, *,
@@ -156,7 +160,14 @@ def _arguments(namespace: str, wanted: JobFilter) -> Sequence[Any]:
     states = [int(state) for state in wanted.states] or None
     return (namespace, states, wanted.task, wanted.queue, wanted.tag, wanted.since, wanted.until,
             wanted.text, wanted.schedule,
-            wanted.outcome.label if wanted.outcome is not None else None)  # fmt: skip
+            wanted.outcome.label if wanted.outcome is not None else None,
+            _compact(wanted.text), wanted.group, wanted.node)  # fmt: skip
+
+
+def _compact(text: str | None) -> str | None:
+    """Return a piece of JSON without the spaces between its parts; None if that changes nothing."""
+    found = _BETWEEN.sub(r"\1", text.strip()) if text else None
+    return found if found != text else None
 
 
 def _to_summary(row: Any, opened: Callable[[str | None, UUID], str | None]) -> JobSummary:

@@ -23,6 +23,7 @@ _REMEMBERED = 10.0
 _UNKNOWN_REMEMBERED = 1.0
 _MOST = 10_000  # callers choose the names
 _NOTHING: tuple[float, None] = (0.0, None)
+_MOST_INSIDE = 65_536  # bytes
 _OWN = "rota."
 _decode = msgspec.json.Decoder(list[Signature]).decode
 
@@ -84,4 +85,8 @@ class Signatures:
 
 
 def _problem(signatures: list[Signature], task: str, payload: bytes) -> str | None:
-    return problem_with(signatures, task, msgspec.json.decode(payload)) if signatures else None
+    if not signatures:
+        return None
+    # A large one would hold up the event loop; its function looks into it anyway.
+    inside = len(payload) <= _MOST_INSIDE
+    return problem_with(signatures, task, msgspec.json.decode(payload), inside=inside)

@@ -97,8 +97,8 @@ class SyncEffects:
         self, connection: Any, terms: TransactionTerms, job_id: UUID, token: int
     ) -> None:
         """Check the lease before the handler runs. The finish checks it again, and decides."""
-        check = _for_psycopg(load_queries(terms.schema)["check_lease"])
-        if connection.execute(check, _numbered(terms.node, job_id, token)).fetchone() is None:
+        check = for_psycopg(load_queries(terms.schema)["check_lease"])
+        if connection.execute(check, numbered(terms.node, job_id, token)).fetchone() is None:
             raise LeaseLost(f"job {job_id} is no longer this node's")
 
     def finish(
@@ -108,14 +108,14 @@ class SyncEffects:
 
         if self._connection.info.transaction_status is TransactionStatus.IDLE:
             raise transaction_ended(job_id)
-        query = _for_psycopg(load_queries(terms.schema)["finish_succeeded"])
+        query = for_psycopg(load_queries(terms.schema)["finish_succeeded"])
         text = result.decode() if result is not None else None
         if terms.encryptor is not None and result is not None:
             text = terms.encryptor.json("result", result)
         # In rows of our own kind, whatever kind the handler has asked for.
         cursor = self._connection.cursor(row_factory=tuple_rows())
         row = cursor.execute(
-            query, _numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0], None)
+            query, numbered(terms.node, [job_id], [token], [text], [None], [ran], [0.0], None)
         ).fetchone()
         if row is None or row[0] != 1:
             raise LeaseLost(f"job {job_id} moved on while it ran; its writes are rolled back")
@@ -158,9 +158,9 @@ def _is_usable(connection: Any) -> bool:
     return bool(row[0] == "off")
 
 
-def _for_psycopg(query: str) -> str:
+def for_psycopg(query: str) -> str:
     return _PLACEHOLDER.sub(r"%(p\1)s", query.replace("%", "%%"))
 
 
-def _numbered(*values: Any) -> dict[str, Any]:
+def numbered(*values: Any) -> dict[str, Any]:
     return {f"p{number}": value for number, value in enumerate(values, 1)}

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import logging
 from time import monotonic
 from uuid import UUID
@@ -114,20 +115,21 @@ class WorkerRole:
             columns = list(zip(*rows, strict=True))
             await self._store.register_tasks(self._settings.namespace, columns)
             await self._store.register_signatures(
-                self._settings.namespace, self.release, self._signatures()
+                self._settings.namespace, self.release, self._signatures
             )
 
+    @functools.cached_property
     def _signatures(self) -> dict[str, str]:
         """Return each task's signature as JSON."""
         return {
-            name: msgspec.json.encode(task.arguments.describe()).decode()
+            name: msgspec.json.encode(task.registered()).decode()
             for name, task in sorted(self._app.tasks.items())
         }
 
-    @property
+    @functools.cached_property
     def release(self) -> str:
         """The release: the same on all nodes whose tasks have the same signatures."""
-        return release_of(self._signatures())
+        return release_of(self._signatures)
 
     def start(self) -> None:
         self._claiming = Ticker(self.worker)

@@ -10,11 +10,12 @@ lanes), somebody finds the place within about a second: blocked sublanes are loo
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from time import monotonic
 from typing import Any
 from uuid import UUID
 
 from rota.runtime.work import Work
-from rota.store.limits import LimitStore
+from rota.store.limits import Ended, LimitStore
 from rota.task import Task
 
 MARK = "#"  # the last letter of the entry for a lane's sublanes; in a sublane, after the lane
@@ -31,14 +32,24 @@ def entry_of(lane: str) -> str:
     return lane.partition(MARK)[0] + MARK
 
 
+def _add(sums: dict[str, Ended], lane: str, more: Ended) -> None:
+    known = sums.get(lane, Ended(0, 0.0))
+    sums[lane] = Ended(known.jobs + more.jobs, known.seconds + more.seconds)
+
+
+def _merge(sums: dict[str, Ended], others: Mapping[str, Ended]) -> None:
+    for lane, more in others.items():
+        _add(sums, lane, more)
+
+
 class SharedLanes:
     def __init__(self, store: LimitStore, tasks: Mapping[str, Task[..., Any]]) -> None:
         self._store = store
         self._limited = frozenset(name for name, task in tasks.items() if task.is_limited)
         self.entries: frozenset[str] = frozenset()  # of the lanes that are served
-        self._ended: set[str] = set()  # their outcomes are not written yet
-        self._flushing: set[str] = set()
-        self._freed: set[str] = set()
+        self._ended: dict[str, Ended] = {}  # their outcomes are not written yet
+        self._flushing: dict[str, Ended] = {}
+        self._freed: dict[str, Ended] = {}
         self._in_vain = 0
 
     def note_lanes(self, lanes: Iterable[str]) -> None:
@@ -48,16 +59,17 @@ class SharedLanes:
 
     def note_end(self, work: Work) -> None:
         if self.entries and entry_of(work.lane) in self.entries:
-            self._ended.add(work.lane)
+            ran = monotonic() - work.started if work.started else 0.0
+            _add(self._ended, work.lane, Ended(1, ran))
 
     def flush_begins(self) -> None:
-        self._flushing |= self._ended
-        self._ended = set()
+        _merge(self._flushing, self._ended)
+        self._ended = {}
 
     def flush_ended(self) -> bool:
         """Return whether places may have become free."""
-        self._freed |= self._flushing
-        self._flushing = set()
+        _merge(self._freed, self._flushing)
+        self._flushing = {}
         return bool(self._freed)
 
     @property
@@ -70,12 +82,13 @@ class SharedLanes:
     async def claim(
         self, node: UUID, wanted: Mapping[str, int], most: int, tasks: Sequence[str]
     ) -> list[Any]:
-        freed, self._freed = self._freed, set()
+        freed, self._freed = self._freed, {}
         lanes = {entry.removesuffix(MARK): count for entry, count in wanted.items()}
         try:
-            return await self._store.claim_shared(node, lanes, most, tasks, sorted(freed))
+            return await self._store.claim_shared(node, lanes, most, tasks, freed)
         except BaseException:
-            self._freed |= freed
+            # Whether it was counted isn't known: as free places yes, as seconds no.
+            _merge(self._freed, {lane: Ended(0, 0.0) for lane in freed})
             raise
 
     async def pause(self, short: bool) -> float:

@@ -38,6 +38,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "report_progress": {"items": []},
     "add_log_lines": {"items": []},
     "set_queue": {"max_run_time": 60},
+    "set_weight": {"key": "k", "weight": 2},
     "start_run": {},
     "skip_step": {"result": 1},
     "retry_members": {},
@@ -86,6 +87,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "session_id": str(session),
         "/v1/schedules/{name}": SECRET,
         "/v1/queues/{name}": SECRET,
+        "/v1/tasks/{name}": SECRET,
         "/v1/namespaces/{name}": namespace,
         "node_id": str(node),
         "worker_id": str(node),
@@ -103,6 +105,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
 
 NOBODYS = {
     "job_id": str(uuid4()), "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
+    "/v1/tasks/{name}": "nobodys",
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import re
 import socket
 import subprocess
@@ -24,6 +25,7 @@ from rota.node import Node
 from rota.operations.installation import Installation
 from rota.server.serving import Server
 from rota.store.identity import IdentityStore
+from rota.store.quotas import Limits
 from tests.support import dashboard_app
 from tests.support.browser import AXE, Window, launched, needs_chromium
 from tests.support.dashboard_app import SCRIPT, make_app
@@ -75,6 +77,7 @@ async def stage(database_url: str) -> AsyncIterator[Stage]:
     app = make_app(database_url=database_url, schema=schema, node_name="test", port=0, grace=0.2)
     await app.migrate()
     await app.schedule("nightly", "shout", cron="30 2 * * *", tz="Europe/Berlin")
+    await Installation(app.connector).namespaces.set_limits("empty", Limits())
     server = Server(app)
     node = Node(app, roles=("scheduler", "worker", "server"), server=server)
     await node.start()
@@ -129,6 +132,7 @@ async def test_a_running_job_is_watched_and_cancelled(browser: Browser, stage: S
     await window.go(f"/jobs/{job.id}")
     await expect(page.locator("progress")).to_have_attribute("value", "1.0")
     await page.get_by_role("button", name="Cancel").click()
+    await page.get_by_role("button", name="Cancel the job").click()
     await expect(page.locator("h1 + .state")).to_have_text(re.compile("cancelled"))
     await window.context.close()
 
@@ -347,6 +351,107 @@ async def test_no_page_is_wider_than_a_phone(browser: Browser, stage: Stage):
         if width > 375:
             too_wide.append((path, width))
     assert too_wide == []
+    await window.context.close()
+
+
+async def test_long_names_break_no_page(browser: Browser, stage: Stage):
+    task, long = "t" * 100, "n" * 60
+    await stage.app.submit(task, {}, queue="q" * 100, tags=["tag" * 20, "other" * 12])
+    dashboard_app.broken["gateway"] = True
+    failed = await stage.app.submit("charge", {"invoice": 3}, queue="money")
+    await stage.until(failed.id, "failed")
+    name = f"{long}.{long}.{long}"
+    await stage.app.schedule(name, task, cron="30 2 1 1 *")
+    schema = stage.app.settings.schema
+    async with (await stage.app.store()).database.connection() as connection:
+        await connection.execute(
+            f"update {schema}.dead set task = $1, error = $2 where id = $3", task,
+            json.dumps({"type": f"{long}.{long}", "message": "m" * 300}), failed.id,
+        )  # fmt: skip
+    for width in (1280, 375):
+        window = await stage.enter(browser, viewport={"width": width, "height": 800})
+        page = window.page
+        for path in ("/jobs", f"/jobs?task={task}", "/schedules", "/dead", "/queues", "/"):
+            await window.go(path)
+            assert await page.evaluate("document.documentElement.scrollWidth") <= width, path
+            for table in await page.locator(".scroll").all():
+                inner, outer = await table.evaluate("one => [one.scrollWidth, one.clientWidth]")
+                assert inner <= outer, (path, width)
+            if width > 1000:
+                for row in await page.locator("tbody[data-rows] tr").all():
+                    box = await row.bounding_box()
+                    assert box is None or box["height"] < 100, (path, await row.inner_text())
+        await window.context.close()
+    await stage.app.schedules.delete(name)
+
+
+async def test_text_that_is_selected_stays_selected(browser: Browser, stage: Stage):
+    """And the page goes on when nothing is selected any more."""
+    job = await stage.app.submit("wait")
+    await stage.until(job.id, "running")
+    window = await stage.enter(browser)
+    page = window.page
+    await page.add_init_script(_COUNT_LOOKS)
+    await window.go(f"/jobs/{job.id}")
+    await page.evaluate("getSelection().selectAllChildren(document.querySelector('.facts .mono'))")
+    chosen = await page.evaluate("getSelection().toString()")
+    assert str(job.id) in chosen
+    await stage.app.jobs.cancel(job.id)
+    await stage.until(job.id, "cancelled")
+    await eventually(lambda: page.evaluate("window.looks > 1"))
+    asked = page.expect_response(
+        lambda answer: str(job.id) in answer.url and "stream" not in answer.url
+    )
+    async with asked:
+        await page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    await page.evaluate("new Promise((done) => setTimeout(done, 50))")
+    assert await page.evaluate("getSelection().toString()") == chosen
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("running"))
+    await page.evaluate("getSelection().removeAllRanges()")
+    await expect(page.locator("h1 + .state")).to_have_text(re.compile("cancelled"))
+    await window.context.close()
+
+
+async def test_a_form_recovers_from_an_outage(browser: Browser, stage: Stage):
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/schedules/new")
+    away = {"yes": True}
+
+    async def cut(route: Route) -> None:
+        await (route.abort() if away["yes"] else route.continue_())
+
+    await page.route("**/schedules/preview", cut)
+    await page.locator("[name=rule]").fill("0 9 * * *")
+    await expect(page.locator("#connection")).to_contain_text("can't be reached")
+    away["yes"] = False
+    await expect(page.locator("#connection")).to_be_hidden()
+    await expect(page.locator("#preview")).to_contain_text("every day at 09:00")
+    assert await page.locator("[name=rule]").input_value() == "0 9 * * *"
+    await window.context.close()
+
+
+async def test_invalid_json_is_told_while_one_writes(browser: Browser, stage: Stage):
+    window = await stage.enter(browser)
+    page = window.page
+    await window.go("/jobs/new")
+    await page.locator("[name=payload]").fill('{"a": }')
+    await page.locator("[name=task]").focus()
+    await expect(page.locator("#payload-error")).to_contain_text("not JSON")
+    await page.locator("[name=payload]").fill('{"a": 1}')
+    await page.locator("[name=task]").focus()
+    await expect(page.locator("#payload-error")).to_have_text("")
+    await window.context.close()
+
+
+async def test_the_colours_of_the_calendar_are_told_right_in_the_dark(
+    browser: Browser, stage: Stage
+):
+    window = await stage.enter(browser, color_scheme="dark")
+    await window.go("/calendar")
+    legend = await window.page.locator(".legend").inner_text()
+    assert "arker" not in legend
+    assert "The stronger the colour" in legend
     await window.context.close()
 
 

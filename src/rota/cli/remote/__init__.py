@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from rota.cli.remote.access import RemoteInstallation
-from rota.cli.remote.jobs import RemoteDead, RemoteJobs, RemoteQueues
+from rota.cli.remote.jobs import RemoteDead, RemoteJobs, RemoteQueues, RemoteRegistry
 from rota.cli.remote.noun import needs_database
 from rota.cli.remote.runs import RemoteRuns, RemoteSignals, RemoteWorkflows
 from rota.cli.remote.schedules import RemoteSchedules
@@ -38,6 +38,7 @@ class RemoteApp:
         self.tasks: Mapping[str, Any] = {}
         self.jobs = RemoteJobs(client)
         self.dead = RemoteDead(client)
+        self.registry = RemoteRegistry(client)
         self.queues = RemoteQueues(client)
         self.nodes = RemoteNodes(client)
         self.schedules = RemoteSchedules(client)

@@ -14,15 +14,19 @@ from rota.model import (
     Cancelled,
     DeadCount,
     Discarded,
+    FairShare,
     Job,
     LimitStatus,
     LogLine,
+    QueuePolicy,
     QueueStatus,
+    TaskInfo,
 )
 
 Jobs = list[Job]
 Queues = Sequence[QueueStatus]
 Ids = list[UUID]
+Tasks = Sequence[TaskInfo]
 
 
 class RemoteJobs(Noun):
@@ -89,5 +93,22 @@ class RemoteQueues(Noun):
     async def set_limits(self, name: str, **limits: Any) -> QueueStatus:
         return await self._client.queues.set_limits(name, new=True, **limits)
 
+    async def set_policy(self, name: str, policy: QueuePolicy) -> QueueStatus:
+        return await self._client.queues.set_policy(name, policy, new=True)
+
+    async def set_weight(self, name: str, key: str, weight: float | None) -> None:
+        await self._client.queues.set_weight(name, key, weight)
+
+    async def shares(self, name: str) -> Sequence[FairShare]:
+        return await self._client.queues.shares(name)
+
     async def limits(self) -> Sequence[LimitStatus]:
         return await self._client.queues.limits()
+
+
+class RemoteRegistry(Noun):
+    async def list(self, *, limit: int = 100) -> Tasks:
+        return (await self._client.tasks.list())[:limit]
+
+    async def get(self, name: str) -> TaskInfo:
+        return await self._client.tasks.get(name)

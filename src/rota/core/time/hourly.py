@@ -64,8 +64,9 @@ def expect(recurrence: Recurrence, first: datetime, end: datetime, zone: ZoneInf
             break
     exact = len(moments) < MOST
     until = end if exact else moments[-1]
-    days = max((until - first) / timedelta(days=1), 1e-6)
-    per_day = len(moments) / days
+    # Of a part of the occurrences the rate is that of their intervals.
+    begin, intervals = (first, len(moments)) if exact else (moments[0], MOST - 1)
+    per_day = intervals / max((until - begin) / timedelta(days=1), 1e-6)
     if not exact:
         hour = moments[-1].replace(minute=0, second=0, microsecond=0)
         local = hour.astimezone(zone)
@@ -74,6 +75,24 @@ def expect(recurrence: Recurrence, first: datetime, end: datetime, zone: ZoneInf
             _count(hours, hour, zone, per_day / 24)
             hour += _HOUR
     return Expected(recurrence.name, hours, tuple(moments), exact, per_day)
+
+
+def without_past(one: Expected, now: datetime, zone: ZoneInfo) -> Expected:
+    """Return the load from `now` on, of a load that begins with the hour of `now`."""
+    local = now.astimezone(zone)
+    hour = (local.date(), local.hour)
+    left = tuple(moment for moment in one.moments if moment >= now)
+    hours = dict(one.hours)
+    if hour in hours:
+        due = sum(
+            moment.astimezone(zone).hour == hour[1] for moment in left if moment < now + _HOUR
+        )
+        reached = one.exact or (left and left[-1] >= now + _HOUR)
+        share = 1 - (local.minute * 60 + local.second) / 3600
+        hours[hour] = float(due) if reached else hours[hour] * share
+        if not hours[hour]:
+            del hours[hour]
+    return msgspec.structs.replace(one, hours=hours, moments=left)
 
 
 def _count(hours: dict[Hour, float], moment: datetime, zone: ZoneInfo, runs: float) -> None:

@@ -269,11 +269,16 @@ def _utc(moment: datetime | None) -> datetime | None:
     return None if moment is None else moment.astimezone(UTC)
 
 
-def _check_names(spec: ScheduleSpec) -> None:
-    if not _NAME.fullmatch(spec.name):
+def check_schedule_name(name: str) -> None:
+    """Refuse a name that no schedule can have."""
+    if not _NAME.fullmatch(name):
         raise ConfigError(
-            f"name: {spec.name!r} is not a schedule's name; letters, digits and _.:/- up to 200"
+            f"name: {name!r} is not a schedule's name; letters, digits and _.:/- up to 200"
         )
+
+
+def _check_names(spec: ScheduleSpec) -> None:
+    check_schedule_name(spec.name)
     if spec.workflow is not None:
         check_name("workflow:", spec.workflow)
         if spec.task:

@@ -9,9 +9,9 @@ from litestar import get, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
-from rota.client.wire import HolderList, LimitList, QueueList
+from rota.client.wire import HolderList, LimitList, QueueList, ShareList
 from rota.core.keys import MOST
-from rota.model import QueueStatus
+from rota.model import QueuePolicy, QueueStatus
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import TenantDep
 
@@ -53,13 +53,15 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     `max_run_time`: seconds that an attempt may take when its job has no timeout; null: that of the
     installation. `concurrency`: jobs that may run at a time, in the whole cluster;
     `concurrency_per_key`: of those, jobs with one concurrency_key. `rate`: starts in a period, such as
-    100/minute, of which `rate_burst` may come at once."""
+    100/minute, of which `rate_burst` may come at once. `policy`: which jobs start first, `priority` or
+    `fair`."""
 
     max_run_time: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
     concurrency: _Most | msgspec.UnsetType | None = msgspec.UNSET
     concurrency_per_key: _Most | msgspec.UnsetType | None = msgspec.UNSET
     rate: Annotated[str, Meta(max_length=40)] | msgspec.UnsetType | None = msgspec.UNSET
     rate_burst: _Most | None = None
+    policy: QueuePolicy | msgspec.UnsetType = msgspec.UNSET
 
 
 @put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's limits")
@@ -70,6 +72,8 @@ async def set_queue(
     queue = None if new else await tenant.queues.get(name)
     if data.max_run_time is not msgspec.UNSET:
         queue = await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=not new)
+    if data.policy is not msgspec.UNSET:
+        queue = await tenant.queues.set_policy(name, data.policy, must_exist=not new)
     limits = data.concurrency, data.concurrency_per_key, data.rate
     if any(limit is not msgspec.UNSET for limit in limits) or data.rate_burst is not None:
         queue = await tenant.queues.set_limits(
@@ -77,6 +81,26 @@ async def set_queue(
             rate=data.rate, rate_burst=data.rate_burst, must_exist=not new,
         )  # fmt: skip
     return queue or await tenant.queues.get(name)
+
+
+class ShareWeight(msgspec.Struct, forbid_unknown_fields=True):
+    """The weight of a fairness key; null: the default, 1. An empty key: jobs without one."""
+
+    key: Annotated[str, Meta(max_length=255)]
+    weight: Annotated[float, Meta(ge=0.000001, le=1_000_000)] | None
+
+
+@get("/v1/queues/{name:str}/shares", policy=VIEWER, summary="List the shares of a fair queue")
+async def list_shares(tenant: TenantDep, name: QueueName) -> ShareList:
+    """`served`: the seconds in which jobs of the key have run, since it last had none for a minute."""
+    return ShareList(await tenant.queues.shares(name))
+
+
+@put("/v1/queues/{name:str}/shares", policy=OPERATOR, summary="Set the weight of a fairness key")
+async def set_weight(tenant: TenantDep, name: QueueName, data: JSONBody[ShareWeight]) -> ShareList:
+    await tenant.queues.get(name)
+    await tenant.queues.set_weight(name, data.key, data.weight)
+    return ShareList(await tenant.queues.shares(name))
 
 
 @get("/v1/limits", policy=VIEWER, summary="List limits that are in use")
@@ -92,4 +116,7 @@ async def list_holders(
     return HolderList(await tenant.queues.holders(name))
 
 
-ROUTES = [list_queues, get_queue, set_queue, pause_queue, resume_queue, list_limits, list_holders]
+ROUTES = [
+    list_queues, get_queue, set_queue, pause_queue, resume_queue, list_shares, set_weight,
+    list_limits, list_holders,
+]  # fmt: skip

@@ -1,15 +1,31 @@
-"""REST routes of tasks: what they take."""
+"""Tasks: what nodes have registered of them."""
 
 from __future__ import annotations
 
 from typing import Annotated
 
 from litestar import get
-from litestar.params import QueryParameter
+from litestar.params import PathParameter, QueryParameter
 
-from rota.client.wire import TaskList, TaskSignatures
+from rota.client.wire import SignatureList, TaskList, TaskSignatures
+from rota.model import TaskInfo
 from rota.server.policy import VIEWER
 from rota.server.requests import TenantDep
+
+TaskName = Annotated[str, PathParameter(max_length=100)]
+_MOST = 1_000
+
+
+@get("/v1/tasks", policy=VIEWER, summary="List the tasks that nodes have registered")
+async def list_tasks(tenant: TenantDep) -> TaskList:
+    """`arguments` and `returns` are JSON Schemas."""
+    return TaskList(await tenant.registry.list(limit=_MOST))
+
+
+@get("/v1/tasks/{name:str}", policy=VIEWER, summary="Get a registered task")
+async def get_task(tenant: TenantDep, name: TaskName) -> TaskInfo:
+    return await tenant.registry.get(name)
+
 
 Names = Annotated[
     list[Annotated[str, QueryParameter(max_length=100)]],
@@ -17,13 +33,13 @@ Names = Annotated[
 ]
 
 
-@get("/v1/tasks", policy=VIEWER, summary="Get the signatures of tasks")
-async def get_tasks(tenant: TenantDep, names: Names) -> TaskList:
-    """The names and JSON types of the arguments, by which submits are checked."""
+@get("/v1/tasks:signatures", policy=VIEWER, summary="Get what tasks take")
+async def get_signatures(tenant: TenantDep, names: Names) -> SignatureList:
+    """The arguments' names and types, by which submits are checked; null: nobody knows the task."""
     signatures = await tenant.signatures()
-    return TaskList(
+    return SignatureList(
         [TaskSignatures(name, await signatures.of(tenant.namespace, name)) for name in names]
     )
 
 
-ROUTES = [get_tasks]
+ROUTES = [list_tasks, get_task, get_signatures]

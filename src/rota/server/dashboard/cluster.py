@@ -48,10 +48,11 @@ async def cluster(
     return await show(
         request, "cluster.html", nodes=nodes, shards=shards, owners=owners,
         owner_of={owner.id: owner for owner in owners}, moves=moves, ended=bool(ended),
-        how=Copyable(
-            cli="\n".join((cli("nodes"), cli("shards"))), curl=curl("GET", "/v1/nodes"),
-            python="await app.nodes.list()",
-        ),
+        how=[
+            Copyable("List the nodes", cli=cli("nodes"), curl=curl("GET", "/v1/nodes"),
+                     python="await app.nodes.list()"),
+            Copyable("List the shards", cli=cli("shards")),
+        ],
     )  # fmt: skip
 
 

@@ -16,7 +16,7 @@ async def show_doctor(request: RotaRequest, context: ContextDep) -> Html:
     findings = sorted(diagnosis.findings, key=lambda each: _ORDER.index(each.level))
     return await show(
         request, "doctor.html", findings=findings, healthy=diagnosis.healthy,
-        how=Copyable(cli=cli("doctor"), curl=curl("GET", "/v1/doctor")),
+        how=[Copyable("Check the installation", cli=cli("doctor"), curl=curl("GET", "/v1/doctor"))],
     )  # fmt: skip
 
 

@@ -5,14 +5,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import msgspec
 
 from rota.core.time.interval import seconds_of
-from rota.errors import ConfigError, RotaError
-from rota.server.dashboard.pages import can_be_corrected
-from rota.server.problems import Problem, to_problem
+from rota.core.time.zones import zone as zone_of
+from rota.errors import ConfigError
+from rota.server.dashboard.form_errors import Errors
+from rota.server.dashboard.pages import zone_name
 from rota.server.requests import RotaRequest
 from rota.server.strict import of_validation
 
@@ -24,12 +25,15 @@ _SEPARATORS = re.compile(r"[\s,]+")
 class Fields:
     """The fields of a form, by name. A blank field is None."""
 
-    def __init__(self, found: Mapping[str, Sequence[str]]) -> None:
+    def __init__(self, found: Mapping[str, Sequence[str]], zone: str = "UTC") -> None:
         self._found = found
+        self._zone = zone
 
     @classmethod
     async def of(cls, request: RotaRequest) -> Fields:
-        return cls(await request.fields())
+        """Read the form. Its page says in which zone it reads times; otherwise it is the user's."""
+        found = await request.fields()
+        return cls(found, found.get("zone", [""])[0] or zone_name(request))
 
     def text(self, name: str) -> str | None:
         value = self._found.get(name, [""])[0].strip()
@@ -67,12 +71,24 @@ class Fields:
         return None if text is None else seconds_of(text, name)
 
     def moment(self, name: str) -> datetime | None:
-        """Return a time such as 2027-01-31T09:00:00+01:00. Without an offset it is in UTC."""
-        example = "a time; write e.g. 2027-01-31 09:00 (UTC) or 2027-01-31T09:00+01:00"
+        """Return a time such as 2027-01-31T09:00+01:00. Without an offset it is in the user's zone."""
+        example = f"a time; write e.g. 2027-01-31 09:00 (in {self._zone}) or 2027-01-31T09:00+01:00"
         found = self._parsed(
             name, lambda text: datetime.fromisoformat(text.replace(" UTC", "Z")), example
         )
-        return found.replace(tzinfo=UTC) if found is not None and found.tzinfo is None else found
+        if found is not None and found.tzinfo is None:
+            return found.replace(tzinfo=zone_of(self._zone)).astimezone(UTC)
+        return found
+
+    def read(self, readers: Mapping[str, Reader], errors: Errors) -> dict[str, Any]:
+        """Read fields, each by its method, and note what is wrong with each. An empty list is None."""
+        values: dict[str, Any] = {}
+        for name, read in readers.items():
+            values[name] = None
+            with errors.at(name):
+                value = read(self, name)
+                values[name] = None if value == [] else value
+        return values
 
     def object(self, name: str) -> dict[str, Any] | None:
         """Return a JSON object."""
@@ -86,6 +102,9 @@ class Fields:
         return found
 
 
+Reader: TypeAlias = Callable[[Fields, str], Any]
+
+
 def convert(values: Mapping[str, Any], kind: type[Any]) -> Any:
     """Convert values as if they were a body of the REST API. Those that are None are left out."""
     given = {name: value for name, value in values.items() if value is not None}
@@ -93,11 +112,3 @@ def convert(values: Mapping[str, Any], kind: type[Any]) -> Any:
         return msgspec.convert(given, kind, str_keys=True)
     except msgspec.ValidationError as error:
         raise of_validation(error) from None
-
-
-def explain(error: Problem | RotaError) -> str:
-    """Return why a form was refused, to show it again. Raises what its user can't correct."""
-    problem = to_problem(error)
-    if problem is None or not can_be_corrected(problem):
-        raise error
-    return problem.detail

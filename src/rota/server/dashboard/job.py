@@ -10,14 +10,13 @@ from uuid import UUID
 import msgspec
 from litestar.params import FromPath, QueryParameter
 
-from rota.errors import RotaError
 from rota.model import Attempt, Guarantee, Job, State
 from rota.operations.job_request import JobRequest
 from rota.server.dashboard import charts, pages
-from rota.server.dashboard.forms import Fields, convert, explain
+from rota.server.dashboard.form_errors import NO_ERRORS, Errors
+from rota.server.dashboard.forms import Fields, Reader, convert
 from rota.server.dashboard.words import pretty, span
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.problems import Problem
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
@@ -43,9 +42,10 @@ async def show_job(
         payload=pretty(job.payload), result=None if job.result is None else pretty(job.result),
         headers=pretty(_other_headers(job)) if _other_headers(job) else None,
         tags=_tags(job), progress=_progress(job),
+        started_is_known=state is not State.RUNNING or await stats.has_started(job_id),
         can_cancel=not state.is_final and job.cancel_requested_at is None,
         can_retry=state is State.FAILED or (state is State.SCHEDULED and job.attempt > 0),
-        can_discard=state is State.FAILED, again=_again(job), how=_how(job),
+        can_discard=state is State.FAILED, how=_how(job),
     )  # fmt: skip
 
 
@@ -99,29 +99,35 @@ def _progress(job: Job) -> Progress | None:
 
 
 def _again(job: Job) -> pages.Copyable:
-    """Return commands that submit the same job again."""
     request: dict[str, Any] = {"task": job.task, "payload": job.payload, "queue": job.queue}
     if job.priority:
         request["priority"] = job.priority
     shown = msgspec.json.encode(job.payload).decode()
     return pages.Copyable(
+        "Submit the same as a new job",
         cli=pages.cli("jobs", "submit", job.task, shown, "--queue", job.queue),
         curl=pages.curl("POST", "/v1/jobs", request),
         python=f"await app.submit({job.task!r}, {job.payload!r}, queue={job.queue!r})",
     )
 
 
-def _how(job: Job) -> pages.Copyable:
-    verb = "retry" if job.state == "failed" else "cancel"
-    if State.parse(job.state).is_final and job.state != "failed":
-        return pages.Copyable(
-            cli=pages.cli("jobs", "show", job.id), curl=pages.curl("GET", f"/v1/jobs/{job.id}"),
-            python=f"await app.jobs.get({str(job.id)!r})",
-        )  # fmt: skip
-    return pages.Copyable(
-        cli=pages.cli("jobs", verb, job.id), curl=pages.curl("POST", f"/v1/jobs/{job.id}/{verb}"),
-        python=f"await app.jobs.{verb}({str(job.id)!r})",
+def _how(job: Job) -> list[pages.Copyable]:
+    show = pages.Copyable(
+        "Show this job", cli=pages.cli("jobs", "show", job.id),
+        curl=pages.curl("GET", f"/v1/jobs/{job.id}"), python=f"await app.jobs.get({str(job.id)!r})",
     )  # fmt: skip
+    verbs = ["retry", "discard"] if job.state == "failed" else ["cancel"]
+    if State.parse(job.state).is_final and job.state != "failed":
+        verbs = []
+    changes = [
+        pages.Copyable(
+            f"{verb.capitalize()} this job", cli=pages.cli("jobs", verb, job.id),
+            curl=pages.curl("POST", f"/v1/jobs/{job.id}/{verb}"),
+            python=f"await app.jobs.{verb}({str(job.id)!r})",
+        )
+        for verb in verbs
+    ]  # fmt: skip
+    return [show, *changes, _again(job)]
 
 
 @pages.action("/jobs/{job_id:uuid}/retry", policy=OPERATOR, on_error="/jobs/{job_id}")
@@ -131,7 +137,13 @@ async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UU
 
 
 @pages.action("/jobs/{job_id:uuid}/cancel", policy=OPERATOR, on_error="/jobs/{job_id}")
-async def cancel_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> pages.Back:
+async def cancel_job(
+    request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]
+) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, cancel: it can't be undone, only submitted anew."""
+    if not (await Fields.of(request)).flag("sure"):
+        job = await tenant.jobs.get(job_id)
+        return await pages.show(request, "job_cancel.html", job=job, how=_how(job)[1:2])
     done = await tenant.jobs.cancel(job_id)
     text = "Job cancelled." if done.outcome == "cancelled" else "The job has been asked to stop."
     return pages.back(request, f"/jobs/{job_id}", text)
@@ -145,8 +157,17 @@ async def discard_job(
     return pages.back(request, f"/jobs/{job_id}", "Job discarded.")
 
 
-_TEXTS = ("task", "payload", "queue", "needs", "at", "delay", "priority", "max_attempts", "timeout",
-          "guarantee", "key", "tags")  # fmt: skip
+_LABELS = {
+    "task": "Task", "payload": "Payload", "queue": "Queue", "needs": "Needs", "at": "At",
+    "delay": "Delay", "priority": "Priority", "max_attempts": "Maximum attempts", "timeout": "Timeout",
+    "guarantee": "Guarantee", "key": "Idempotency key", "tags": "Tags",
+}  # fmt: skip
+_READERS: dict[str, Reader] = {
+    "task": Fields.text, "payload": Fields.object, "queue": Fields.text, "needs": Fields.words,
+    "at": Fields.moment, "delay": Fields.seconds, "priority": Fields.whole,
+    "max_attempts": Fields.whole, "timeout": Fields.seconds, "guarantee": Fields.text,
+    "key": Fields.text, "tags": Fields.words,
+}  # fmt: skip
 
 
 @pages.page("/jobs/new", policy=OPERATOR)
@@ -156,7 +177,7 @@ async def new_job(
     stats: StatsDep,
     source: Annotated[UUID | None, QueryParameter(name="from")] = None,
 ) -> pages.Html:
-    values = dict.fromkeys(_TEXTS, "") | {"payload": "{}"}
+    values = dict.fromkeys(_LABELS, "") | {"payload": "{}"}
     if source is not None:
         job = await tenant.jobs.get(source)
         tags = job.headers.get("tags", [])
@@ -172,12 +193,12 @@ async def new_job(
 
 async def _form(
     request: RotaRequest, stats: DashboardStore, values: dict[str, str], source: UUID | None,
-    problem: str | None = None,
+    errors: Errors = NO_ERRORS,
 ) -> pages.Html:  # fmt: skip
     return await pages.show(
-        request, "submit.html", values=values, source=source, problem=problem,
+        request, "submit.html", values=values, source=source, errors=errors,
         tasks=await stats.tasks(), guarantees=[guarantee.label for guarantee in Guarantee],
-        status=200 if problem is None else 422,
+        status=422 if errors else 200,
     )  # fmt: skip
 
 
@@ -185,25 +206,15 @@ async def _form(
 async def submit_job(
     request: RotaRequest, tenant: TenantDep, stats: StatsDep
 ) -> pages.Back | pages.Html:
-    fields = await Fields.of(request)
-    try:
-        stored = await tenant.submissions.submit_request(convert(_values(fields), JobRequest))
-    except (Problem, RotaError) as error:
-        values = {name: fields.raw(name) for name in _TEXTS}
-        return await _form(request, stats, values, None, explain(error))
-    return pages.back(request, f"/jobs/{stored.id}", "Job submitted.")
-
-
-def _values(fields: Fields) -> dict[str, Any]:
-    payload = fields.object("payload") or {}
-    return {
-        "task": fields.text("task"), "queue": fields.text("queue"), "at": fields.moment("at"),
-        "payload": msgspec.Raw(msgspec.json.encode(payload)),
-        "needs": fields.words("needs") or None, "delay": fields.seconds("delay"),
-        "priority": fields.whole("priority"), "max_attempts": fields.whole("max_attempts"),
-        "timeout": fields.seconds("timeout"), "guarantee": fields.text("guarantee"),
-        "key": fields.text("key"), "tags": fields.words("tags"),
-    }  # fmt: skip
+    fields, errors = await Fields.of(request), Errors(_LABELS)
+    values = fields.read(_READERS, errors)
+    payload = values.pop("payload") or {}
+    values["payload"] = msgspec.Raw(msgspec.json.encode(payload))
+    if not errors:
+        with errors.at("payload"):
+            stored = await tenant.submissions.submit_request(convert(values, JobRequest))
+            return pages.back(request, f"/jobs/{stored.id}", "Job submitted.")
+    return await _form(request, stats, {name: fields.raw(name) for name in _LABELS}, None, errors)
 
 
 ROUTES = [show_job, retry_job, cancel_job, discard_job, new_job, submit_job]

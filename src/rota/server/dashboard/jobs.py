@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Annotated, Any
+from urllib.parse import urlencode
 from uuid import UUID
 
 import msgspec
@@ -31,6 +32,7 @@ from rota.store.dashboard import DashboardStore
 from rota.store.search import JobFilter
 
 _ROWS = 50
+_MOST_ROWS = 200
 _PAGE_MS = 3_000
 _WITHIN = ("15m", "1h", "24h", "7d")
 _ROUNDS = 20  # of ten thousand jobs of a group
@@ -56,6 +58,8 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     schedule: str | None = None
     outcome: str | None = None
     within: str | None = None
+    group: str | None = None
+    node: str | None = None
 
     @classmethod
     def made(cls, **given: Any) -> Asked:
@@ -71,7 +75,7 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         since = now - timedelta(seconds=seconds_of(self.within, "within")) if self.within else None
         return JobFilter.of(
             states=self.state, task=self.task, queue=self.queue, tag=self.tag, text=self.text,
-            schedule=self.schedule, since=since, outcome=self.outcome,
+            schedule=self.schedule, since=since, outcome=self.outcome, group=self.group, node=self.node,
         )  # fmt: skip
 
     @property
@@ -93,12 +97,16 @@ async def show_jobs(
     schedule: Text = None,
     outcome: Text = None,
     within: Text = None,
+    group: Text = None,
+    node: Text = None,
+    limit: Annotated[int, QueryParameter(ge=1, le=_MOST_ROWS)] = _ROWS,
     cursor: Annotated[str | None, QueryParameter(max_length=500)] = None,
 ) -> pages.Html:
     asked = Asked.made(
         state=states, task=task, queue=queue, tag=tag, text=text, schedule=schedule,
-        outcome=outcome, within=within,
+        outcome=outcome, within=within, group=group, node=node,
     )  # fmt: skip
+    given = asked.given | ({"limit": limit} if limit != _ROWS else {})
     store = await tenant.store()
     now = await store.now()
     wanted = asked.filter(now)
@@ -107,9 +115,9 @@ async def show_jobs(
     try:
         before = read_cursor(cursor, UUID, asked)
         found = await tenant.jobs.search(
-            wanted, before=before, limit=_ROWS + 1, patience_ms=_PAGE_MS
+            wanted, before=before, limit=limit + 1, patience_ms=_PAGE_MS
         )
-        cut = make_page(found, _ROWS, lambda job: job.id, asked)
+        cut = make_page(found, limit, lambda job: job.id, asked)
         items, following = cut.items, cut.next
         if cut.next is None and cursor is None:
             count = Count(len(items), exact=True)
@@ -120,11 +128,12 @@ async def show_jobs(
     here = pages.Here(request)
     return await pages.show(
         request, "jobs.html", now=now, asked=asked, jobs=items, count=count, too_much=too_much,
-        next=here.url("/jobs", **asked.given, cursor=following) if following else None,
-        cursor=cursor, states=[state.label for state in State], withins=_WITHIN,
+        next=here.url("/jobs", **given, cursor=following) if following else None,
+        first=here.url("/jobs", **given), cursor=cursor,
+        states=[state.label for state in State], withins=_WITHIN,
         outcomes=[kind.label for kind in OutcomeKind],
         tasks=await stats.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
-        how=_how(asked),
+        how=[_how(asked)],
     )  # fmt: skip
 
 
@@ -134,14 +143,16 @@ def _how(asked: Asked) -> pages.Copyable:
         if value := getattr(asked, name):
             words += [f"--{name}", value]
     words += [word for state in asked.state[:1] for word in ("--state", state)]
-    # `rota jobs list` has options for one state, and none for text, schedule or time.
-    exact = len(asked.state) <= 1 and not (asked.text or asked.schedule or asked.within)
-    query = [
-        (name, value) for name, value in asked.given.items() if name not in ("within", "state")
-    ]
+    # `rota jobs list` has options for one state, and none for the others; the API none for these three.
+    beyond_api = asked.within or asked.group or asked.node
+    exact = len(asked.state) <= 1 and not (asked.text or asked.schedule or beyond_api)
+    query = [(name, value) for name, value in asked.given.items() if name != "state"]
     query += [("state", state) for state in asked.state]
-    address = "/v1/jobs" + ("?" + "&".join(f"{n}={v}" for n, v in query) if query else "")
-    return pages.Copyable(cli=pages.cli(*words) if exact else "", curl=pages.curl("GET", address))
+    address = "/v1/jobs" + (f"?{urlencode(query)}" if query else "")
+    return pages.Copyable(
+        "List these jobs", cli=pages.cli(*words) if exact else "",
+        curl="" if beyond_api else pages.curl("GET", address),
+    )  # fmt: skip
 
 
 @pages.action("/jobs/bulk", policy=OPERATOR)
@@ -153,11 +164,18 @@ async def change_jobs(request: RotaRequest, tenant: TenantDep) -> pages.Back | p
         raise ConfigError(f"do: must be one of {', '.join(_DONE)}", field="do")
     target = safe_target(fields.text("return"))
     asked = wanted = None
+    if not fields.flag("everything") and not fields.several("id"):
+        text = f"Select the jobs first that you want to {word}, or tick “all that match”."
+        return pages.back(request, target, text, kind="problem")
     if fields.flag("everything"):
         asked = Asked.made(
             state=fields.several("state"),
             **{name: fields.text(name) for name in Asked.__struct_fields__ if name != "state"},
         )
+        if not asked.given:
+            text = (f"Set a filter first: without one, “all that match” would {word} every job of the "
+                    "namespace.")  # fmt: skip
+            return pages.back(request, target, text, kind="problem")
         wanted = asked.filter(await (await tenant.store()).now())
         ids = await tenant.jobs.matching(word, wanted)
     else:
@@ -193,7 +211,9 @@ async def show_dead(
     return await pages.show(
         request, "dead.html", dead=await stats.dead_groups(task or None), count=count,
         task=task or "",
-        how=pages.Copyable(cli=pages.cli("jobs", "dead"), curl=pages.curl("GET", "/v1/dead")),
+        how=[pages.Copyable(
+            "List the dead letters", cli=pages.cli("jobs", "dead"), curl=pages.curl("GET", "/v1/dead")
+        )],
     )  # fmt: skip
 
 
@@ -226,7 +246,10 @@ async def _change_group(
             raise NotFound(f"there are no dead letters {fingerprint!r}", subject=fingerprint)
         return await pages.show(
             request, "dead_confirm.html", group=group, count=preview.matched, more=preview.more,
-            word=word, how=pages.Copyable(curl=pages.curl("POST", f"/v1/dead/{fingerprint}/{word}")),
+            word=word, how=[pages.Copyable(
+                f"{word.capitalize()} this group",
+                curl=pages.curl("POST", f"/v1/dead/{fingerprint}/{word}"),
+            )],
         )  # fmt: skip
     changed = 0
     for _ in range(_ROUNDS):

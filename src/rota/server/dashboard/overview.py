@@ -13,7 +13,7 @@ from rota.operations.rota import Rota
 from rota.operations.schedule_forecasts import ComingSchedule
 from rota.server.dashboard import charts
 from rota.server.dashboard.pages import Html, page, show
-from rota.server.dashboard.words import number, plural, rate, span
+from rota.server.dashboard.words import clock, number, plural, rate, span
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore, FinishedMinute, QueueNow
@@ -45,6 +45,7 @@ class Alert(msgspec.Struct, frozen=True):
     path: str
     word: str
     at: datetime | None = None
+    ended: str | None = None  # a parameter of the page of the cluster
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -135,7 +136,8 @@ def _of_nodes(nodes: Sequence[NodeStatus]) -> list[Alert]:
             names = ", ".join(sorted({node.name for node in recent})[:3])
             what = "died" if state == "dead" else "went silent"
             text = f"{plural(len(recent), 'node')} {what}: {names}"
-            found.append(Alert(kind, text, "/cluster", "Cluster"))
+            ended = "yes" if state == "dead" else None
+            found.append(Alert(kind, text, "/cluster", "Cluster", ended=ended))
     return found
 
 
@@ -163,7 +165,7 @@ def _past(now: datetime, finished: Sequence[FinishedMinute], failed: dict[dateti
     total, bad = round(sum(good.values())), sum(failed.values())
     columns = [(good.get(minute, 0.0), float(failed.get(minute, 0))) for minute in minutes]
     titles = [
-        f"{minute:%H:%M} UTC: {g:,.0f} succeeded" + (f", {b:,.0f} failed" if b else "")
+        f"{clock(minute)}: {g:,.0f} succeeded" + (f", {b:,.0f} failed" if b else "")
         for minute, (g, b) in zip(minutes, columns, strict=True)
     ]
     most = max((g + b for g, b in columns), default=0.0)

@@ -23,8 +23,11 @@ from litestar.types import ControllerRouterHandler
 import rota
 from rota.core.access import Policy
 from rota.core.durations import format_distance
+from rota.core.time.zones import zone as zone_of
+from rota.errors import ConfigError
 from rota.server.authorization import CSRF_FIELD, is_secure, session_secret
 from rota.server.dashboard import words
+from rota.server.dashboard.form_errors import NO_ERRORS, can_be_corrected
 from rota.server.identity.credentials import csrf_token
 from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, PUBLIC, VIEWER
 from rota.server.problems import Problem
@@ -34,6 +37,7 @@ Html: TypeAlias = Response[str]
 Back: TypeAlias = Redirect
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 
+ZONE_COOKIE = "rota_zone"  # also in rota.js and login.js
 _FLASH = "rota_flash"
 _FLASH_SECONDS = 60
 _MOST_FLASH_CHARACTERS = 1_000
@@ -63,7 +67,7 @@ _TITLES = {
 
 def page(path: str, *, policy: Policy = VIEWER) -> Callable[[Any], Any]:
     """Declare a page. It is not part of the OpenAPI document."""
-    return get(path, policy=policy, include_in_schema=False)
+    return get(path, policy=policy, include_in_schema=False, before_request=_use_zone)
 
 
 def action(
@@ -74,13 +78,23 @@ def action(
     `on_error`: the page that shows an error of the form, with the parameters of `path`.
     """
     return post(
-        path, policy=policy, include_in_schema=False, form=True, on_error=on_error, status_code=303
-    )
+        path, policy=policy, include_in_schema=False, form=True, on_error=on_error, status_code=303,
+        before_request=_use_zone,
+    )  # fmt: skip
+
+
+async def _use_zone(request: AnyRequest) -> None:
+    """Format the moments of this request in the user's zone."""
+    words.zone_shown.set(zone_of(zone_name(request)))
 
 
 class Copyable(msgspec.Struct, frozen=True):
-    """The equivalents of a page or form for the shell, curl and Python. Empty ones are left out."""
+    """The equivalents of a page or an action for the shell, curl and Python. Empty ones are left out.
 
+    A page gives what reads first; each action has a label of its own.
+    """
+
+    label: str
     cli: str = ""
     curl: str = ""
     python: str = ""
@@ -111,7 +125,7 @@ class Flash(msgspec.Struct, frozen=True):
     """The message of the form that was sent before, shown once by the next page."""
 
     text: str
-    kind: str = "done"  # or problem
+    kind: str = "done"  # or warning, problem
 
 
 class Here:
@@ -133,6 +147,7 @@ class Here:
         secret = session_secret(request) if principal.identity.kind == "session" else None
         self.csrf = csrf_token(secret) if secret else ""
         self.csrf_field = CSRF_FIELD
+        self.zone = zone_name(request)
         self.version = rota.__version__
 
     def url(self, path: str, **parameters: Any) -> str:
@@ -177,8 +192,9 @@ def environment() -> jinja2.Environment:
     )  # fmt: skip
     made.filters.update(words.FILTERS)
     made.globals.update(
-        asset=asset_url, moment=words.moment, plural=words.plural, shapes=words.SHAPES,
-        distance=format_distance, copyable=Copyable,
+        asset=asset_url, moment=words.moment, stamp=words.stamp, written=words.written,
+        plural=words.plural, shapes=words.SHAPES,
+        distance=format_distance, errors=NO_ERRORS,
     )  # fmt: skip
     return made
 
@@ -194,9 +210,12 @@ def prepare() -> None:
 async def show(request: RotaRequest, template: str, *, status: int = 200, **given: Any) -> Html:
     """Render a page. Its template has, besides what is given: `here`, `url`, `now`, `ago`, `flash`."""
     here = Here(request)
+    tenant = request.context.tenant(here.namespace)
+    if here.everywhere and not here.is_home:
+        await request.context.installation.namespaces.check_known(here.namespace)
     now = given.pop("now", None)
     if now is None:
-        now = await (await request.context.tenant(here.namespace).store()).now()
+        now = await (await tenant.store()).now()
     flash = _read_flash(request)
     answer = show_bare(
         template, status, here=here, url=here.url, now=now, ago=partial(words.ago, now=now),
@@ -223,6 +242,15 @@ def back(request: RotaRequest, path: str, text: str, *, kind: str = "done") -> B
         secure=is_secure(request), samesite="lax", max_age=_FLASH_SECONDS,
     )  # fmt: skip
     return Redirect(target, status_code=303, cookies=[cookie])
+
+
+def zone_name(request: AnyRequest) -> str:
+    """Return the time zone that the user has chosen. It is in a cookie, which the script sets, too."""
+    name = request.cookies.get(ZONE_COOKIE, "")
+    try:
+        return zone_of(name).key if name else "UTC"
+    except ConfigError:
+        return "UTC"
 
 
 def _read_flash(request: RotaRequest) -> Flash | None:
@@ -268,10 +296,6 @@ def _page_of_form(request: AnyRequest, problem: Problem) -> str | None:
         return None
     path: str | None = handler.opt.get("on_error")
     return None if path is None else path.format(**request.path_params)
-
-
-def can_be_corrected(problem: Problem) -> bool:
-    return 400 <= problem.status < 500 and problem.status not in (401, 403, 404)
 
 
 def _address(request: AnyRequest) -> str:

@@ -24,7 +24,6 @@ class Row(msgspec.Struct, frozen=True):
     exact: bool
     slots: int
     workers: int
-    how: pages.Copyable
 
 
 @pages.page("/queues", policy=VIEWER)
@@ -34,8 +33,25 @@ async def show_queues(request: RotaRequest, tenant: TenantDep, stats: StatsDep) 
     nodes = await tenant.nodes.list()
     rows = [_row(queue, finished, nodes) for queue in await stats.queues()]
     return await pages.show(
-        request, "queues.html", now=now, rows=rows, max_run_time=tenant.settings.max_run_time
-    )
+        request, "queues.html", now=now, rows=rows, max_run_time=tenant.settings.max_run_time,
+        how=_how([row.queue for row in rows]),
+    )  # fmt: skip
+
+
+def _how(queues: Sequence[QueueNow]) -> list[pages.Copyable]:
+    show = pages.Copyable(
+        "List the queues", cli=pages.cli("queues"), curl=pages.curl("GET", "/v1/queues"),
+        python="await app.queues.list()",
+    )  # fmt: skip
+    found = [show]
+    for queue in queues[:1]:
+        word = "resume" if queue.paused_at else "pause"
+        found.append(pages.Copyable(
+            f"{word.capitalize()} the queue {queue.name}", cli=pages.cli("queues", word, queue.name),
+            curl=pages.curl("POST", f"/v1/queues/{queue.name}/{word}"),
+            python=f"await app.queues.{word}({queue.name!r})",
+        ))  # fmt: skip
+    return found
 
 
 def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[NodeStatus]) -> Row:
@@ -45,15 +61,9 @@ def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[No
         if "worker" in node.roles and node.state == "live"
         and (not node.queues or queue.name in node.queues)
     ]  # fmt: skip
-    word = "resume" if queue.paused_at else "pause"
     return Row(
         queue, rate(sum(one.jobs for one in own) / _RECENT.total_seconds()),
         all(one.exact for one in own), sum(node.slots for node in serving), len(serving),
-        pages.Copyable(
-            cli=pages.cli("queues", word, queue.name),
-            curl=pages.curl("POST", f"/v1/queues/{queue.name}/{word}"),
-            python=f"await app.queues.{word}({queue.name!r})",
-        ),
     )  # fmt: skip
 
 

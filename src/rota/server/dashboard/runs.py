@@ -69,10 +69,11 @@ async def show_runs(
     return await pages.show(
         request, "runs.html", runs=[(run, _state(run)) for run in runs], workflow=workflow or "",
         chosen=in_state or "", states=STATES, next=following,
-        how=pages.Copyable(
+        how=[pages.Copyable(
+            "List these runs",
             cli=pages.cli("runs", "list", *flags), curl=pages.curl("GET", "/v1/runs"),
             python="await app.runs.list()",
-        ),
+        )],
     )  # fmt: skip
 
 
@@ -166,12 +167,19 @@ def _note(each: RunCheckpoint) -> str:
     return f"try {each.attempt}" if each.attempt > 1 else ""
 
 
-def _how(run: Run) -> pages.Copyable:
+def _how(run: Run) -> list[pages.Copyable]:
     verb = "cancel" if run.ended_at is None else "resume"
-    return pages.Copyable(
-        cli=pages.cli("runs", verb, run.id), curl=pages.curl("POST", f"/v1/runs/{run.id}/{verb}"),
-        python=f"await app.runs.{verb}({str(run.id)!r})",
-    )  # fmt: skip
+    return [
+        pages.Copyable(
+            "Show this run", cli=pages.cli("runs", "show", run.id),
+            curl=pages.curl("GET", f"/v1/runs/{run.id}"), python=f"await app.runs.get({str(run.id)!r})",
+        ),
+        pages.Copyable(
+            f"{verb.capitalize()} this run", cli=pages.cli("runs", verb, run.id),
+            curl=pages.curl("POST", f"/v1/runs/{run.id}/{verb}"),
+            python=f"await app.runs.{verb}({str(run.id)!r})",
+        ),
+    ]  # fmt: skip
 
 
 @pages.action("/runs/{run_id:uuid}/cancel", policy=OPERATOR, on_error="/runs/{run_id}")

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from rota.config import is_internal_task
-from rota.core.time.schedule import Calendar, Cron, Every, RRule, ScheduleSpec
-from rota.errors import ConfigError, RotaError
+from rota.core.time.schedule import (
+    Calendar,
+    Cron,
+    Every,
+    RRule,
+    ScheduleSpec,
+    check_schedule_name,
+)
+from rota.errors import ConfigError
 from rota.operations.ledger import ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
@@ -19,16 +26,14 @@ from rota.server.api.schedules import (
     ScheduleRequest,
     to_spec,
 )
-from rota.server.dashboard.forms import Fields, convert, explain
-from rota.server.dashboard.pages import Back, Html, action, back, page, show
+from rota.server.dashboard.form_errors import NO_ERRORS, Errors
+from rota.server.dashboard.forms import Fields, Reader, convert
+from rota.server.dashboard.pages import Back, Html, action, back, page, show, zone_name
 from rota.server.dashboard.schedules import path_of, with_marks
-from rota.server.dashboard.words import pretty
+from rota.server.dashboard.words import pretty, written
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.problems import Problem
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
-
-Reader: TypeAlias = Callable[[Fields, str], Any]
 
 _NEXT = 12
 _CHOICES = {
@@ -54,6 +59,18 @@ _BLANK = dict.fromkeys([*_RULE, *_REST], "") | {
 }  # fmt: skip
 
 
+# As the form calls them. The rule is one field, whatever its kind.
+_LABELS = {
+    "name": "Name", "task": "Task", "workflow": "Workflow", "description": "Description",
+    "payload": "Payload", "kind": "Kind of rule", "rule": "Rule", "tz": "Time zone", "starts": "From",
+    "ends": "To", "max_occurrences": "Maximum occurrences", "overlap": "Overlap",
+    "max_running": "Maximum running", "max_queued": "Maximum waiting", "catch_up": "Catch up",
+    "catch_up_within": "Catch up within", "gap": "Skipped hour", "fold": "Repeated hour",
+    "jitter": "Jitter", "spread": "Spread", "exclude": "Not on", "include": "Only on",
+    "anchor": "Counted from", "tags": "Tags", "options": "Options of its jobs",
+}  # fmt: skip
+
+
 @page("/schedules/new", policy=OPERATOR)
 async def new_schedule(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> Html:
     return await _form(request, tenant, stats, _BLANK, None)
@@ -69,13 +86,13 @@ async def edit_schedule(
 
 async def _form(
     request: RotaRequest, tenant: Rota, stats: DashboardStore, values: dict[str, str],
-    status: ScheduleStatus | None, problem: str | None = None, tag: str | None = None,
+    status: ScheduleStatus | None, errors: Errors = NO_ERRORS, tag: str | None = None,
 ) -> Html:  # fmt: skip
-    preview = await _preview(tenant, Fields({name: [value] for name, value in values.items()}))
+    fields = Fields({name: [value] for name, value in values.items()}, zone_name(request))
     return await show(
-        request, "schedule_edit.html", values=values, schedule=status, problem=problem,
+        request, "schedule_edit.html", values=values, schedule=status, errors=errors,
         tag=tag or (status.tag if status else ""), path_of=path_of, tasks=await stats.tasks(),
-        status=200 if problem is None else 422, **preview, **_CHOICES,
+        status=422 if errors else 200, **await _preview(tenant, fields), **_CHOICES,
     )  # fmt: skip
 
 
@@ -89,30 +106,38 @@ async def preview(request: RotaRequest, tenant: TenantDep) -> Html:
 
 async def _preview(tenant: Rota, fields: Fields) -> dict[str, Any]:
     """Return the rule in words and its next occurrences, or what is wrong with it."""
-    try:
-        rule = convert(_rule(fields), PreviewRequest)
-        spec = to_spec(rule, fields.text("name") or "preview", "preview")
-        coming = await tenant.schedules.preview(spec, _NEXT)
-    except (Problem, RotaError) as error:
-        wrong = explain(error)
-        return {"in_words": "", "coming": [], "wrong": wrong if fields.text("rule") else None}
-    return {
-        "in_words": coming.in_words, "coming": with_marks(coming.occurrences), "wrong": None,
-    }  # fmt: skip
+    errors = Errors(_LABELS)
+    rule = _rule(fields, errors)
+    if not errors:
+        with errors.at("rule"):
+            # A name that is wrong must not hide what is wrong with the rule.
+            name = fields.text("name") or "preview"
+            with contextlib.suppress(ConfigError):
+                check_schedule_name(name)
+                rule["name"] = name
+            request = convert(rule, PreviewRequest)
+            spec = to_spec(request, request.name, "preview")
+            coming = await tenant.schedules.preview(spec, _NEXT)
+            found = with_marks(coming.occurrences)
+            return {"in_words": coming.in_words, "coming": found, "wrong": None}
+    wrong = "; ".join(errors.lines) if fields.text("rule") else None
+    return {"in_words": "", "coming": [], "wrong": wrong}
 
 
 @action("/schedules/new", policy=OPERATOR)
 async def create(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> Back | Html:
-    fields = await Fields.of(request)
-    try:
-        values = {**_rule(fields), **_rest(fields), "name": fields.text("name")}
-        data = convert(values, NewScheduleRequest)
-        spec = to_spec(data, data.name, data.task)
-        saved = await tenant.schedules.put(spec, expect=Precondition(must_be_new=True))
-    except (Problem, RotaError) as error:
-        return await _form(request, tenant, stats, _raw(fields), None, explain(error))
-    status = saved.status
-    return back(request, path_of(status), f"Schedule {status.name} created: {status.in_words}.")
+    fields, errors = await Fields.of(request), Errors(_LABELS)
+    name = fields.text("name") or ""
+    with errors.at("name"):
+        check_schedule_name(name)
+    values = await _checked(tenant, fields, errors)
+    if not errors:
+        with errors.at():
+            data = convert({**values, "name": name}, NewScheduleRequest)
+            spec = to_spec(data, data.name, data.task)
+            saved = await tenant.schedules.put(spec, expect=Precondition(must_be_new=True))
+            return _saved(request, saved.status, "created")
+    return await _form(request, tenant, stats, _raw(fields), None, errors)
 
 
 @action("/schedules/{name:str}/edit", policy=OPERATOR)
@@ -121,44 +146,67 @@ async def change(
 ) -> Back | Html:
     """Change a schedule, if it is still the version that the form showed (`tag`)."""
     status = await tenant.schedules.get(await tenant.schedules.resolve(name))
-    fields = await Fields.of(request)
+    fields, errors = await Fields.of(request), Errors(_LABELS)
     tag = fields.text("tag")
-    try:
-        data = convert({**_rule(fields), **_rest(fields)}, ScheduleRequest)
-        spec = to_spec(data, status.name, data.task)
-        status = (await tenant.schedules.put(spec, expect=Precondition(if_match=tag))).status
-    except (Problem, RotaError) as error:
-        values = _raw(fields) | {"name": status.name}
-        return await _form(request, tenant, stats, values, status, explain(error), tag)
-    return back(request, path_of(status), f"Schedule {status.name} changed: {status.in_words}.")
+    values = await _checked(tenant, fields, errors)
+    if not errors:
+        with errors.at():
+            data = convert(values, ScheduleRequest)
+            spec = to_spec(data, status.name, data.task)
+            saved = await tenant.schedules.put(spec, expect=Precondition(if_match=tag))
+            return _saved(request, saved.status, "changed")
+    return await _form(
+        request, tenant, stats, _raw(fields) | {"name": status.name}, status, errors, tag
+    )
+
+
+def _saved(request: RotaRequest, status: ScheduleStatus, word: str) -> Back:
+    text = f"Schedule {status.name} {word}: {status.in_words}."
+    if not status.warnings:
+        return back(request, path_of(status), text)
+    return back(
+        request, path_of(status), f"{text} But: {'; '.join(status.warnings)}", kind="warning"
+    )
+
+
+async def _checked(tenant: Rota, fields: Fields, errors: Errors) -> dict[str, Any]:
+    """Read the form, and check its rule by itself: no other error may hide what is wrong with it."""
+    rule = _rule(fields, errors)
+    values = {**rule, **_rest(fields, errors)}
+    if not any(errors.of(name) for name in (*rule, "rule", "kind")):
+        with errors.at("rule"):
+            spec = to_spec(convert(rule, PreviewRequest), "preview", "preview")
+            await tenant.schedules.preview(spec, 1)
+    return values
 
 
 def _raw(fields: Fields) -> dict[str, str]:
     return {name: fields.raw(name) for name in _BLANK}
 
 
-def _rule(fields: Fields) -> dict[str, Any]:
+def _rule(fields: Fields, errors: Errors) -> dict[str, Any]:
     kind = fields.text("kind") or "cron"
-    if kind not in _CHOICES["rules"]:
-        raise ConfigError(f"kind: must be one of {', '.join(_CHOICES['rules'])}")
-    if (rule := fields.text("rule")) is None:
-        raise ConfigError("rule: is missing")
-    return _read(fields, _RULE) | {
-        kind: rule, "anchor": fields.moment("anchor") if kind == "every" else None,
-    }  # fmt: skip
+    values = fields.read(_RULE, errors)
+    with errors.at("kind"):
+        if kind not in _CHOICES["rules"]:
+            raise ConfigError(f"must be one of {', '.join(_CHOICES['rules'])}")
+        if (rule := fields.text("rule")) is None:
+            raise ConfigError("is missing", field="rule")
+        values[kind] = rule
+    with errors.at("anchor"):
+        values["anchor"] = fields.moment("anchor") if kind == "every" else None
+    return values
 
 
-def _rest(fields: Fields) -> dict[str, Any]:
-    kind, within = fields.text("catch_up"), fields.seconds("catch_up_within")
-    return _read(fields, _REST) | {
+def _rest(fields: Fields, errors: Errors) -> dict[str, Any]:
+    within = None
+    with errors.at("catch_up_within"):
+        within = fields.seconds("catch_up_within")
+    kind = fields.text("catch_up")
+    return fields.read(_REST, errors) | {
         "paused": fields.flag("paused") or None,
         "catch_up": kind and {"kind": kind, "within": within},
     }
-
-
-def _read(fields: Fields, table: dict[str, Reader]) -> dict[str, Any]:
-    values = {name: read(fields, name) for name, read in table.items()}
-    return {name: None if value == [] else value for name, value in values.items()}
 
 
 def _stored(status: ScheduleStatus) -> dict[str, str]:
@@ -179,7 +227,8 @@ def _stored(status: ScheduleStatus) -> dict[str, str]:
 
 def _text(value: Any) -> str:
     if isinstance(value, datetime):
-        return value.isoformat()
+        # To the minute if that is all of it, otherwise exactly.
+        return value.isoformat() if value.second or value.microsecond else written(value)
     if isinstance(value, list | tuple):
         return " ".join(value)
     return f"{value:g}" if isinstance(value, float) and value else str(value or "")
@@ -190,7 +239,7 @@ def _rule_text(spec: ScheduleSpec) -> tuple[str, str, str]:
         case Cron(expression):
             return "cron", expression, ""
         case Every(seconds, anchor):
-            return "every", f"{seconds:g}", anchor.isoformat() if anchor else ""
+            return "every", f"{seconds:g}", _text(anchor)
         case Calendar(phrase):
             return "calendar", phrase, ""
         case RRule(text):

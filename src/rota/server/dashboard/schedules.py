@@ -17,19 +17,24 @@ from rota.errors import ConfigError
 from rota.model import State
 from rota.operations.ledger import OccurrenceStatus, ScheduleStatus, to_occurrence
 from rota.operations.preconditions import Precondition
+from rota.operations.rota import Rota
 from rota.server.api.pages import make_page, read_cursor
 from rota.server.api.schedules import BackfillRequest, ScheduleName
 from rota.server.dashboard import pages
-from rota.server.dashboard.forms import Fields, convert
-from rota.server.dashboard.words import SHAPES, plural
+from rota.server.dashboard.form_errors import NO_ERRORS, Errors
+from rota.server.dashboard.forms import Fields, Reader, convert
+from rota.server.dashboard.words import SHAPES, plural, stamp, written
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
+from rota.store.dashboard import DashboardStore
 
 _LATE = 10.0  # seconds after which a start is called late
 _ROWS = 40
-_STRIP = 14
+_STRIP = 12
 _LONG_STRIP = 60
 _NEXT = 10
+_COUNTED = 5_000  # occurrences of a schedule that are counted by what became of them
+_LABELS = {"first": "From", "end": "To", "max_parallel": "At a time", "until": "Pause until"}
 _RESERVED = ("new", "preview")  # other pages have these words in the place of a name
 _MARKS = {
     "gap_next": "the clocks go forward: first moment after the gap",
@@ -38,12 +43,16 @@ _MARKS = {
     "fold_second": "the clocks go back: the second of two",
 }
 
+_BACKFILL: dict[str, Reader] = {
+    "first": Fields.moment, "end": Fields.moment, "max_parallel": Fields.whole,
+}  # fmt: skip
+
 Text = Annotated[str | None, QueryParameter(max_length=200)]
 
 
 class Cell(msgspec.Struct, frozen=True):
     """An occurrence in the strip of a schedule's history. `kind` is the state of its job, or: on time,
-    late, skipped, gone."""
+    late, backfilled, skipped, gone."""
 
     due_at: datetime
     kind: str
@@ -62,8 +71,7 @@ class Cell(msgspec.Struct, frozen=True):
     @property
     def label(self) -> str:
         """The text for those who don't see colours."""
-        moment = f"{self.due_at:%Y-%m-%d %H:%M:%S} UTC"
-        return f"{moment}: {self.kind}" + (f", {self.why}" if self.why else "")
+        return f"{stamp(self.due_at)}: {self.kind}" + (f", {self.why}" if self.why else "")
 
 
 def to_cells(rows: Sequence[Any]) -> list[Cell]:
@@ -80,7 +88,9 @@ def _judge(one: OccurrenceStatus) -> tuple[str, str]:
         return "gone", "its job's retention is over"
     if one.job_state != State.SUCCEEDED.label:
         return one.job_state, why
-    if one.lag is not None and one.lag > _LATE and one.reason != "backfilled":
+    if one.reason == "backfilled":
+        return "backfilled", why
+    if one.lag is not None and one.lag > _LATE:
         return "late", f"started {one.lag:,.0f} s after it was due"
     return "on time", "caught up" if one.caught_up and not why else why
 
@@ -109,10 +119,10 @@ async def show_schedules(
         strips={id: to_cells(cells) for id, cells in strips.items()}, path_of=path_of,
         next=here.url("/schedules", **asked, cursor=cut.next) if cut.next else None,
         count=await stats.schedule_count(), cursor=cursor,
-        how=pages.Copyable(
-            cli=pages.cli("schedules", "list"), curl=pages.curl("GET", "/v1/schedules"),
-            python="await app.schedules.list()",
-        ),
+        how=[pages.Copyable(
+            "List the schedules", cli=pages.cli("schedules", "list"),
+            curl=pages.curl("GET", "/v1/schedules"), python="await app.schedules.list()",
+        )],
     )  # fmt: skip
 
 
@@ -127,7 +137,17 @@ async def show_schedule(
     request: RotaRequest, tenant: TenantDep, stats: StatsDep, name: ScheduleName
 ) -> pages.Html:
     status = await tenant.schedules.get(await tenant.schedules.resolve(name))
+    return await _show_schedule(request, tenant, stats, status)
+
+
+async def _show_schedule(
+    request: RotaRequest, tenant: Rota, stats: DashboardStore, status: ScheduleStatus, *,
+    values: dict[str, str] | None = None, errors: Errors = NO_ERRORS,
+) -> pages.Html:  # fmt: skip
     now = await (await tenant.store()).now()
+    values = values or {
+        "first": written(now - timedelta(days=7)), "end": written(now), "max_parallel": "", "until": "",
+    }  # fmt: skip
     strip = to_cells((await stats.strips([status.id], _LONG_STRIP))[status.id])
     # Occurrences within the horizon may have fired already.
     after = status.next_due - timedelta(microseconds=1) if status.next_due else now
@@ -138,7 +158,8 @@ async def show_schedule(
     return await pages.show(
         request, "schedule.html", now=now, schedule=status, strip=strip,
         coming=with_marks(coming), path_of=path_of, tag=status.tag,
-        week_ago=now - timedelta(days=7), how=_how(status),
+        how=_how(status), values=values, errors=errors, status=422 if errors else 200,
+        counts=await stats.ledger_counts(status.id, _COUNTED), counted=_COUNTED,
         stored=None if status.spec else await stats.stored_spec(status.id),
     )  # fmt: skip
 
@@ -151,22 +172,46 @@ def with_marks(found: Sequence[Occurrence]) -> list[tuple[Occurrence, str]]:
     ]
 
 
-def _how(status: ScheduleStatus) -> pages.Copyable:
+def _how(status: ScheduleStatus) -> list[pages.Copyable]:
     name, path = status.name, f"/v1/schedules/{status.id if '/' in status.name else status.name}"
-    verbs = ("show", "trigger", "resume" if status.paused_at else "pause")
-    return pages.Copyable(
-        cli="\n".join(pages.cli("schedules", verb, name) for verb in verbs),
-        curl="\n".join((pages.curl("GET", path), pages.curl("POST", f"{path}/trigger"))),
-        python=f"await app.schedules.trigger({name!r})",
+    show = pages.Copyable(
+        "Show this schedule", cli=pages.cli("schedules", "show", name), curl=pages.curl("GET", path),
+        python=f"await app.schedules.get({name!r})",
+    )  # fmt: skip
+    verb = "resume" if status.paused_at else "pause"
+    changes = [
+        pages.Copyable(
+            label, cli=pages.cli("schedules", verb, name), curl=pages.curl("POST", f"{path}/{verb}"),
+            python=f"await app.schedules.{verb}({name!r})",
+        )
+        for label, verb in (("Trigger it now", "trigger"), (f"{verb.capitalize()} it", verb))
+    ]  # fmt: skip
+    return [show, *changes]
+
+
+@pages.action("/schedules/{name:str}/pause", policy=OPERATOR)
+async def pause(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, name: ScheduleName
+) -> pages.Back | pages.Html:
+    fields, errors = await Fields.of(request), Errors(_LABELS)
+    resolved = await tenant.schedules.resolve(name)
+    with errors.at("until"):
+        until = fields.moment("until")
+        status = await tenant.schedules.pause(resolved, until=until)
+        end = f" until {stamp(until)}" if until else ""
+        return pages.back(request, path_of(status), f"Schedule {status.name} paused{end}.")
+    return await _show_schedule(
+        request,
+        tenant,
+        stats,
+        await tenant.schedules.get(resolved),
+        values=_raw(fields),
+        errors=errors,
     )
 
 
-@pages.action("/schedules/{name:str}/pause", policy=OPERATOR, on_error="/schedules/{name}")
-async def pause(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -> pages.Back:
-    until = (await Fields.of(request)).moment("until")
-    status = await tenant.schedules.pause(await tenant.schedules.resolve(name), until=until)
-    end = f" until {until:%Y-%m-%d %H:%M %Z}" if until else ""
-    return pages.back(request, path_of(status), f"Schedule {status.name} paused{end}.")
+def _raw(fields: Fields) -> dict[str, str]:
+    return {name: fields.raw(name) for name in _LABELS}
 
 
 @pages.action("/schedules/{name:str}/resume", policy=OPERATOR)
@@ -181,23 +226,34 @@ async def trigger(request: RotaRequest, tenant: TenantDep, name: ScheduleName) -
     return pages.back(request, f"/jobs/{triggered.job_id}", "Triggered: this is its job.")
 
 
-@pages.action("/schedules/{name:str}/backfill", policy=OPERATOR, on_error="/schedules/{name}")
+@pages.action("/schedules/{name:str}/backfill", policy=OPERATOR)
 async def backfill(
-    request: RotaRequest, tenant: TenantDep, name: ScheduleName
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, name: ScheduleName
 ) -> pages.Back | pages.Html:
     """Ask for confirmation first, with the number of occurrences. With `sure`, run them."""
     status = await tenant.schedules.get(await tenant.schedules.resolve(name))
-    fields = await Fields.of(request)
+    fields, errors = await Fields.of(request), Errors(_LABELS)
     sure = fields.flag("sure")
-    first, end = fields.moment("first"), fields.moment("end")
-    if first is None or end is None:
-        raise ConfigError("first and end: give both ends of the period")
-    asked = convert(
-        {"first": first, "end": end, "max_parallel": fields.whole("max_parallel")}, BackfillRequest
-    )
-    backfilled = await tenant.schedules.backfill(
-        status.name, asked.first, asked.end, max_parallel=asked.max_parallel, dry_run=not sure
-    )
+    given = fields.read(_BACKFILL, errors)
+    for side in ("first", "end"):
+        if given[side] is None and not errors.of(side):
+            errors.add(ConfigError("give both ends of the period"), side)
+    if not errors:
+        with errors.at():
+            asked: BackfillRequest = convert(given, BackfillRequest)
+            if asked.first >= asked.end:
+                raise ConfigError("The period is empty: From must be before To", field="first")
+            backfilled = await tenant.schedules.backfill(
+                status.name,
+                asked.first,
+                asked.end,
+                max_parallel=asked.max_parallel,
+                dry_run=not sure,
+            )
+    if errors:
+        return await _show_schedule(
+            request, tenant, stats, status, values=_raw(fields), errors=errors
+        )
     count = backfilled.count
     if sure:
         text = f"{plural(count, 'occurrence')} will be run, the oldest first."
@@ -209,9 +265,9 @@ async def backfill(
              "--to", asked.end.isoformat()]  # fmt: skip
     return await pages.show(
         request, "backfill.html", schedule=status, asked=asked, count=count, path_of=path_of,
-        how=pages.Copyable(cli=pages.cli(*words), curl=pages.curl(
+        how=[pages.Copyable("Backfill this period", cli=pages.cli(*words), curl=pages.curl(
             "POST", f"/v1/schedules/{status.id}/backfill", {"first": asked.first, "end": asked.end}
-        )),
+        ))],
     )  # fmt: skip
 
 

@@ -6,22 +6,35 @@ from typing import Annotated
 from uuid import UUID
 
 import msgspec
+from litestar.datastructures import Cookie
 from litestar.params import FromPath, QueryParameter
 from litestar.response import Redirect
 
-from rota.core.access import ANYWHERE, Role
+from rota.core.access import ANYWHERE, SCOPE_NOUNS, SUBMIT_SCOPE, Role
+from rota.core.time.zones import zone as zone_of
+from rota.errors import ConfigError
 from rota.operations.access import CreatedToken
 from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
 from rota.server.api.access import TokenRequest, audit_page, token_page
 from rota.server.api.endpoints import WebhookRequest
 from rota.server.dashboard import pages
+from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, convert
+from rota.server.login import safe_target
 from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
 from rota.store.quotas import Limits
 
 _ROWS = 50
+_YEAR = 365 * 86_400
+_TOKEN_LABELS = {
+    "name": "Name", "role": "Role", "scopes": "Scopes", "tasks": "Only these tasks",
+    "expires_at": "Expires", "everywhere": "In all namespaces",
+}  # fmt: skip
+_WEBHOOK_LABELS = {"url": "URL", "kinds": "Events", "format": "Format"}
+# Scopes that only pages need, and every token has.
+_NOT_OFFERED = {"root", "live", "session", "settings", "calendar", "cluster"}
 Text = Annotated[str | None, QueryParameter(max_length=500)]
 
 
@@ -29,6 +42,22 @@ Text = Annotated[str | None, QueryParameter(max_length=500)]
 async def settings(request: RotaRequest) -> Redirect:
     here = pages.Here(request)
     return Redirect(here.url(here.settings[0][0]), status_code=303)
+
+
+@pages.action("/session/zone", policy=VIEWER)
+async def choose_zone(request: RotaRequest) -> pages.Back:
+    """Show and read times in another zone. It is a preference of this browser, and stored only there."""
+    fields = await Fields.of(request)
+    target, name = safe_target(fields.text("return")), fields.text("choose") or "UTC"
+    try:
+        key = zone_of(name).key
+    except ConfigError as error:
+        return pages.back(request, target, str(error), kind="problem")
+    answer = pages.back(request, target, f"Times are shown in {key} now.")
+    answer.cookies.append(
+        Cookie(key=pages.ZONE_COOKIE, value=key, path="/", samesite="lax", max_age=_YEAR)
+    )
+    return answer
 
 
 # -- tokens
@@ -43,37 +72,59 @@ async def show_tokens(
 
 async def _show_tokens(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep, *,
-    cursor: str | None = None, made: CreatedToken | None = None,
+    cursor: str | None = None, made: CreatedToken | None = None, fields: Fields | None = None,
+    errors: Errors = NO_ERRORS,
 ) -> pages.Html:  # fmt: skip
+    said = fields or Fields({"role": ["operator"]})
     found = await token_page(context, principal.namespace, _ROWS, cursor)
     here = pages.Here(request)
     return await pages.show(
-        request, "tokens.html", tokens=found.items, made=made,
+        request, "tokens.html", tokens=found.items, made=made, errors=errors,
+        status=422 if errors else 201 if made else 200, said=said, chosen=said.several("scope"),
+        scopes=_scopes(),
         next=here.url("/tokens", cursor=found.next) if found.next else None,
         roles=[role.label for role in Role],
-        how=pages.Copyable(
-            cli=pages.cli("tokens", "create", "NAME", "--role", "operator"),
-            curl=pages.curl("POST", "/v1/tokens", {"name": "NAME", "role": "operator"}),
-        ),
+        how=[
+            pages.Copyable("List the tokens", cli=pages.cli("tokens", "list"),
+                           curl=pages.curl("GET", "/v1/tokens")),
+            pages.Copyable(
+                "Create a token", cli=pages.cli("tokens", "create", "NAME", "--role", "operator"),
+                curl=pages.curl("POST", "/v1/tokens", {"name": "NAME", "role": "operator"}),
+            ),
+        ],
     )  # fmt: skip
 
 
-@pages.action("/tokens", policy=ADMIN, on_error="/tokens")
+def _scopes() -> list[tuple[str, list[str]]]:
+    """Return the scopes to choose from, by noun."""
+    found = [
+        (noun, [f"{noun}:read", f"{noun}:write"]) for noun in sorted(SCOPE_NOUNS - _NOT_OFFERED)
+    ]
+    return [(noun, [*each, SUBMIT_SCOPE] if noun == "jobs" else each) for noun, each in found]
+
+
+@pages.action("/tokens", policy=ADMIN)
 async def create_token(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep
 ) -> pages.Html:
     """Create a token. The answer is the only page that ever shows it."""
-    fields = await Fields.of(request)
-    values = convert(
-        {"name": fields.text("name"), "role": fields.text("role"),
-         "scopes": fields.words("scopes"), "expires_at": fields.moment("expires_at"),
-         "everywhere": fields.flag("everywhere")},
-        TokenRequest,
-    )  # fmt: skip
-    made = await context.installation.tokens.create(
-        **msgspec.structs.asdict(values), namespace=principal.namespace, by=principal
-    )
-    return await _show_tokens(request, context, principal, made=made)
+    fields, errors = await Fields.of(request), Errors(_TOKEN_LABELS)
+    made, expires_at = None, None
+    with errors.at("expires_at"):
+        expires_at = fields.moment("expires_at")
+    if not errors:
+        with errors.at():
+            values = convert(
+                {"name": fields.text("name") or "", "role": fields.text("role"),
+                 "scopes": fields.several("scope"), "tasks": fields.words("tasks"),
+                 "expires_at": expires_at, "everywhere": fields.flag("everywhere")},
+                TokenRequest,
+            )  # fmt: skip
+            made = await context.installation.tokens.create(
+                **msgspec.structs.asdict(values), namespace=principal.namespace, by=principal
+            )
+    shown = fields if errors else None
+    return await _show_tokens(request, context, principal, made=made, fields=shown, errors=errors)
 
 
 @pages.action("/tokens/{prefix:str}/revoke", policy=ADMIN)
@@ -109,10 +160,12 @@ async def _show_users(
     return await pages.show(
         request, "users.html", users=users, link=link, minutes=context.settings.link_minutes,
         roles=[role.label for role in Role if role is not Role.WORKER],
-        how=pages.Copyable(cli="\n".join((
-            pages.cli("users", "add", "NAME", "--role", "operator", "--password"),
-            pages.cli("login", "--as", "NAME"),
-        ))),
+        how=[
+            pages.Copyable("List the users", cli=pages.cli("users", "list")),
+            pages.Copyable("Add a user",
+                           cli=pages.cli("users", "add", "NAME", "--role", "operator", "--password")),
+            pages.Copyable("Create a one-time login link", cli=pages.cli("login", "--as", "NAME")),
+        ],
     )  # fmt: skip
 
 
@@ -166,10 +219,14 @@ async def show_namespaces(
     return await pages.show(
         request, "namespaces.html", namespaces=[(name, known.get(name)) for name in roles],
         roles=roles,
-        how=pages.Copyable(
-            cli=pages.cli("namespaces", "limit", "NAME", "--max-jobs", 100_000),
-            curl=pages.curl("PUT", "/v1/namespaces/NAME", {"max_jobs": 100_000}),
-        ),
+        how=[
+            pages.Copyable("List the namespaces", cli=pages.cli("namespaces", "list"),
+                           curl=pages.curl("GET", "/v1/namespaces")),
+            pages.Copyable(
+                "Limit a namespace", cli=pages.cli("namespaces", "limit", "NAME", "--max-jobs", 100_000),
+                curl=pages.curl("PUT", "/v1/namespaces/NAME", {"max_jobs": 100_000}),
+            ),
+        ],
     )  # fmt: skip
 
 
@@ -196,29 +253,41 @@ async def show_webhooks(request: RotaRequest, tenant: TenantDep) -> pages.Html:
 
 
 async def _show_webhooks(
-    request: RotaRequest, tenant: Rota, secret: str | None = None
-) -> pages.Html:
+    request: RotaRequest, tenant: Rota, secret: str | None = None, *, fields: Fields | None = None,
+    errors: Errors = NO_ERRORS,
+) -> pages.Html:  # fmt: skip
+    said = fields or Fields({})
     return await pages.show(
         request, "webhooks.html", webhooks=await tenant.webhooks.list(), kinds=KINDS, secret=secret,
+        errors=errors, status=422 if errors else 201 if secret else 200, said=said,
+        chosen=said.several("kind"),
         allowed=await tenant.webhooks.allowed(),
-        how=pages.Copyable(
-            cli=pages.cli("webhooks", "add", "https://example.org/hook", "--kind", "failed"),
-            curl=pages.curl("POST", "/v1/webhooks", {"url": "https://example.org/hook"}),
-            python='await app.webhooks.add("https://example.org/hook", kinds=["failed"])',
-        ),
+        how=[
+            pages.Copyable("List the webhooks", cli=pages.cli("webhooks", "list"),
+                           curl=pages.curl("GET", "/v1/webhooks"), python="await app.webhooks.list()"),
+            pages.Copyable(
+                "Add a webhook",
+                cli=pages.cli("webhooks", "add", "https://example.org/hook", "--kind", "failed"),
+                curl=pages.curl("POST", "/v1/webhooks", {"url": "https://example.org/hook"}),
+                python='await app.webhooks.add("https://example.org/hook", kinds=["failed"])',
+            ),
+        ],
     )  # fmt: skip
 
 
-@pages.action("/webhooks", policy=ADMIN, on_error="/webhooks")
+@pages.action("/webhooks", policy=ADMIN)
 async def add_webhook(request: RotaRequest, tenant: TenantDep) -> pages.Html:
     """Add a webhook. The answer is the only page that ever shows its secret."""
-    fields = await Fields.of(request)
-    values = convert(
-        {"url": fields.text("url"), "kinds": fields.several("kind"), "format": fields.text("format")},
-        WebhookRequest,
-    )  # fmt: skip
-    made = await tenant.webhooks.add(values.url, kinds=values.kinds, form=values.format)
-    return await _show_webhooks(request, tenant, made.secret)
+    fields, errors = await Fields.of(request), Errors(_WEBHOOK_LABELS)
+    with errors.at("url"):
+        values = convert(
+            {"url": fields.text("url") or "", "kinds": fields.several("kind"),
+             "format": fields.text("format")},
+            WebhookRequest,
+        )  # fmt: skip
+        made = await tenant.webhooks.add(values.url, kinds=values.kinds, form=values.format)
+        return await _show_webhooks(request, tenant, made.secret)
+    return await _show_webhooks(request, tenant, fields=fields, errors=errors)
 
 
 @pages.action("/webhooks/{webhook_id:uuid}/pause", policy=ADMIN)
@@ -268,12 +337,15 @@ async def show_audit(
     return await pages.show(
         request, "audit.html", entries=found.items, asked=asked, cursor=cursor,
         next=here.url("/audit", **asked, cursor=found.next) if found.next else None,
-        how=pages.Copyable(curl=pages.curl("GET", "/v1/audit")),
+        how=[pages.Copyable(
+            "List the changes", cli=pages.cli("audit"), curl=pages.curl("GET", "/v1/audit")
+        )],
     )  # fmt: skip
 
 
 ROUTES = [
-    settings, show_tokens, create_token, revoke_token, show_users, add_user, remove_user, create_link,
+    settings, choose_zone, show_tokens, create_token, revoke_token, show_users, add_user, remove_user,
+    create_link,
     show_namespaces, set_limits, show_webhooks, add_webhook, pause_webhook, resume_webhook,
     test_webhook, remove_webhook, show_audit,
 ]  # fmt: skip

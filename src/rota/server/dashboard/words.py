@@ -1,15 +1,17 @@
 """Format moments, durations, numbers and states for pages. All values are escaped.
 
-A moment is a ``<time>`` in UTC. The script converts it to the zone that the user has chosen: their own,
-UTC, or the schedule's (`zone`).
+A moment is a ``<time>`` in the zone that the user has chosen (`zone_shown`). The script shows it anew
+when they choose another, or the schedule's own (`zone`).
 """
 
 from __future__ import annotations
 
 import json
 import re
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import msgspec
 from markupsafe import Markup
@@ -18,13 +20,15 @@ from rota.core.durations import format_distance, format_duration
 from rota.model import Count
 
 NOTHING = "\u2013"
+_UTC = ZoneInfo("UTC")
+zone_shown: ContextVar[ZoneInfo] = ContextVar("zone_shown", default=_UTC)
 # A shape for each state: some people don't see colours.
 SHAPES = {
     "waiting": "◔", "scheduled": "○", "ready": "▷", "running": "▶", "succeeded": "✓", "failed": "✕",
     "cancelled": "⊘", "cancelling": "⊘", "skipped": NOTHING, "upstream failed": "✕",
     "upstream_failed": "✕",
     "live": "●", "draining": "◐", "silent": "◌", "dead": "✕", "stopped": "■", "paused": "\u2016",
-    "on time": "✓", "late": "◷", "pending": "○", "lost": "✕",
+    "backfilled": "↺", "on time": "✓", "late": "◷", "pending": "○", "lost": "✕",
 }  # fmt: skip
 
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)")
@@ -37,33 +41,40 @@ def moment(at: datetime | None, zone: str | None = None, *, absent: str = NOTHIN
     """Format a moment to the second."""
     if at is None:
         return absent
-    utc = at.astimezone(UTC)
-    return _TIME.format(
-        _iso(utc), _ZONE.format(zone) if zone else "", f"{utc:%Y-%m-%d %H:%M:%S} UTC"
-    )
+    return _TIME.format(_iso(at), _ZONE.format(zone) if zone else "", stamp(at))
+
+
+def stamp(at: datetime) -> str:
+    """Format a moment as plain text, for titles and descriptions."""
+    return f"{at.astimezone(zone_shown.get()):%a %Y-%m-%d %H:%M:%S %Z}"
+
+
+def clock(at: datetime) -> str:
+    return f"{at.astimezone(zone_shown.get()):%H:%M %Z}"
+
+
+def written(at: datetime | None) -> str:
+    """Format a moment as the value of a field, in the zone that the field is read in."""
+    return "" if at is None else f"{at.astimezone(zone_shown.get()):%Y-%m-%d %H:%M}"
 
 
 def ago(at: datetime | None, now: datetime, *, absent: str = NOTHING) -> Markup | str:
     """Format the distance of a moment from now: "3 min ago", "in 2 h"."""
     if at is None:
         return absent
-    utc = at.astimezone(UTC)
-    return _AGO.format(
-        _iso(utc), f"{utc:%Y-%m-%d %H:%M:%S} UTC", format_distance((at - now).total_seconds())
-    )
+    return _AGO.format(_iso(at), stamp(at), format_distance((at - now).total_seconds()))
 
 
 def with_times(text: str) -> Markup:
     """Format the moments within a sentence."""
     parts = _MOMENT.split(text)
     for place in range(1, len(parts), 2):
-        iso = parts[place].replace(" UTC", "Z").replace(" ", "T")
-        parts[place] = _TIME.format(iso, "", parts[place])
+        parts[place] = moment(datetime.fromisoformat(parts[place].replace(" UTC", "+00:00")))
     return Markup("").join(parts)
 
 
-def _iso(utc: datetime) -> str:
-    return utc.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+def _iso(at: datetime) -> str:
+    return at.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def span(seconds: float | None, absent: str = NOTHING) -> str:
@@ -110,6 +121,14 @@ def first_line(text: str | None, longest: int = 160) -> str:
     return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
+def middle(text: str, longest: int = 36) -> str:
+    """Shorten a name in its middle: names that are alike often differ at their ends."""
+    if len(text) <= longest:
+        return text
+    end = (longest - 1) // 2
+    return f"{text[: longest - 1 - end]}…{text[-end:]}"
+
+
 def short_id(id: Any) -> str:
     """Shorten an id to its end: the beginning is the time, the same for neighbours."""
     return "…" + str(id)[-8:]
@@ -117,5 +136,5 @@ def short_id(id: Any) -> str:
 
 FILTERS = {
     "span": span, "number": number, "pretty": pretty, "first_line": first_line, "rate": rate,
-    "short_id": short_id, "with_times": with_times,
+    "short_id": short_id, "middle": middle, "with_times": with_times,
 }  # fmt: skip

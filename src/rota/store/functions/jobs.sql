@@ -63,6 +63,19 @@ create or replace function rota.error_words(error json) returns text language sq
                 else left(error ->> 'message', 500) end
 $$;
 
+-- Failures of one task and class whose messages differ in numbers and ids only are alike: the name of their group.
+create or replace function rota.fingerprint(task text, error json) returns text language sql immutable parallel safe as $$
+    select left(md5(concat_ws('|', task, error ->> 'type', regexp_replace(rota.error_words(error),
+        '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16)
+$$;
+
+-- When a job failed for the first time with the class of its last error: a retry by hand doesn't make it a new failure.
+create or replace function rota.failed_first(attempts jsonb, error json, finished timestamptz) returns timestamptz
+    language sql stable parallel safe as $$
+    select least(finished, (select min((a.entry ->> 'ended_at')::timestamptz) from jsonb_array_elements(attempts) as a(entry)
+        where a.entry -> 'error' ->> 'type' = error ->> 'type'))
+$$;
+
 -- The length is compared apart: a bounded repetition in the pattern costs ten times as much.
 create or replace function rota.is_name(name text) returns boolean language sql immutable parallel safe as
     $$ select length(name) <= 100 and name ~ '^[A-Za-z0-9_][A-Za-z0-9_.:-]*$' $$;

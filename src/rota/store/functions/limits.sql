@@ -4,10 +4,10 @@ create or replace function rota.escaped_key(key text) returns text language sql 
     $$ select replace(replace(key, '%', '%25'), '&', '%26') $$;
 
 -- The keys of a job as one text, always in the same order; null: it has none. The same as share_of() in Python.
-create or replace function rota.share_of(concurrency_key text, order_key text, order_failure text, limited_task text)
-    returns text language sql immutable parallel safe as $$
-    select nullif(concat_ws('&', 'c=' || rota.escaped_key(concurrency_key), 'o=' || rota.escaped_key(order_key),
-                            't=' || limited_task, 'x=' || order_failure), '')
+create or replace function rota.share_of(concurrency_key text, fairness_key text, order_key text, order_failure text,
+    limited_task text) returns text language sql immutable parallel safe as $$
+    select nullif(concat_ws('&', 'c=' || rota.escaped_key(concurrency_key), 'f=' || rota.escaped_key(fairness_key),
+                            'o=' || rota.escaped_key(order_key), 't=' || limited_task, 'x=' || order_failure), '')
 $$;
 
 create or replace function rota.share_part(share text, part text) returns text language sql immutable parallel safe as $$
@@ -22,11 +22,12 @@ create or replace function rota.sublane_of(base text, share text) returns text l
 $$;
 
 -- Refuses keys that can't be stored, naming the field.
-create or replace function rota.check_keys(concurrency_key text, order_key text, order_failure text) returns boolean
-    language plpgsql immutable as $$
+create or replace function rota.check_keys(concurrency_key text, fairness_key text, order_key text, order_failure text)
+    returns boolean language plpgsql immutable as $$
 declare
     problem text := case
         when length(concurrency_key) not between 1 and 255 then 'concurrency_key must be 1 to 255 characters long'
+        when length(fairness_key) not between 1 and 255 then 'fairness_key must be 1 to 255 characters long'
         when length(order_key) not between 1 and 255 then 'order_key must be 1 to 255 characters long'
         when order_failure not in ('hold', 'drop') then 'order_failure must be hold or drop; leave it out to go on'
         when order_failure is not null and order_key is null then 'order_failure needs an order_key'

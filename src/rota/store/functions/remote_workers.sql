@@ -50,7 +50,7 @@ begin
             select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.due_at,
                 c.key, c.headers, c.early, c.schedule_id, c.rank, c.lane, c.run_id, c.step
             from rota.claim_shared(me, array(select rtrim(l, '#') from unnest(shared.lanes) as l),
-                array_fill(most, array[cardinality(shared.lanes)]), most, shared.tasks, '{}', asked, this_try) as c;
+                array_fill(most, array[cardinality(shared.lanes)]), most, shared.tasks, '{}', '{}', '{}', asked, this_try) as c;
         if found then
             return;
         end if;

@@ -7,31 +7,78 @@ create or replace function rota.fold_arrivals(bases text[]) returns boolean lang
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off set plan_cache_mode = force_generic_plan
 as $$
 begin
-    insert into rota.sublane (lane, base, namespace, queue, share, head)
-    select b.base, b.base, q.namespace, q.name, '', -9223372036854775808 from unnest(bases) as b(base)
+    insert into rota.sublane (lane, base, namespace, queue, share, head, fair)
+    select b.base, b.base, q.namespace, q.name, '',
+           case when q.policy = 'fair' then rota.fair_floor(b.base) else -9223372036854775808 end, q.policy = 'fair'
+    from unnest(bases) as b(base)
     join rota.queue as q on q.namespace = split_part(b.base, '/', 1) and q.name = rota.queue_of(b.base)
     where q.governed and not exists (select from rota.sublane as s where s.lane = b.base)
     order by b.base
     on conflict do nothing;
 
+    -- One pass in the order of lanes, for what has come and for what has ended: claims can't wait for each other in a
+    -- circle. In a fair queue a sublane that was idle begins where the others are, without credit.
     with seen as (
         delete from rota.arrival as a
         where a.ctid = any(array(
             select a.ctid from rota.arrival as a where a.base = any(bases) limit 2000 for update skip locked))
-        returning a.lane, a.base, a.namespace, a.rank
+        returning a.lane, a.base, a.namespace, a.rank, a.jobs, a.seconds
     ), arrived as (
-        select lane, base, namespace, min(rank) as head from seen group by 1, 2, 3
+        select lane, base, namespace, min(rank) as head, sum(jobs)::int as jobs, sum(seconds) as seconds from seen
+        group by 1, 2, 3
     )
-    insert into rota.sublane as s (lane, base, namespace, queue, share, head)
-    select a.lane, a.base, a.namespace, rota.queue_of(a.lane), p.share, a.head from arrived as a
-    cross join lateral (select p.share from rota.present as p where p.lane = a.lane limit 1) as p
+    insert into rota.sublane as s (lane, base, namespace, queue, share, fair_key, head, fair, state, outstanding, served)
+    select a.lane, a.base, a.namespace, q.name, p.share, coalesce(rota.share_part(p.share, 'f'), ''),
+           case when q.policy = 'fair' then rota.fair_floor(a.base) else coalesce(a.head, 9223372036854775807) end,
+           q.policy = 'fair', case when a.head is null then 2 else 1 end, a.jobs, a.seconds
+    from arrived as a
+    join rota.queue as q on q.namespace = a.namespace and q.name = rota.queue_of(a.lane)
+    cross join lateral (
+        select s.share from rota.sublane as s where s.lane = a.lane
+        union all
+        select p.share from (select p.share from rota.present as p where p.lane = a.lane and p.share is not null limit 1) as p
+        limit 1) as p
     order by a.lane
     on conflict (lane) do update
-    set state = case when s.state = 3 and s.blocked_on is not null then 3 else 1 end,
-        head = least(s.head, excluded.head),
-        recheck_at = case when s.state = 3 and s.blocked_on is not null then s.recheck_at end;
+    set state = case when excluded.state = 2 or s.state = 3 and s.blocked_on is not null then s.state else 1 end,
+        recheck_at = case when excluded.state = 2 or s.state = 3 and s.blocked_on is not null then s.recheck_at end,
+        head = case when not s.fair then least(s.head, excluded.head)
+                    else greatest(
+                        s.head + case when excluded.outstanding = 0 then 0 else
+                            ((excluded.served - rota.charged_for(s.outstanding, s.charged, excluded.outstanding))
+                             / rota.fair_weight_of(s.namespace, s.queue, s.base, s.fair_key) * 1000000)::bigint end,
+                        case when s.state = 2 and excluded.state = 1 then excluded.head end) end,
+        cost = case when excluded.outstanding = 0 or not s.fair then s.cost
+                    else greatest(s.cost + (1 - power(0.9, least(excluded.outstanding, 1000)))
+                                           * (excluded.served / excluded.outstanding - s.cost), 0.0001) end,
+        charged = s.charged - rota.charged_for(s.outstanding, s.charged, excluded.outstanding),
+        outstanding = greatest(s.outstanding - excluded.outstanding, 0),
+        served = s.served + excluded.served;
     return found;
 end $$;
+
+-- The lowest virtual time of what is ready in a fair queue, or the highest of all when nothing is. A share begins there.
+create or replace function rota.fair_floor(its_base text) returns bigint language sql volatile
+    set enable_seqscan = off as $$
+    select coalesce(
+        (select s.head from rota.sublane as s where s.base = its_base and s.state = 1 and s.share <> '' order by s.head limit 1),
+        (select s.head from rota.sublane as s where s.base = its_base and s.share <> '' order by s.head desc limit 1), 0)
+$$;
+
+-- What part of the weight of its key a sublane has: the ready ones of a key share it.
+create or replace function rota.fair_weight_of(space text, its_queue text, its_base text, its_key text) returns float8
+    language sql volatile set enable_seqscan = off as $$
+    select coalesce((select w.weight from rota.fair_weight as w
+                     where w.namespace = space and w.queue = its_queue and w.key = its_key), 1)
+           / greatest((select count(*) from (
+                select from rota.sublane as o where o.base = its_base and o.fair_key = its_key and o.state = 1 limit 1000) as o), 1)
+$$;
+
+-- The seconds that were charged for so many of a sublane's jobs.
+create or replace function rota.charged_for(outstanding int, charged float8, jobs int) returns float8
+    language sql immutable parallel safe as $$
+    select case when outstanding > 0 then charged * least(jobs::float8 / outstanding, 1) else 0 end
+$$;
 
 -- Opens blocked sublanes for which there may be room: where jobs have ended in `freed` lanes, and where it is time to
 -- look again. Nothing is decided here; the claim counts under the lock.
@@ -135,11 +182,12 @@ begin
     end if;
 end $$;
 
--- Up to wanted[i] jobs of the sublanes of bases[i], and `most` in all, under one new token. `asked`: the request of an
+-- Up to wanted[i] jobs of the sublanes of bases[i], and `most` in all, under one new token. In the lanes `freed` so many
+-- jobs have `ended`, which had run so many `seconds`. `asked`: the request of an
 -- HTTP worker, which is noted in the batch. Each statement below sees what was committed
 -- before it: first the locks, then the counts, then the claim.
 create or replace function rota.claim_shared(me uuid, bases text[], wanted int[], most int, tasks text[], freed text[],
-        asked text default null, this_try bigint default null)
+        ended int[] default '{}', seconds float8[] default '{}', asked text default null, this_try bigint default null)
     returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
         guarantee smallint, timeout real, crashes smallint, rank bigint, priority smallint, key text, headers json,
         schedule_id uuid, lane text, run_id uuid, step int, early float8, due_at timestamptz) language plpgsql volatile
@@ -167,6 +215,11 @@ declare
     later timestamptz;
     n int;
 begin
+    if freed <> '{}' then
+        insert into rota.arrival (base, lane, namespace, jobs, seconds)
+        select split_part(f.lane, '#', 1), f.lane, space, f.jobs, f.seconds from unnest(freed, ended, seconds) as f(lane, jobs, seconds)
+        where exists (select from rota.sublane as s where s.lane = f.lane and s.fair);
+    end if;
     arrived := rota.fold_arrivals(bases);
     perform rota.reopen(space, bases, freed);
     lanes := array(
@@ -249,7 +302,13 @@ begin
     new_token := nextval('rota.token');
     for c in
         with seen as (
-            select s.lane, s.base, w.slots, p.rank, p.id from rota.sublane as s
+            select s.lane, s.base, w.slots, p.id,
+                   case when not s.fair then p.rank
+                        else s.head + (e.step * (row_number() over (partition by s.lane order by p.rank, p.id) - 1))::bigint
+                   end as rank
+            from rota.sublane as s
+            cross join lateral (
+                select case when s.fair then s.cost / rota.fair_weight_of(s.namespace, s.queue, s.base, s.fair_key) * 1000000 end as step) as e
             join unnest(bases, wanted) as w(base, slots) on w.base = s.base
             cross join lateral (
                 select p.rank, p.id from rota.present as p
@@ -264,7 +323,7 @@ begin
         ), allotted as (
             select e.lane, count(*) filter (where e.place <= e.slots) as jobs from numbered as e group by e.lane
         )
-        select s.lane, s.queue, s.share, s.order_job, rota.share_part(s.share, 'o') is not null as ordered, a.jobs
+        select s.lane, s.queue, s.share, s.order_job, rota.share_part(s.share, 'o') is not null as ordered, a.jobs, s.fair
         from rota.sublane as s left join allotted as a on a.lane = s.lane
         where s.lane = any(lanes) order by s.head, s.lane
     loop
@@ -323,6 +382,9 @@ begin
                 select jsonb_object_agg(t.meter, (rooms ->> t.meter)::int - n)
                 from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane), '{}');
         end if;
+        if c.fair and part is not null then
+            perform rota.charge_sublane(c.lane, cardinality(part));
+        end if;
         if c.ordered and part is not null then
             update rota.sublane as s
             set order_job = part[1], state = 3, recheck_at = rota.now() + interval '1 second', changed_at = rota.now()
@@ -370,8 +432,19 @@ begin
         from rota.present as p where p.id = any(taken) order by p.rank, p.id;
 end $$;
 
+-- Charges a sublane of a fair queue for jobs that were claimed from it: what they are expected to take, over its weight.
+create or replace function rota.charge_sublane(its_lane text, jobs int) returns void language sql volatile
+    set enable_seqscan = off as $$
+    update rota.sublane as s
+    set head = case when s.share = '' then greatest(s.head, rota.fair_floor(s.base)) else s.head end
+               + (jobs * s.cost / rota.fair_weight_of(s.namespace, s.queue, s.base, s.fair_key) * 1000000)::bigint,
+        outstanding = s.outstanding + jobs, charged = s.charged + jobs * s.cost
+    where s.lane = its_lane
+$$;
+
 -- What a sublane is after a claim has looked into it, and taken something or not: idle, ready at a later rank, or to be
--- looked at when its next job is due. What this claim can't run goes behind the others.
+-- looked at when its next job is due. What this claim can't run goes behind the others. In a fair queue its place among
+-- the others is its virtual time, and what this claim can't run is left to others for a moment.
 create or replace function rota.settle_sublane(its_lane text, took boolean) returns void language plpgsql volatile
     set enable_seqscan = off set enable_bitmapscan = off set enable_hashjoin = off set enable_mergejoin = off
     set plan_cache_mode = force_generic_plan
@@ -384,14 +457,22 @@ begin
     if not found then
         update rota.sublane as s
         set state = case when s.share = '' then 1 else 2 end, changed_at = rota.now(),
-            head = case when s.share = '' then -9223372036854775808 else s.head end
+            head = case when s.share <> '' then s.head
+                        when s.fair then greatest(s.head, rota.fair_floor(s.base))
+                        else -9223372036854775808 end
         where s.lane = its_lane;
     elsif took then
-        update rota.sublane as s set head = next.rank where s.lane = its_lane;
+        update rota.sublane as s set head = next.rank where s.lane = its_lane and not s.fair;
     elsif next.due_at > rota.now() then
-        update rota.sublane as s set state = 3, head = next.rank, recheck_at = next.due_at where s.lane = its_lane;
+        update rota.sublane as s
+        set state = 3, recheck_at = next.due_at, head = case when s.fair then s.head else next.rank end
+        where s.lane = its_lane;
     else
-        update rota.sublane as s set head = greatest(s.head, rota.rank(rota.now(), 0)) where s.lane = its_lane;
+        update rota.sublane as s
+        set state = case when s.fair then 3 else s.state end,
+            recheck_at = case when s.fair then rota.now() + interval '0.2 seconds' else s.recheck_at end,
+            head = case when s.fair then s.head else greatest(s.head, rota.rank(rota.now(), 0)) end
+        where s.lane = its_lane;
     end if;
 end $$;
 

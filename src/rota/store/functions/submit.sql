@@ -82,7 +82,7 @@ begin
     select * into j from json_to_record(job) as r(
         id uuid, namespace text, task text, payload json, headers json, queue text, needs text[],
         priority smallint, guarantee smallint, max_attempts smallint, timeout real, at timestamptz,
-        delay double precision, concurrency_key text, order_key text, order_failure text);
+        delay double precision, concurrency_key text, fairness_key text, order_key text, order_failure text);
     its_id := coalesce(j.id, rota.new_id());
     its_space := coalesce(j.namespace, 'default');
     select * into t from rota.task as k where k.namespace = its_space and k.name = j.task;
@@ -101,9 +101,10 @@ begin
         its_lane := rota.lane(its_space, its_queue, its_needs);
     end if;
     its_base := its_lane;
-    if t.limited or j.concurrency_key is not null or j.order_key is not null or j.order_failure is not null then
-        perform rota.check_keys(j.concurrency_key, j.order_key, j.order_failure);
-        its_share := rota.share_of(j.concurrency_key, j.order_key, j.order_failure, case when t.limited then j.task end);
+    if t.limited or coalesce(j.concurrency_key, j.fairness_key, j.order_key, j.order_failure) is not null then
+        perform rota.check_keys(j.concurrency_key, j.fairness_key, j.order_key, j.order_failure);
+        its_share := rota.share_of(
+            j.concurrency_key, j.fairness_key, j.order_key, j.order_failure, case when t.limited then j.task end);
         its_lane := rota.sublane_of(its_base, its_share);
         if j.order_key is not null then
             its_priority := 0;  -- the order counts
@@ -156,7 +157,7 @@ begin
     return query
     with job as (
         select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers,
-               i.concurrency_key, i.order_key, i.order_failure, t.limited,
+               i.concurrency_key, i.fairness_key, i.order_key, i.order_failure, t.limited,
                coalesce(i.id, rota.new_id()) as id,
                coalesce(i.namespace, 'default') as namespace,
                coalesce(i.queue, t.queue, 'default') as queue,
@@ -171,11 +172,11 @@ begin
         from rows from (json_to_recordset(jobs) as (
                 id uuid, namespace text, task text, key text, payload json, headers json, queue text,
                 needs text[], priority smallint, guarantee smallint, max_attempts smallint, timeout real,
-                at timestamptz, delay double precision, concurrency_key text, order_key text, order_failure text,
-                fingerprints text[]
+                at timestamptz, delay double precision, concurrency_key text, fairness_key text, order_key text,
+                order_failure text, fingerprints text[]
             )) with ordinality as i(id, namespace, task, key, payload, headers, queue, needs, priority,
-                guarantee, max_attempts, timeout, at, delay, concurrency_key, order_key, order_failure, fingerprints,
-                position)
+                guarantee, max_attempts, timeout, at, delay, concurrency_key, fairness_key, order_key, order_failure,
+                fingerprints, position)
         left join rota.task as t on t.namespace = coalesce(i.namespace, 'default') and t.name = i.task
     ), fine as materialized (
         select j.*, s.share, rota.lane(namespace, queue, needs) as base,
@@ -184,11 +185,12 @@ begin
                     then coalesce(fingerprints[1], md5(task || ' ' || coalesce(payload::jsonb, '{}')::text)) end as fingerprint
         from job as j
         cross join lateral (
-            select case when limited or concurrency_key is not null or order_key is not null or order_failure is not null
-                        then rota.share_of(concurrency_key, order_key, order_failure, case when limited then task end)
+            select case when limited or coalesce(concurrency_key, fairness_key, order_key, order_failure) is not null
+                        then rota.share_of(concurrency_key, fairness_key, order_key, order_failure,
+                                           case when limited then task end)
                    end as share) as s
-        where (concurrency_key is null and order_key is null and order_failure is null
-               or rota.check_keys(concurrency_key, order_key, order_failure))
+        where (coalesce(concurrency_key, fairness_key, order_key, order_failure) is null
+               or rota.check_keys(concurrency_key, fairness_key, order_key, order_failure))
           and rota.check_job(namespace, task, queue, needs, key, payload, headers,
                              max_attempts, guarantee, timeout, due_at, payload_limit)
     ), keyed as (

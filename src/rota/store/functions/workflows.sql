@@ -55,7 +55,7 @@ begin
                coalesce(w.max_attempts, t.max_attempts, 5::smallint) as max_attempts,
                coalesce(w.timeout, t.timeout) as timeout, w.arguments as payload,
                rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as base,
-               case when t.limited then rota.share_of(null, null, null, w.task) end as share
+               case when t.limited then rota.share_of(null, null, null, null, w.task) end as share
         from chosen as c
         cross join lateral (select r.* from rota.run as r where r.id = c.run_id offset 0) as r
         cross join lateral (

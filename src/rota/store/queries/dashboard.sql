@@ -72,7 +72,8 @@ limit 1;
 -- Of the last hour, 20,000 at most.
 select date_trunc('minute', d.finished_at) as minute, count(*) as jobs
 from (select d.finished_at from rota.dead as d
-      where d.namespace = $1 and d.finished_at >= $2 order by d.finished_at desc limit 20000) as d
+      where d.namespace = $1 and d.finished_at >= $2 and not rota.is_internal_task(d.task)
+      order by d.finished_at desc limit 20000) as d
 group by 1;
 
 -- name: events_lately
@@ -105,13 +106,12 @@ group by 1;
 
 -- name: newest_dead_groups
 -- As dead_groups, of the newest $2 that failed.
-select g.fingerprint, g.task, g.error, count(*) as count, min(g.finished_at) as first_at, max(g.finished_at) as last_at,
+select g.fingerprint, g.task, g.error, count(*) as count, min(g.first_at) as first_at, max(g.finished_at) as last_at,
        (array_agg(g.message order by g.finished_at desc))[1] as message,
        (array_agg(g.id order by g.finished_at desc))[1] as latest
 from (
-    select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 500) as message,
-           left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(left(d.error ->> 'message', 500),
-               '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) as fingerprint
+    select d.id, d.task, d.finished_at, d.error ->> 'type' as error, rota.error_words(d.error) as message,
+           rota.failed_first(d.attempts, d.error, d.finished_at) as first_at, rota.fingerprint(d.task, d.error) as fingerprint
     from (select * from rota.dead as d where d.namespace = $1 order by d.finished_at desc limit $2) as d
     where ($3::text is null or d.task = $3)) as g
 group by g.fingerprint, g.task, g.error
@@ -132,6 +132,47 @@ cross join lateral (
 left join lateral (
     select j.state, j.started_at, j.finished_at from rota.job as j where j.namespace = $1 and j.id = o.job_id) as j on true
 order by o.schedule_id, o.due_at;
+
+-- name: ledger_counts
+-- Of the newest $2 occurrences of a schedule, by its index.
+select count(*) filter (where o.state = {occurrence.fired}) as fired,
+       count(*) filter (where o.state = {occurrence.fired} and o.reason = 'backfilled') as backfilled,
+       count(*) filter (where o.state = {occurrence.fired} and o.reason = 'triggered') as triggered,
+       count(*) filter (where o.state = {occurrence.skipped}) as skipped
+from (select o.state, o.reason from rota.occurrence as o where o.schedule_id = $1 order by o.due_at desc limit $2) as o;
+
+-- name: ledger_between
+-- How many occurrences of a stretch of time there were, by quarter of an hour, schedule and state: of those $4 that were
+-- decided last, found by an index that every day has.
+select s.name, o.part, o.state, o.count
+from (select o.schedule_id, date_bin('15 minutes', o.due_at, '2000-01-01 00:00:00+00') as part, o.state, count(*) as count
+      from (select o.schedule_id, o.due_at, o.state from rota.occurrence as o
+            where o.due_at >= $2 and o.due_at < $3
+              and exists (select from rota.schedule as s where s.id = o.schedule_id and s.namespace = $1)
+            order by o.decided_at desc limit $4) as o
+      group by 1, 2, 3) as o
+join rota.schedule as s on s.id = o.schedule_id;
+
+-- name: ledger_of_day
+-- The occurrences of some schedules, each by its index.
+select s.name, o.due_at, o.state, o.reason, o.job_id
+from rota.schedule as s
+cross join lateral (select * from rota.occurrence as o where o.schedule_id = s.id and o.due_at >= $2 and o.due_at < $3 limit 50) as o
+where s.namespace = $1 and s.name = any($4::text[])
+order by o.due_at, s.name
+limit $5;
+
+-- name: failed_occurrences
+-- When jobs of schedules were due that have failed since $2, $4 at most.
+select d.due_at from rota.dead as d
+where d.namespace = $1 and d.finished_at >= $2 and d.due_at < $3 and d.schedule_id is not null
+order by d.finished_at desc limit $4;
+
+-- name: job_states
+select j.id, j.state from rota.job as j where j.namespace = $1 and j.id = any($2::uuid[]);
+
+-- name: has_started
+select p.started_at is not null from rota.present as p where p.namespace = $1 and p.id = $2;
 
 -- name: schedule_of_job
 select s.id, s.name, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz, o.due_at

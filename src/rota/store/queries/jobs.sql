@@ -179,7 +179,7 @@ where j.namespace = $1 and j.id = $2;
 
 -- name: list_queues
 select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
-       q.rate_count, q.rate_period, q.rate_burst,
+       q.rate_count, q.rate_period, q.rate_burst, q.policy,
        coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
        p.lag
 from rota.queue as q

@@ -5,7 +5,7 @@
 -- The columns of `claim`, in its order. Committed by itself: the locks that it takes end with it.
 select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.rank, c.priority,
        c.key, c.headers, c.schedule_id, c.lane, c.run_id, c.step, c.early
-from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[]) as c;
+from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[], $7::int[], $8::float8[]) as c;
 
 -- name: shared_pause
 select rota.shared_pause($1::text[]);
@@ -21,8 +21,8 @@ with held as materialized (
 ), sorted as (
     update rota.present as p
     set state = {state.ready}, node = null, claimed_at = null, started_at = null, attempt = p.attempt - 1,
-        share = rota.share_of(null, null, null, p.task),
-        lane = rota.sublane_of(p.lane, rota.share_of(null, null, null, p.task))
+        share = rota.share_of(null, null, null, null, p.task),
+        lane = rota.sublane_of(p.lane, rota.share_of(null, null, null, null, p.task))
     where p.id = any(array(select id from held))
     returning p.namespace, p.lane, p.rank
 ), hinted as (
@@ -67,6 +67,57 @@ with settings as (
     select rota.hint($1, l.lane, -9223372036854775808, 1) from rota.lane as l where l.namespace = $1 and l.queue = $2
 )
 select governed from settings where (select count(*) from hinted) >= 0;
+
+-- name: set_queue_policy
+-- Acts on the backlog at once. In a fair queue all begin at the same virtual time.
+with settings as (
+    insert into rota.queue as q (namespace, name, policy) values ($1, $2, $3)
+    on conflict (namespace, name) do update set policy = excluded.policy
+    returning q.governed
+), split as (
+    insert into rota.lane (lane, namespace, queue, needs)
+    select l.lane || '#', l.namespace, l.queue, l.needs from rota.lane as l, settings as s
+    where l.namespace = $1 and l.queue = $2 and s.governed and strpos(l.lane, '#') = 0
+      and not exists (select from rota.lane as o where o.lane = l.lane || '#')
+    on conflict do nothing
+), held as materialized (
+    select s.lane from rota.sublane as s where s.namespace = $1 and s.queue = $2 order by s.lane for update
+), changed as (
+    update rota.sublane as s
+    set fair = $3 = 'fair', head = case when $3 = 'fair' then 0 else -9223372036854775808 end, outstanding = 0, charged = 0
+    where s.lane = any(array(select lane from held)) and s.fair <> ($3 = 'fair') and (s.share <> '' or $3 = 'fair')
+), unused as (
+    delete from rota.sublane as s using settings as o
+    where s.lane = any(array(select lane from held)) and s.share = '' and $3 <> 'fair'
+), hinted as (
+    select rota.hint($1, l.lane, -9223372036854775808, 1) from rota.lane as l where l.namespace = $1 and l.queue = $2
+)
+select governed from settings where (select count(*) from hinted) >= 0;
+
+-- name: set_fair_weight
+insert into rota.fair_weight as w (namespace, queue, key, weight) values ($1, $2, $3, $4)
+on conflict (namespace, queue, key) do update set weight = excluded.weight;
+
+-- name: drop_fair_weight
+delete from rota.fair_weight as w where w.namespace = $1 and w.queue = $2 and w.key = $3;
+
+-- name: fair_weight
+select w.weight from rota.fair_weight as w where w.namespace = $1 and w.queue = $2 and w.key = $3;
+
+-- name: list_shares
+-- Those that have jobs, or had some a while ago, or have a weight; the least served for their weight first.
+with used as (
+    select s.fair_key as key, sum(s.served) as served, sum(s.outstanding)::int as running, min(s.head) as head,
+           bool_or(s.state <> 2 and (s.share <> '' or exists (
+               select from rota.present as p where p.lane = s.lane and p.state = {state.ready}))) as waiting
+    from rota.sublane as s where s.namespace = $1 and s.queue = $2 and s.fair group by 1
+), weights as (
+    select w.key, w.weight from rota.fair_weight as w where w.namespace = $1 and w.queue = $2
+)
+select coalesce(u.key, w.key) as key, coalesce(w.weight, 1) as weight, coalesce(u.served, 0) as served,
+       coalesce(u.running, 0) as running, coalesce(u.waiting, false) as waiting
+from used as u full join weights as w on w.key = u.key
+order by u.head nulls last, 1 limit $3;
 
 -- name: list_limits
 -- The limits that are in use: how many jobs run, and how many sublanes wait for a place. Of a rate: the next start.

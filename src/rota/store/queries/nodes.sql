@@ -56,10 +56,11 @@ update rota.node set state = 'stopped', ended_at = rota.now(), running = 0
 where id = $1 and state in ('live', 'draining');
 
 -- name: list_nodes
-select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, running, remote,
+select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote,
+       case when state in ('live', 'draining') then running else 0 end as running,
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
        extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age,
-       running::float8 / nullif(slots, 0) as load,
+       case when state in ('live', 'draining') then running else 0 end::float8 / nullif(slots, 0) as load,
        case when state = 'live' and expires_at >= rota.now() then idle_slots end as idle_slots,
        case when 'scheduler' = any(roles) then
            (select count(*) from rota.shard as s where s.owner = n.id and s.expires_at > rota.now()) end as shards

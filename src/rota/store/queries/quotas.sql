@@ -22,6 +22,12 @@ from rota.namespace as n
 full join (select distinct namespace as name from rota.queue) as u on u.name = n.name
 order by 1;
 
+-- name: namespace_is_known
+select exists (select from rota.namespace where name = $1) or exists (select from rota.queue where namespace = $1)
+    or exists (select from rota.schedule where namespace = $1) or exists (select from rota.task where namespace = $1)
+    or exists (select from rota.webhook where namespace = $1) or exists (select from rota.calendar where namespace = $1)
+    or exists (select from rota.api_token where namespace = $1) or exists (select from rota.membership where namespace = $1);
+
 -- name: remove_namespace
 -- An encrypted one stays encrypted: its row stays, without limits.
 with gone as (

@@ -70,7 +70,7 @@ with horizon as materialized (
     join entry as e on e.schedule_id = n.schedule_id and e.due_at = n.due_at
     join rota.schedule as s on s.id = n.schedule_id
     left join lateral (
-        select rota.share_of(null, null, null, t.name) as share from rota.task as t
+        select rota.share_of(null, null, null, null, t.name) as share from rota.task as t
         where t.namespace = s.namespace and t.name = s.task and t.limited offset 0) as k on true
     where n.job_id is not null
 ), readied as (
@@ -328,7 +328,7 @@ with entry as (
     from noted as n join entry as e on e.due_at = n.due_at
     cross join rota.schedule as s
     left join lateral (
-        select rota.share_of(null, null, null, t.name) as share from rota.task as t
+        select rota.share_of(null, null, null, null, t.name) as share from rota.task as t
         where t.namespace = s.namespace and t.name = s.task and t.limited offset 0) as k on true
     where s.id = $2
     returning f.id

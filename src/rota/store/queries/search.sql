@@ -11,19 +11,22 @@ where j.namespace = $1
   and ($6::timestamptz is null or j.created_at >= $6)
   and ($7::timestamptz is null or j.created_at < $7)
   and ($8::text is null or strpos(lower(concat_ws(' ', j.id, j.task, j.key, j.payload, j.headers,
-                                                  j.error ->> 'type', j.error ->> 'message')), lower($8)) > 0)
+                                                  j.error ->> 'type', j.error ->> 'message')), lower($8)) > 0
+       -- JSON as pages show it, with spaces and line ends between its parts, is stored without them.
+       or ($11::text is not null and strpos(lower(concat_ws(' ', j.payload, j.headers)), lower($11)) > 0))
   and ($9::text is null or j.schedule_id = (select s.id from rota.schedule as s where s.namespace = $1 and s.name = $9))
   and ($10::text is null or case j.state when {state.succeeded} then 'succeeded' when {state.cancelled} then 'cancelled' else j.attempts -> -1 ->> 'outcome' end = $10)
+  and ($12::text is null or (j.error is not null and rota.fingerprint(j.task, j.error) = $12))
+  and ($13::text is null or j.node = any(array(select n.id from rota.node as n where n.namespace = $1 and (n.name = $13 or n.id::text = $13))))
 
 -- name: dead_groups
 -- Failures that are alike: of one task, of one type, with messages that differ in numbers and ids only.
-select g.fingerprint, g.task, g.error, count(*) as count, min(g.finished_at) as first_at, max(g.finished_at) as last_at,
+select g.fingerprint, g.task, g.error, count(*) as count, min(g.first_at) as first_at, max(g.finished_at) as last_at,
        (array_agg(g.message order by g.finished_at desc))[1] as message,
        (array_agg(g.id order by g.finished_at desc))[1] as latest
 from (
     select d.id, d.task, d.finished_at, d.error ->> 'type' as error, rota.error_words(d.error) as message,
-           left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(rota.error_words(d.error),
-               '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) as fingerprint
+           rota.failed_first(d.attempts, d.error, d.finished_at) as first_at, rota.fingerprint(d.task, d.error) as fingerprint
     from rota.dead as d
     where d.namespace = $1
       and ($2::text is null or d.task = $2)
@@ -36,8 +39,7 @@ limit $4;
 -- The oldest first.
 select d.id from rota.dead as d
 where d.namespace = $1
-  and left(md5(concat_ws('|', d.task, d.error ->> 'type', regexp_replace(rota.error_words(d.error),
-      '[0-9a-fA-F]{8}-[0-9a-fA-F-]{27}|0x[0-9a-fA-F]+|[0-9]+', '#', 'g'))), 16) = $2
+  and rota.fingerprint(d.task, d.error) = $2
 order by d.finished_at
 limit $3;
 

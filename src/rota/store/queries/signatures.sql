@@ -20,3 +20,21 @@ select rota.signatures_of($1, $2);
 
 -- name: note_unknown_task
 select rota.note_unknown_task($1, $2, $3);
+
+-- name: list_tasks
+-- What nodes registered, with the newest signature. Of one task, if a name is given.
+select t.name, t.queue, t.needs, t.priority, t.guarantee, t.max_attempts, t.timeout,
+       t.updated_at as registered_at, s.signature,
+       (select count(*) from rota.node as n
+        where n.namespace = $1 and n.state = 'live' and n.expires_at >= rota.now()
+          and t.name = any(n.tasks)) as workers
+from rota.task as t
+left join lateral (
+    select s.signature from rota.task_signature as s
+    where s.namespace = t.namespace and s.name = t.name
+    order by s.registered_at desc limit 1
+) as s on true
+where t.namespace = $1 and t.name > $2 and ($3::text is null or t.name = $3)
+  and not starts_with(t.name, 'rota' || '.')
+order by t.name
+limit $4;

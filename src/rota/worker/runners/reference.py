@@ -44,6 +44,9 @@ class AppReference(msgspec.Struct, frozen=True):
 
 def reference_to(app: App) -> AppReference:
     """Return the module and the name under which this app is found."""
+    if app.reference is not None:
+        module_given, _, attribute = app.reference.partition(":")
+        return AppReference(module_given, None, attribute)
     # First the modules that define its tasks, then all others.
     defining = [task.function.__module__ for task in app.tasks.values()]
     for module_name in dict.fromkeys([*defining, *sys.modules]):

@@ -66,6 +66,7 @@ def call_in_transaction(
     """Call a plain function, and commit what it writes together with the end of its job."""
     answer, job = context._channel.call("transaction", b"null"), context.job
     terms = msgspec.json.decode(answer, type=TransactionTerms)
+    effects = task.effects or effects
     began = monotonic()
     with effects.transaction(terms, job.id, job.token) as context._connection:
         outcome = encode_result(task.call(payload, context), limit)

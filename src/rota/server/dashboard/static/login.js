@@ -1,5 +1,10 @@
 // Logging in by a link: its secret is in the fragment, which browsers don't send.
 "use strict";
+// The first page is in the viewer's zone already; rota.js goes on from there.
+if (!localStorage.getItem("rota-zone")) {
+  const own = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+  document.cookie = `rota_zone=${own}; path=/; max-age=31536000; samesite=lax`;
+}
 const told = document.getElementById("told");
 const target = document.getElementById("password").dataset.target;
 

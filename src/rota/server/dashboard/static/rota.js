@@ -6,26 +6,27 @@ root.classList.add("scripted");
 const $ = (selector, within = document) => within.querySelector(selector);
 const all = (selector, within = document) => [...within.querySelectorAll(selector)];
 
-// -- times
+// -- times. The server shows and reads them in the zone of the cookie; here they follow a change at once.
 
 const ZONES = ["local", "utc", "own"];
-let zone = localStorage.getItem("rota-zone");
-if (!ZONES.includes(zone)) zone = "local";
+const LOCAL = Intl.DateTimeFormat().resolvedOptions().timeZone || "UTC";
+let zone = localStorage.getItem("rota-zone") || "local"; // one of these, or the name of a zone
 const formats = new Map();
 
-function format(timeZone) {
+function format(timeZone, at) {
   if (!formats.has(timeZone)) {
     const parts = { year: "numeric", month: "2-digit", day: "2-digit", hour: "2-digit", minute: "2-digit", second: "2-digit" };
-    formats.set(timeZone, new Intl.DateTimeFormat("sv-SE", { ...parts, timeZone, timeZoneName: "short", hourCycle: "h23" }));
+    formats.set(timeZone, [
+      new Intl.DateTimeFormat("sv-SE", { ...parts, timeZone, timeZoneName: "short", hourCycle: "h23" }),
+      new Intl.DateTimeFormat("en-GB", { weekday: "short", timeZone }),
+    ]);
   }
-  return formats.get(timeZone);
+  const [whole, weekday] = formats.get(timeZone);
+  return `${weekday.format(at)} ${whole.format(at)}`;
 }
 
-function zoneOf(element) {
-  if (zone === "utc") return "UTC";
-  if (zone === "own") return element.dataset.zone || "UTC";
-  return undefined;
-}
+const mine = () => ({ utc: "UTC", local: LOCAL, own: LOCAL })[zone] || zone;
+const zoneOf = (element) => (zone === "own" && element.dataset.zone) || mine();
 
 // The same as format_distance of core/durations.py: the two largest units, rounded to the nearest.
 function distance(seconds) {
@@ -51,17 +52,17 @@ function showTimes(within = document) {
     const at = new Date(element.dateTime);
     let text;
     try {
-      text = format(zoneOf(element)).format(at);
+      text = format(zoneOf(element), at);
     } catch {
-      text = format("UTC").format(at);
+      text = format("UTC", at);
     }
-    if (element.dataset.moment === "clock") text = text.slice(11, 19);
+    if (element.dataset.moment === "clock") text = text.slice(15, 23);
     if (element.textContent !== text) element.textContent = text;
   }
   for (const element of all("time[data-ago]", within)) {
     const text = distance((new Date(element.dateTime) - Date.now()) / 1000);
     if (element.textContent !== text) element.textContent = text;
-    const whole = format(zoneOf(element)).format(new Date(element.dateTime));
+    const whole = format(zoneOf(element), new Date(element.dateTime));
     if (element.title !== whole) element.title = whole;
   }
 }
@@ -69,13 +70,19 @@ function showTimes(within = document) {
 function chooseZone(choice) {
   zone = choice;
   localStorage.setItem("rota-zone", zone);
+  document.cookie = `rota_zone=${mine()}; path=/; max-age=31536000; samesite=lax`;
   for (const button of all("[data-zone-choice]"))
     button.setAttribute("aria-pressed", String(button.dataset.zoneChoice === zone));
   showTimes();
 }
 for (const button of all("[data-zone-choice]"))
-  button.addEventListener("click", () => chooseZone(button.dataset.zoneChoice));
+  button.addEventListener("click", () => {
+    chooseZone(button.dataset.zoneChoice);
+    // What only the server writes (titles, the calendar, hints of fields) follows, unless somebody is writing.
+    if (mine() !== document.body.dataset.shownZone && !$("main form[method=post] :is(input:not([type=hidden]), textarea)")) location.reload();
+  });
 chooseZone(zone);
+$(".zone-form")?.addEventListener("submit", (event) => localStorage.setItem("rota-zone", event.target.elements.choose.value.trim() || "utc"));
 setInterval(() => document.hidden || showTimes(), 1000);
 
 // -- what is live
@@ -83,7 +90,7 @@ setInterval(() => document.hidden || showTimes(), 1000);
 const notice = $("#connection");
 const liveUrl = document.body.dataset.liveUrl;
 const LONGEST_PAUSE = 10000;
-let wanted = false, refreshing = false, outdated = false, notBefore = 0, source = null, patience = 1000;
+let heldBack = false, wanted = false, refreshing = false, outdated = false, notBefore = 0, source = null, patience = 1000;
 
 function tell(text) {
   if (!notice) return;
@@ -139,8 +146,18 @@ async function refresh() {
   }
 }
 
-// Whether somebody is in the middle of something there.
-const isBusy = (element) => element.contains(document.activeElement) && document.activeElement.matches("input:not([type=checkbox]), textarea, select");
+// Whether somebody is in the middle of something there: writes, or has selected text.
+const isBusy = (element) => isSelected(element)
+  || (element.contains(document.activeElement) && document.activeElement.matches("input:not([type=checkbox]), textarea, select"));
+
+function isSelected(element) {
+  const selection = getSelection();
+  return Boolean(selection && !selection.isCollapsed && selection.rangeCount && selection.getRangeAt(0).intersectsNode(element));
+}
+// What was held back while text was selected.
+document.addEventListener("selectionchange", () => {
+  if (heldBack && getSelection().isCollapsed) { heldBack = false; notBefore = 0; refresh(); }
+});
 
 function replace(fresh) {
   showTimes(fresh);
@@ -152,7 +169,8 @@ function replace(fresh) {
   }
   for (const old of all("[data-live]")) {
     const next = fresh.getElementById(old.id);
-    if (!next || isBusy(old)) continue;
+    if (!next) continue;
+    if (isBusy(old)) { heldBack = true; continue; }
     if (old.dataset.live === "rows" && old.rows.length && next.rows.length) replaceRows(old, next);
     else swap(old, next);
   }
@@ -187,7 +205,7 @@ function replaceRows(old, next) {
     mine.classList.remove("gone");
     const box = $("input[type=checkbox]", mine), own = $("input[type=checkbox]", row);
     if (box && own) { own.checked = box.checked; own.toggleAttribute("checked", box.hasAttribute("checked")); }
-    if (mine.innerHTML !== row.innerHTML && !mine.contains(document.activeElement)) mine.replaceChildren(...row.childNodes);
+    if (mine.innerHTML !== row.innerHTML && !mine.contains(document.activeElement) && !isSelected(mine)) mine.replaceChildren(...row.childNodes);
   }
   for (const row of known.values()) row.classList.add("gone");
   const news = $("#news");
@@ -284,6 +302,31 @@ document.addEventListener("click", async (event) => {
   setTimeout(() => { button.textContent = "Copy"; }, 1500);
 });
 
+// JSON that is none is told where it is written, before the form is sent.
+for (const area of all("textarea[data-json]")) {
+  const check = () => {
+    let wrong = "";
+    try {
+      const value = area.value.trim() ? JSON.parse(area.value) : {};
+      if (typeof value !== "object" || value === null || Array.isArray(value)) wrong = "This must be a JSON object, with names and values.";
+    } catch (error) {
+      wrong = `This is not JSON: ${error.message}`;
+    }
+    let place = document.getElementById(`${area.name}-error`);
+    if (!place && wrong) {
+      place = document.createElement("span");
+      place.id = `${area.name}-error`;
+      place.className = "field-error";
+      area.after(place);
+      area.setAttribute("aria-describedby", place.id);
+    }
+    if (place) place.textContent = wrong;
+    area.toggleAttribute("aria-invalid", Boolean(wrong));
+    if (wrong) area.setAttribute("aria-invalid", "true");
+  };
+  area.addEventListener("change", check);
+}
+
 // A form whose effect is shown while one writes.
 for (const form of all("form[data-preview]")) {
   let timer, asked = 0;
@@ -296,8 +339,10 @@ for (const form of all("form[data-preview]")) {
       });
       const fresh = new DOMParser().parseFromString(await answer.text(), "text/html").getElementById("preview");
       if (number === asked && fresh) { showTimes(fresh); swap(place, fresh); }
+      if (answer.ok) tell("");
     } catch {
       lost();
+      setTimeout(look, patience); // nothing else on this page would notice that the server is back
     }
     place.removeAttribute("aria-busy");
   };

@@ -1,0 +1,1 @@
+"""A shop with Django and Rota: an order and its job are one transaction."""

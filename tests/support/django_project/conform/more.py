@@ -1,0 +1,8 @@
+"""Tasks in a module that OPTIONS names."""
+
+from conform.interface import task
+
+
+@task
+def far_away():
+    return "found"

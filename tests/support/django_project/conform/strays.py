@@ -1,0 +1,8 @@
+"""A task that workers don't find."""
+
+from .interface import task
+
+
+@task
+def lost():
+    return "nobody runs this"
