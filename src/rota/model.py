@@ -335,6 +335,15 @@ class Backfilled(msgspec.Struct, frozen=True):
     dry_run: bool
 
 
+class DeadCount(msgspec.Struct, frozen=True):
+    """The number of dead letters of a task with one type of error, and when the last one failed."""
+
+    task: str
+    error: str | None
+    count: int
+    last_at: datetime
+
+
 class ManyChanged(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an action on many jobs. `matched`: how many there were, the limit at most. `more`:
     there may be others; repeat the call for them."""

@@ -5,29 +5,24 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import defaultdict
-from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import pytest
-import typer
 import yaml
 
-from rota.cli import cli
 from rota.cli.faults import EXIT_CODES
 from rota.cli.output import Screen
-from tests.support.command_line import run
-
-ROOT: Any = typer.main.get_command(cli)
+from tests.support.command_line import ROOT, commands, run
 
 VERBS = """add allow apply cancel change check compare count create declare delete discard encrypt end
 explain forecast import limit list manage migrate pause preview print remove replay resume retire retry
-revoke run send set show skip start stop submit trigger withdraw"""
+revoke run send set show skip start stop submit trigger use withdraw"""
 DESTRUCTIVE = "remove delete revoke discard end unlimit apply import backfill"
 # Options that have one meaning everywhere; the same name elsewhere needs a reason, given below.
 SHARED = """--yes --limit --since --until --output --json --namespace --database-url --dry-run
---all-namespaces --from --to --max-attempts --heartbeat-timeout --app --tag --need --priority --tz
---gap --fold --cron --every --calendar --rrule --allow-commands --port"""
+--server --profile --all-namespaces --from --to --max-attempts --heartbeat-timeout --app --tag --need
+--priority --tz --gap --fold --cron --every --calendar --rrule --allow-commands --port"""
 OTHER_MEANINGS = {
     ("schedules pause", "--until"): "the end of the pause",
     ("schedules forecast", "--tz"): "of what is shown, not of a rule",
@@ -37,12 +32,6 @@ OTHER_MEANINGS = {
     ("endpoints add", "--max-attempts"): "with the default of endpoints",
     ("endpoints change", "--max-attempts"): "with the default of endpoints",
 }
-
-
-def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
-    yield path, command
-    for name, inner in getattr(command, "commands", {}).items():
-        yield from commands(inner, f"{path} {name}".strip())
 
 
 TREE = dict(commands())
@@ -91,7 +80,7 @@ def test_every_other_meaning_is_one_that_is_there():
 @pytest.mark.parametrize("path", list(TREE))
 def test_every_command_has_the_common_options(path: str):
     found = options_of(TREE[path])
-    assert {"--output", "--json", "--namespace", "--database-url"} <= set(found)
+    assert {"--output", "--json", "--namespace", "--database-url", "--server"} <= set(found)
     assert "-o" in found["--output"].opts
 
 
@@ -113,7 +102,7 @@ def test_the_listings_are_those_one_expects():
     assert {"jobs list", "schedules list", "queues limits", "queues list", "nodes", "events",
             "audit", "users list", "tokens list", "sessions list", "namespaces list", "webhooks list",
             "endpoints list", "shards", "encrypt", "jobs dead", "workflows list", "runs list",
-            "signals list", "tasks list"} == set(LISTS)  # fmt: skip
+            "signals list", "profiles list", "tasks list"} == set(LISTS)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", list(LEAVES))

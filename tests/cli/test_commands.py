@@ -366,3 +366,16 @@ def test_a_database_that_is_not_there_is_one_line() -> None:
     assert answer.err.startswith("error: the database could not be reached")
     assert answer.err.count("\n") == 1
     assert "secret" not in answer.err
+
+
+def test_version_compares_the_release_with_the_schema(environ, monkeypatch):
+    fits = run("version", "--check", "--json")
+    assert fits.code == 0
+    schema = fits.json["schema"]
+    assert schema["fits"]
+    assert schema["version"] == schema["needed"]
+    assert schema["pending"] == []
+    monkeypatch.setenv("ROTA_SCHEMA", "nothing_here")
+    lacking = run("version", "--check")
+    assert lacking.code == 1
+    assert "Run `rota migrate` once" in lacking.out

@@ -47,6 +47,8 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/dead/{fingerprint}/discard", "/v1/dead/{group_b}/discard", {}),
     ("POST /v1/jobs/{job_id}/discard", "/v1/jobs/{dead_c}/discard", None),
     ("POST /v1/jobs/{job_id}/retry", "/v1/jobs/{dead_d}/retry", None),
+    ("POST /v1/dead:retry", "/v1/dead:retry", {"ids": ["{dead_f}"]}),
+    ("POST /v1/dead:discard", "/v1/dead:discard", {"ids": ["{dead_g}"]}),
     ("POST /v1/jobs:retry", "/v1/jobs:retry", {"task": "dead_e"}),
     ("POST /v1/jobs/{job_id}/cancel", "/v1/jobs/{one}/cancel", None),
     ("POST /v1/jobs:cancel", "/v1/jobs:cancel", {"task": "two"}),
@@ -62,6 +64,8 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/schedules", "/v1/schedules", {"name": "new", "task": "greet", **CRON}),
     ("PUT /v1/schedules/{name}", "/v1/schedules/new", {"task": "greet", "cron": "0 5 * * *"}),
     ("DELETE /v1/schedules/{name}", "/v1/schedules/new", None),
+    ("POST /v1/schedules:apply", "/v1/schedules:apply",
+     {"schedules": [{"name": "set", "task": "greet", **CRON}]}),
     ("POST /v1/schedules/{name}/pause", "/v1/schedules/nightly/pause", None),
     ("POST /v1/schedules/{name}/resume", "/v1/schedules/nightly/resume", None),
     ("POST /v1/schedules/{name}/trigger", "/v1/schedules/nightly/trigger", None),
@@ -84,13 +88,21 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/runs/{id}/steps/{step}/skip", "/v1/runs/{run_d}/steps/first/skip", {"result": 1}),
     ("POST /v1/workflows/{name}/retire", "/v1/workflows/flow/retire", None),
     ("POST /v1/workflows/{name}/restore", "/v1/workflows/flow/restore", None),
+    ("POST /v1/workflows:apply", "/v1/workflows:apply",
+     {"definitions": [{"name": "filed", "steps": [{"name": "only", "task": "greet"}]}]}),
+    ("POST /v1/users", "/v1/users", {"name": "eve", "role": "viewer"}),
+    ("DELETE /v1/users/{name}", "/v1/users/ada", None),
+    ("POST /v1/sessions:end-links", "/v1/sessions:end-links", None),
+    ("PUT /v1/namespaces/{name}/encryption", "/v1/namespaces/acme/encryption",
+     {"encrypted": False}),
 ]  # fmt: skip
 
 # What isn't steered by a person: submitted jobs are their own record, as is what workers do.
 NO_CHANGE = {
     "POST /v1/jobs", "POST /v1/jobs:bulk", "POST /v1/workflows/{name}/runs",
     "POST /v1/jobs/{job_id}/callback", "POST /v1/signals", "POST /v1/runs/{id}/signals",
-    "POST /v1/schedules:preview", "POST /v1/workers",
+    "POST /v1/schedules:preview", "POST /v1/schedules:forecast", "POST /v1/schedules:check",
+    "POST /v1/workers",
     *(f"POST /v1/workers/{{worker_id}}/{verb}"
       for verb in ("heartbeat", "claim", "finish", "progress", "logs")),
     "DELETE /v1/workers/{worker_id}",
@@ -165,6 +177,8 @@ async def filled(server: LiveServer) -> World:
 def named(value: Any, names: dict[str, str]) -> Any:
     if isinstance(value, dict):
         return {key: named(each, names) for key, each in value.items()}
+    if isinstance(value, list):
+        return [named(each, names) for each in value]
     return value.format(**names) if isinstance(value, str) else value
 
 
@@ -335,10 +349,11 @@ VERBS: list[tuple[str, Verb]] = [
 READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search",
              "count_matching", "applicable", "matching", "has_ended", "log_lines"},
-    "dead": {"groups"},
+    "dead": {"groups", "count_by_error"},
     "queues": {"get", "holders", "limits", "list", "shares"},
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
-                  "compile_spec", "forecast", "calendar_load", "coming"},
+                  "compile_spec", "forecast", "calendar_load", "coming", "latest", "calendars",
+                  "check_tasks"},
     "webhooks": {"list", "get", "allowed"},
     "endpoints": {"list", "get"},
     "registry": {"get", "list"},
@@ -524,6 +539,7 @@ LOOKS = {
     "shards",
     "queues limits", "queues list", "queues shares", "start", "tasks list", "tasks show",
     "tokens list", "users list", "version", "webhooks list", "webhooks test",
+    "profiles list", "profiles remove", "profiles use", "doctor",
 }  # fmt: skip
 
 

@@ -85,7 +85,13 @@ async def test_every_route_with_a_bad_token_is_401(server: LiveServer):
 
 # What is asked by POST because it doesn't fit into an address, and changes nothing.
 # The last one sets a cookie of the browser, and changes nothing here.
-QUESTIONS_BY_POST = {"POST /v1/schedules:preview", "POST /schedules/preview", "POST /session/zone"}
+QUESTIONS_BY_POST = {
+    "POST /v1/schedules:preview",
+    "POST /schedules/preview",
+    "POST /session/zone",
+    "POST /v1/schedules:forecast",
+    "POST /v1/schedules:check",
+}
 
 
 async def test_a_viewer_can_change_nothing(server: LiveServer):
@@ -221,6 +227,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
         ("namespaces", "name"): namespace,
         ("tokens", "prefix"): token.split("_")[1],
         ("endpoints", "name"): "pushed",
+        ("users", "name"): "ada",
         ("workflows", "name"): "orders",
         ("runs", "id"): await one("select id from {}.run where namespace = $1"),
         ("runs", "step"): "only",

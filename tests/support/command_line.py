@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import asyncpg
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from rota.cli import cli
@@ -46,6 +47,16 @@ def environ(schema: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> dict[str
     monkeypatch.chdir(SUPPORT)
     monkeypatch.setattr(sys, "path", [*sys.path])
     return environ
+
+
+ROOT: Any = typer.main.get_command(cli)
+
+
+def commands(command: Any = ROOT, path: str = "") -> Iterator[tuple[str, Any]]:
+    """All commands by their path, groups included."""
+    yield path, command
+    for name, inner in getattr(command, "commands", {}).items():
+        yield from commands(inner, f"{path} {name}".strip())
 
 
 class Answer:

@@ -16,12 +16,14 @@ from rota.cli import (
     audit,
     cluster,
     dead,
+    doctor,
     encrypt,
     endpoints,
     events,
     forecasts,
     grants,
     job_logs,
+    login,
     namespaces,
     preview,
     queues,
@@ -41,7 +43,7 @@ from rota.cli import (
 )
 from rota.cli.faults import EXIT_CODES, FaultGroup
 from rota.cli.jobs import jobs_group
-from rota.cli.options import argument
+from rota.cli.options import argument, option
 from rota.cli.schedules import schedules_group
 from rota.cli.session import Session, callback, command
 
@@ -79,10 +81,24 @@ def root(session: Session, version: _Version = False) -> None:
     typer.echo(session.context.get_help())
 
 
-def version(session: Session) -> None:
+def version(
+    session: Session,
+    check: Annotated[
+        bool, option("Also compare with the schema of the database; exit with 1 if it doesn't fit.")
+    ] = False,
+) -> None:
     """Show the version of Rota and of Python."""
     versions = {"rota": rota.__version__, "python": platform.python_version()}
-    session.screen.answer(versions, f"rota {versions['rota']} (Python {versions['python']})")
+    shown = f"rota {versions['rota']} (Python {versions['python']})"
+    if not check:
+        session.screen.answer(versions, shown)
+        return
+    fit = session.run(session.app.connector.schema_fit())
+    lines = [f"schema: {fit.verdict}"]
+    if fit.post:
+        lines.append(f"after the last node of the release before: {', '.join(fit.post)}")
+    session.screen.answer({**versions, "schema": fit}, shown, *lines)
+    raise typer.Exit(0 if fit.fits else 1)
 
 
 def completion(
@@ -102,7 +118,7 @@ def completion(
 _JOBS = (submit, dead, job_logs)
 _SCHEDULES = (schedule_create, schedule_files, schedule_history, preview, forecasts)
 
-command(cli, "dev", _DAILY)(run.dev)
+command(cli, "dev", _DAILY, database_only=True)(run.dev)
 cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)
 cli.add_typer(schedules_group, name="schedules", rich_help_panel=_DAILY)
 cli.add_typer(workflows.group, name="workflows", rich_help_panel=_DAILY)
@@ -112,24 +128,26 @@ cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
 cli.add_typer(tasks.group, name="tasks", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 
-command(cli, "start", _OPERATING)(run.start)
-command(cli, "migrate", _OPERATING)(run.migrate)
+command(cli, "start", _OPERATING, database_only=True)(run.start)
+command(cli, "migrate", _OPERATING, database_only=True)(run.migrate)
+command(cli, "doctor", _OPERATING)(doctor.doctor)
 command(cli, "nodes", _OPERATING)(cluster.list_nodes)
 command(cli, "shards", _OPERATING)(cluster.list_shards)
 cli.add_typer(endpoints.group, name="endpoints", rich_help_panel=_OPERATING)
 cli.add_typer(webhooks.group, name="webhooks", rich_help_panel=_OPERATING)
 
-command(cli, "login", _ADMINISTERING)(users.login)
+command(cli, "login", _ADMINISTERING)(login.login)
+cli.add_typer(login.group, name="profiles", rich_help_panel=_ADMINISTERING)
 cli.add_typer(users.group, name="users", rich_help_panel=_ADMINISTERING)
 cli.add_typer(sessions.group, name="sessions", rich_help_panel=_ADMINISTERING)
 cli.add_typer(tokens.group, name="tokens", rich_help_panel=_ADMINISTERING)
 cli.add_typer(namespaces.group, name="namespaces", rich_help_panel=_ADMINISTERING)
-command(cli, "encrypt", _ADMINISTERING)(encrypt.encrypt)
-command(cli, "grants", _ADMINISTERING)(grants.grants)
+command(cli, "encrypt", _ADMINISTERING, database_only=True)(encrypt.encrypt)
+command(cli, "grants", _ADMINISTERING, database_only=True)(grants.grants)
 command(cli, "audit", _ADMINISTERING)(audit.list_changes)
 
 command(cli, "completion", _OTHER)(completion)
-command(cli, "version", _OTHER)(version)
+command(cli, "version", _OTHER, database_only=True)(version)
 
 
 def main() -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from uuid import UUID
 
 import typer
@@ -38,25 +38,17 @@ def dead(
             session, session.run(jobs.list(state="failed", task=task, queue=queue, limit=limit))
         )
         return
-    counts = session.run(_count(session, task, queue))
+    counts = session.run(session.app.dead.count_by_error(task=task, queue=queue))
     shown = session.screen.listing(
         counts, "No failed jobs.", ("task", "error", "count", "last"),
         (
-            (row["task"], row["error"] or "-", f"{row['count']:,}",
-             relative(row["last_at"], session.now))
+            (row.task, row.error or "-", f"{row.count:,}", relative(row.last_at, session.now))
             for row in counts
         ),
         right=["count"],
     )  # fmt: skip
     if shown:
         session.screen.note("Run them again: rota jobs retry --failed [--task T] [--error TYPE]")
-
-
-async def _count(
-    session: Session, task: str | None = None, queue: str | None = None
-) -> list[dict[str, Any]]:
-    store = await session.app.store()
-    return await store.count_dead(session.app.settings.namespace, task=task, queue=queue)
 
 
 @command(jobs_group, "retry")
@@ -117,7 +109,8 @@ def _explain_nothing(session: Session, **filters: str | None) -> None:
     if not given:
         session.screen.note("No failed jobs.")
         return
-    known = sorted({f"{row['task']}: {row['error']}" for row in session.run(_count(session))})
+    counts = session.run(session.app.dead.count_by_error())
+    known = sorted({f"{row.task}: {row.error}" for row in counts})
     advice = (
         f"There are: {'; '.join(known[:_SHOWN])}" if known else "The dead-letter list is empty."
     )

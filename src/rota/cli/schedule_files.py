@@ -23,7 +23,6 @@ from rota.files import changes as changing
 from rota.files.changes import Present, difference
 from rota.files.crontab import Crontab, read_crontab
 from rota.files.yaml_schedules import Wanted, read_schedules
-from rota.operations.schedule_reads import lint_tasks
 
 
 @command(schedules_group, "apply")
@@ -58,7 +57,7 @@ def apply(
 def _check_tasks(session: Session, wanted: Wanted) -> None:
     """Refuse arguments that a task doesn't take, and warn of unregistered tasks."""
     logging.getLogger("rota.schedules").setLevel(logging.ERROR)  # its warnings are shown here
-    warned = session.run(lint_tasks(session.app.rota, wanted.schedules.values()))
+    warned = session.run(session.app.schedules.check_tasks(wanted.schedules.values()))
     refused = [
         f"{wanted.places[each.schedule or '']}: {each.message}"
         for each in warned

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
-from typing import Annotated, Any
+from typing import Annotated
 
 import msgspec
 import typer
@@ -15,8 +14,7 @@ from rota.cli.schedule_views import show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
 from rota.cli.times import When, relative
 from rota.errors import ConfigError
-from rota.operations.ledger import ScheduleStatus, to_occurrence
-from rota.store.schedules import ScheduleStore
+from rota.operations.ledger import ScheduleStatus
 
 Name = Annotated[str, argument("NAME", "Name of the schedule.")]
 
@@ -45,7 +43,7 @@ def list_schedules(
         if task in (None, status.task, status.workflow)
         and (tag is None or (status.spec and tag in status.spec.tags))
     ]
-    last = {row["name"]: to_occurrence(row) for row in session.run(_latest(session))}
+    last = {row.schedule: row.occurrence for row in session.run(session.app.schedules.latest())}
     if session.screen.structured:
         session.screen.document(
             [{**msgspec.to_builtins(one), "last": last.get(one.name)} for one in found]
@@ -58,18 +56,12 @@ def list_schedules(
         show_schedules(session.screen, found, last, session.now)
 
 
-async def _latest(session: Session, name: str | None = None, limit: int = 1) -> Sequence[Any]:
-    """Return the newest rows of the ledger, of one schedule or of each."""
-    store = ScheduleStore((await session.app.store()).database)
-    return await store.latest_occurrences(session.app.settings.namespace, name, limit)
-
-
 @command(schedules_group, "show")
 def show(session: Session, name: Name) -> None:
     """Show a schedule: its rule, its next and its last occurrences."""
     status = session.run(session.app.schedules.get(name))
     coming = _coming(session, status)
-    last = [to_occurrence(row) for row in session.run(_latest(session, name, _LAST))]
+    last = [row.occurrence for row in session.run(session.app.schedules.latest(name, _LAST))]
     if session.screen.structured:
         session.screen.document({**msgspec.to_builtins(status), "next": coming, "last": last})
     else:
@@ -118,7 +110,7 @@ def trigger(session: Session, name: Name) -> None:
     session.screen.answer({"schedule": name, "job_id": job_id}, f"triggered {name}: {job_id}")
 
 
-@command(schedules_group, "declare")
+@command(schedules_group, "declare", database_only=True)
 def declare(
     session: Session,
     reference: Annotated[str, argument("MODULE:APP", "App that declares the schedules.")],

@@ -8,7 +8,7 @@ import inspect
 import os
 from collections.abc import Callable, Coroutine
 from datetime import datetime
-from typing import Annotated, Any, Self, TypeVar, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Self, TypeVar, cast, get_args
 
 import typer
 
@@ -16,9 +16,14 @@ from rota.app import App
 from rota.cli.loading import load_app
 from rota.cli.options import option
 from rota.cli.output import Output, Screen
+from rota.cli.target import Server, find_server, is_named
 from rota.cli.times import When
+from rota.errors import ConfigError
 from rota.operations.installation import Installation
 from rota.store.changes import acting_as, local_actor
+
+if TYPE_CHECKING:
+    from rota.cli.remote import RemoteApp
 
 T = TypeVar("T")
 Body = TypeVar("Body", bound=Callable[..., None])
@@ -31,27 +36,56 @@ _COMMON: dict[str, Any] = {
         str | None,
         option("Database to use. (default: ROTA_DATABASE_URL)", metavar="URL", panel=_PANEL),
     ],
+    "server": Annotated[
+        str | None,
+        option("Server to use instead of a database. (default: ROTA_SERVER)", metavar="URL",
+               panel=_PANEL),
+    ],
+    "profile": Annotated[
+        str | None,
+        option("Profile of the server to use. (default: ROTA_PROFILE)", metavar="NAME",
+               panel=_PANEL),
+    ],
     "namespace": Annotated[
         str | None,
         option("Namespace to use. (default: ROTA_NAMESPACE)", metavar="NAME", panel=_PANEL),
     ],
-}
+}  # fmt: skip
+_SETTINGS = ("database_url", "namespace")  # of an App
 
 
 class Session:
     """The context of a command. Its app is opened at the first use and closed at the end."""
 
-    def __init__(self, context: typer.Context, screen: Screen, given: dict[str, Any]) -> None:
+    def __init__(
+        self, context: typer.Context, screen: Screen, given: dict[str, Any],
+        database_only: bool = False,
+    ) -> None:  # fmt: skip
+        if database_only and is_named(given):
+            raise ConfigError(
+                f"`{context.command_path}` works on a database, not on a server: give "
+                "--database-url, where the database can be reached"
+            )
         self.context = context
         self.screen = screen
-        self._given = given  # the settings named on the command line
+        self.given = given  # the server and the settings named on the command line
+        self._database_only = database_only
+        self._settings = {name: value for name, value in given.items() if name in _SETTINGS}
         self._app: App | None = None
         self._runner = asyncio.Runner()
 
+    @functools.cached_property
+    def _server(self) -> Server | None:
+        return None if self._database_only else find_server(self.given)
+
     @property
     def app(self) -> App:
+        """The operations of the database, or of the server, which are the same."""
         if self._app is None:
-            self._app = App(**self._given)
+            if self._server is not None:
+                self._app = cast("App", self._server.open())
+            else:
+                self._app = App(**self._settings)
         return self._app
 
     @functools.cached_property
@@ -59,6 +93,8 @@ class Session:
         """The database's time at the first look."""
 
         async def ask() -> datetime:
+            if self._server is not None:
+                return await cast("RemoteApp", self.app).now()
             return await (await self.app.store()).now()
 
         return self.run(ask())
@@ -69,6 +105,8 @@ class Session:
 
     @property
     def installation(self) -> Installation:
+        if self._server is not None:
+            return cast("Installation", cast("RemoteApp", self.app).installation)
         return Installation(self.app.connector)
 
     def confirm(self, question: str, yes: bool) -> None:
@@ -86,11 +124,16 @@ class Session:
             )
 
     def load(self, reference: str) -> App:
-        """Use the app of a module. Options of the command line override its settings."""
+        """Use the app of a module. Options of the command line override its settings.
+
+        On a server, only its tasks are used.
+        """
+        if self._server is not None:
+            return load_app(reference)
         # Child processes import the module again, and read these settings from their environment.
-        os.environ.update({f"ROTA_{name.upper()}": value for name, value in self._given.items()})
+        os.environ.update({f"ROTA_{name.upper()}": value for name, value in self._settings.items()})
         self._app = load_app(reference)
-        self._app.settings = self._app.settings.replace(**self._given)
+        self._app.settings = self._app.settings.replace(**self._settings)
         return self._app
 
     def app_with(self, task: str | None, reference: str | None) -> App:
@@ -100,7 +143,7 @@ class Session:
         app = self.load(reference)
         if task is not None:
             app.require_task(task)
-        return app
+        return self.app
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine. The event loop stands still between two runs, such as during a prompt."""
@@ -115,11 +158,16 @@ class Session:
                 runner.run(self._app.close())
 
 
-def command(group: typer.Typer, name: str, panel: str | None = None) -> Callable[[Body], Body]:
-    """Register a command: a function that takes a session, and then its own options."""
+def command(
+    group: typer.Typer, name: str, panel: str | None = None, *, database_only: bool = False
+) -> Callable[[Body], Body]:
+    """Register a command: a function that takes a session, and then its own options.
+
+    `database_only`: it can't work on a server.
+    """
 
     def register(body: Body) -> Body:
-        group.command(name, rich_help_panel=panel)(_with_session(body))
+        group.command(name, rich_help_panel=panel)(_with_session(body, database_only))
         return body
 
     return register
@@ -146,7 +194,7 @@ def make_group(text: str) -> typer.Typer:
     return group
 
 
-def _with_session(body: Callable[..., None]) -> Callable[..., None]:
+def _with_session(body: Callable[..., None], database_only: bool = False) -> Callable[..., None]:
     """Add the common options to a command's signature, which typer reads."""
     signature = inspect.signature(body, eval_str=True)
     own = list(signature.parameters.values())[1:]
@@ -160,7 +208,8 @@ def _with_session(body: Callable[..., None]) -> Callable[..., None]:
             as_json, output = common.pop("as_json"), common.pop("output")
             screen = Screen(output or ("json" if as_json else "table"))
             chosen = {name: value for name, value in common.items() if value}
-            with acting_as(local_actor("cli")), Session(context, screen, chosen) as session:
+            session = Session(context, screen, chosen, database_only)
+            with acting_as(local_actor("cli")), session:
                 body(session, **own_options)
 
     keyword = inspect.Parameter.KEYWORD_ONLY

@@ -1,4 +1,4 @@
-"""`rota users`: the users of the dashboard. `rota login`: a login link."""
+"""`rota users`: the users of the dashboard."""
 
 from __future__ import annotations
 
@@ -9,44 +9,10 @@ import typer
 
 from rota.cli.options import AllNamespaces, UserRole, Yes, argument, option
 from rota.cli.session import Session, callback, command
-from rota.config import Settings
-from rota.core.access import ANYWHERE
-from rota.core.durations import format_duration
 
 group = typer.Typer(help="Manage the users of the dashboard.")
 
 Name = Annotated[str, argument("NAME", "An e-mail address, or a short name.")]
-
-
-def login(
-    session: Session,
-    user: Annotated[
-        str | None, option("Log in as this user, with their roles.", "--as", metavar="NAME")
-    ] = None,
-    role: UserRole = "admin",
-    only_here: Annotated[bool, option("Limit the role to this namespace; without --as.")] = False,
-    url: Annotated[
-        str | None, option("Address of the server. (default: from the settings)", metavar="URL")
-    ] = None,
-) -> None:
-    """Print a one-time login link for the dashboard."""
-    settings = session.app.settings
-    link = session.run(
-        session.installation.sessions.create_link(
-            user=user, role=role, namespace=settings.namespace if only_here else ANYWHERE
-        )
-    )
-    address = link.url(url or server_url(settings))
-    session.screen.answer({"url": address, "minutes": settings.link_minutes}, address)
-    session.screen.note(f"Valid once, for {format_duration(link.seconds)}.")
-
-
-def server_url(settings: Settings) -> str:
-    """Return the address of the server by its settings."""
-    if settings.public_url:
-        return settings.public_url
-    host = f"[{settings.host}]" if ":" in settings.host else settings.host
-    return f"{'https' if settings.tls_cert else 'http'}://{host}:{settings.port}"
 
 
 @callback(group)

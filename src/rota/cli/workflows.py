@@ -72,6 +72,7 @@ def check_replays(
     Run it with the new code before you deploy it: it fails if a run under way would contradict it.
     """
     app = session.load(reference)
+    reads = session.app  # of the server, if there is one
     functions = {
         each.name: each for each in app.tasks.values() if isinstance(each, DurableFunction)
     }
@@ -81,9 +82,9 @@ def check_replays(
     async def check() -> list[dict[str, str]]:
         problems = []
         for each in [functions[name]] if name is not None else functions.values():
-            for run in await app.runs.list(workflow=each.name, state="running", limit=limit):
-                definition = await app.workflows.definition(run.workflow, run.version)
-                checkpoints = await app.runs.history(run.id, limit=MANY)
+            for run in await reads.runs.list(workflow=each.name, state="running", limit=limit):
+                definition = await reads.workflows.definition(run.workflow, run.version)
+                checkpoints = await reads.runs.history(run.id, limit=MANY)
                 history = history_of(run, checkpoints, definition.code_version or 1)
                 if (problem := await check_replay(each, run.input, history)) is not None:
                     problems.append({"run": str(run.id), "workflow": each.name, "problem": problem})

@@ -22,12 +22,21 @@ import ssl
 from typing import Any, Self
 
 from rota.client import wire
+from rota.client.administration import (
+    Audit,
+    Endpoints,
+    Namespaces,
+    Sessions,
+    Tokens,
+    Users,
+    Webhooks,
+)
 from rota.client.bulk import JobsRefused
 from rota.client.cluster import Dead, Events, Nodes, Queues, Tasks
 from rota.client.connections import AsyncConnection, BlockingConnection, C, Resource, call
 from rota.client.exchanges import Exchange, RetryPolicy, fetch
 from rota.client.jobs import Jobs
-from rota.client.runs import Runs, Workflows
+from rota.client.runs import Runs, Signals, Workflows
 from rota.client.schedules import Schedules
 from rota.client.transport import http_settings
 from rota.client.wire import (
@@ -39,6 +48,7 @@ from rota.client.wire import (
     ScheduleSettings,
 )
 from rota.model import Accepted, Cancelled
+from rota.operations.doctor import Diagnosis
 
 __all__ = [
     "Accepted",
@@ -87,11 +97,24 @@ class _Client(Resource[C]):
         self.tasks = Tasks(connection)
         self.dead = Dead(connection)
         self.events = Events(connection)
+        self.signals = Signals(connection)
+        self.endpoints = Endpoints(connection)
+        self.webhooks = Webhooks(connection)
+        self.tokens = Tokens(connection)
+        self.users = Users(connection)
+        self.sessions = Sessions(connection)
+        self.namespaces = Namespaces(connection)
+        self.audit = Audit(connection)
 
     @call
     def me(self) -> Exchange[wire.Me]:
         """Return the owner of the token, and its permissions."""
         return fetch("/v1/session", wire.Me)
+
+    @call
+    def doctor(self) -> Exchange[Diagnosis]:
+        """Check the database and the installation: for an admin of all namespaces."""
+        return fetch("/v1/doctor", Diagnosis)
 
 
 class Client(_Client[BlockingConnection]):

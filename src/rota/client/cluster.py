@@ -15,6 +15,7 @@ from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.streams import Stream
 from rota.model import (
+    DeadCount,
     DeadGroup,
     Event,
     FairShare,
@@ -46,9 +47,11 @@ class Queues(Resource[C]):
         return fetch(_path("queues", name), QueueStatus)
 
     @call
-    def pause(self, name: str) -> Exchange[QueueStatus]:
-        """Start none of its jobs until it is resumed. Running jobs are not affected."""
-        return send("POST", _path("queues", name, "pause"), QueueStatus, repeatable=True)
+    def pause(self, name: str, *, new: bool = False) -> Exchange[QueueStatus]:
+        """Start none of its jobs until it is resumed. Running jobs are not affected. `new`: also a queue
+        that no job and no task has used yet."""
+        path, query = _path("queues", name, "pause"), {"new": new}
+        return send("POST", path, QueueStatus, query=query, repeatable=True)
 
     @call
     def resume(self, name: str) -> Exchange[QueueStatus]:
@@ -56,14 +59,16 @@ class Queues(Resource[C]):
         return send("POST", _path("queues", name, "resume"), QueueStatus, repeatable=True)
 
     @call
-    def set_max_run_time(self, name: str, seconds: float | None) -> Exchange[QueueStatus]:
+    def set_max_run_time(
+        self, name: str, seconds: float | None, *, new: bool = False
+    ) -> Exchange[QueueStatus]:
         """Set how long an attempt of this queue's jobs may run when the job has no timeout.
 
         An attempt that runs longer is stopped, as after a timeout. None: the installation's maximum
         applies.
         """
-        body = {"max_run_time": seconds}
-        return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+        body, query = {"max_run_time": seconds}, {"new": new}
+        return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
 
     @call
     def set_limits(
@@ -74,6 +79,7 @@ class Queues(Resource[C]):
         concurrency_per_key: int | UnsetType | None = UNSET,
         rate: str | UnsetType | None = UNSET,
         rate_burst: int | None = None,
+        new: bool = False,
     ) -> Exchange[QueueStatus]:
         """Set the limits of a queue: jobs that run at a time, and starts in a period (`100/minute`).
 
@@ -85,13 +91,16 @@ class Queues(Resource[C]):
         body: dict[str, Any] = {key: value for key, value in given.items() if value is not UNSET}
         if rate_burst is not None:
             body["rate_burst"] = rate_burst
-        return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+        path, query = _path("queues", name), {"new": new}
+        return send("PUT", path, QueueStatus, body, query=query, repeatable=True)
 
     @call
-    def set_policy(self, name: str, policy: QueuePolicy) -> Exchange[QueueStatus]:
+    def set_policy(
+        self, name: str, policy: QueuePolicy, *, new: bool = False
+    ) -> Exchange[QueueStatus]:
         """Set which jobs of a queue start first: `priority`, or `fair` between fairness keys."""
-        body = {"policy": policy}
-        return send("PUT", _path("queues", name), QueueStatus, body, repeatable=True)
+        body, query = {"policy": policy}, {"new": new}
+        return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
 
     @call
     def set_weight(
@@ -128,6 +137,11 @@ class Nodes(Resource[C]):
         return fetch("/v1/nodes", wire.NodeList, ended=ended)
 
     @call
+    def shards(self, *, hours: float = 24) -> Exchange[wire.ShardList]:
+        """List the shards with their owners, and the takeovers of the last hours."""
+        return fetch("/v1/shards", wire.ShardList, hours=hours)
+
+    @call
     def get(self, id: UUID | str) -> Exchange[NodeStatus]:
         """Return a node."""
         return fetch(_path("nodes", id), NodeStatus)
@@ -157,6 +171,32 @@ class Dead(Resource[C]):
         """List dead letters in groups by task and error, the largest first."""
         query = {"task": task, "queue": queue, "limit": limit}
         return (yield from fetch("/v1/dead", wire.DeadGroups, **query)).items
+
+    @call
+    def errors(
+        self, *, task: str | None = None, queue: str | None = None
+    ) -> Exchange[Sequence[DeadCount]]:
+        """Count dead letters by task and type of error, the most frequent first."""
+        return (yield from fetch("/v1/dead:errors", wire.DeadCounts, task=task, queue=queue)).items
+
+    @call
+    def ids(
+        self, *, task: str | None = None, queue: str | None = None, error: str | None = None,
+        limit: int = 10_000,
+    ) -> Exchange[Sequence[UUID]]:  # fmt: skip
+        """List the ids of the dead letters that match, oldest first. `error`: the type of error."""
+        query = {"task": task, "queue": queue, "error": error, "limit": limit}
+        return (yield from fetch("/v1/dead:ids", wire.JobIds, **query)).ids
+
+    @call
+    def retry_ids(self, ids: Sequence[UUID]) -> Exchange[Sequence[UUID]]:
+        """Run these again, and return those that were. It is not repeated when a response is lost."""
+        return (yield from send("POST", "/v1/dead:retry", wire.JobIds, {"ids": ids})).ids
+
+    @call
+    def discard_ids(self, ids: Sequence[UUID]) -> Exchange[Sequence[UUID]]:
+        """Remove these for good, and return those that were on the list."""
+        return (yield from send("POST", "/v1/dead:discard", wire.JobIds, {"ids": ids})).ids
 
     @call
     def retry(

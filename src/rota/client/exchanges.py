@@ -149,14 +149,31 @@ def fetch(path: str, kind: type[T], /, **query: Any) -> Exchange[T]:
 
 
 def send(
-    method: Literal["POST", "PUT"], path: str, kind: type[T], body: Any = None, *,
-    headers: Mapping[str, str] = {}, repeatable: bool = False,
+    method: Literal["POST", "PUT", "PATCH", "DELETE"], path: str, kind: type[T],
+    body: Any = None, *, headers: Mapping[str, str] = {}, query: Mapping[str, Any] = {},
+    repeatable: bool = False,
 ) -> Exchange[T]:  # fmt: skip
     encoded = None if body is None else msgspec.json.encode(body)
     response = yield Request(
-        method=method, path=path, body=encoded, headers=headers, repeatable=repeatable
-    )
+        method=method, path=path, query=query, body=encoded, headers=headers,
+        repeatable=repeatable,
+    )  # fmt: skip
     return decode(response, kind)
+
+
+def order(
+    method: Literal["POST", "PUT", "DELETE"],
+    path: str,
+    body: Any = None,
+    *,
+    repeatable: bool = True,
+) -> Exchange[None]:
+    """Send what is answered without content."""
+    encoded = None if body is None else msgspec.json.encode(body)
+    response = yield Request(method=method, path=path, body=encoded, repeatable=repeatable)
+    assert response is not None
+    if not response.is_success:
+        raise error_from(response)
 
 
 class Page(msgspec.Struct, Generic[T], frozen=True):

@@ -94,6 +94,17 @@ class Jobs(Resource[C]):
         """List the jobs that match, newest first. Pages are fetched as the iteration reaches them."""
         return Pages("/v1/jobs", Page[JobSummary], _checked(filters), limit, page_size)
 
+    @iteration
+    def list_whole(
+        self, *, state: str | None = None, task: str | None = None, queue: str | None = None,
+        tag: str | None = None, outcome: str | None = None, before: UUID | None = None,
+        limit: int | None = None, page_size: int = 100,
+    ) -> Pages[Job]:  # fmt: skip
+        """List jobs with their payloads, results and attempts, newest first."""
+        query = {"state": state, "task": task, "queue": queue, "tag": tag, "outcome": outcome,
+                 "before": before}  # fmt: skip
+        return Pages("/v1/jobs:whole", Page[Job], query, limit, page_size)
+
     @call
     def count(self, **filters: Unpack[wire.JobFilterDict]) -> Exchange[Count]:
         """Count the jobs that match. `exact` is false for an estimate."""

@@ -1,4 +1,4 @@
-"""`client.workflows` and `client.runs`."""
+"""`client.workflows`, `client.runs` and `client.signals`."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from rota.client import bulk, wire
 from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.core.explain import Explanation
-from rota.model import Run, RunChanged, RunStep, WorkflowInfo
+from rota.model import Run, RunChanged, RunStep, Signal, SignalSent, WorkflowInfo
 
 Id = UUID | str
+_Signals = list[Signal]
 
 
 def _path(*parts: Any) -> str:
@@ -34,6 +35,21 @@ class Workflows(Resource[C]):
     def get(self, name: str, version: int | None = None) -> Exchange[WorkflowInfo]:
         """Return a workflow: its newest version, or another."""
         return fetch(_path("workflows", name), WorkflowInfo, version=version)
+
+    @call
+    def apply(
+        self, definitions: Sequence[Mapping[str, Any]], *, retire: Sequence[str] = ()
+    ) -> Exchange[Sequence[WorkflowInfo]]:
+        """Store definitions, as `get` returns them, and retire others: all or none. What changes nothing
+        makes no new version."""
+        body = {"definitions": definitions, "retire": retire}
+        sent = send("POST", "/v1/workflows:apply", wire.WorkflowList, body, repeatable=True)
+        return (yield from sent).items
+
+    @call
+    def signatures(self, tasks: Sequence[str]) -> Exchange[Sequence[wire.TaskSignatures]]:
+        """Return what tasks take, by the live nodes that have registered them."""
+        return (yield from fetch("/v1/tasks:signatures", wire.SignatureList, name=[*tasks])).items
 
     @call
     def retire(self, name: str) -> Exchange[WorkflowInfo]:
@@ -151,3 +167,38 @@ class Runs(Resource[C]):
         """Let a step count as succeeded with this result, without running it."""
         path = _path("runs", id, "steps", step, "skip")
         return send("POST", path, RunChanged, {"result": result})
+
+    @call
+    def history(self, id: Id, *, after: int = 0, limit: int = 100) -> Exchange[wire.CheckpointPage]:
+        """Return what a durable function has done, and the number to pass as `after` for more."""
+        return fetch(_path("runs", id, "history"), wire.CheckpointPage, after=after, limit=limit)
+
+    @call
+    def send(
+        self, id: Id, signal: str, payload: Any = None, *, once: str | None = None
+    ) -> Exchange[SignalSent]:
+        """Send a signal to a run. With `once` it is repeated when a response is lost, and still counts
+        once."""
+        body = {"signal": signal, "payload": payload, "once": once}
+        path = _path("runs", id, "signals")
+        return send("POST", path, SignalSent, body, repeatable=once is not None)
+
+
+class Signals(Resource[C]):
+    """`client.signals`"""
+
+    @call
+    def list(
+        self, *, name: str | None = None, key: str | None = None, limit: int = 100
+    ) -> Exchange[Sequence[Signal]]:
+        """List signals, newest first, at most 500."""
+        return fetch("/v1/signals", _Signals, name=name, key=key, limit=limit)
+
+    @call
+    def send(
+        self, name: str, key: str, payload: Any = None, *, once: str | None = None
+    ) -> Exchange[SignalSent]:
+        """Send a signal to the function that waits for it, or to the next one that will. With `once` it
+        is repeated when a response is lost, and still counts once."""
+        body = {"name": name, "key": key, "payload": payload, "once": once}
+        return send("POST", "/v1/signals", SignalSent, body, repeatable=once is not None)

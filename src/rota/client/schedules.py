@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Literal, Unpack
 from urllib.parse import quote
@@ -12,9 +12,11 @@ from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.problems import error_from
 from rota.client.transport import Request
+from rota.core.time.calendars import NamedCalendar
 from rota.errors import NotFound
 from rota.model import Backfilled, Triggered
-from rota.operations.ledger import OccurrenceStatus, Preview, ScheduleStatus
+from rota.operations.ledger import LatestOccurrence, OccurrenceStatus, Preview, ScheduleStatus
+from rota.operations.schedule_forecasts import LoadForecast
 
 _PATH = "/v1/schedules"
 
@@ -141,6 +143,45 @@ class Schedules(Resource[C]):
         """Return the next occurrences of a rule that isn't stored."""
         body = {"name": name, "count": count, "after": after, **_encoded(rule)}
         return send("POST", f"{_PATH}:preview", Preview, body, repeatable=True)
+
+    @call
+    def latest(
+        self, name: str | None = None, limit: int = 1
+    ) -> Exchange[Sequence[LatestOccurrence]]:
+        """Return the newest occurrences, newest first: of one schedule, or of each."""
+        found = fetch(f"{_PATH}:latest", wire.LatestOccurrences, name=name, limit=limit)
+        return (yield from found).items
+
+    @call
+    def calendars(self) -> Exchange[Sequence[NamedCalendar]]:
+        """Return the named calendars of the namespace."""
+        return (yield from fetch(f"{_PATH}:calendars", wire.CalendarList)).items
+
+    @call
+    def forecast(
+        self, days: int = 7, *, slots: int | None = None,
+        durations: Mapping[str, float] | None = None, assumed: float = 1.0,
+    ) -> Exchange[LoadForecast]:  # fmt: skip
+        """Forecast the coming days: all occurrences against the usual durations of their tasks."""
+        body = {"days": days, "slots": slots, "durations": durations or {}, "assumed": assumed}
+        return send("POST", f"{_PATH}:forecast", LoadForecast, body, repeatable=True)
+
+    @call
+    def check(self, schedules: Sequence[Mapping[str, Any]]) -> Exchange[wire.Lint]:
+        """Check schedules that aren't stored: their tasks, and the arguments that these take."""
+        body = {"schedules": schedules}
+        return send("POST", f"{_PATH}:check", wire.Lint, body, repeatable=True)
+
+    @call
+    def apply(
+        self, schedules: Sequence[Mapping[str, Any]], *, delete: Sequence[str] = (),
+        calendars: Sequence[NamedCalendar] = (), source: str = "api",
+    ) -> Exchange[Sequence[str]]:  # fmt: skip
+        """Store calendars, then create, change and delete schedules in one transaction. Each schedule is
+        a mapping of its `name` and the settings that `put` takes."""
+        body = {"schedules": schedules, "delete": delete, "calendars": calendars, "source": source}
+        sent = send("POST", f"{_PATH}:apply", wire.ScheduleChanges, body, repeatable=True)
+        return (yield from sent).changes
 
     @call
     def lint(self, *, herd: int = 100) -> Exchange[wire.Lint]:

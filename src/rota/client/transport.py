@@ -30,7 +30,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     `timeout`: seconds without any data after which it fails; None for a stream.
     """
 
-    method: Literal["GET", "POST", "PUT", "DELETE"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     query: Mapping[str, Any] = {}
     body: bytes | None = None

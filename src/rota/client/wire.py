@@ -13,10 +13,13 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.signature import Signature
+from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned
 from rota.model import (
     Attempt,
     Count,
+    DeadCount,
     DeadGroup,
     Failure,
     FairShare,
@@ -29,11 +32,17 @@ from rota.model import (
     QueueStatus,
     RunCheckpoint,
     RunStep,
+    ShardStatus,
     StateName,
+    Takeover,
     TaskInfo,
     WorkflowInfo,
 )
-from rota.operations.ledger import Audit
+from rota.operations.endpoints import EndpointStatus
+from rota.operations.ledger import Audit, LatestOccurrence
+from rota.store.identity import User
+from rota.store.quotas import Namespace
+from rota.store.webhooks import Webhook
 
 
 class NewJobDict(TypedDict, total=False):
@@ -114,6 +123,72 @@ class JobFilterDict(TypedDict, total=False):
 
 class DeadGroups(msgspec.Struct, frozen=True):
     items: Sequence[DeadGroup]
+
+
+class DeadCounts(msgspec.Struct, frozen=True):
+    items: Sequence[DeadCount]
+
+
+class JobIds(msgspec.Struct, frozen=True):
+    ids: Sequence[UUID]
+
+
+class ShardList(msgspec.Struct, frozen=True):
+    """The shards with their owners, and recent takeovers, newest first."""
+
+    shards: Sequence[ShardStatus]
+    takeovers: Sequence[Takeover]
+
+
+class LatestOccurrences(msgspec.Struct, frozen=True):
+    items: Sequence[LatestOccurrence]
+
+
+class CalendarList(msgspec.Struct, frozen=True):
+    items: Sequence[NamedCalendar]
+
+
+class ScheduleChanges(msgspec.Struct, frozen=True):
+    """Created, updated or unchanged, for each of the schedules that were given."""
+
+    changes: Sequence[str]
+
+
+class TaskSignatures(msgspec.Struct, frozen=True):
+    """What a task takes, by its live releases. Null: no node has registered it."""
+
+    task: str
+    signatures: Sequence[Signature] | None
+
+
+class SignatureList(msgspec.Struct, frozen=True):
+    items: Sequence[TaskSignatures]
+
+
+class EndpointList(msgspec.Struct, frozen=True):
+    items: Sequence[EndpointStatus]
+
+
+class WebhookList(msgspec.Struct, frozen=True):
+    """Webhooks; `allowed`: hosts that requests may go to besides public addresses."""
+
+    items: Sequence[Webhook]
+    allowed: Sequence[str]
+
+
+class NamespaceList(msgspec.Struct, frozen=True):
+    """Namespaces; `encrypted`: the names of those whose new jobs are encrypted."""
+
+    items: Sequence[Namespace]
+    encrypted: Sequence[str] = ()
+
+
+class UserList(msgspec.Struct, frozen=True):
+    items: Sequence[User]
+
+
+class EndedSessions(msgspec.Struct, frozen=True):
+    ids: Sequence[UUID]
 
 
 class QueueList(msgspec.Struct, frozen=True):
@@ -202,6 +277,7 @@ class Me(msgspec.Struct, frozen=True, kw_only=True):
     prefix: str | None = None
     expires_at: datetime | None = None
     csrf: str | None = None
+    now: datetime | None = None  # the database's time
 
 
 class WorkflowList(msgspec.Struct, frozen=True):

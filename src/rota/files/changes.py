@@ -16,7 +16,6 @@ from rota.core.time.calendars import NamedCalendar
 from rota.core.time.interval import duration_text
 from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, RRule, Rule, ScheduleSpec
 from rota.operations.ledger import ScheduleStatus
-from rota.store.schedules import ScheduleStore
 
 Action = Literal["create", "update", "unchanged", "delete", "retire"]
 Kind = Literal["schedule", "calendar", "workflow"]
@@ -49,9 +48,8 @@ class Present(msgspec.Struct, frozen=True):
 
     @classmethod
     async def of(cls, app: App) -> Present:
-        store = ScheduleStore((await app.store()).database)
-        calendars = (await store.calendars()).get(app.settings.namespace, {})
-        return cls({status.name: status for status in await app.schedules.list()}, calendars)
+        found = {status.name: status for status in await app.schedules.list()}
+        return cls(found, await app.schedules.calendars())
 
 
 def difference(

@@ -10,12 +10,22 @@ from collections.abc import AsyncIterator
 from typing import Protocol, TypeAlias, TypeVar
 
 from rota.config import Settings
+from rota.core.checkup import Finding
+from rota.errors import RotaError
 from rota.lib.sync_bridge import sync_bridge
+from rota.operations.doctor import Diagnosis, examine
 from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
-from rota.store.migrate import Migrated, check_schema, migrate, pending_names
+from rota.store.migrate import (
+    Migrated,
+    SchemaFit,
+    check_schema,
+    compare_schema,
+    migrate,
+    pending_names,
+)
 from rota.store.signatures import Signatures
 from rota.store.submitter import Submitter
 
@@ -121,6 +131,23 @@ class Connector:
             if not pending:
                 await check_schema(connection, schema)
             return pending
+
+    async def schema_fit(self) -> SchemaFit:
+        """Compare the schema of the database with this release. Changes nothing."""
+        async with self._unchecked() as connection:
+            return await compare_schema(connection, self.settings.schema)
+
+    async def diagnose(self) -> Diagnosis:
+        """Examine the database and the installation in it. What fails is a finding, and no error."""
+        try:
+            database = Database(await self.database_url(), self.settings)
+            await database.open()
+        except RotaError as error:
+            return Diagnosis(False, [Finding("database", "problem", str(error))])
+        try:
+            return await examine(database, self.settings)
+        finally:
+            await database.close()
 
     async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> Migrated:
         settings = self.settings

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from rota.errors import NotFound
-from rota.model import DeadGroup, ManyChanged
+from rota.model import DeadCount, DeadGroup, ManyChanged
 from rota.operations.base import Operations
 from rota.operations.jobs import MANY, Action
 from rota.store.search import JobSearch
@@ -19,6 +19,12 @@ class DeadLetters(Operations):
         group."""
         search = JobSearch(await self._database())
         return await search.dead_groups(self._namespace, task, queue, limit)
+
+    async def count_by_error(
+        self, *, task: str | None = None, queue: str | None = None
+    ) -> list[DeadCount]:
+        """Count the dead letters by task and type of error, the most frequent first."""
+        return await (await self._rota.store()).count_dead(self._namespace, task=task, queue=queue)
 
     async def retry_group(
         self, fingerprint: str, *, limit: int = MANY, dry_run: bool = False

@@ -138,6 +138,13 @@ def to_status(row: Any, opened: Callable[[UUID, ScheduleSpec], ScheduleSpec]) ->
     )  # fmt: skip
 
 
+class LatestOccurrence(msgspec.Struct, frozen=True):
+    """One of the newest rows of a schedule's ledger."""
+
+    schedule: str
+    occurrence: OccurrenceStatus
+
+
 def to_occurrence(row: Any) -> OccurrenceStatus:
     started = row["started_at"]
     return OccurrenceStatus(

@@ -109,7 +109,9 @@ class ScheduleForecasts(ScheduleReads):
         now = await (await self._rota.store()).now()
         start = now.replace(minute=0, second=0, microsecond=0)
         end = start + timedelta(days=days)
-        found = await self.compute_read(lambda _: forecast(loads, start, end, slots, _HOUR))
+        found = await self.compute_read(
+            lambda spend: forecast(loads, start, end, slots, _HOUR, spend)
+        )
         return LoadForecast(
             start=start, end=end, slots=slots, schedules=len(measured.watched), durations=usual,
             forecast=found,

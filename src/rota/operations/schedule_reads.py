@@ -22,6 +22,7 @@ from rota.lib.computing import Compute, Spend, compute_here
 from rota.operations.base import Operations
 from rota.operations.ledger import (
     Audit,
+    LatestOccurrence,
     OccurrenceStatus,
     Preview,
     ScheduleStatus,
@@ -134,6 +135,15 @@ class ScheduleReads(Operations):
             raise self._unknown(name)
         return to_status(rows[0], store.database.encryption.shown_spec)
 
+    async def latest(self, name: str | None = None, limit: int = 1) -> Sequence[LatestOccurrence]:
+        """Return the newest rows of the ledger, newest first: of one schedule, or of each."""
+        rows = await (await self._store()).latest_occurrences(self._namespace, name, limit)
+        return [LatestOccurrence(row["name"], to_occurrence(row)) for row in rows]
+
+    async def calendars(self) -> dict[str, NamedCalendar]:
+        """Return the named calendars of the namespace, by name."""
+        return await self._calendars()
+
     async def preview(
         self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None
     ) -> Preview:
@@ -226,6 +236,10 @@ class ScheduleReads(Operations):
             return Measured(watched, durations, broken)
 
         return await self.compute_read(compute)
+
+    async def check_tasks(self, specs: Iterable[ScheduleSpec]) -> Sequence[Warned]:
+        """Warn of schedules whose task no node has registered, or doesn't take their payload."""
+        return await lint_tasks(self._rota, specs)
 
     async def lint(self, herd: int = 100) -> Sequence[Warned]:
         """Warn of what will go wrong: DST, too many at once (`herd`), too often for its duration, an end

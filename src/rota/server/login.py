@@ -193,7 +193,7 @@ async def login_by_form(
 
 
 @get("/v1/session", policy=VIEWER, summary="Get your identity")
-async def get_session(request: RotaRequest, principal: PrincipalDep) -> Me:
+async def get_session(request: RotaRequest, context: ContextDep, principal: PrincipalDep) -> Me:
     """Return your name, roles and scopes, whether you use a token or a session."""
     identity = principal.identity
     secret = session_secret(request) if identity.kind == "session" else None
@@ -203,6 +203,7 @@ async def get_session(request: RotaRequest, principal: PrincipalDep) -> Me:
         namespaces={name: role.label for name, role in sorted(identity.memberships.items())},
         scopes=list(principal.scopes), prefix=identity.prefix, expires_at=identity.expires_at,
         csrf=csrf_token(secret) if secret else None,
+        now=await context.database.fetchval("now"),
     )  # fmt: skip
 
 

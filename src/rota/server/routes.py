@@ -9,14 +9,18 @@ from rota.server.api import (
     access,
     bulk,
     callbacks,
+    dead,
+    doctor,
     endpoints,
     health,
     jobs,
     queues,
     runs,
+    schedule_sets,
     schedules,
     streams,
     tasks,
+    users,
     workers,
     workflows,
 )
@@ -30,17 +34,18 @@ from rota.server.dashboard import (
     schedule_edit,
     settings,
 )
+from rota.server.dashboard import doctor as doctor_page
 from rota.server.dashboard import jobs as job_pages
 from rota.server.dashboard import queues as queue_pages
 from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
 
 _MODULES = (
-    access, bulk, callbacks, endpoints, health, jobs, queues, runs, schedules, streams, tasks, workers,
-    workflows, login,
+    access, users, bulk, callbacks, endpoints, health, jobs, dead, doctor, queues, runs, schedules,
+    schedule_sets, streams, tasks, workers, workflows, login,
     pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
     calendar,
-    cluster, settings,
+    cluster, doctor_page, settings,
 )  # fmt: skip
 
 

@@ -17,6 +17,7 @@ from rota.lib.encryption import TEXT
 from rota.lib.ids import unit
 from rota.model import (
     Attempt,
+    DeadCount,
     Failure,
     Guarantee,
     Job,
@@ -144,10 +145,9 @@ class JobStore(Store):
 
     async def count_dead(
         self, namespace: str, *, task: str | None, queue: str | None
-    ) -> list[dict[str, Any]]:
+    ) -> list[DeadCount]:
         """Count the dead letters by task and type of error, the most frequent first."""
-        rows = await self.database.fetch("count_dead", namespace, task, queue)
-        return [dict(row) for row in rows]
+        return await self._all(DeadCount, "count_dead", namespace, task, queue)
 
     async def now(self) -> datetime:
         """Return the database's time, the only one by which anything is judged."""

@@ -342,6 +342,39 @@ async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bo
         )
 
 
+class SchemaFit(msgspec.Struct, frozen=True, kw_only=True):
+    """How the schema of a database fits this release.
+
+    `version`: the newest migration that was applied; 0: there is no schema. `pending`: what
+    `rota migrate` would apply. `post`: what `rota migrate --post` would, once no node of the
+    release before runs.
+    """
+
+    fits: bool
+    version: int
+    needed: int
+    pending: list[str]
+    post: list[str]
+    verdict: str
+
+
+async def compare_schema(connection: Any, schema: str) -> SchemaFit:
+    applied = await applied_migrations(connection, schema)
+    pending = await pending_names(connection, schema, include_post=False)
+    post = [each.name for each in _pending_files(applied, True) if each.name not in pending]
+    verdict = "fits"
+    if pending:
+        verdict = f"run `rota migrate` to apply: {', '.join(pending)}"
+    try:
+        await check_schema(connection, schema)
+    except SchemaMismatch as error:
+        verdict = str(error)
+    return SchemaFit(
+        fits=verdict == "fits", needed=CODE_VERSION, pending=pending, post=post, verdict=verdict,
+        version=max((each.version for each in applied.values()), default=0),
+    )  # fmt: skip
+
+
 async def check_schema(connection: Any, schema: str) -> None:
     """Refuse a schema that this code can't work with; the error names the command to run."""
     applied = await applied_migrations(connection, schema)

@@ -14,6 +14,7 @@ import msgspec
 
 from rota.core.time.recurrence import Recurrence
 from rota.errors import ConfigError
+from rota.lib.computing import Spend, unlimited
 
 _MAX_RUNS = 1_000_000
 
@@ -67,12 +68,13 @@ class Forecast(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def forecast(
-    loads: Sequence[Load], start: datetime, end: datetime, slots: int, bucket: float = 900.0
-) -> Forecast:
+    loads: Sequence[Load], start: datetime, end: datetime, slots: int, bucket: float = 900.0,
+    spend: Spend = unlimited,
+) -> Forecast:  # fmt: skip
     """Forecast the load from `start` to `end`, in buckets of so many seconds."""
     if slots < 1 or bucket <= 0 or end <= start:
         raise ConfigError("forecast: needs slots >= 1, bucket > 0 seconds, and end after start")
-    runs = _replay(_due(loads, start, end), start, slots)
+    runs = _replay(_due(loads, start, end, spend), start, slots)
     buckets = _buckets(runs, start, end, bucket)
     waits = [run.waited for run in runs]
     busy = sum(one.busy for one in buckets)
@@ -88,13 +90,13 @@ def forecast(
 
 
 def _due(
-    loads: Sequence[Load], start: datetime, end: datetime
+    loads: Sequence[Load], start: datetime, end: datetime, spend: Spend
 ) -> list[tuple[datetime, str, float]]:
     due: list[tuple[datetime, str, float]] = []
     for load in loads:
         due.extend(
             (found.due_at, load.recurrence.name, load.duration)
-            for found in load.recurrence.between(start, end)
+            for found in spend(load.recurrence.between(start, end))
             if found.excluded_by is None
         )
         if len(due) > _MAX_RUNS:

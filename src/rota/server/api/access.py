@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from uuid import UUID
 
 import msgspec
 from litestar import Response, delete, get, post, put
 from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
+from rota.client.wire import NamespaceList
+from rota.core.access import Principal
+from rota.errors import AccessDenied
 from rota.operations.access import CreatedToken
+from rota.operations.events import AuditLog
 from rota.operations.rota import Rota
 from rota.server.api.jobs import QueryMoment, zoned
 from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
@@ -37,9 +41,22 @@ class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     everywhere: bool = False  # in all namespaces, not only in that of the request
 
 
+Everywhere = Annotated[
+    bool, QueryParameter(description="Of all namespaces: for an admin of all of them.")
+]
+
+
+def _within(principal: Principal, everywhere: bool) -> str | None:
+    """Return the namespace to list; None: all of them."""
+    if everywhere and not principal.everywhere:
+        raise AccessDenied("only an admin of all namespaces may list them all", field="everywhere")
+    return None if everywhere else principal.namespace
+
+
 async def token_page(
-    context: ServerContext, namespace: str, limit: int, cursor: str | None, *, revoked: bool = False
-) -> Page[TokenInfo]:
+    context: ServerContext, namespace: str | None, limit: int, cursor: str | None, *,
+    revoked: bool = False,
+) -> Page[TokenInfo]:  # fmt: skip
     found = await context.installation.tokens.list(
         namespace, revoked=revoked, limit=limit + 1,
         before=read_cursor(cursor, tuple[datetime, UUID]),
@@ -50,10 +67,10 @@ async def token_page(
 @get("/v1/tokens", policy=ADMIN, summary="List the tokens of the namespace")
 async def list_tokens(
     context: ContextDep, principal: PrincipalDep, limit: Limit = 50, cursor: Cursor = None,
-    revoked: FromQuery[bool] = False,
+    revoked: FromQuery[bool] = False, everywhere: Everywhere = False,
 ) -> Page[TokenInfo]:  # fmt: skip
     """List tokens, newest first, without their secrets, which are not stored."""
-    return await token_page(context, principal.namespace, limit, cursor, revoked=revoked)
+    return await token_page(context, _within(principal, everywhere), limit, cursor, revoked=revoked)
 
 
 @post("/v1/tokens", policy=ADMIN, summary="Create a token")
@@ -98,14 +115,12 @@ async def end_session(
     await context.installation.sessions.end([session_id], by=principal)
 
 
-class Namespaces(msgspec.Struct):
-    items: list[Namespace]
-
-
 @get("/v1/namespaces", policy=VIEWER, summary="List the namespaces you have a role in")
-async def list_namespaces(context: ContextDep, principal: PrincipalDep) -> Namespaces:
-    """List the namespaces that have limits or were used."""
-    return Namespaces(await context.installation.namespaces.list(principal))
+async def list_namespaces(context: ContextDep, principal: PrincipalDep) -> NamespaceList:
+    """List the namespaces that have limits or were used, and name those that are encrypted."""
+    found = await context.installation.namespaces.list(principal)
+    encrypted = await context.installation.namespaces.encrypted()
+    return NamespaceList(found, sorted(each.name for each in found if each.name in encrypted))
 
 
 @get("/v1/namespaces/{name:str}", policy=VIEWER, summary="Get a namespace and its limits")
@@ -134,23 +149,37 @@ async def remove_namespace(context: ContextDep, name: FromPath[str]) -> Response
 async def audit_page(
     tenant: Rota, limit: int, cursor: str | None, **filters: Any
 ) -> Page[AuditEntry]:
-    found = await tenant.audit.list(
-        tenant.namespace, before=read_cursor(cursor, int), limit=limit + 1, **filters
-    )
+    return await _audit_page(tenant.audit, tenant.namespace, limit, cursor, filters)
+
+
+async def _audit_page(
+    log: AuditLog, namespace: str | None, limit: int, cursor: str | None, filters: dict[str, Any]
+) -> Page[AuditEntry]:
+    if cursor is not None:
+        filters["before"] = read_cursor(cursor, int)
+    found = await log.list(namespace, limit=limit + 1, **filters)
     return make_page(found, limit, lambda entry: entry.id)
 
 
 @get("/v1/audit", policy=ADMIN, summary="List changes in the namespace")
 async def list_changes(
-    tenant: TenantDep, limit: Limit = 50, cursor: Cursor = None,
+    context: ContextDep, tenant: TenantDep, principal: PrincipalDep, limit: Limit = 50,
+    cursor: Cursor = None,
     action: FromQuery[str | None] = None, actor: FromQuery[str | None] = None,
-    subject: FromQuery[str | None] = None, since: QueryMoment = None, until: QueryMoment = None,
+    subject: FromQuery[str | None] = None,
+    interface: FromQuery[Literal["rest", "dashboard", "cli", "python"] | None] = None,
+    since: QueryMoment = None, until: QueryMoment = None,
+    before: Annotated[int | None, QueryParameter(ge=0, le=2**62)] = None,
+    everywhere: Everywhere = False,
 ) -> Page[AuditEntry]:  # fmt: skip
-    """List changes, newest first. `since` is included, `until` is not."""
-    return await audit_page(
-        tenant, limit, cursor, action=action, actor=actor, subject=subject,
-        since=zoned("since", since), until=zoned("until", until),
-    )  # fmt: skip
+    """List changes, newest first. `since` is included, `until` is not; `before` is an id."""
+    filters = {
+        "action": action, "actor": actor, "subject": subject, "interface": interface,
+        "since": zoned("since", since), "until": zoned("until", until), "before": before,
+    }  # fmt: skip
+    namespace = _within(principal, everywhere)
+    log = tenant.audit if namespace is not None else context.installation.audit
+    return await _audit_page(log, namespace, limit, cursor, filters)
 
 
 ROUTES = [

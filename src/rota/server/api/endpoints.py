@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -11,6 +10,7 @@ from litestar import Response, delete, get, patch, post
 from litestar.params import FromPath, JSONBody, PathParameter
 from msgspec import UNSET, Meta, UnsetType
 
+from rota.client.wire import EndpointList, WebhookList
 from rota.model import Accepted, GuaranteeName
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.operations.job_request import Name
@@ -57,10 +57,6 @@ class EndpointChange(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     retry: RetryRequest | UnsetType = UNSET
     timeout: Timeout | UnsetType = UNSET
     callback_timeout: Timeout | UnsetType = UNSET
-
-
-class EndpointList(msgspec.Struct, frozen=True):
-    items: Sequence[EndpointStatus]
 
 
 @get("/v1/endpoints", policy=OPERATOR, summary="List the endpoints")
@@ -111,13 +107,6 @@ class WebhookRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     kinds: Annotated[list[Kind], Meta(max_length=20)] = []
     format: Format = "json"
     secret: Annotated[str, Meta(min_length=16, max_length=200)] | None = None
-
-
-class WebhookList(msgspec.Struct, frozen=True):
-    """Webhooks; `allowed`: hosts that requests may go to besides public addresses."""
-
-    items: Sequence[Webhook]
-    allowed: Sequence[str]
 
 
 @get("/v1/webhooks", policy=ADMIN, summary="List webhooks")

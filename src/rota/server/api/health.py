@@ -10,7 +10,7 @@ from litestar import Response, get
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 
-from rota.client.wire import NodeList
+from rota.client.wire import NodeList, ShardList
 from rota.errors import RotaError, SchemaMismatch, StoreUnavailable
 from rota.model import NodeStatus
 from rota.observe import Metrics, shared_metrics
@@ -134,4 +134,19 @@ async def get_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
     return await tenant.nodes.get(node_id)
 
 
-ROUTES = [healthz, readyz, metrics, list_nodes, get_node]
+@get("/v1/shards", policy=VIEWER, summary="List shards, their owners, and recent takeovers")
+async def list_shards(
+    context: ContextDep,
+    tenant: TenantDep,
+    principal: PrincipalDep,
+    hours: Annotated[float, QueryParameter(ge=0, le=168, description="Of takeovers.")] = 24,
+) -> ShardList:
+    """A takeover is a scheduler that became the owner of shards; they are kept for a week. They and the
+    owners of other namespaces are shown to who has a role in all namespaces."""
+    if not principal.everywhere:
+        return ShardList(await tenant.nodes.shards(), [])
+    nodes = context.app.nodes
+    return ShardList(await nodes.shards(), await nodes.takeovers(hours * 3600))
+
+
+ROUTES = [healthz, readyz, metrics, list_nodes, get_node, list_shards]

@@ -1,4 +1,4 @@
-"""REST routes of jobs and of dead letters."""
+"""REST routes of jobs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 
-from rota.client.wire import Attempts, DeadGroups, JobPage, JobResult
+from rota.client.wire import Attempts, JobPage, JobResult
 from rota.core.access import Principal
 from rota.core.explain import Explanation
 from rota.lib import tracing
@@ -31,7 +31,7 @@ from rota.operations.jobs import MANY, Action
 from rota.operations.preconditions import matches
 from rota.operations.rota import Rota
 from rota.server.api.bodies import Encoded, decode_body, describe_body
-from rota.server.api.pages import Cursor, Limit, make_page, read_cursor
+from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest, TenantDep
@@ -61,6 +61,9 @@ OutcomeFilter = Annotated[
     OutcomeName | None, QueryParameter(description="How the last attempt ended.")
 ]
 Filter = Annotated[str | None, QueryParameter(max_length=200)]
+Fingerprint = Annotated[
+    str, PathParameter(pattern="^[0-9a-f]{16}$", description="Identifies a group in the list.")
+]
 
 
 class BulkAction(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -154,6 +157,30 @@ async def list_jobs(
     return JobPage(page.items, page.next, counted)
 
 
+@get("/v1/jobs:whole", policy=VIEWER, summary="List whole jobs, newest first")
+async def list_whole_jobs(
+    tenant: TenantDep,
+    in_state: Annotated[StateName | None, QueryParameter(name="state")] = None,
+    task: Filter = None,
+    queue: Filter = None,
+    tag: Filter = None,
+    outcome: OutcomeFilter = None,
+    before: Annotated[
+        UUID | None, QueryParameter(description="Only jobs older than this one.")
+    ] = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[Job]:
+    """List jobs with their payloads, results and attempts, as `GET /v1/jobs/{id}` has them."""
+    question = (in_state, task, queue, tag, outcome)
+    before = read_cursor(cursor, UUID, question) or before
+    found = await tenant.jobs.list(
+        state=in_state, task=task, queue=queue, tag=tag, outcome=outcome, before=before,
+        limit=limit + 1,
+    )  # fmt: skip
+    return make_page(found, limit, lambda job: job.id, question)
+
+
 _UNCHANGED = ResponseSpec(
     data_container=None, description="The job is as `If-None-Match` says", generate_examples=False
 )
@@ -234,46 +261,6 @@ def zoned(field: str, moment: datetime | None) -> datetime | None:
     return moment
 
 
-Fingerprint = Annotated[
-    str, PathParameter(pattern="^[0-9a-f]{16}$", description="Identifies a group in the list.")
-]
-
-
-class GroupRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    dry_run: bool = False
-    limit: Annotated[int, msgspec.Meta(ge=1, le=MANY)] = MANY
-
-
-@get("/v1/dead", policy=VIEWER, summary="List dead letters in groups, the largest first")
-async def list_dead(
-    tenant: TenantDep, task: Filter = None, queue: Filter = None, limit: Limit = 100
-) -> DeadGroups:
-    """Groups are by task and error: messages that differ in numbers and ids only are one group. For
-    single jobs, see `GET /v1/jobs?state=failed`."""
-    return DeadGroups(await tenant.dead.groups(task=task, queue=queue, limit=limit))
-
-
-@post("/v1/dead/{fingerprint:str}/retry", policy=OPERATOR, summary="Retry a group", status_code=200)
-async def retry_group(
-    tenant: TenantDep, fingerprint: Fingerprint, data: JSONBody[GroupRequest | None] = None
-) -> ManyChanged:
-    """Run its jobs again, the oldest first."""
-    data = data or GroupRequest()
-    return await tenant.dead.retry_group(fingerprint, limit=data.limit, dry_run=data.dry_run)
-
-
-@post(
-    "/v1/dead/{fingerprint:str}/discard", policy=OPERATOR, summary="Discard a group",
-    status_code=200,
-)  # fmt: skip
-async def discard_group(
-    tenant: TenantDep, fingerprint: Fingerprint, data: JSONBody[GroupRequest | None] = None
-) -> ManyChanged:
-    """Take its jobs off the list for good. They can be read until their retention ends."""
-    data = data or GroupRequest()
-    return await tenant.dead.discard_group(fingerprint, limit=data.limit, dry_run=data.dry_run)
-
-
 ROUTES = [
     submit_job,
     list_jobs,
@@ -286,7 +273,5 @@ ROUTES = [
     discard_job,
     cancel_jobs,
     retry_jobs,
-    list_dead,
-    retry_group,
-    discard_group,
+    list_whole_jobs,
 ]

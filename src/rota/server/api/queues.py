@@ -16,6 +16,9 @@ from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import TenantDep
 
 QueueName = Annotated[str, PathParameter(max_length=100)]
+New = Annotated[
+    bool, QueryParameter(description="Allow a queue that no job and no task has used yet.")
+]
 
 
 @get("/v1/queues", policy=VIEWER, summary="List queues, with their jobs and lag")
@@ -30,9 +33,9 @@ async def get_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
 
 
 @post("/v1/queues/{name:str}/pause", policy=OPERATOR, summary="Pause a queue", status_code=200)
-async def pause_queue(tenant: TenantDep, name: QueueName) -> QueueStatus:
+async def pause_queue(tenant: TenantDep, name: QueueName, new: New = False) -> QueueStatus:
     """Start none of its jobs until it is resumed. Running jobs are not affected."""
-    return await tenant.queues.pause(name, must_exist=True)
+    return await tenant.queues.pause(name, must_exist=not new)
 
 
 @post("/v1/queues/{name:str}/resume", policy=OPERATOR, summary="Resume a queue", status_code=200)
@@ -63,21 +66,21 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 
 @put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's limits")
 async def set_queue(
-    tenant: TenantDep, name: QueueName, data: JSONBody[QueueSettings]
+    tenant: TenantDep, name: QueueName, data: JSONBody[QueueSettings], new: New = False
 ) -> QueueStatus:
     """A new limit holds for jobs that wait already; what runs goes on."""
-    queue = await tenant.queues.get(name)
+    queue = None if new else await tenant.queues.get(name)
     if data.max_run_time is not msgspec.UNSET:
-        queue = await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=True)
+        queue = await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=not new)
     if data.policy is not msgspec.UNSET:
-        queue = await tenant.queues.set_policy(name, data.policy, must_exist=True)
+        queue = await tenant.queues.set_policy(name, data.policy, must_exist=not new)
     limits = data.concurrency, data.concurrency_per_key, data.rate
     if any(limit is not msgspec.UNSET for limit in limits) or data.rate_burst is not None:
         queue = await tenant.queues.set_limits(
             name, concurrency=data.concurrency, concurrency_per_key=data.concurrency_per_key,
-            rate=data.rate, rate_burst=data.rate_burst, must_exist=True,
+            rate=data.rate, rate_burst=data.rate_burst, must_exist=not new,
         )  # fmt: skip
-    return queue
+    return queue or await tenant.queues.get(name)
 
 
 class ShareWeight(msgspec.Struct, forbid_unknown_fields=True):

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import get
-from litestar.params import PathParameter
+from litestar.params import PathParameter, QueryParameter
 
-from rota.client.wire import TaskList
+from rota.client.wire import SignatureList, TaskList, TaskSignatures
 from rota.model import TaskInfo
 from rota.server.policy import VIEWER
 from rota.server.requests import TenantDep
@@ -27,4 +27,19 @@ async def get_task(tenant: TenantDep, name: TaskName) -> TaskInfo:
     return await tenant.registry.get(name)
 
 
-ROUTES = [list_tasks, get_task]
+Names = Annotated[
+    list[Annotated[str, QueryParameter(max_length=100)]],
+    QueryParameter(name="name", description="Repeatable.", min_items=1, max_items=100),
+]
+
+
+@get("/v1/tasks:signatures", policy=VIEWER, summary="Get what tasks take")
+async def get_signatures(tenant: TenantDep, names: Names) -> SignatureList:
+    """The arguments' names and types, by which submits are checked; null: nobody knows the task."""
+    signatures = await tenant.signatures()
+    return SignatureList(
+        [TaskSignatures(name, await signatures.of(tenant.namespace, name)) for name in names]
+    )
+
+
+ROUTES = [list_tasks, get_task, get_signatures]

@@ -10,8 +10,12 @@ from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from rota.client.wire import RunStarted, WorkflowList
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import INLINE, Definition
+from rota.errors import ConfigError, Conflict
 from rota.lib import tracing
 from rota.model import WorkflowInfo
+from rota.server.calculation import compute_change
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, TenantDep
 
@@ -75,4 +79,33 @@ async def restore_workflow(tenant: TenantDep, name: WorkflowName) -> WorkflowInf
     return await tenant.workflows.retire(name, retired=False)
 
 
-ROUTES = [list_workflows, get_workflow, start_run, retire_workflow, restore_workflow]
+class WorkflowSet(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Workflows to store, as `GET /v1/workflows/{name}` has their definitions, and names of others to
+    retire."""
+
+    definitions: Annotated[list[Definition], Meta(max_length=1000)] = []
+    retire: Annotated[list[Annotated[str, Meta(max_length=100)]], Meta(max_length=1000)] = []
+
+
+@post("/v1/workflows:apply", policy=OPERATOR, summary="Apply many workflows", status_code=200)
+async def apply_workflows(tenant: TenantDep, data: JSONBody[WorkflowSet]) -> WorkflowList:
+    """Store all of them in one transaction, or none. A changed workflow is a new version; runs that have
+    started stay with theirs."""
+    stored = {each.name: each for each in await tenant.workflows.list()}
+    for each in data.definitions:
+        if each.code_version is not None or each.name.startswith(INLINE):
+            raise ConfigError(f"workflow {each.name!r} can only be declared in code")
+        known = stored.get(each.name)
+        if known is not None and known.source == "code" and known.retired_at is None:
+            raise Conflict(
+                f"workflow {each.name!r} is declared in code: change it there, or give this one "
+                "another name", subject=each.name,
+            )  # fmt: skip
+    graphs = await compute_change(lambda _: [Graph(each) for each in data.definitions])
+    await tenant.workflows.put_all(graphs, retire=data.retire, source="file")
+    return WorkflowList([await tenant.workflows.get(each.name) for each in data.definitions])
+
+
+ROUTES = [
+    list_workflows, get_workflow, start_run, retire_workflow, restore_workflow, apply_workflows,
+]  # fmt: skip

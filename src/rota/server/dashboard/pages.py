@@ -52,6 +52,7 @@ NAVIGATION = (
 SETTINGS = (
     ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
+    ("/doctor", "Check-up", EVERYWHERE),
 )  # fmt: skip
 ASSETS = {
     "/rota.css": "text/css", "/rota.js": "text/javascript", "/login.js": "text/javascript",

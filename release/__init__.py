@@ -1,0 +1,1 @@
+"""Builds releases: `make release`."""

@@ -1,0 +1,114 @@
+"""Jobs, dead letters and queues of a server."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import Any
+from uuid import UUID
+
+from rota.cli.remote.noun import Noun, collect
+from rota.core.explain import Explanation
+from rota.errors import NotFound
+from rota.model import (
+    Accepted,
+    Cancelled,
+    DeadCount,
+    Discarded,
+    FairShare,
+    Job,
+    LimitStatus,
+    LogLine,
+    QueuePolicy,
+    QueueStatus,
+    TaskInfo,
+)
+
+Jobs = list[Job]
+Queues = Sequence[QueueStatus]
+Ids = list[UUID]
+Tasks = Sequence[TaskInfo]
+
+
+class RemoteJobs(Noun):
+    async def find(self, id: UUID | str) -> Job | None:
+        try:
+            return await self._client.jobs.get(id)
+        except NotFound:
+            return None
+
+    async def get(self, id: UUID | str) -> Job:
+        return await self._client.jobs.get(id)
+
+    async def list(self, **filters: Any) -> Jobs:
+        return await collect(self._client.jobs.list_whole(**filters, page_size=500))
+
+    async def explain(self, id: UUID | str) -> Explanation:
+        return await self._client.jobs.explain(id)
+
+    async def logs(
+        self, id: UUID | str, *, attempt: int | None = None, follow: bool = False
+    ) -> AsyncIterator[LogLine]:
+        async for line in self._client.jobs.logs(id, attempt=attempt, follow=follow):
+            yield line
+
+    async def cancel(self, id: UUID | str) -> Cancelled:
+        return await self._client.jobs.cancel(id)
+
+    async def retry(self, id: UUID | str) -> Accepted:
+        return await self._client.jobs.retry(id)
+
+    async def discard(self, id: UUID | str) -> Discarded:
+        return await self._client.jobs.discard(id)
+
+    async def dead_letters(self, **filters: Any) -> Ids:
+        return [*await self._client.dead.ids(**filters)]
+
+    async def retry_many(self, ids: Sequence[UUID]) -> Ids:
+        return [*await self._client.dead.retry_ids(ids)]
+
+    async def discard_many(self, ids: Sequence[UUID]) -> Ids:
+        return [*await self._client.dead.discard_ids(ids)]
+
+
+class RemoteDead(Noun):
+    async def count_by_error(
+        self, *, task: str | None = None, queue: str | None = None
+    ) -> Sequence[DeadCount]:
+        return await self._client.dead.errors(task=task, queue=queue)
+
+
+class RemoteQueues(Noun):
+    async def list(self) -> Queues:
+        return await self._client.queues.list()
+
+    async def pause(self, name: str, *, must_exist: bool = False) -> QueueStatus:
+        return await self._client.queues.pause(name, new=not must_exist)
+
+    async def resume(self, name: str) -> QueueStatus:
+        return await self._client.queues.resume(name)
+
+    async def set_max_run_time(self, name: str, seconds: float | None) -> QueueStatus:
+        return await self._client.queues.set_max_run_time(name, seconds, new=True)
+
+    async def set_limits(self, name: str, **limits: Any) -> QueueStatus:
+        return await self._client.queues.set_limits(name, new=True, **limits)
+
+    async def set_policy(self, name: str, policy: QueuePolicy) -> QueueStatus:
+        return await self._client.queues.set_policy(name, policy, new=True)
+
+    async def set_weight(self, name: str, key: str, weight: float | None) -> None:
+        await self._client.queues.set_weight(name, key, weight)
+
+    async def shares(self, name: str) -> Sequence[FairShare]:
+        return await self._client.queues.shares(name)
+
+    async def limits(self) -> Sequence[LimitStatus]:
+        return await self._client.queues.limits()
+
+
+class RemoteRegistry(Noun):
+    async def list(self, *, limit: int = 100) -> Tasks:
+        return (await self._client.tasks.list())[:limit]
+
+    async def get(self, name: str) -> TaskInfo:
+        return await self._client.tasks.get(name)

@@ -1,0 +1,100 @@
+"""Schedules of a server. Rules are computed here, with the server's calendars."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from rota.cli.remote.noun import PAGE, Noun, collect
+from rota.core.time.calendars import NamedCalendar
+from rota.core.time.lint import Warned
+from rota.core.time.recurrence import Recurrence
+from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.model import Backfilled, Triggered
+from rota.operations.ledger import Audit, LatestOccurrence, OccurrenceStatus, ScheduleStatus
+from rota.operations.schedule_forecasts import LoadForecast
+from rota.operations.schedules import Saved
+
+Schedules = list[ScheduleStatus]
+
+
+class RemoteSchedules(Noun):
+    async def list(self) -> Schedules:
+        return await collect(self._client.schedules.list(page_size=PAGE))
+
+    async def get(self, name: str) -> ScheduleStatus:
+        return await self._client.schedules.get(name)
+
+    async def latest(self, name: str | None = None, limit: int = 1) -> Sequence[LatestOccurrence]:
+        return await self._client.schedules.latest(name, limit)
+
+    async def calendars(self) -> dict[str, NamedCalendar]:
+        return {each.name: each for each in await self._client.schedules.calendars()}
+
+    async def compile_spec(self, spec: ScheduleSpec) -> Recurrence:
+        calendars = await self.calendars() if spec.exclude or spec.include else {}
+        return compile_schedule(spec, calendars)
+
+    async def occurrences(
+        self, name: str, first: datetime, end: datetime, limit: int = 1000, *,
+        state: Any = None,
+    ) -> Sequence[OccurrenceStatus]:  # fmt: skip
+        found = self._client.schedules.occurrences(
+            name, first=first, end=end, state=state, limit=limit, page_size=PAGE
+        )
+        return await collect(found)
+
+    async def audit(self, name: str, first: datetime, end: datetime) -> Audit:
+        return (await self._client.schedules.audit(name, first=first, end=end)).audit
+
+    async def lint(self, herd: int = 100) -> Sequence[Warned]:
+        return (await self._client.schedules.lint(herd=herd)).warnings
+
+    async def forecast(self, days: int = 7, **given: Any) -> LoadForecast:
+        return await self._client.schedules.forecast(days, **given)
+
+    async def check_tasks(self, specs: Iterable[ScheduleSpec]) -> Sequence[Warned]:
+        return (await self._client.schedules.check([_to_request(spec) for spec in specs])).warnings
+
+    async def put(self, spec: ScheduleSpec, *, source: str = "api") -> Saved:
+        [change] = await self._client.schedules.apply([_to_request(spec)], source=source)
+        status = await self._client.schedules.get(spec.name)
+        about = f"schedule {spec.name!r}: "
+        warnings = tuple(
+            each.message.removeprefix(about) for each in await self.check_tasks([spec])
+        )
+        status = msgspec.structs.replace(status, warnings=warnings)
+        return msgspec.convert({"change": change, "status": status}, Saved)
+
+    async def put_calendar(self, calendar: NamedCalendar) -> None:
+        await self._client.schedules.apply([], calendars=[calendar])
+
+    async def put_all(
+        self, specs: Sequence[ScheduleSpec], *, delete: Sequence[str] = (), source: str = "api"
+    ) -> Sequence[str]:
+        requests = [_to_request(spec) for spec in specs]
+        return await self._client.schedules.apply(requests, delete=delete, source=source)
+
+    async def pause(self, name: str, *, until: datetime | None = None) -> ScheduleStatus:
+        return await self._client.schedules.pause(name, until=until)
+
+    async def resume(self, name: str) -> ScheduleStatus:
+        return await self._client.schedules.resume(name)
+
+    async def trigger(self, name: str) -> Triggered:
+        return await self._client.schedules.trigger(name)
+
+    async def backfill(self, name: str, first: datetime, end: datetime, **given: Any) -> Backfilled:
+        return await self._client.schedules.backfill(name, first, end, **given)
+
+    async def delete(self, name: str) -> None:
+        await self._client.schedules.delete(name)
+
+
+def _to_request(spec: ScheduleSpec) -> dict[str, Any]:
+    """Return a schedule as the server reads it."""
+    fields = msgspec.to_builtins(spec)
+    return {name: value for name, value in fields.items() if value is not None}

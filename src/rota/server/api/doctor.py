@@ -1,0 +1,18 @@
+"""REST route of the check-up."""
+
+from __future__ import annotations
+
+from litestar import get
+
+from rota.operations.doctor import Diagnosis, examine
+from rota.server.policy import EVERYWHERE
+from rota.server.requests import ContextDep
+
+
+@get("/v1/doctor", policy=EVERYWHERE, summary="Check the database and the installation")
+async def diagnose(context: ContextDep) -> Diagnosis:
+    """What was found, as seen from this server, and what to do. Nothing is changed."""
+    return await examine(context.database, context.settings)
+
+
+ROUTES = [diagnose]
