@@ -11,9 +11,10 @@ from tests.support.places import ROOT
 
 TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
-OF_THE_WHOLE = {"argument_types",
-    "docs", "failover", "fastapi_shop", "faults", "large_workflow", "layout", "node", "packaging",
-    "public_api", "reference_workers", "sandbox", "typing", "upgrade", "walks",
+OF_THE_WHOLE = {
+    "argument_types", "docs", "failover", "fastapi_shop", "faults", "large_workflow", "layout",
+    "middleware", "node", "packaging", "public_api", "reference_workers", "sandbox",
+    "typing", "upgrade", "walks",
 }  # fmt: skip
 APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/
 

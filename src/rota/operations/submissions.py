@@ -27,6 +27,7 @@ from rota.store.drivers import (
     submit_through_sync,
 )
 from rota.store.rows import Bulk, NewJob, Submitted
+from rota.submission import SubmitHook, apply_hooks
 from rota.task import SubmitOptions, Task
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Submissions:
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
         self.admit: Admit | None = None
+        self.hooks: Sequence[SubmitHook] = ()  # of the app: see `App.on_submit`
 
     @property
     def runs(self) -> Runs:
@@ -237,7 +239,10 @@ class Submissions:
     def _build(
         self, name: str, payload: bytes, options: SubmitOptions, task: Task[..., Any] | None
     ) -> NewJob:
-        return build_job(new_id(), self._rota.namespace, name, msgspec.Raw(payload), options, task)
+        job = build_job(new_id(), self._rota.namespace, name, msgspec.Raw(payload), options, task)
+        if self.hooks:
+            job.headers = apply_hooks(self.hooks, name, job.headers)
+        return job
 
     def _handles(
         self, jobs: Sequence[NewJob], answers: Sequence[Submitted]
