@@ -14,7 +14,7 @@ TESTS = ROOT / "tests"
 OF_THE_WHOLE = {
     "argument_types", "docs", "failover", "fastapi_shop", "faults", "large_workflow", "layout",
     "middleware", "node", "packaging", "public_api", "reference_workers", "sandbox",
-    "typing", "upgrade", "walks",
+    "sync", "typing", "upgrade", "walks",
 }  # fmt: skip
 APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import PurePath
@@ -33,6 +34,7 @@ from rota.workflow import RunHandle, Workflow
 
 if TYPE_CHECKING:
     from rota.decorators import AnyContext, DeclaredTask, TaskDecorator, Untyped
+    from rota.sync import SyncApp
 
 
 def _module_name(scope: Mapping[str, Any]) -> str:
@@ -81,6 +83,13 @@ class App(Extensions):
         self.workflows = self.rota.workflows
         self.runs = self.rota.runs
         self.signals = self.rota.signals
+
+    @functools.cached_property
+    def sync(self) -> SyncApp:
+        """The verbs of this app for synchronous code: ``app.sync.jobs.list()``. Threads may share it."""
+        from rota.sync import SyncApp
+
+        return SyncApp(self)
 
     @property
     def name(self) -> str:

@@ -221,6 +221,10 @@ class Submissions(Protocol):
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
     ) -> list[JobHandle[Any]]: ...
 
+    def submit_calls_sync(
+        self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
+    ) -> list[JobHandle[Any]]: ...
+
     def new_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> Any: ...
@@ -248,6 +252,10 @@ class BoundTask(Generic[P, R]):
         Each call is a tuple of positional arguments, a dict of keyword arguments, or one value.
         """
         return await self._submissions.submit_calls(self._task, self._options, calls)
+
+    def submit_many_sync(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
+        """Store many jobs at once, from synchronous code. See `submit_many`."""
+        return self._submissions.submit_calls_sync(self._task, self._options, calls)
 
 
 class Task(BoundTask[P, R]):

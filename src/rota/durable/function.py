@@ -136,6 +136,9 @@ class DurableFunction(Task[P, R]):
     async def submit_many(self, calls: Any) -> Any:
         raise _not_submitted(self.name)
 
+    def submit_many_sync(self, calls: Any) -> Any:
+        raise _not_submitted(self.name)
+
     def options(self, **given: Any) -> Any:
         SubmitOptions.checked(**given)
         raise ConfigError(
