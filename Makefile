@@ -113,6 +113,7 @@ screenshots: $(VENV)/installed $(VENV)/browser
 
 # The pages of the reference, from the code.
 reference: $(VENV)/installed
+	@$(BIN)/python docs/generate_sync.py
 	@$(BIN)/python docs/generate.py
 
 docs: $(VENV)/installed-docs

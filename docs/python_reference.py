@@ -61,7 +61,14 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
         "",
         [
             (name, getattr(rota, name))
-            for name in ("Context", "SyncContext", "JobInfo", "OccurrenceInfo")
+            for name in (
+                "Context",
+                "SyncContext",
+                "JobInfo",
+                "OccurrenceInfo",
+                "State",
+                "Submission",
+            )
         ],
     ),
     (

@@ -11,16 +11,16 @@ import rota.testing
 from rota import errors
 
 PUBLIC = [
-    "All", "App", "Attempt", "Audit", "CONTEXT", "CallFailed", "CatchUp", "ConfigError",
+    "All", "App", "Attempt", "Audit", "CONTEXT", "INJECTED", "CallFailed", "CatchUp", "ConfigError",
     "Context", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
-    "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
+    "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
     "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
     "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
-    "Settings", "ShardStatus", "StepFailed", "StoreUnavailable", "SubmitError", "SyncContext",
-    "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "WaitTimedOut",
-    "Workflow", "__version__", "chain", "chord", "group",
+    "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable", "Submission", "SubmitError",
+    "SyncContext", "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask",
+    "WaitTimedOut", "Workflow", "__version__", "chain", "chord", "group",
 ]  # fmt: skip
 
 ERRORS = [
@@ -39,7 +39,9 @@ def test_the_testing_names_are_these():
     assert sorted(rota.testing.__all__) == ["EndlessRun", "Sandbox", "isolated"]
 
 
-@pytest.mark.parametrize("name", sorted(set(PUBLIC) - {"CONTEXT", "NoCatchUp", "__version__"}))
+@pytest.mark.parametrize(
+    "name", sorted(set(PUBLIC) - {"CONTEXT", "INJECTED", "Injected", "NoCatchUp", "__version__"})
+)
 def test_every_public_name_has_a_docstring_of_its_own(name):
     public = getattr(rota, name)
     own = vars(public).get("__doc__") if inspect.isclass(public) else public.__doc__

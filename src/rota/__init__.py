@@ -38,6 +38,8 @@ from rota.errors import (
     WaitTimedOut,
 )
 from rota.handle import JobFailed, JobHandle
+from rota.lifecycle import State
+from rota.middleware import INJECTED, Injected
 from rota.model import (
     Attempt,
     Event,
@@ -50,6 +52,7 @@ from rota.model import (
     Takeover,
 )
 from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
+from rota.submission import Submission
 from rota.task import Task
 from rota.workflow import RunFailed, RunHandle, Workflow
 
@@ -59,16 +62,16 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "CONTEXT", "All", "App", "Attempt", "Audit", "CallFailed", "CatchUp", "ConfigError",
+    "CONTEXT", "INJECTED", "All", "App", "Attempt", "Audit", "CallFailed", "CatchUp", "ConfigError",
     "Context", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
-    "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
+    "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
     "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
     "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
-    "Settings", "ShardStatus", "StepFailed", "StoreUnavailable", "SubmitError", "SyncContext",
-    "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask", "WaitTimedOut",
-    "Workflow", "__version__", "chain", "chord", "group",
+    "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable", "Submission", "SubmitError",
+    "SyncContext", "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask",
+    "WaitTimedOut", "Workflow", "__version__", "chain", "chord", "group",
 ]  # fmt: skip
 
 

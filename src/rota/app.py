@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
+import functools
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 
 from rota.config import Settings, check_name
-from rota.context import ErrorHook
 from rota.core.keys import KeySource, OrderFailure
 from rota.core.time.schedule import compile_schedule, make_spec
 from rota.core.versions import Upgrade
@@ -19,6 +18,7 @@ from rota.durable.context import DurableContext
 from rota.durable.function import DEFAULT_RETRY, DurableDecorator, DurableFunction
 from rota.durable.sync import SyncDurableContext
 from rota.errors import ConfigError, UnknownTask
+from rota.extensions import Extensions
 from rota.handle import JobHandle
 from rota.model import GuaranteeName, Retry, RunnerName, SignalSent
 from rota.operations.connection import Connector
@@ -34,6 +34,7 @@ from rota.workflow import RunHandle, Workflow
 
 if TYPE_CHECKING:
     from rota.decorators import AnyContext, DeclaredTask, TaskDecorator, Untyped
+    from rota.sync import SyncApp
 
 
 def _module_name(scope: Mapping[str, Any]) -> str:
@@ -52,7 +53,7 @@ def _target(task: Task[..., Any] | Workflow | str) -> dict[str, Any]:
     return {"task": name} if name else {}
 
 
-class App:
+class App(Extensions):
     """The tasks and schedules that an application declares.
 
     Settings come from the environment (``ROTA_DATABASE_URL`` and so on) unless given here. Without a
@@ -62,14 +63,14 @@ class App:
     def __init__(self, settings: Settings | None = None, **given: Any) -> None:
         if settings is not None and given:
             raise ConfigError("give App either settings or single settings by name, not both")
-        self.tasks: dict[str, Task[..., Any]] = {}
-        self.error_hooks: list[ErrorHook] = []
+        super().__init__()
         # MODULE:VARIABLE by which child processes import it. None: the module that has it.
         self.reference: str | None = None
         self.connector = Connector(settings or Settings.read(**given))
         # The caller's module: two applications in one namespace have different ones.
         module = _module_name(sys._getframe(1).f_globals)
         self.rota = Rota(self.connector, self.tasks, module)
+        self.rota.submissions.hooks = self.submit_hooks
         self.jobs = self.rota.jobs
         self.dead = self.rota.dead
         self.queues = self.rota.queues
@@ -82,6 +83,13 @@ class App:
         self.workflows = self.rota.workflows
         self.runs = self.rota.runs
         self.signals = self.rota.signals
+
+    @functools.cached_property
+    def sync(self) -> SyncApp:
+        """The verbs of this app for synchronous code: ``app.sync.jobs.list()``. Threads may share it."""
+        from rota.sync import SyncApp
+
+        return SyncApp(self)
 
     @property
     def name(self) -> str:
@@ -191,6 +199,7 @@ class App:
                 '@app.task(name="...")'
             )
         self.tasks[task.name] = task
+        self.wrap(task)
         return task
 
     def endpoint(
@@ -375,20 +384,6 @@ class App:
             connection: your own open transaction; the signal is sent if and only if it commits.
         """
         return await self.rota.signals.send(signal, key, payload, once=once, connection=connection)
-
-    def on_error(self, hook: ErrorHook) -> ErrorHook:
-        """Register a function to call with each attempt that fails: ``hook(job, error)``.
-
-        ``@app.on_error`` on a plain function. `job` is a `JobInfo`; `error` is what the handler raised,
-        and the hook is called where that happened: on the event loop, in the thread, in the child
-        process. So it must be quick. For a timeout, a missing sign of life or a child process that died,
-        it is called in the worker, with `TimedOut`, `HeartbeatTimeout` or `ProcessDied`. Whatever the
-        hook raises is logged and changes nothing.
-        """
-        if not callable(hook) or inspect.iscoroutinefunction(hook):
-            raise ConfigError("on_error takes a plain function of (job, error), not a coroutine")
-        self.error_hooks.append(hook)
-        return hook
 
     # -- schedules
 

@@ -13,6 +13,7 @@ import msgspec
 
 from rota.errors import OnceNotKept, StoreUnavailable
 from rota.lib.capture import storable
+from rota.lifecycle import State
 
 T = TypeVar("T")
 OnUnknown: TypeAlias = Literal["refuse", "run"]
@@ -125,6 +126,12 @@ class _JobContext:
                 f'task {self.job.task!r} has no transaction: declare it with guarantee="exactly_once"'
             )
         return self._connection
+
+    @property
+    def state(self) -> State:
+        """What the app's lifespans have opened in this process: ``ctx.state.pool``."""
+        found: State = self._channel.state
+        return found
 
     @property
     def cancelled(self) -> bool:

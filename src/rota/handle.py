@@ -110,6 +110,14 @@ class JobHandle(Generic[R]):
         """Return the job as it is now, from synchronous code."""
         return sync_bridge.call(self.status, "status")
 
+    def wait_sync(self, timeout: float | None = None) -> Job:
+        """Wait until the job has ended, and return it, from synchronous code. See `wait`."""
+        return sync_bridge.call(lambda: self.wait(timeout), "wait")
+
+    def cancel_sync(self) -> str:
+        """Cancel the job, from synchronous code. See `cancel`."""
+        return sync_bridge.call(self.cancel, "cancel")
+
     def result_sync(self, timeout: float | None = None) -> R:
         """Return what the function returned, from synchronous code. See `result`."""
         return sync_bridge.call(lambda: self.result(timeout), "result")

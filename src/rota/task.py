@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import importlib.util
 import inspect
 import warnings
@@ -40,6 +41,7 @@ from rota.core.versions import Upgrade, VersionedArguments
 from rota.errors import ConfigError, InvalidArguments, PayloadTooNew, RetryAfter, UnfitArguments
 from rota.handle import JobHandle
 from rota.lib.capture import storable
+from rota.middleware import Scope, composed, injecting
 from rota.model import Guarantee, Retry, RunnerName
 
 if TYPE_CHECKING:
@@ -219,6 +221,10 @@ class Submissions(Protocol):
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
     ) -> list[JobHandle[Any]]: ...
 
+    def submit_calls_sync(
+        self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
+    ) -> list[JobHandle[Any]]: ...
+
     def new_call(
         self, task: Task[..., Any], options: SubmitOptions, args: Any, kwargs: Any
     ) -> Any: ...
@@ -247,6 +253,10 @@ class BoundTask(Generic[P, R]):
         """
         return await self._submissions.submit_calls(self._task, self._options, calls)
 
+    def submit_many_sync(self, calls: Iterable[Any]) -> list[JobHandle[R]]:
+        """Store many jobs at once, from synchronous code. See `submit_many`."""
+        return self._submissions.submit_calls_sync(self._task, self._options, calls)
+
 
 class Task(BoundTask[P, R]):
     """Made by ``@app.task``. Calling it calls the function; submitting it makes a job."""
@@ -274,7 +284,9 @@ class Task(BoundTask[P, R]):
         self.result_reader = ResultReader(self.arguments.returns)
         self._check_result()
         self.takes_context = self.arguments.context_parameter is not None
-        self._takes_anything = self.takes_context or not self.arguments.is_empty
+        self._takes_anything = (
+            self.takes_context or not self.arguments.is_empty or bool(self.arguments.injected)
+        )
         self.__name__ = name
         self.__doc__ = function.__doc__
         self.__wrapped__ = function
@@ -347,7 +359,7 @@ class Task(BoundTask[P, R]):
         return Call(self, args, kwargs, alone=True)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if self.takes_context:
+        if self.arguments.context_parameter is not None:
             self._check_direct_call(args, kwargs)
         return self.function(*args, **kwargs)
 
@@ -426,21 +438,44 @@ class Task(BoundTask[P, R]):
             return None
         return key_from(field, source, self.function, msgspec.json.decode(payload))
 
+    def wrap(
+        self, middlewares: Sequence[Callable[..., Any]], scope: Callable[[], Scope | None]
+    ) -> None:
+        """Put middlewares, and what is injected, around the calls of runners."""
+        call: Any = functools.partial(type(self).call, self)
+        if injected := self.arguments.injected:
+            call = injecting(self._call_with, injected, scope, self.name, is_async=self.is_async)
+        if middlewares or injected:
+            # A runner makes a context for each call: middlewares and scopes get it, too.
+            self.takes_context = True
+            wrapped: Any = composed(call, middlewares, is_async=self.is_async)
+            self.call = wrapped  # type: ignore[method-assign]
+
     def call(self, payload: bytes, context: Any) -> Any:
         """Decode the arguments and call the function. For runners."""
         if payload == b"{}" and not self._takes_anything:
             return self.function()
+        args, kwargs = self._bound(payload, context)
+        return self.function(*args, **kwargs)
+
+    def _call_with(self, payload: bytes, context: Any, injected: Mapping[str, Any]) -> Any:
+        args, kwargs = self._bound(payload, context)
+        return self.function(*args, **kwargs, **injected)
+
+    def _bound(self, payload: bytes, context: Any) -> tuple[list[Any], dict[str, Any]]:
+        arguments = self.arguments
         try:
-            args, kwargs = self.arguments.decode(payload)
+            args, kwargs = arguments.decode(payload)
         except PayloadTooNew as error:
             raise RetryAfter(_NEWER_SECONDS, str(error)) from None
         except InvalidArguments as error:
             raise UnfitArguments(str(error)) from None
-        if self.arguments.context_place is not None:
-            args.insert(self.arguments.context_place, context)
-        elif self.arguments.context_parameter is not None:
-            kwargs[self.arguments.context_parameter] = context
-        return self.function(*args, **kwargs)
+        if arguments.context_parameter is not None:
+            if arguments.context_place is None:
+                kwargs[arguments.context_parameter] = context
+            else:
+                args.insert(arguments.context_place, context)
+        return args, kwargs
 
 
 def is_heartbeat_timeout(value: object) -> bool:

@@ -506,6 +506,54 @@ class RunHandle:
         """Return the run as it is now, from synchronous code."""
         return sync_bridge.call(self.status, "status")
 
+    def wait_sync(self, timeout: float | None = None) -> Run:
+        """Return the run once it has ended, from synchronous code. See `wait`."""
+        return sync_bridge.call(lambda: self.wait(timeout), "wait")
+
+    def steps_sync(self) -> list[RunStep]:
+        """Return all its steps, by their numbers, from synchronous code. See `steps`."""
+        return sync_bridge.call(self.steps, "steps")
+
+    def send_sync(self, signal: str, payload: Any = None, *, once: str | None = None) -> Any:
+        """Send a signal to it, from synchronous code. See `send`."""
+        return sync_bridge.call(lambda: self.send(signal, payload, once=once), "send")
+
+    def explain_sync(self, step: str | None = None) -> Explanation:
+        """Explain what it waits for, from synchronous code. See `explain`."""
+        return sync_bridge.call(lambda: self.explain(step), "explain")
+
+    def cancel_sync(self) -> RunChanged:
+        """Cancel it, from synchronous code. See `cancel`."""
+        return sync_bridge.call(self.cancel, "cancel")
+
+    def pause_sync(self) -> RunChanged:
+        """Start no further steps until it is resumed, from synchronous code. See `pause`."""
+        return sync_bridge.call(self.pause, "pause")
+
+    def resume_sync(self) -> RunChanged:
+        """Go on after a pause, or from what failed, from synchronous code. See `resume`."""
+        return sync_bridge.call(self.resume, "resume")
+
+    def retry_sync(self, step: str) -> RunChanged:
+        """Run a step again, and what comes after it, from synchronous code. See `retry`."""
+        return sync_bridge.call(lambda: self.retry(step), "retry")
+
+    def skip_sync(self, step: str, result: Any = None) -> RunChanged:
+        """Let a step count as succeeded, from synchronous code. See `skip`."""
+        return sync_bridge.call(lambda: self.skip(step, result), "skip")
+
+    def members_sync(
+        self, step: str, *, after: int = -1, state: str | None = None, limit: int = 100
+    ) -> list[MapMember]:
+        """Return members of a map after a number, from synchronous code. See `members`."""
+        return sync_bridge.call(
+            lambda: self.members(step, after=after, state=state, limit=limit), "members"
+        )
+
+    def retry_members_sync(self, step: str, numbers: Sequence[int] | None = None) -> RunChanged:
+        """Run failed members of a map again, from synchronous code. See `retry_members`."""
+        return sync_bridge.call(lambda: self.retry_members(step, numbers), "retry_members")
+
     def result_sync(self, timeout: float | None = None) -> Any:
         """Return the run's result, from synchronous code."""
         return sync_bridge.call(lambda: self.result(timeout), "result")

@@ -18,6 +18,7 @@ from typing import Any
 import msgspec
 
 from rota.core.codec import Adapter, decode_hook, encode_hook, is_pydantic, json_types, unreadable
+from rota.core.injected import injected_type
 from rota.core.schema import Schema, SchemaWriter, schema_of
 from rota.core.signature import VERSION, Argument, Signature, missing, unknown
 from rota.errors import ConfigError, InvalidArguments, PayloadTooLarge, PayloadTooNew
@@ -66,10 +67,15 @@ class Arguments:
             (n for n in self._signature.parameters if n == "ctx" or hints.get(n) in context_types),
             None,
         )
+        self.injected = {
+            name: kind
+            for name in self._signature.parameters
+            if (kind := injected_type(hints.get(name))) is not None
+        }
         self._parameters = {
             name: parameter
             for name, parameter in self._signature.parameters.items()
-            if name != self.context_parameter
+            if name != self.context_parameter and name not in self.injected
         }
         self.is_empty = not self._parameters
         self.returns = hints.get(
@@ -82,6 +88,7 @@ class Arguments:
         self._names = [n for n, p in self._parameters.items() if p.kind is not _VAR_KEYWORD]
         self._bindable = self._signature.replace(parameters=list(self._parameters.values()))
         self._plain = not (self._open or self._by_position)
+        self._check_injected()
         # Where the context goes in a call with positional arguments; None: it is passed by name.
         self.context_place = self._place_of_context() if self._by_position else None
         self._may_lack = any(
@@ -90,6 +97,14 @@ class Arguments:
         )
         self._adapters = self._find_adapters(hints)
         self._decode = self._make_decoder(hints)
+
+    def _check_injected(self) -> None:
+        for name in self.injected if self._by_position else ():
+            if self._signature.parameters[name].kind not in _NAMED_ONLY:
+                raise ConfigError(
+                    f"task {self._name!r}: {name!r} is injected, and must be passed by name beside "
+                    "positional arguments: put it after a `*`"
+                )
 
     def _place_of_context(self) -> int | None:
         parameter = self._signature.parameters.get(self.context_parameter or "")
@@ -268,15 +283,20 @@ class Arguments:
         kwargs = values
         if self._may_lack:
             kwargs = {name: value for name, value in values.items() if value is not msgspec.UNSET}
+        if self._adapters:
+            self._adapt(kwargs)
+        if self._plain:
+            return [], kwargs
+        return self._spread(payload, kwargs)
+
+    def _adapt(self, kwargs: dict[str, Any]) -> None:
+        """Replace what Pydantic defines by its own values."""
         for name, adapter in self._adapters.items():
             if name in kwargs:
                 try:
                     kwargs[name] = adapter.read(bytes(kwargs[name]))
                 except ValueError as error:
                     raise self._wrong(name, str(error)) from None
-        if self._plain:
-            return [], kwargs
-        return self._spread(payload, kwargs)
 
     def _explained(self, problem: str) -> InvalidArguments:
         """Return an error that names the argument where msgspec gives a path."""

@@ -113,7 +113,7 @@ class DurableContext(Context):
             retry = self._retry or work.options_.retry
             timeout = self._timeout if self._timeout is not None else work.options_.timeout
             name = self._name or work.name
-            if work.takes_context:
+            if work.arguments.context_parameter is not None:
                 kwargs[str(work.arguments.context_parameter)] = self
             digest = _digest(args, _without_context(work, kwargs))
         else:

@@ -47,6 +47,11 @@ class DurableFunction(Task[P, R]):
                 f"durable function {name!r} takes no context: give it a first parameter `ctx`, "
                 "through which it does what must survive"
             )
+        if self.arguments.injected:
+            raise ConfigError(
+                f"durable function {name!r} has injected parameters, which could differ at each replay: "
+                "inject them into the tasks of its steps"
+            )
         self.runs = runs
         self.version = version
         self._deadline = None if deadline is None else seconds_of(deadline, "deadline")
@@ -129,6 +134,9 @@ class DurableFunction(Task[P, R]):
         raise _not_submitted(self.name)
 
     async def submit_many(self, calls: Any) -> Any:
+        raise _not_submitted(self.name)
+
+    def submit_many_sync(self, calls: Any) -> Any:
         raise _not_submitted(self.name)
 
     def options(self, **given: Any) -> Any:

@@ -13,6 +13,7 @@ from uuid import UUID
 from rota.durable.branches import Interrupted
 from rota.durable.context import DurableContext, Losers
 from rota.durable.operations import Operation
+from rota.lifecycle import State
 
 T = TypeVar("T")
 
@@ -102,6 +103,11 @@ class SyncDurableContext:
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """See `Context.progress`."""
         self._context.progress(done, total, message)
+
+    @property
+    def state(self) -> State:
+        """See `Context.state`."""
+        return self._context.state
 
     def heartbeat(self) -> None:
         """See `Context.heartbeat`."""

@@ -25,6 +25,14 @@ _lock = threading.Lock()
 _last = 0  # milliseconds << 12 | counter: rises with every id this process makes
 
 
+def _unlock_after_fork() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()  # another thread of the parent may have held it
+
+
+os.register_at_fork(after_in_child=_unlock_after_fork)
+
+
 def new_ids(count: int) -> list[UUID]:
     """UUIDv7s, rising within this process.
 

@@ -1,4 +1,9 @@
-"""A thread with an event loop, through which synchronous code uses the asynchronous one."""
+"""A thread with an event loop, through which synchronous code uses the asynchronous one.
+
+Safe in threads: any number of them may call at the same time. Safe after a fork: the child makes a
+thread of its own at its first call, and never touches what belonged to the parent's. The parent's loop
+is kept, since destroying it would take its sockets out of the epoll set that both processes share.
+"""
 
 from __future__ import annotations
 
@@ -19,21 +24,34 @@ class SyncBridge:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._pid = 0
+        self._of_parents: list[asyncio.AbstractEventLoop] = []
+        os.register_at_fork(after_in_child=self._leave_parent)
 
-    def call(self, function: Callable[[], Coroutine[Any, Any, T]], verb: str) -> T:
-        """Run it there, and wait here. `verb`: what those who have an event loop call instead."""
+    def _leave_parent(self) -> None:
+        self._lock = threading.Lock()  # another thread of the parent may have held it
+        if self._loop is not None:
+            self._of_parents.append(self._loop)
+            self._loop = None
+
+    def call(
+        self, function: Callable[[], Coroutine[Any, Any, T]], verb: str, called: str = "",
+        instead: str = "",
+    ) -> T:  # fmt: skip
+        """Run it there, and wait here.
+
+        `verb`: what those who have an event loop call instead; `called` and `instead`: both in full.
+        """
         if asyncio._get_running_loop() is not None:
             raise EventLoopRunning(
-                f"{verb}_sync() would block the event loop that runs in this thread: "
-                f"use `await {verb}()`, or call it in a thread (asyncio.to_thread)"
+                f"{called or f'{verb}_sync()'} would block the event loop that runs in this thread: "
+                f"use `await {instead or f'{verb}()'}`, or call it in a thread (asyncio.to_thread)"
             )
         return asyncio.run_coroutine_threadsafe(function(), self._running_loop()).result()
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:
         """The thread's loop, if there is one."""
-        return self._loop if self._pid == os.getpid() else None
+        return self._loop
 
     async def run_on(self, loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, T]) -> T:
         """Await it on the loop it belongs to: this one, or the sync_bridge's."""
@@ -43,18 +61,18 @@ class SyncBridge:
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
-            if self._loop is None or self._pid != os.getpid():
+            if self._loop is None:
                 loop = asyncio.new_event_loop()
                 threading.Thread(
                     target=loop.run_forever, name="rota-sync_bridge", daemon=True
                 ).start()
-                self._loop, self._pid = loop, os.getpid()
+                self._loop = loop
             return self._loop
 
     def close(self) -> None:
         with self._lock:
             loop, self._loop = self._loop, None
-        if loop is not None and self._pid == os.getpid():
+        if loop is not None:
             loop.call_soon_threadsafe(loop.stop)
 
 

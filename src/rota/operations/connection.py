@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import threading
 import weakref
 from collections.abc import AsyncIterator
@@ -52,6 +53,11 @@ class Connections(Protocol):
     async def opened(self) -> Opened: ...
 
 
+def _leave_parent() -> None:
+    for connector in _connectors:
+        connector.leave_parent()
+
+
 class Connector:
     """Opens, shares, migrates and closes. Without a configured database it starts the embedded one."""
 
@@ -61,6 +67,11 @@ class Connector:
         self._opening: PerLoop[asyncio.Lock] = weakref.WeakKeyDictionary()
         self.encryption = Encryption(settings)  # for submits through callers' own connections
         self._embedded: EmbeddedPostgres | None = None
+        self._embedded_lock = threading.Lock()
+        _connectors.add(self)
+
+    def leave_parent(self) -> None:
+        """In a forked child: another thread of the parent may have held the lock."""
         self._embedded_lock = threading.Lock()
 
     async def database_url(self) -> str:
@@ -182,3 +193,7 @@ class Connector:
         finally:
             await self.close()
             self.settings, self.encryption = before, Encryption(before)
+
+
+_connectors: weakref.WeakSet[Connector] = weakref.WeakSet()
+os.register_at_fork(after_in_child=_leave_parent)

@@ -16,6 +16,7 @@ from rota.core.arguments import Limits, check_payload, encode_payload
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName
 from rota.store.rows import NewJob
+from rota.submission import HEADER_LIMITS
 from rota.task import HEARTBEAT_TIMEOUT, SubmitOptions, Task
 
 NAME_PATTERN = "^[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}$"
@@ -32,7 +33,6 @@ _Key = Annotated[str, Meta(min_length=1, max_length=255, description="As Idempot
 
 _LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
 
-_HEADER_LIMITS = Limits(16_384, 64)
 _YEARS = range(1970, 9999)
 _EMPTY = msgspec.Raw(b"{}")
 
@@ -146,7 +146,7 @@ def build_job(
     if options.heartbeat_timeout is not None:
         added[HEARTBEAT_TIMEOUT] = options.heartbeat_timeout
     if headers := {**(options.headers or {}), **added}:
-        job.headers = msgspec.Raw(encode_payload(headers, _HEADER_LIMITS, name, "headers field"))
+        job.headers = msgspec.Raw(encode_payload(headers, HEADER_LIMITS, name, "headers field"))
     return job
 
 

@@ -41,6 +41,7 @@ from rota.store.encrypted import Encryption
 from rota.store.maps import MapStore
 from rota.store.rows import NewRun, Submitted
 from rota.store.workflows import WorkflowStore
+from rota.submission import apply_hooks
 from rota.task import Task
 from rota.workflow import Declared, RunHandle
 
@@ -146,6 +147,8 @@ class Runs:
             id=new_id(), namespace=self._rota.namespace, workflow=name, input=msgspec.Raw(text),
             version=version, priority=priority, deadline=deadline, key=key,
         )  # fmt: skip
+        if hooks := self._rota.submissions.hooks:
+            run.headers = apply_hooks(hooks, name, None, is_run=True)
         encryption.encrypt_run(run)
         return run
 

@@ -27,6 +27,7 @@ from rota.store.drivers import (
     submit_through_sync,
 )
 from rota.store.rows import Bulk, NewJob, Submitted
+from rota.submission import SubmitHook, apply_hooks
 from rota.task import SubmitOptions, Task
 
 if TYPE_CHECKING:
@@ -51,6 +52,7 @@ class Submissions:
     def __init__(self, rota: Rota) -> None:
         self._rota = rota
         self.admit: Admit | None = None
+        self.hooks: Sequence[SubmitHook] = ()  # of the app: see `App.on_submit`
 
     @property
     def runs(self) -> Runs:
@@ -198,15 +200,9 @@ class Submissions:
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
     ) -> list[JobHandle[Any]]:
         """Submit many calls of a task, all or none."""
-        if options.key is not None:
-            raise InvalidArguments("submit_many can't give one key to many jobs")
-        encode, limits = task.arguments.encode, self._rota.limits
-        payloads = [encode(*_as_call(call), limits) for call in calls]
-        if not payloads:
+        if (bulk := self._bulk(task, options, calls)) is None:
             return []
-        template = self._build(task.name, b"{}", options, task)
-        bulk = Bulk(template, new_ids(len(payloads)), payloads)
-        with tracing.submitting(template, len(payloads)):
+        with tracing.submitting(bulk.template, len(bulk.payloads)):
             if options.connection is not None:
                 jobs = _with_keys(bulk, task)
                 return self._handles(jobs, await self._submit_through(options.connection, jobs))
@@ -220,6 +216,31 @@ class Submissions:
                 ]
             jobs = bulk.jobs()
             return self._handles(jobs, await store.submit_atomically(jobs))
+
+    def submit_calls_sync(
+        self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
+    ) -> list[JobHandle[Any]]:
+        """Submit many calls from synchronous code, also through a synchronous connection."""
+        if options.connection is None:
+            given = list(calls)  # here, and not in the thread of the bridge
+            return sync_bridge.call(lambda: self.submit_calls(task, options, given), "submit_many")
+        if (bulk := self._bulk(task, options, calls)) is None:
+            return []
+        with tracing.submitting(bulk.template, len(bulk.payloads)):
+            jobs = _with_keys(bulk, task)
+            return self._handles(jobs, self._submit_through_sync(options.connection, jobs))
+
+    def _bulk(
+        self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
+    ) -> Bulk | None:
+        if options.key is not None:
+            raise InvalidArguments("submit_many can't give one key to many jobs")
+        encode, limits = task.arguments.encode, self._rota.limits
+        payloads = [encode(*_as_call(call), limits) for call in calls]
+        if not payloads:
+            return None
+        template = self._build(task.name, b"{}", options, task)
+        return Bulk(template, new_ids(len(payloads)), payloads)
 
     async def _submit_through(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs in the caller's transaction, without using any other connection."""
@@ -237,7 +258,10 @@ class Submissions:
     def _build(
         self, name: str, payload: bytes, options: SubmitOptions, task: Task[..., Any] | None
     ) -> NewJob:
-        return build_job(new_id(), self._rota.namespace, name, msgspec.Raw(payload), options, task)
+        job = build_job(new_id(), self._rota.namespace, name, msgspec.Raw(payload), options, task)
+        if self.hooks:
+            job.headers = apply_hooks(self.hooks, name, job.headers)
+        return job
 
     def _handles(
         self, jobs: Sequence[NewJob], answers: Sequence[Submitted]

@@ -32,6 +32,7 @@ from rota.config import Settings
 from rota.context import OnceAnswer
 from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
 from rota.lib.encryption import mark_unencrypted
+from rota.lifecycle import State
 from rota.model import Outcome, OutcomeKind
 from rota.runtime import members
 from rota.runtime.attempts import succeeded
@@ -53,8 +54,9 @@ class Effects:
 
     def __init__(
         self, database: Database, settings: Settings, finisher: Finisher, lease: Lease,
-        functions: Functions | None = None,
+        functions: Functions | None = None, state: State | None = None,
     ) -> None:  # fmt: skip
+        self.state = state or State()
         self._database = database
         self._store = WorkStore(database)
         self._namespace = settings.namespace

@@ -6,9 +6,11 @@ time.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from rota import lifecycle
 from rota.app import App
 from rota.context import ErrorHook
 from rota.lib import capture, tracing
@@ -52,19 +54,27 @@ class Execution:
         )
         self._effects_database = database.sibling(patient)
         functions = Functions(database, lease)
-        effects = Effects(self._effects_database, settings, self.finisher, lease, functions)
+        effects = Effects(
+            self._effects_database, settings, self.finisher, lease, functions, app.state
+        )
         self.outcomes.observers += [effects.attempt_ended, FailureLog(error_hooks).ended]
         book = self.logs if settings.log_bytes else None
         self._parts = NodeParts(settings, self.outcomes.done, effects, book, error_hooks)
         self.runners: dict[str, Runner] = {}
         self._capturing = False
+        self._lifespans: contextlib.AsyncExitStack | None = None
 
     async def start(self, *, processes: bool = True) -> None:
-        """Open connections and start the runners that the tasks need.
+        """Open connections, begin the app's lifespans, and start the runners that the tasks need.
 
         Without `processes`, what would run in a child process runs in a thread.
         """
+        app = self._app
+        app.check_scopes()
         await self._effects_database.open()
+        # Threads that stand in for child processes have this process's state.
+        children = () if processes else app.child_lifespans
+        self._lifespans = await lifecycle.begin([*app.lifespans, *children], app.state)
         self._make_runners(processes)
         tracing.look()
         capture.install()
@@ -81,7 +91,10 @@ class Execution:
             self.runners["thread"] = ThreadRunner(tasks, settings.threads, self._parts)
         if "process" in needed and processes:
             reference = reference_to(self._app)
-            self.runners["process"] = ProcessRunner(reference, settings.processes, self._parts)
+            self.runners["process"] = ProcessRunner(
+                reference, settings.processes, self._parts,
+                close_seconds=settings.kill_grace if self._app.child_lifespans else None,
+            )  # fmt: skip
         elif "process" in needed:
             self.runners["process"] = self.runners["thread"]
 
@@ -103,4 +116,9 @@ class Execution:
         if self._capturing:
             capture.uninstall()
             self._capturing = False
-        await self._effects_database.close()
+        lifespans, self._lifespans = self._lifespans, None
+        try:
+            if lifespans is not None:
+                await lifespans.aclose()
+        finally:
+            await self._effects_database.close()

@@ -12,6 +12,7 @@ import msgspec
 
 from rota.config import Settings
 from rota.context import ErrorHook
+from rota.lifecycle import State
 from rota.model import Outcome
 from rota.runtime.work import LogBook, StopReason, Work
 
@@ -20,6 +21,8 @@ Done: TypeAlias = Callable[[Work, Outcome], None]
 
 class Desk(Protocol):
     """The part of a node that serves handlers while they run."""
+
+    state: State  # of the app, in this process
 
     def report_progress(self, work: Work, progress: bytes) -> None: ...
 
@@ -38,6 +41,10 @@ class Channel:
     def __init__(self, work: Work, desk: Desk) -> None:
         self._work = work
         self._desk = desk
+
+    @property
+    def state(self) -> State:
+        return self._desk.state
 
     @property
     def cancelled(self) -> bool:

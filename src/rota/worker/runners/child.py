@@ -44,6 +44,7 @@ from rota import errors
 from rota.context import ErrorHook, JobInfo, SyncContext
 from rota.errors import JobStopped
 from rota.lib import capture, tracing
+from rota.lifecycle import State, begin_in_child
 from rota.model import Guarantee, Outcome, OutcomeKind
 from rota.store.sync_effects import SyncEffects
 from rota.worker.runners import frames, results
@@ -67,6 +68,8 @@ class Child:
         self._pid = os.getpid()
         self._tasks: dict[str, Any] = {}
         self._hooks: Sequence[ErrorHook] = ()
+        self.state = State()
+        self._lifespans = contextlib.ExitStack()
         self._effects = SyncEffects()
         self._max_result_bytes = 0
         self.frame_limit = 0
@@ -91,12 +94,13 @@ class Child:
 
     def serve(self) -> None:
         reader: FrameReader[frames.WorkOrder] = FrameReader(frames.WorkOrder)
-        while data := self._work.recv(_READ_BYTES):
-            for order in reader.feed(data):
-                if isinstance(order, Run):
-                    self._execute(order)
-                elif not self._set_up(order):
-                    return
+        with self._lifespans:
+            while data := self._work.recv(_READ_BYTES):
+                for order in reader.feed(data):
+                    if isinstance(order, Run):
+                        self._execute(order)
+                    elif not self._set_up(order):
+                        return
 
     def _set_up(self, setup: Setup) -> bool:
         os.environ.pop("PYTHONPATH", None)
@@ -109,6 +113,9 @@ class Child:
         try:
             app = setup.reference.load()
             self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
+            self.state = getattr(app, "state", self.state)
+            begun = begin_in_child(getattr(app, "child_lifespans", ()), self.state)
+            self._lifespans.push(begun)
         except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
             failure = results.failure_outcome(error).failure
             self.send(frames.ImportFailed(failure.traceback if failure else ""))
@@ -279,6 +286,10 @@ class _Channel:
         self._seq = run.seq
         self._heartbeat_timeout = run.heartbeat_timeout
         self._beat_again_at = 0.0  # monotonic
+
+    @property
+    def state(self) -> State:
+        return self._child.state
 
     @property
     def cancelled(self) -> bool:

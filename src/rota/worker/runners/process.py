@@ -54,8 +54,13 @@ class ProcessRunner(Runner):
 
     check_seconds: ClassVar[float] = 0.025
 
-    def __init__(self, reference: AppReference, size: int, node: NodeParts) -> None:
+    def __init__(
+        self, reference: AppReference, size: int, node: NodeParts, *,
+        close_seconds: float | None = None,
+    ) -> None:  # fmt: skip
         super().__init__(size, node)
+        # Children that have something to close get more time for it.
+        self._close_seconds = _CLOSE_SECONDS if close_seconds is None else close_seconds
         self._reference = reference
         self._settings = node.settings
         self._backlog = Backlog()
@@ -102,7 +107,7 @@ class ProcessRunner(Runner):
         for child in self._children:
             child.close()
         if self._places:
-            await asyncio.wait(self._places, timeout=_CLOSE_SECONDS)
+            await asyncio.wait(self._places, timeout=self._close_seconds)
         for child in self._children:
             child.kill()
         await asyncio.gather(*self._places)

@@ -1,0 +1,237 @@
+"""Middlewares: code around every call of a task, where its handler runs; and what is injected into it.
+
+A task without middlewares and injected parameters isn't touched: its `call` is that of its class. As
+soon as an app has a middleware, each of its tasks gets a `call` of its own, composed once:
+
+- a *generator function* wraps coroutines and plain functions alike: what is before its ``yield`` runs
+  before the handler, what is after it afterwards. It sees the handler's exception at the ``yield``, and
+  may raise another one. It can't hide it: a failed attempt must not become a success by accident.
+- a *coroutine function* of ``(call_next, context)`` wraps coroutines, a *plain function* of the same
+  wraps plain functions. It calls the handler itself, and may return something else.
+
+The first that was registered is the outermost. All of them run inside the transaction of an exactly_once
+task, and count towards its timeout.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager, AbstractContextManager
+from typing import Annotated, Any, Protocol, TypeAlias, TypeVar
+
+from rota.core.injected import Marker
+from rota.errors import ConfigError
+from rota.model import Outcome
+
+T = TypeVar("T")
+
+# ``async def send(order: int, db: Injected[Pool] = INJECTED)``: not an argument, but what the app's
+# resolver gives for the type.
+Injected = Annotated[T, Marker()]
+
+GeneratorMiddleware: TypeAlias = Callable[[Any], Generator[Any, Any, Any]]
+CallMiddleware: TypeAlias = Callable[[Callable[[], Any], Any], Any]
+Middleware = TypeVar("Middleware", bound=Callable[..., Any])
+Call: TypeAlias = Callable[[bytes, Any], Any]  # of a payload and a context
+
+
+class Getter(Protocol):
+    """What a scope gives: ``get(type)`` returns a dependency, or an awaitable of one."""
+
+    def get(self, kind: Any, /) -> Any: ...
+
+
+Scope: TypeAlias = Callable[
+    [Any], AbstractAsyncContextManager[Getter] | AbstractContextManager[Getter]
+]
+
+
+class _NotInjected:
+    """Stands in for what is injected, in a function that is called directly."""
+
+    def __repr__(self) -> str:
+        return "INJECTED"
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        raise RuntimeError(
+            f"{name}: this function was called directly, so that nothing is injected. Pass it "
+            "yourself, or submit the task"
+        )
+
+
+INJECTED: Any = _NotInjected()
+
+
+def check_middleware(middleware: Any) -> None:
+    """Refuse what is no middleware, where it is registered."""
+    if not callable(middleware) or inspect.isasyncgenfunction(middleware):
+        raise ConfigError(
+            f"a middleware is a generator function of (context), or a function or coroutine function "
+            f"of (call_next, context), not {middleware!r}"
+        )
+    takes = 1 if inspect.isgeneratorfunction(middleware) else 2
+    try:
+        inspect.signature(middleware).bind(*[None] * takes)
+    except TypeError:
+        shape = "(context) with one `yield`" if takes == 1 else "(call_next, context)"
+        name = getattr(middleware, "__qualname__", middleware)
+        raise ConfigError(f"middleware {name}: it must take {shape}") from None
+
+
+def composed(call: Call, middlewares: Sequence[Callable[..., Any]], *, is_async: bool) -> Call:
+    """Return a call with the middlewares that fit it around it."""
+    pending: list[GeneratorMiddleware] = []
+    for middleware in reversed(middlewares):
+        if inspect.isgeneratorfunction(middleware):
+            pending.insert(0, middleware)
+        elif inspect.iscoroutinefunction(middleware) == is_async:
+            call = _around(middleware, _inside(call, pending, is_async), is_async)
+            pending = []
+    return _inside(call, pending, is_async)
+
+
+def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: bool) -> Call:
+    if not generators:
+        return call
+    generators = tuple(generators)
+
+    async def call_async(payload: bytes, context: Any) -> Any:
+        running = _begun(generators, context)
+        try:
+            value = await call(payload, context)
+        except BaseException as error:
+            _failed(running, error)
+            raise
+        if running:
+            _returned(running, value)
+        return value
+
+    def call_plain(payload: bytes, context: Any) -> Any:
+        running = _begun(generators, context)
+        try:
+            value = call(payload, context)
+        except BaseException as error:
+            _failed(running, error)
+            raise
+        if running:
+            _returned(running, value)
+        return value
+
+    return call_async if is_async else call_plain
+
+
+def _begun(
+    generators: Sequence[GeneratorMiddleware], context: Any
+) -> list[Generator[Any, Any, Any]]:
+    """Run each to its `yield`. One that raises ends those before it, as an exception of the handler."""
+    running: list[Generator[Any, Any, Any]] = []
+    try:
+        for middleware in generators:
+            generator = middleware(context)
+            for _ in generator:
+                running.append(generator)
+                break
+    except BaseException as error:
+        _failed(running, error)
+        raise
+    return running
+
+
+def _returned(running: list[Generator[Any, Any, Any]], value: Any) -> None:
+    if type(value) is Outcome:  # of a durable function that waits, for one
+        value = None
+    while running:
+        generator = running.pop()
+        try:
+            generator.send(value)
+        except StopIteration:
+            continue
+        except BaseException as error:
+            _failed(running, error)
+            raise
+        generator.close()
+        again = _yielded_again(generator)
+        _failed(running, again)
+        raise again
+
+
+def _failed(running: list[Generator[Any, Any, Any]], error: BaseException) -> None:
+    """Throw the exception into each, the innermost first. What one raises instead, the others see."""
+    while running:
+        generator = running.pop()
+        try:
+            generator.throw(error)
+        except StopIteration:
+            continue
+        except BaseException as raised:
+            if raised is error:
+                continue
+            _failed(running, raised)
+            raise
+        generator.close()
+
+
+def _yielded_again(generator: Generator[Any, Any, Any]) -> RuntimeError:
+    name = getattr(generator, "__qualname__", generator)
+    return RuntimeError(f"middleware {name} must yield once, and did so twice")
+
+
+def _around(middleware: CallMiddleware, call: Call, is_async: bool) -> Call:
+    def around(payload: bytes, context: Any) -> Any:
+        return middleware(lambda: call(payload, context), context)
+
+    return around
+
+
+# -- dependencies
+
+
+def no_scope(task: str, wanted: Iterable[str], is_async: bool) -> ConfigError:
+    kind, argument = ("coroutines", "scope") if is_async else ("plain functions", "sync")
+    return ConfigError(
+        f"task {task!r} has injected parameters ({', '.join(wanted)}), and the app doesn't say where "
+        f"those of {kind} come from: give app.inject() a `{argument}`"
+    )
+
+
+def injecting(
+    call: Callable[[bytes, Any, dict[str, Any]], Any], wanted: dict[str, Any],
+    scope_of: Callable[[], Scope | None], task: str, *, is_async: bool,
+) -> Call:  # fmt: skip
+    """Return a call for which the dependencies are got in a scope of its own."""
+
+    def opened_for(context: Any) -> Any:
+        scope = scope_of()
+        if scope is None:
+            raise no_scope(task, wanted, is_async)
+        return scope(context)
+
+    async def call_async(payload: bytes, context: Any) -> Any:
+        opened = opened_for(context)
+        if isinstance(opened, AbstractAsyncContextManager):
+            async with opened as getter:
+                return await call(payload, context, await _got(getter))
+        with opened as getter:
+            return await call(payload, context, await _got(getter))
+
+    async def _got(getter: Getter) -> dict[str, Any]:
+        found = {}
+        for name, kind in wanted.items():
+            value = getter.get(kind)
+            found[name] = await value if isinstance(value, Awaitable) else value
+        return found
+
+    def call_plain(payload: bytes, context: Any) -> Any:
+        opened = opened_for(context)
+        if not isinstance(opened, AbstractContextManager):
+            raise ConfigError(
+                f"task {task!r} is a plain function: App.inject() needs a `sync` scope for it, a "
+                "context manager that is entered without awaiting"
+            )
+        with opened as getter:
+            return call(payload, context, {name: getter.get(kind) for name, kind in wanted.items()})
+
+    return call_async if is_async else call_plain
