@@ -376,6 +376,9 @@ class App:
         """
         return await self.rota.signals.send(signal, key, payload, once=once, connection=connection)
 
+    def prepare(self) -> None:
+        """Complete what is declared late, for subclasses. Nodes, their children and commands call it."""
+
     def on_error(self, hook: ErrorHook) -> ErrorHook:
         """Register a function to call with each attempt that fails: ``hook(job, error)``.
 
