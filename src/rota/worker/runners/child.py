@@ -108,7 +108,8 @@ class Child:
         self._output.limits = setup.log_limits
         try:
             app = setup.reference.load()
-            app.prepare()
+            if prepare := getattr(app, "prepare", None):
+                prepare()
             self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
         except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
             failure = results.failure_outcome(error).failure
