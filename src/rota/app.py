@@ -385,6 +385,9 @@ class App(Extensions):
         """
         return await self.rota.signals.send(signal, key, payload, once=once, connection=connection)
 
+    def prepare(self) -> None:
+        """Complete what is declared late, for subclasses. Nodes, their children and commands call it."""
+
     # -- schedules
 
     def cron(self, expression: str, *, name: str | None = None, **settings: Any) -> TaskDecorator:

@@ -112,6 +112,7 @@ class Node:
     async def start(self) -> None:
         """Open the database, register, and begin. What had begun when it fails is undone."""
         try:
+            self.app.prepare()
             self._undo.push_async_callback(self.app.close)
             database = await self.app.connector.open_database(hot=True)
             self._undo.push_async_callback(database.close)

@@ -201,6 +201,7 @@ async def open_sandbox(
 ) -> AsyncIterator[Sandbox]:
     """Open the app with these settings, on a schema that is made unless it exists, and kept."""
     begin = await _prepare(database, now)
+    app.prepare()
     enable_scheduled_runs(app)
     async with app.using(private):
         yield Sandbox(app, database, begin)

@@ -26,7 +26,9 @@ SHARED = """--yes --limit --since --until --output --json --namespace --database
 OTHER_MEANINGS = {
     ("schedules pause", "--until"): "the end of the pause",
     ("schedules forecast", "--tz"): "of what is shown, not of a rule",
-    ("schedules import", "--tz"): "of a crontab",
+    ("schedules import", "--tz"): "of a source",
+    ("schedules import", "--from"): "the kind of the source",
+    ("schedules import", "--app"): "its tasks give names to arguments",
     ("jobs list", "--tag"): "a filter",
     ("schedules list", "--tag"): "a filter",
     ("endpoints add", "--max-attempts"): "with the default of endpoints",

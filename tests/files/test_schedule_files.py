@@ -600,7 +600,7 @@ async def test_a_real_crontab_of_ten_lines_is_imported_and_runs(
     imported = await rota_cli("import", "crontab", "--json", "--yes")
     assert (imported.code, imported.json["applied"]) == (0, True)
     assert list(imported.actions.values()) == ["create"] * 10
-    assert [warning["line"] for warning in imported.json["warnings"]] == [3]
+    assert [warning["place"] for warning in imported.json["warnings"]] == ["line 3"]
     again = await rota_cli("import", "crontab")
     assert again.out.endswith("\n10 unchanged\n")
     assert {s.version for s in await app.schedules.list()} == {1}

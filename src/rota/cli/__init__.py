@@ -32,6 +32,7 @@ from rota.cli import (
     schedule_create,
     schedule_files,
     schedule_history,
+    schedule_import,
     sessions,
     signals,
     submit,
@@ -116,7 +117,14 @@ def completion(
 
 # Their commands register themselves with these groups.
 _JOBS = (submit, dead, job_logs)
-_SCHEDULES = (schedule_create, schedule_files, schedule_history, preview, forecasts)
+_SCHEDULES = (
+    schedule_create,
+    schedule_files,
+    schedule_import,
+    schedule_history,
+    preview,
+    forecasts,
+)
 
 command(cli, "dev", _DAILY, database_only=True)(run.dev)
 cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)

@@ -45,15 +45,15 @@ def is_something(found: Sequence[Change]) -> bool:
 
 
 def show_changes(
-    screen: Screen, found: Sequence[Change], lines: dict[str, int] | None = None
+    screen: Screen, found: Sequence[Change], places: dict[str, str] | None = None
 ) -> None:
     if screen.structured:
         return
     for change in found:
         mark, style, *_ = _MARKS[change.action]
         kind = "" if change.kind == "schedule" else f"{change.kind} "
-        line = f" (line {lines[change.name]})" if lines and change.name in lines else ""
-        screen.say(f"{mark} {change.action} {kind}{change.name}{line}", style=style)
+        place = f" ({places[change.name]})" if places and change.name in places else ""
+        screen.say(f"{mark} {change.action} {kind}{change.name}{place}", style=style)
         for field in change.fields:
             before = "" if change.action == "create" else f"{_shown(field.old)} → "
             screen.say(f"    {field.field}: {before}{_shown(field.new)}")
@@ -71,14 +71,14 @@ def report_changes(
     screen: Screen,
     found: Sequence[Change],
     applied: bool,
-    lines: dict[str, int] | None = None,
+    places: dict[str, str] | None = None,
     **remarks: Any,
 ) -> None:
     if screen.structured:
         listed = [msgspec.to_builtins(change) for change in found]
         for change in listed:
-            if lines is not None:
-                change["line"] = lines.get(change["name"])
+            if places is not None:
+                change["place"] = places.get(change["name"])
         screen.document({"applied": applied, "changes": listed, **remarks})
         return
     counts = Counter(change.action for change in found)

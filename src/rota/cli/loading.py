@@ -7,6 +7,7 @@ import os
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from rota.app import App
 from rota.errors import ConfigError
@@ -20,7 +21,22 @@ def load_app(reference: str) -> App:
     if not name or (colon and not variable.isidentifier()):
         raise ConfigError(f"{reference!r} names no app: write module:variable, e.g. shop.tasks:app")
     module = _import(name)
-    return _named(module, variable) if variable else _only(module)
+    app = _named(module, variable) if variable else _only(module)
+    app.prepare()
+    return app
+
+
+def load_object(reference: str) -> Any:
+    """Return what `package.module:variable` names, whatever it is."""
+    name, _, variable = reference.partition(":")
+    if not name or not variable.isidentifier():
+        raise ConfigError(
+            f"{reference!r} names nothing: write module:variable, e.g. shop.celery:app"
+        )
+    module = _import(name)
+    if not hasattr(module, variable):
+        raise ConfigError(f"module {name!r} has no {variable!r}")
+    return getattr(module, variable)
 
 
 def find_reference() -> str:

@@ -28,6 +28,7 @@ from rota.core.codec import encode_hook
 from rota.core.lifecycle import may_retry
 from rota.errors import ConfigError, Fatal
 from rota.integrations.django.interface import base, signals
+from rota.integrations.signatures import with_context, with_signature
 from rota.model import Guarantee
 from rota.worker.runners.results import failure_outcome
 
@@ -64,12 +65,8 @@ def _described(function: Callable[..., Any], task: Any, context: type) -> Callab
     """Give a function the signature of the task's, by which arguments are checked."""
     parameters = parameters_of(task)
     hints = _hints(task, parameters)
-    own = inspect.Parameter("ctx", inspect.Parameter.KEYWORD_ONLY)
-    ordered = sorted([*parameters.values(), own], key=lambda p: p.kind)  # stable: their own order
-    _with_signature(function, {p.name: p for p in ordered}, {**hints, "ctx": context})
-    for name in ("__name__", "__qualname__", "__module__", "__doc__"):
-        setattr(function, name, getattr(task.func, name, None))
-    return function
+    made: Callable[..., Any] = with_context(function, task.func, parameters, hints, context)
+    return made
 
 
 def _hints(task: Any, parameters: Mapping[str, inspect.Parameter]) -> dict[str, Any]:
@@ -80,20 +77,10 @@ def _hints(task: Any, parameters: Mapping[str, inspect.Parameter]) -> dict[str, 
     try:
         hints = typing.get_type_hints(task.func, include_extras=True)
         hints = {name: hints.get(name, Any) for name in parameters}
-        Arguments(_with_signature(lambda: None, parameters, hints), ())
+        Arguments(with_signature(lambda: None, parameters, hints), ())
     except (ConfigError, NameError, TypeError):
         return {}
     return hints
-
-
-def _with_signature(
-    function: Any, parameters: Mapping[str, inspect.Parameter], hints: Mapping[str, Any]
-) -> Any:
-    """Give a function these parameters, annotated by what is known of their types."""
-    listed = [p.replace(annotation=hints.get(p.name, Any)) for p in parameters.values()]
-    function.__signature__ = inspect.Signature(listed)
-    function.__annotations__ = {p.name: p.annotation for p in listed}
-    return function
 
 
 def split(

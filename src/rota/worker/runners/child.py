@@ -112,6 +112,8 @@ class Child:
         self._output.limits = setup.log_limits
         try:
             app = setup.reference.load()
+            if prepare := getattr(app, "prepare", None):
+                prepare()
             self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
             self.state = getattr(app, "state", self.state)
             begun = begin_in_child(getattr(app, "child_lifespans", ()), self.state)

@@ -1,0 +1,1 @@
+"""A mail room: ten tasks and five periodic ones."""
