@@ -204,6 +204,7 @@ EXCLUDED = {
     "transaction": "has no name: migrations, and what tests do",
     "bulk": "the server's copy of `submit`, repeated in the same way",
     "search": "only reads",
+    "set_node_wish": "by hand, in the transaction of its record: the same again",
     "fold_tallies": "one statement that takes and adds; its repetition takes others (test_run_stats)",
     "sample_queues": "one statement: the same again changes nothing",
     "forget_run_stats": "retention: deletes what is old, and then finds nothing",

@@ -1,4 +1,4 @@
-"""Statistics of runs (store/run_stats.py): each is counted once, whatever dies, late ones in their minute."""
+"""Statistics of runs (store/run_stats.py): each run is counted once, whatever dies."""
 
 from __future__ import annotations
 
@@ -30,10 +30,12 @@ async def running(
     """Jobs that this node runs, due 200 ms ago."""
     async with (await app.store()).database.connection() as connection:
         rows = await connection.fetch(
-            f"insert into {app.settings.schema}.present (id, rank, token, due_at, claimed_at, node, "
-            "state, attempt, namespace, lane, task, payload) select gen_random_uuid(), n, 7, now() - interval "
-            "'200 ms', now(), $1, 4, 1, 'default', $2, $3, '{}' from generate_series(1, $4::int) as n "
-            "returning id", NODE, lane, task, count,
+            f"insert into {app.settings.schema}.present (id, rank, token, due_at, claimed_at, "
+            "node, state, attempt, namespace, lane, task, payload) select gen_random_uuid(), n, 7, "
+            "now() - interval '200 ms', now(), $1, 4, 1, 'default', $2, $3, '{}' "
+            "from generate_series(1, $4::int) as n "
+            "returning id",
+            NODE, lane, task, count,
         )  # fmt: skip
     return [row[0] for row in rows]
 

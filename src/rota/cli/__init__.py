@@ -114,7 +114,7 @@ command(cli, "events", _DAILY)(events.list_events)
 
 command(cli, "start", _OPERATING)(run.start)
 command(cli, "migrate", _OPERATING)(run.migrate)
-command(cli, "nodes", _OPERATING)(cluster.list_nodes)
+cli.add_typer(cluster.nodes, name="nodes", rich_help_panel=_OPERATING)
 command(cli, "shards", _OPERATING)(cluster.list_shards)
 cli.add_typer(endpoints.group, name="endpoints", rich_help_panel=_OPERATING)
 cli.add_typer(webhooks.group, name="webhooks", rich_help_panel=_OPERATING)

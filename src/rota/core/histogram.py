@@ -1,7 +1,7 @@
 """Histograms of durations: counts by bucket, and what can be told from them.
 
 Bucket 0 is up to a millisecond; each of the next 53 is wider than the one before by the square root of
-two, up to about a day; the last has the rest. `rota.bucket()` in SQL is the same, and a test compares them.
+two, up to about a day; the last has the rest. `rota.bucket()` in SQL is the same: a test compares.
 """
 
 from __future__ import annotations

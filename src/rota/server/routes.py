@@ -25,6 +25,7 @@ from rota.server.dashboard import (
     cluster,
     job,
     live,
+    nodes,
     overview,
     pages,
     schedule_edit,
@@ -34,13 +35,14 @@ from rota.server.dashboard import jobs as job_pages
 from rota.server.dashboard import queues as queue_pages
 from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
+from rota.server.dashboard import tasks as task_pages
 
 _MODULES = (
     access, bulk, callbacks, endpoints, health, jobs, queues, runs, schedules, streams, tasks, workers,
     workflows, login,
     pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
     calendar,
-    cluster, settings,
+    cluster, nodes, task_pages, settings,
 )  # fmt: skip
 
 

@@ -3,8 +3,8 @@
 Protocol. Triggers append to `tally`, in the transaction that ends jobs, a row for each task of the
 statement: how many runs, and the bucket of each one's duration and start lag. So a run is tallied if and
 only if its end is committed, whichever way it took; its minute is that of its end, also when the row
-comes late. A scheduler's janitor takes tallies and adds them to `run_stats` in one statement: if it dies,
-both or neither happened, and two of them take different rows. Nothing reads the history, so that
+comes late. A scheduler's janitor takes tallies and adds them to `run_stats` in one statement: if it
+dies, both or neither happened, and two of them take different rows. Nothing reads the history, so that
 dropping its days changes nothing here. Minutes are kept for two days, hours as long as jobs, and at
 least 31 days.
 """

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Annotated
 
 from litestar import get
-from litestar.params import PathParameter
+from litestar.params import PathParameter, QueryParameter
 
 from rota.client.wire import TaskList
-from rota.model import TaskInfo
+from rota.model import RunStats, TaskInfo
 from rota.server.policy import VIEWER
 from rota.server.requests import TenantDep
 
@@ -27,4 +27,15 @@ async def get_task(tenant: TenantDep, name: TaskName) -> TaskInfo:
     return await tenant.registry.get(name)
 
 
-ROUTES = [list_tasks, get_task]
+@get("/v1/tasks/{name:str}/stats", policy=VIEWER, summary="Get statistics of a task's runs")
+async def get_task_stats(
+    tenant: TenantDep, name: TaskName,
+    within: Annotated[
+        str, QueryParameter(description="15m, 1h, 6h, 24h, 7d or 30d.", max_length=10)
+    ] = "1h",
+) -> RunStats:  # fmt: skip
+    """Runs, failures, quantiles of duration and start lag, by period. Also of tasks that no node has."""
+    return await tenant.statistics.task(name, within)
+
+
+ROUTES = [list_tasks, get_task, get_task_stats]
