@@ -28,6 +28,7 @@ from rota.operations.queues import Queues
 from rota.operations.registry import Registry
 from rota.operations.runs import Runs
 from rota.operations.schedules import Schedules
+from rota.operations.statistics import Statistics
 from rota.operations.webhooks import Webhooks
 from rota.operations.workflows import Workflows
 from rota.workflow import RunHandle, Workflow
@@ -90,6 +91,7 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
             ("app.queues", Queues),
             ("app.nodes", Nodes),
             ("app.registry", Registry),
+            ("app.statistics", Statistics),
             *(
                 (name, getattr(rota, name))
                 for name in ("Explanation", "QueueStatus", "NodeStatus", "ShardStatus", "Takeover")

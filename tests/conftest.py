@@ -38,7 +38,7 @@ _TABLES = (
     "future", "present", "past", "dead", "submit_key", "batch", "node", "signal", "queue", "lane",
     "task", "task_signature", "unknown_task", "declaration",
     "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "duration_baseline",
-    "job_log", "webhook", "allowed_host", "endpoint", "callback",
+    "job_log", "tally", "run_stats", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "user_account", "login_failure", "login_place", "oidc_login",
     "arrival", "sublane", "meter", "place", "fair_weight",
     "namespace", "map_member", "map_result", "map_chunk", "map",

@@ -76,6 +76,7 @@ class App(Extensions):
         self.queues = self.rota.queues
         self.nodes = self.rota.nodes
         self.registry = self.rota.registry
+        self.statistics = self.rota.statistics
         self.schedules = self.rota.schedules
         self.events = self.rota.events
         self.webhooks = self.rota.webhooks

@@ -208,6 +208,72 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     idle_slots: int | None = None  # the free slots of a worker that waits for hints
     shards: int | None = None  # how many a scheduler owns; None: it isn't one
     remote: bool = False  # a worker over HTTP
+    wish: str | None = None  # what it was asked to do: drain, stop
+
+
+class NodeJob(msgspec.Struct, frozen=True, kw_only=True):
+    """A job that a node runs. `started_at` is when it was claimed, if its start isn't recorded."""
+
+    id: UUID
+    task: str
+    queue: str
+    state: str
+    started_at: datetime
+    finished_at: datetime | None
+    attempt: int = 1
+
+
+class RunPeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs that ended in a period. `duration` and `lag`: seconds, by the names p50, p95 and p99.
+    `ready` and `ready_lag`: the most jobs that were ready, and the longest that one had been due."""
+
+    at: datetime
+    runs: int
+    failed: int
+    duration: dict[str, float] | None
+    lag: dict[str, float] | None
+    ready: int | None = None
+    ready_lag: float | None = None
+
+
+class RunStats(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs that ended in a stretch of time, which is cut into periods of `step` seconds.
+
+    `durations` and `lags` are histograms: counts of buckets, of which the first is up to a millisecond,
+    and each is wider than the one before by the square root of two.
+    """
+
+    first: datetime
+    end: datetime
+    step: int
+    runs: int
+    failed: int
+    seconds: float  # that all of them took together
+    duration: dict[str, float] | None
+    lag: dict[str, float] | None
+    periods: list[RunPeriod]
+    durations: list[int]
+    lags: list[int]
+
+
+class QueuePeriod(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of a queue that ended in a period, and the most of its jobs that were ready."""
+
+    at: datetime
+    runs: int
+    failed: int
+    ready: int | None
+    ready_lag: float | None
+
+
+class TaskTotals(msgspec.Struct, frozen=True, kw_only=True):
+    """The runs of a task in a stretch of time."""
+
+    task: str
+    runs: int
+    failed: int
+    seconds: float
+    last_at: datetime | None
 
 
 class ShardStatus(msgspec.Struct, frozen=True, kw_only=True):

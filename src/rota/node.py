@@ -117,6 +117,7 @@ class Node:
             database = await self.app.connector.open_database(hot=True)
             self._undo.push_async_callback(database.close)
             self._heartbeat = Heartbeat(database, self.settings)
+            self._heartbeat.on_stop = self._stop_requested.set
             self._undo.push_async_callback(self._heartbeat.stop)
             if "worker" in self.roles:
                 enable_webhooks(self.app)

@@ -41,8 +41,8 @@ async def deliveries(app: App) -> list[Any]:
 
 
 async def test_a_dead_letter_is_delivered_signed_and_once(app: App, receiver: Receiver) -> None:
-    new = await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     await app.webhooks.allow("127.0.0.1")
+    new = await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     async with Node(app).running():
         job = await (await app.submit("hopeless", {"secret": "canary"})).wait(60)
         await eventually(lambda: receiver.received)
@@ -77,8 +77,8 @@ async def _ended(app: App) -> list[Any]:
 
 
 async def test_a_failed_delivery_is_tried_again_by_the_engine(app: App, receiver: Receiver) -> None:
-    await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     await app.webhooks.allow("127.0.0.0/8")
+    await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     receiver.answers += [(500, {}), (503, {"retry-after": "0"}), (301, {"location": "/other"})]
     async with Node(app).running():
         await (await app.submit("hopeless")).wait(60)
@@ -93,8 +93,8 @@ async def test_a_failed_delivery_is_tried_again_by_the_engine(app: App, receiver
 async def test_a_delivery_that_never_arrives_ends_as_a_dead_letter_and_tells_nobody(
     app: App, receiver: Receiver
 ) -> None:
-    await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     await app.webhooks.allow("127.0.0.1")
+    await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     receiver.answers += [(500, {})] * 100
     async with Node(app).running():
         await (await app.submit("hopeless")).wait(60)
@@ -114,8 +114,8 @@ async def _events(app: App, kind: str, task: str) -> list[Any]:
 
 
 async def test_one_that_is_gone_is_paused(app: App, receiver: Receiver) -> None:
-    new = await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     await app.webhooks.allow("127.0.0.1")
+    new = await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
     receiver.answers.append((410, {}))
     async with Node(app).running():
         await (await app.submit("hopeless")).wait(60)
@@ -130,7 +130,9 @@ async def test_one_that_is_gone_is_paused(app: App, receiver: Receiver) -> None:
 
 
 async def test_a_private_address_is_refused_for_good(app: App, receiver: Receiver) -> None:
-    await app.webhooks.add(receiver.url, kinds=["dead_lettered"])  # and nobody allowed it
+    await app.webhooks.allow("127.0.0.1")
+    await app.webhooks.add(receiver.url, kinds=["dead_lettered"])
+    await app.webhooks.disallow("127.0.0.1")  # since then nobody allows it
     async with Node(app).running():
         await (await app.submit("hopeless")).wait(60)
         (job,) = await eventually(lambda: _ended(app))
@@ -142,8 +144,8 @@ async def test_a_private_address_is_refused_for_good(app: App, receiver: Receive
 
 
 async def test_a_test_event_arrives(app: App, receiver: Receiver) -> None:
-    new = await app.webhooks.add(receiver.url, form="slack")
     await app.webhooks.allow("127.0.0.1")
+    new = await app.webhooks.add(receiver.url, form="slack")
     async with Node(app).running():
         result = await (await app.webhooks.test(new.id)).result(60)
     assert result == "answered with 204"

@@ -49,6 +49,7 @@ async def source(database_url: str) -> AsyncIterator[App]:
     add_tasks(app)
     await app.migrate()
     await app.schedule("nightly", "greet", cron="0 3 * * *")
+    await app.webhooks.allow("127.0.0.1")
     await app.webhooks.add("http://127.0.0.1:9/hook")
     async with Node(app).running():
         await (await app.submit("greet", {"name": "Ada"})).result(timeout=60)

@@ -21,6 +21,7 @@ from tests.support.api import fail_jobs
 
 # Not here, because they change by themselves: nodes, shards, when a token was used last.
 _TABLES = (
+    "node",
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
     "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
     "namespace", "workflow", "run", "step",
@@ -54,6 +55,13 @@ class World:
             await app.endpoints.add(endpoint, "https://example.org/push")
         await self._runs()
         await self._people()
+        named["node"] = str(new_id())
+        await self.query(
+            "insert into {0}.node (id, namespace, name, host, pid, version, roles, expires_at, queues,"
+            " capabilities, tasks, slots) values ($1, $2, 'n', 'h', 1, '0', '{{worker}}',"
+            " {0}.now() + interval '1 h', '{{}}', '{{}}', '{{}}', 1)", UUID(named["node"]),
+            self.app.settings.namespace,
+        )  # fmt: skip
         now = datetime.now(UTC).replace(hour=12, minute=0, second=0, microsecond=0)
         named["first"] = (now - timedelta(days=3)).isoformat()
         named["end"] = (now - timedelta(days=1)).isoformat()

@@ -6,24 +6,33 @@ from collections import defaultdict
 from collections.abc import Sequence
 from typing import Annotated
 
-from rota.cli.options import option
+import typer
+
+from rota.cli.options import argument, option
 from rota.cli.output import state, table
-from rota.cli.session import Session
+from rota.cli.session import Session, callback, command
 from rota.cli.times import relative
 from rota.core.durations import format_duration
+from rota.errors import ConfigError, NotFound
 from rota.model import ShardStatus, Takeover
 
 _NOBODY = "nobody"
 
 
+nodes = typer.Typer(help="List, drain and stop nodes.")
+NodeName = Annotated[str, argument("NODE", "Name or id of the node.")]
+
+
+@callback(nodes)
+@command(nodes, "list")
 def list_nodes(
     session: Session,
     ended: Annotated[bool, option("Include nodes that stopped or died recently.", "--all")] = False,
 ) -> None:
     """List the nodes of the cluster."""
-    nodes = session.run(session.app.nodes.list(ended=ended))
+    found = session.run(session.app.nodes.list(ended=ended))
     session.screen.listing(
-        nodes, "No node is alive. Start one: rota dev, or rota start module:app",
+        found, "No node is alive. Start one: rota dev, or rota start module:app",
         ("name", "state", "roles", "queues", "running", "slots", "idle", "load", "shards",
          "heartbeat", "started", "version"),
         (
@@ -38,10 +47,41 @@ def list_nodes(
                 f"{format_duration(max(node.heartbeat_age, 0))} ago",
                 relative(node.started_at, session.now), node.version,
             )
-            for node in nodes
+            for node in found
         ),
         right=["running", "slots", "idle", "load", "shards", "heartbeat"], whole=["name"],
     )  # fmt: skip
+
+
+@command(nodes, "drain")
+def drain(session: Session, node: NodeName) -> None:
+    """Start no more jobs on a node; what runs there ends."""
+    _ask(session, "drain", node, "starts no more jobs")
+
+
+@command(nodes, "undrain")
+def undrain(session: Session, node: NodeName) -> None:
+    """Let a drained node start jobs again."""
+    _ask(session, "undrain", node, "starts jobs again")
+
+
+@command(nodes, "stop")
+def stop(session: Session, node: NodeName) -> None:
+    """Drain a node and end its process, as SIGTERM does."""
+    _ask(session, "stop", node, "drains and ends")
+
+
+def _ask(session: Session, verb: str, name: str, text: str) -> None:
+    live = session.run(session.app.nodes.list())
+    found = [node for node in live if name in (node.name, str(node.id))]
+    if not found:
+        raise NotFound(f"there is no live node {name!r}; `rota nodes` lists them", subject=name)
+    if len(found) > 1:
+        raise ConfigError(
+            f"{len(found)} live nodes are named {name!r}: give the id, which `rota nodes --json` shows"
+        )
+    status = session.run(getattr(session.app.nodes, verb)(found[0].id))
+    session.screen.answer(status, f"node {status.name} {text}, from its next heartbeat on")
 
 
 def list_shards(

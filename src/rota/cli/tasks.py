@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from rota.cli.options import argument
+from rota.cli.options import argument, option
 from rota.cli.output import facts, first_line, pretty, table
 from rota.cli.session import Session, callback, command
 from rota.core.durations import format_duration
 from rota.model import TaskInfo
+from rota.operations.statistics import WITHIN
 
 Name = Annotated[str, argument("NAME", "Name of the task.")]
 
-group = typer.Typer(help="List and show registered tasks.")
+group = typer.Typer(help="List and show registered tasks, and statistics of their runs.")
 _MOST = 1_000
 
 
@@ -50,6 +51,26 @@ def show(session: Session, name: Name) -> None:
     if task.returns:
         screen.say("returns")
         screen.show(pretty(task.returns))
+
+
+@command(group, "stats")
+def stats(
+    session: Session,
+    name: Name,
+    within: Annotated[str, option(f"Stretch of time: {', '.join(WITHIN)}.")] = "1h",
+) -> None:
+    """Show how often a task ran and failed, how long it took, and how late it began."""
+    found = session.run(session.app.statistics.task(name, within))
+    screen = session.screen
+    if screen.structured:
+        screen.document(found)
+        return
+    share = found.failed / found.runs if found.runs else 0.0
+    rows = {"runs": f"{found.runs:,}", "failed": f"{found.failed:,} ({share:.1%})"}
+    for label, values in (("took", found.duration), ("began late by", found.lag)):
+        for quantile, seconds in (values or {}).items():
+            rows[f"{label}, {quantile}"] = format_duration(seconds)
+    screen.show(facts(rows))
 
 
 def _facts(task: TaskInfo) -> dict[str, Any]:

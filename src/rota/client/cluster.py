@@ -25,6 +25,7 @@ from rota.model import (
     NodeStatus,
     QueuePolicy,
     QueueStatus,
+    RunStats,
     TaskInfo,
 )
 
@@ -146,6 +147,21 @@ class Nodes(Resource[C]):
         """Return a node."""
         return fetch(_path("nodes", id), NodeStatus)
 
+    @call
+    def drain(self, id: UUID | str) -> Exchange[NodeStatus]:
+        """Let a node start no more jobs."""
+        return send("POST", _path("nodes", id, "drain"), NodeStatus, repeatable=True)
+
+    @call
+    def undrain(self, id: UUID | str) -> Exchange[NodeStatus]:
+        """Let a drained node start jobs again."""
+        return send("POST", _path("nodes", id, "undrain"), NodeStatus, repeatable=True)
+
+    @call
+    def stop(self, id: UUID | str) -> Exchange[NodeStatus]:
+        """Let a node drain and end its process."""
+        return send("POST", _path("nodes", id, "stop"), NodeStatus, repeatable=True)
+
 
 class Tasks(Resource[C]):
     """`client.tasks`: what nodes have registered."""
@@ -159,6 +175,11 @@ class Tasks(Resource[C]):
     def get(self, name: str) -> Exchange[TaskInfo]:
         """Return a registered task: its options, and JSON Schemas of what it takes and returns."""
         return fetch(_path("tasks", name), TaskInfo)
+
+    @call
+    def stats(self, name: str, within: str = "1h") -> Exchange[RunStats]:
+        """Return statistics of a task's runs within 15m, 1h, 6h, 24h, 7d or 30d."""
+        return fetch(_path("tasks", name, "stats"), RunStats, within=within)
 
 
 class Dead(Resource[C]):

@@ -22,6 +22,7 @@ from rota.operations.runs import Runs
 from rota.operations.schedule_changes import Change
 from rota.operations.schedules import Schedules
 from rota.operations.signals import Signals
+from rota.operations.statistics import Statistics
 from rota.operations.submissions import Submissions
 from rota.operations.webhooks import Webhooks
 from rota.operations.workflows import Workflows
@@ -52,6 +53,7 @@ class Rota:
         self.queues = Queues(self)
         self.nodes = Nodes(self)
         self.registry = Registry(self)
+        self.statistics = Statistics(self)
         self.schedules = Schedules(self)
         self.events = Events(self)
         self.webhooks = Webhooks(self)

@@ -61,6 +61,10 @@ class LeasedWorker(Protocol):
 
     def is_draining(self) -> bool: ...
 
+    def take_wish(self, wish: str | None) -> None:
+        """Start no more jobs if it is asked to drain or to stop, and go on when it isn't any more."""
+        ...
+
     def take_signals(self, signals: list[tuple[UUID, int, str]]) -> None: ...
 
     def declared_dead(self) -> None: ...
@@ -150,6 +154,7 @@ class Heartbeat(Lease):
         self._database = database
         self._settings = settings
         self.worker: LeasedWorker | None = None
+        self.on_stop: Callable[[], None] = lambda: None  # called when somebody has asked it to stop
         self.tried_at = monotonic()  # when it last began a heartbeat
         self.registered = False
         self._host = HeartbeatThread()
@@ -297,8 +302,11 @@ class Heartbeat(Lease):
         """Take in the answer to a heartbeat: one row for each signal, or one without."""
         self.clock.observe(rows[0]["now"], sent, received)
         self.peers = max(rows[0]["peers"], 1)
+        if rows[0]["wish"] == "stop":
+            self.on_stop()
         if self.worker is None:
             return
+        self.worker.take_wish(rows[0]["wish"])
         if not rows[0]["listening"]:
             self.worker.listener_lost()
         signals = [(r["job_id"], r["token"], r["signal"]) for r in rows if r["job_id"] is not None]

@@ -17,6 +17,7 @@ from rota.runtime.ticker import Service
 from rota.scheduler.shards import Ownership
 from rota.store.events import EventStore
 from rota.store.limits import LimitStore
+from rota.store.run_stats import RunStatsStore
 from rota.store.schedules import ScheduleStore
 from rota.store.work import NIL, UpkeepStore
 
@@ -29,6 +30,11 @@ _DEAD_ROWS = 50_000
 _CLEAN_EVERY = 60.0
 _DEADLINES_EVERY = 2.0
 _LAGS_EVERY = 5.0
+_TALLIES_EVERY = 5.0
+_TALLIES = 2_000  # taken at once
+_SAMPLES_EVERY = 30.0
+_SAMPLED = 2_000  # jobs of a lane that are counted
+_STATS_DAYS = 31
 
 
 class Janitor(Service):
@@ -45,6 +51,9 @@ class Janitor(Service):
         self._vacuum_from = _DEAD_ROWS
         self._deadlines_at = 0.0
         self._lags_at = 0.0
+        self._tallies_at = 0.0
+        self._samples_at = 0.0
+        self._stats = RunStatsStore(store.database)
         self._strays_after = NIL  # the job up to which running ones were looked at
 
     async def tick(self) -> float:
@@ -61,6 +70,13 @@ class Janitor(Service):
         if self._settings.lag_after and (began := monotonic()) >= self._lags_at:
             await self._events.note_queue_lag(self._settings.lag_after)
             self._lags_at = began + max(_LAGS_EVERY, 20 * (monotonic() - began))
+        if (began := monotonic()) >= self._tallies_at:
+            while await self._stats.fold(_TALLIES) >= _TALLIES:
+                pass
+            self._tallies_at = began + max(_TALLIES_EVERY, 20 * (monotonic() - began))
+        if (began := monotonic()) >= self._samples_at:
+            await self._stats.sample_queues(_SAMPLED)
+            self._samples_at = began + max(_SAMPLES_EVERY, 20 * (monotonic() - began))
         await self._vacuum_if_needed()
         return 0.0 if more else 1.0
 
@@ -81,6 +97,8 @@ class Janitor(Service):
         while await self._store.forget_old(*days, _STEP) >= _STEP:
             pass
         while await self._limits.forget_sublanes(_STEP) >= _STEP:
+            pass
+        while await self._stats.forget(max(settings.retention_days, _STATS_DAYS), _STEP) >= _STEP:
             pass
         while await self._store.forget_signals(settings.retention_days, _RUNS) >= _RUNS:
             pass

@@ -29,6 +29,7 @@ from rota.server.dashboard import (
     cluster,
     job,
     live,
+    nodes,
     overview,
     pages,
     schedule_edit,
@@ -39,13 +40,14 @@ from rota.server.dashboard import jobs as job_pages
 from rota.server.dashboard import queues as queue_pages
 from rota.server.dashboard import runs as run_pages
 from rota.server.dashboard import schedules as schedule_pages
+from rota.server.dashboard import tasks as task_pages
 
 _MODULES = (
     access, users, bulk, callbacks, endpoints, health, jobs, dead, doctor, queues, runs, schedules,
     schedule_sets, streams, tasks, workers, workflows, login,
     pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
     calendar,
-    cluster, doctor_page, settings,
+    cluster, doctor_page, nodes, task_pages, settings,
 )  # fmt: skip
 
 

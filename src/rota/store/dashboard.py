@@ -155,6 +155,20 @@ class DashboardStore(Store):
             found += [_to_minute(row, share) for row in rows]
         return found
 
+    async def slowest(self, task: str, now: datetime, most: int) -> list[Any]:
+        """Return the slowest runs of a task among those on the last pages of the day."""
+        first = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+        return await self._fetch("slowest_runs", task, first, await self._tail(first), most)
+
+    async def ended_on(self, node: UUID, since: datetime, most: int) -> list[Any]:
+        """Return what a node has ended since, as far as the last pages of the day reach."""
+        rows = await self._fetch("ended_on", node, since, await self._tail(since), most)
+        return rows + await self._fetch("failed_on", node, since, most)
+
+    async def _tail(self, at: datetime) -> str:
+        pages: int = await self.database.fetchval("day_pages", at)
+        return f"({max(pages - _TAIL_PAGES, 0)},0)"
+
     async def failed(self, since: datetime) -> dict[datetime, int]:
         return dict(await self._fetch("failed_by_minute", since))
 

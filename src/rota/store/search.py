@@ -52,6 +52,8 @@ class JobFilter(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     outcome: OutcomeKind | None = None  # how its last attempt ended
     group: str | None = None  # of dead letters: the fingerprint
     node: str | None = None  # the name or the id of the node that has it, or had it last
+    ended_from: datetime | None = None  # ended at or after
+    ended_to: datetime | None = None  # ended before
 
     @classmethod
     def of(
@@ -88,11 +90,11 @@ class JobSearch(Store):
         found = database.queries["found_jobs"]
         self._page = (
             f"select {_SUMMARY} from ({found}) as f"  # noqa: S608
-            " where ($14::uuid is null or f.id < $14) order by f.id desc limit $15"
+            " where ($16::uuid is null or f.id < $16) order by f.id desc limit $17"
         )
         self._count = f"select count(*) from ({found}) as f"  # noqa: S608
         self._every = f"select from ({found}) as f"
-        self._ids = f"select f.id from ({found}) as f order by f.id limit $14"  # noqa: S608
+        self._ids = f"select f.id from ({found}) as f order by f.id limit $16"  # noqa: S608
 
     async def page(
         self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int, *,
@@ -161,7 +163,8 @@ def _arguments(namespace: str, wanted: JobFilter) -> Sequence[Any]:
     return (namespace, states, wanted.task, wanted.queue, wanted.tag, wanted.since, wanted.until,
             wanted.text, wanted.schedule,
             wanted.outcome.label if wanted.outcome is not None else None,
-            _compact(wanted.text), wanted.group, wanted.node)  # fmt: skip
+            _compact(wanted.text), wanted.group, wanted.node, wanted.ended_from,
+            wanted.ended_to)  # fmt: skip
 
 
 def _compact(text: str | None) -> str | None:

@@ -80,6 +80,8 @@ class WorkerRole:
             )
         self._tickers: list[Ticker] = []
         self._claiming: Ticker | None = None
+        self._drained = False  # because somebody asked for it
+        self._ending = False
         self._fetching: set[asyncio.Task[None]] = set()
         heartbeat.worker = self
 
@@ -189,6 +191,19 @@ class WorkerRole:
     def is_draining(self) -> bool:
         return self.worker.draining
 
+    def take_wish(self, wish: str | None) -> None:
+        if self._ending or (wish is not None) == self._drained:
+            return
+        self._drained = self.worker.draining = wish is not None
+        if self._drained:
+            log.info("asked to %s: no more jobs are started here", wish)
+            self.worker.give_back_unstarted()
+            self._finisher.wake()
+        else:
+            log.info("no longer asked to drain: jobs are started again")
+            self.worker.cursors.sweep_all()
+        self.worker.wake()
+
     def idle_withdrawn(self) -> None:
         self.worker.idle.forget()
         self.worker.wake()
@@ -217,7 +232,7 @@ class WorkerRole:
     async def drain(self, at_once: asyncio.Event) -> None:
         """Let what runs end within the grace period, unless `at_once` is set."""
         worker = self.worker
-        worker.draining = True
+        self._ending = worker.draining = True
         with contextlib.suppress(StoreUnavailable):  # a lost hint only costs time
             await worker.idle.leave()
         worker.give_back_unstarted()

@@ -6,7 +6,7 @@ from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from litestar import Response, get
+from litestar import Response, get, post
 from litestar.openapi.datastructures import ResponseSpec
 from litestar.params import FromPath, HeaderParameter, QueryParameter
 
@@ -15,7 +15,7 @@ from rota.errors import RotaError, SchemaMismatch, StoreUnavailable
 from rota.model import NodeStatus
 from rota.observe import Metrics, shared_metrics
 from rota.server.context import ServerContext
-from rota.server.policy import PUBLIC, VIEWER
+from rota.server.policy import OPERATOR, PUBLIC, VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, TenantDep
 from rota.store.migrate import check_schema, pending_names
 from rota.store.quotas import QuotaStore
@@ -149,4 +149,25 @@ async def list_shards(
     return ShardList(await nodes.shards(), await nodes.takeovers(hours * 3600))
 
 
-ROUTES = [healthz, readyz, metrics, list_nodes, get_node, list_shards]
+@post("/v1/nodes/{node_id:uuid}/drain", policy=OPERATOR, summary="Drain a node", status_code=200)
+async def drain_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
+    """Let it start no more jobs. What runs there ends. It learns of it with its next heartbeat."""
+    return await tenant.nodes.drain(node_id)
+
+
+@post(
+    "/v1/nodes/{node_id:uuid}/undrain", policy=OPERATOR, summary="Undrain a node", status_code=200
+)
+async def undrain_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
+    return await tenant.nodes.undrain(node_id)
+
+
+@post("/v1/nodes/{node_id:uuid}/stop", policy=OPERATOR, summary="Stop a node", status_code=200)
+async def stop_node(tenant: TenantDep, node_id: FromPath[UUID]) -> NodeStatus:
+    """Let it drain and end its process, as SIGTERM does."""
+    return await tenant.nodes.stop(node_id)
+
+
+ROUTES = [
+    healthz, readyz, metrics, list_nodes, get_node, drain_node, undrain_node, stop_node, list_shards,
+]  # fmt: skip

@@ -8,7 +8,7 @@ from litestar import get
 from litestar.params import PathParameter, QueryParameter
 
 from rota.client.wire import SignatureList, TaskList, TaskSignatures
-from rota.model import TaskInfo
+from rota.model import RunStats, TaskInfo
 from rota.server.policy import VIEWER
 from rota.server.requests import TenantDep
 
@@ -42,4 +42,15 @@ async def get_signatures(tenant: TenantDep, names: Names) -> SignatureList:
     )
 
 
-ROUTES = [list_tasks, get_task, get_signatures]
+@get("/v1/tasks/{name:str}/stats", policy=VIEWER, summary="Get statistics of a task's runs")
+async def get_task_stats(
+    tenant: TenantDep, name: TaskName,
+    within: Annotated[
+        str, QueryParameter(description="15m, 1h, 6h, 24h, 7d or 30d.", max_length=10)
+    ] = "1h",
+) -> RunStats:  # fmt: skip
+    """Runs, failures, quantiles of duration and start lag, by period. Also of tasks that no node has."""
+    return await tenant.statistics.task(name, within)
+
+
+ROUTES = [list_tasks, get_task, get_signatures, get_task_stats]

@@ -5,8 +5,10 @@ A plot is stretched to the width of the page; text is around it, since it must n
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 
+import msgspec
 from markupsafe import Markup
 
 _WIDTH, _HEIGHT = 600.0, 100.0
@@ -53,6 +55,151 @@ def curve(values: Sequence[float | None], label: str) -> Markup:
         path += f"L{x:.1f} {y:.1f}" if drawing else f"M{x - 2:.1f} {y:.1f}L{x:.1f} {y:.1f}"
         drawing = True
     return _SVG.format(_WIDTH, _HEIGHT, label, _PATH.format("curve", path) if path else _NOTHING)
+
+
+# -- charts with axes: their text is part of them, and they keep their proportions
+
+_W, _H, _LEFT, _TOP, _BOTTOM = 720.0, 190.0, 52.0, 8.0, 22.0
+_CHART = Markup(
+    '<svg class="chart" viewBox="0 0 {0:g} {1:g}" role="group" aria-label="{2}">{3}</svg>'
+)
+_TEXT = Markup('<text x="{0:.1f}" y="{1:.1f}" text-anchor="{2}">{3}</text>')
+_LINE = Markup('<line class="{0}" x1="{1:.1f}" y1="{2:.1f}" x2="{3:.1f}" y2="{4:.1f}"/>')
+_LINK = Markup('<a href="{0}" aria-label="{1}"><title>{1}</title>{2}</a>')
+_LABELS = 6
+
+
+class Bar(msgspec.Struct, frozen=True):
+    """A column of a chart: its parts from the bottom up, where it leads, and what it says."""
+
+    parts: Sequence[tuple[str, float]]
+    href: str
+    title: str
+
+
+def columns(
+    bars: Sequence[Bar], labels: Sequence[str], unit: Callable[[float], str], label: str
+) -> Markup:
+    """Draw columns with axes. Each leads to what it counts; `labels` stand below, as many as fit."""
+    highest = _ceiling(max((sum(size for _, size in one.parts) for one in bars), default=0.0))
+    drawn, step = _axes(highest, labels, unit), (_W - _LEFT) / max(len(bars), 1)
+    for place, one in enumerate(bars):
+        base, pieces = _H - _BOTTOM, _NOTHING
+        for kind, size in one.parts:
+            if size:
+                height = max((_H - _TOP - _BOTTOM) * size / highest, 1.5)
+                x = _LEFT + place * step + step * 0.1
+                pieces += _RECT.format(kind, x, base - height, max(step * 0.8, 1.0), height)
+                base -= height
+        if pieces:
+            drawn += _LINK.format(one.href, one.title, pieces)
+    return _CHART.format(_W, _H, label, drawn)
+
+
+def lines(
+    series: Sequence[tuple[str, Sequence[float | None]]], labels: Sequence[str],
+    unit: Callable[[float], str], label: str,
+) -> Markup:  # fmt: skip
+    """Draw lines with axes, on a scale by the powers of ten: durations differ by so much."""
+    known = [value for _, values in series for value in values if value is not None]
+    high = math.ceil(math.log10(max([*known, 0.01])))
+    low = min(math.floor(math.log10(max(min([*known, 1.0]), 0.001))), high - 1)
+    drawn, height = _NOTHING, _H - _TOP - _BOTTOM
+
+    def y_of(value: float) -> float:
+        share = (math.log10(max(value, 10.0**low)) - low) / (high - low)
+        return _H - _BOTTOM - height * share
+
+    for power in range(low, high + 1):
+        y = y_of(10.0**power)
+        drawn += _LINE.format("grid", _LEFT, y, _W, y)
+        drawn += _TEXT.format(_LEFT - 5, y + 4, "end", unit(10.0**power))
+    count = max((len(values) for _, values in series), default=1)
+    step = (_W - _LEFT) / max(count, 1)
+    drawn += _below(labels, step)
+    for kind, values in series:
+        path, drawing = "", False
+        for place, value in enumerate(values):
+            if value is None:
+                drawing = False
+                continue
+            x, y = _LEFT + (place + 0.5) * step, y_of(value)
+            path += f"L{x:.1f} {y:.1f}" if drawing else f"M{x - 2:.1f} {y:.1f}L{x:.1f} {y:.1f}"
+            drawing = True
+        drawn += _PATH.format(f"curve {kind}", path) if path else _NOTHING
+    return _CHART.format(_W, _H, label, drawn)
+
+
+class Block(msgspec.Struct, frozen=True):
+    """A stretch of a Gantt chart, given as shares of its length."""
+
+    begin: float
+    end: float
+    kind: str
+    href: str
+    title: str
+
+
+_ROW, _MOST_ROWS = 13.0, 40
+
+
+def gantt(blocks: Sequence[Block], labels: Sequence[str], label: str) -> Markup:
+    """Draw stretches in rows, each in the first row where it has room, in the order given."""
+    free: list[float] = []
+    placed: list[tuple[int, Block]] = []
+    for one in blocks:
+        row = next((place for place, end in enumerate(free) if end <= one.begin), len(free))
+        if row < _MOST_ROWS:
+            free[row : row + 1] = [one.end]
+            placed.append((row, one))
+    height = max(len(free), 1) * _ROW + _TOP + _BOTTOM
+    drawn = _NOTHING
+    for place, text in enumerate(labels):
+        x = _LEFT + (_W - _LEFT) * place / max(len(labels) - 1, 1)
+        anchor = "start" if not place else "end" if place == len(labels) - 1 else "middle"
+        drawn += _LINE.format("grid", x, _TOP, x, height - _BOTTOM)
+        drawn += _TEXT.format(x, height - 6, anchor, text)
+    for row, one in placed:
+        x = _LEFT + (_W - _LEFT) * min(max(one.begin, 0.0), 1.0)
+        width = max((_W - _LEFT) * (min(one.end, 1.0) - max(one.begin, 0.0)), 1.5)
+        box = _RECT.format(one.kind, min(x, _W - width), _TOP + row * _ROW + 1, width, _ROW - 3)
+        drawn += _LINK.format(one.href, one.title, box)
+    return _CHART.format(_W, height, label, drawn)
+
+
+def _axes(highest: float, labels: Sequence[str], unit: Callable[[float], str]) -> Markup:
+    drawn = _NOTHING
+    for part in (0.0, 0.5, 1.0):
+        y = _H - _BOTTOM - (_H - _TOP - _BOTTOM) * part
+        drawn += _LINE.format("grid", _LEFT, y, _W, y)
+        drawn += _TEXT.format(_LEFT - 5, y + 4, "end", unit(highest * part))
+    return drawn + _below(labels, (_W - _LEFT) / max(len(labels), 1))
+
+
+def _below(labels: Sequence[str], step: float) -> Markup:
+    drawn, every = _NOTHING, max(round(len(labels) / _LABELS), 1)
+    for place in range(0, len(labels), every):
+        drawn += _TEXT.format(_LEFT + (place + 0.5) * step, _H - 6, "middle", labels[place])
+    return drawn
+
+
+def _ceiling(value: float) -> float:
+    """Return a round number that is not less."""
+    if value <= 0:
+        return 1.0
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(power * step for step in (1, 2, 5, 10) if power * step >= value)
+
+
+def spark(values: Sequence[float | None], label: str, kind: str = "live") -> Markup:
+    """Draw small columns without axes, for a cell of a table."""
+    highest = max((value for value in values if value is not None), default=0.0) or 1.0
+    step, drawn = _WIDTH / max(len(values), 1), _NOTHING
+    for place, value in enumerate(values):
+        if value:
+            height = max(_HEIGHT * value / highest, 4.0)
+            drawn += _RECT.format(kind, place * step, _HEIGHT - height, step * 0.85, height)
+    return _SVG.format(_WIDTH, _HEIGHT, label, drawn)
 
 
 def ticks(shares: Sequence[float], label: str, kind: str = "live") -> Markup:

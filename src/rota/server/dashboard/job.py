@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any
@@ -10,6 +11,7 @@ from uuid import UUID
 import msgspec
 from litestar.params import FromPath, QueryParameter
 
+from rota.errors import NotFound
 from rota.model import Attempt, Guarantee, Job, State
 from rota.operations.job_request import JobRequest
 from rota.server.dashboard import charts, pages
@@ -176,8 +178,12 @@ async def new_job(
     tenant: TenantDep,
     stats: StatsDep,
     source: Annotated[UUID | None, QueryParameter(name="from")] = None,
+    task: Annotated[str, QueryParameter(max_length=100)] = "",
 ) -> pages.Html:
-    values = dict.fromkeys(_LABELS, "") | {"payload": "{}"}
+    values = dict.fromkeys(_LABELS, "") | {"payload": "{}", "task": task}
+    if task:
+        with contextlib.suppress(NotFound):
+            values["payload"] = pretty(sample((await tenant.registry.get(task)).arguments or {}))
     if source is not None:
         job = await tenant.jobs.get(source)
         tags = job.headers.get("tags", [])
@@ -189,6 +195,23 @@ async def new_job(
             "tags": " ".join(tags) if isinstance(tags, list) else "",
         }  # fmt: skip
     return await _form(request, stats, values, source)
+
+
+_SAMPLES: dict[str, Any] = {
+    "string": "", "integer": 0, "number": 0.0, "boolean": False, "array": [], "object": {}, "null": None,
+}  # fmt: skip
+
+
+def sample(schema: dict[str, Any]) -> dict[str, Any]:
+    """Return arguments that fit a JSON Schema by their types, to be filled in."""
+    found = {}
+    for name, one in schema.get("properties", {}).items():
+        if not isinstance(one, dict):
+            continue
+        kinds = [one, *one.get("anyOf", ())]
+        kind = next((each["type"] for each in kinds if isinstance(each.get("type"), str)), "null")
+        found[name] = one.get("default", (one.get("enum") or [_SAMPLES.get(kind)])[0])
+    return found
 
 
 async def _form(

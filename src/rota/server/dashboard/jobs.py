@@ -60,6 +60,8 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
     within: str | None = None
     group: str | None = None
     node: str | None = None
+    ended_from: str | None = None  # a moment with its offset
+    ended_to: str | None = None
 
     @classmethod
     def made(cls, **given: Any) -> Asked:
@@ -76,12 +78,24 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         return JobFilter.of(
             states=self.state, task=self.task, queue=self.queue, tag=self.tag, text=self.text,
             schedule=self.schedule, since=since, outcome=self.outcome, group=self.group, node=self.node,
+            ended_from=_moment(self.ended_from, "ended_from"),
+            ended_to=_moment(self.ended_to, "ended_to"),
         )  # fmt: skip
 
     @property
     def given(self) -> dict[str, Any]:
         found: dict[str, Any] = msgspec.to_builtins(self)
         return found
+
+
+def _moment(text: str | None, name: str) -> datetime | None:
+    try:
+        found = datetime.fromisoformat(text) if text else None
+    except ValueError:
+        found = None
+    if text and (found is None or found.tzinfo is None):
+        raise ConfigError(f"{name}: {text[:50]!r} is not a time like 2027-01-31T09:00:00+00:00")
+    return found
 
 
 @pages.page("/jobs", policy=VIEWER)
@@ -99,12 +113,14 @@ async def show_jobs(
     within: Text = None,
     group: Text = None,
     node: Text = None,
+    ended_from: Text = None,
+    ended_to: Text = None,
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_ROWS)] = _ROWS,
     cursor: Annotated[str | None, QueryParameter(max_length=500)] = None,
 ) -> pages.Html:
     asked = Asked.made(
         state=states, task=task, queue=queue, tag=tag, text=text, schedule=schedule,
-        outcome=outcome, within=within, group=group, node=node,
+        outcome=outcome, within=within, group=group, node=node, ended_from=ended_from, ended_to=ended_to,
     )  # fmt: skip
     given = asked.given | ({"limit": limit} if limit != _ROWS else {})
     store = await tenant.store()
@@ -133,8 +149,16 @@ async def show_jobs(
         states=[state.label for state in State], withins=_WITHIN,
         outcomes=[kind.label for kind in OutcomeKind],
         tasks=await stats.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
-        how=[_how(asked)],
+        how=[_how(asked)], nodes=await _node_names(tenant, items), ended=[
+            _moment(text, "ended") for text in (asked.ended_from, asked.ended_to)
+        ],
     )  # fmt: skip
+
+
+async def _node_names(tenant: Rota, jobs: Sequence[JobSummary]) -> dict[UUID, str]:
+    if not any(job.node for job in jobs):
+        return {}
+    return {node.id: node.name for node in await tenant.nodes.list(ended=True)}
 
 
 def _how(asked: Asked) -> pages.Copyable:
@@ -144,7 +168,7 @@ def _how(asked: Asked) -> pages.Copyable:
             words += [f"--{name}", value]
     words += [word for state in asked.state[:1] for word in ("--state", state)]
     # `rota jobs list` has options for one state, and none for the others; the API none for these three.
-    beyond_api = asked.within or asked.group or asked.node
+    beyond_api = asked.within or asked.group or asked.node or asked.ended_from or asked.ended_to
     exact = len(asked.state) <= 1 and not (asked.text or asked.schedule or beyond_api)
     query = [(name, value) for name, value in asked.given.items() if name != "state"]
     query += [("state", state) for state in asked.state]

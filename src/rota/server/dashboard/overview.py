@@ -4,22 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
+from litestar.params import QueryParameter
 
-from rota.model import Count, NodeStatus, ShardStatus
+from rota.model import Count, NodeStatus, RunStats, ShardStatus
 from rota.operations.rota import Rota
 from rota.operations.schedule_forecasts import ComingSchedule
+from rota.operations.statistics import WITHIN
 from rota.server.dashboard import charts
-from rota.server.dashboard.pages import Html, page, show
-from rota.server.dashboard.words import clock, number, plural, rate, span
+from rota.server.dashboard.pages import Here, Html, page, show
+from rota.server.dashboard.tasks import draw
+from rota.server.dashboard.words import number, plural, rate, span
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
-from rota.store.dashboard import DashboardStore, FinishedMinute, QueueNow
+from rota.store.dashboard import DashboardStore, QueueNow
 
 _HOUR = timedelta(hours=1)
-_MINUTES = 60
 _ROWS = 12
 _LATE = 60.0
 _NAMED = 10
@@ -48,19 +50,6 @@ class Alert(msgspec.Struct, frozen=True):
     ended: str | None = None  # a parameter of the page of the cluster
 
 
-class Past(msgspec.Struct, frozen=True):
-    """The last hour in numbers and charts."""
-
-    succeeded: Count
-    failed: int
-    rate: str
-    lag: float | None
-    bars: str
-    curve: str
-    most: str
-    longest: str
-
-
 class Row(msgspec.Struct, frozen=True):
     """The coming hour of a schedule."""
 
@@ -72,12 +61,15 @@ class Row(msgspec.Struct, frozen=True):
 
 
 @page("/", policy=VIEWER)
-async def overview(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> Html:
+async def overview(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep,
+    within: Annotated[str, QueryParameter(max_length=10)] = "1h",
+) -> Html:  # fmt: skip
     now = await (await tenant.store()).now()
     # One after the other: at the same time, each would take a connection from other requests.
     queues = await stats.queues()
     nodes = await tenant.nodes.list(ended=True)
-    finished = await stats.finished(now - _HOUR, now)
+    runs = await tenant.statistics.all(within)
     failed = await stats.failed(now - _HOUR)
     shards = await tenant.nodes.shards()
     alerts = [*_of_nodes(nodes), *_of_shards(shards), *_of_schedules(await stats.set_aside())]
@@ -85,7 +77,8 @@ async def overview(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> 
     return await show(
         request, "overview.html", now=now, alerts=alerts, queues=queues,
         live=[node for node in nodes if node.state in ("live", "draining")],
-        past=_past(now, finished, failed), coming=await _coming(tenant, stats, now, len(shards)),
+        runs=runs, within=within, withins=[*WITHIN], rate=_rate(runs), **draw(runs, Here(request)),
+        coming=await _coming(tenant, stats, now, len(shards)),
         schedules=await stats.schedule_count(), dead=await stats.recent_dead(5),
     )  # fmt: skip
 
@@ -152,40 +145,10 @@ def _of_shards(shards: Sequence[ShardStatus]) -> list[Alert]:
     return [Alert("bad", text, "/cluster", "Cluster")]
 
 
-def _past(now: datetime, finished: Sequence[FinishedMinute], failed: dict[datetime, int]) -> Past:
-    this = now.replace(second=0, microsecond=0)
-    minutes = [this - timedelta(minutes=ahead) for ahead in range(_MINUTES - 1, -1, -1)]
-    good: dict[datetime, float] = {}
-    lags: dict[datetime, float] = {}
-    for one in finished:
-        good[one.minute] = good.get(one.minute, 0.0) + one.jobs
-        if one.lag is not None:
-            lags[one.minute] = max(lags.get(one.minute, 0.0), one.lag)
-    exact = all(one.exact for one in finished)
-    total, bad = round(sum(good.values())), sum(failed.values())
-    columns = [(good.get(minute, 0.0), float(failed.get(minute, 0))) for minute in minutes]
-    titles = [
-        f"{clock(minute)}: {g:,.0f} succeeded" + (f", {b:,.0f} failed" if b else "")
-        for minute, (g, b) in zip(minutes, columns, strict=True)
-    ]
-    most = max((g + b for g, b in columns), default=0.0)
-    values = [lags.get(minute) for minute in minutes]
-    known = [max(value, 0.0) for value in values if value is not None]
-    worst = max(known, default=None)
-    succeeded = Count(total, exact)
-    lately = sum(g for g, _ in columns[-6:-1]) / 300
-    return Past(
-        succeeded=succeeded, failed=bad, rate=rate(lately), lag=known[-1] if known else None,
-        bars=charts.bars(
-            columns, f"Jobs by minute over the last hour: {number(succeeded)} succeeded, "
-            f"{bad:,} failed; {most:,.0f} in the busiest minute.", titles,
-        ),
-        curve=charts.curve(
-            [None if value is None else max(value, 0.0) for value in values],
-            f"How late jobs started, by minute over the last hour: at most {span(worst)}.",
-        ),
-        most=number(Count(round(most), exact)), longest=span(worst),
-    )  # fmt: skip
+def _rate(runs: RunStats) -> str:
+    """Return the rate of the last periods that are over."""
+    lately = runs.periods[-6:-1]
+    return rate(sum(one.runs for one in lately) / (runs.step * max(len(lately), 1)))
 
 
 class ComingHour(msgspec.Struct, frozen=True):

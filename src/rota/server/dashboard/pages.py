@@ -46,6 +46,7 @@ _MOST_FLASH_CHARACTERS = 1_000
 NAVIGATION = (
     ("/", "Overview", VIEWER), ("/jobs", "Jobs", VIEWER), ("/schedules", "Schedules", VIEWER),
     ("/runs", "Runs", VIEWER), ("/calendar", "Calendar", VIEWER), ("/queues", "Queues", VIEWER),
+    ("/tasks", "Tasks", VIEWER),
     ("/dead", "Dead letters", VIEWER), ("/cluster", "Cluster", VIEWER),
     ("/audit", "Audit", ADMIN), ("/settings", "Settings", VIEWER),
 )  # fmt: skip

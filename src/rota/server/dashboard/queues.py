@@ -3,38 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
+from typing import Annotated
 
 import msgspec
+from litestar.params import QueryParameter
 
-from rota.model import NodeStatus
+from rota.core.time.interval import seconds_of
+from rota.model import NodeStatus, QueuePeriod
+from rota.operations.statistics import WITHIN
 from rota.server.api.queues import QueueName
-from rota.server.dashboard import pages
-from rota.server.dashboard.words import rate
+from rota.server.dashboard import charts, pages
+from rota.server.dashboard.words import rate, span
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
-from rota.store.dashboard import FinishedMinute, QueueNow
+from rota.store.dashboard import QueueNow
 
-_RECENT = timedelta(minutes=15)
+Within = Annotated[str, QueryParameter(max_length=10)]
 
 
 class Row(msgspec.Struct, frozen=True):
     queue: QueueNow
     rate: str
-    exact: bool
     slots: int
     workers: int
+    ready_line: str
+    lag_line: str
+    runs_line: str
 
 
 @pages.page("/queues", policy=VIEWER)
-async def show_queues(request: RotaRequest, tenant: TenantDep, stats: StatsDep) -> pages.Html:
-    now = await (await tenant.store()).now()
-    finished = await stats.finished(now - _RECENT, now)
+async def show_queues(
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, within: Within = "1h"
+) -> pages.Html:
+    series = await tenant.statistics.queues(within)
     nodes = await tenant.nodes.list()
-    rows = [_row(queue, finished, nodes) for queue in await stats.queues()]
+    rows = [
+        _row(queue, series.get(queue.name, ()), nodes, within) for queue in await stats.queues()
+    ]
     return await pages.show(
-        request, "queues.html", now=now, rows=rows, max_run_time=tenant.settings.max_run_time,
-        how=_how([row.queue for row in rows]),
+        request, "queues.html", rows=rows, max_run_time=tenant.settings.max_run_time,
+        within=within, withins=[*WITHIN], how=_how([row.queue for row in rows]),
     )  # fmt: skip
 
 
@@ -54,16 +62,26 @@ def _how(queues: Sequence[QueueNow]) -> list[pages.Copyable]:
     return found
 
 
-def _row(queue: QueueNow, finished: Sequence[FinishedMinute], nodes: Sequence[NodeStatus]) -> Row:
-    own = [one for one in finished if one.queue == queue.name]
+def _row(
+    queue: QueueNow, periods: Sequence[QueuePeriod], nodes: Sequence[NodeStatus], within: str
+) -> Row:
     serving = [
         node for node in nodes
         if "worker" in node.roles and node.state == "live"
         and (not node.queues or queue.name in node.queues)
     ]  # fmt: skip
+    runs, seconds = sum(one.runs for one in periods), seconds_of(within, "within")
+    ready = [one.ready for one in periods]
+    lags = [one.ready_lag for one in periods]
+    most, longest = (
+        max([n for n in ready if n], default=0),
+        max([n for n in lags if n], default=None),
+    )
     return Row(
-        queue, rate(sum(one.jobs for one in own) / _RECENT.total_seconds()),
-        all(one.exact for one in own), sum(node.slots for node in serving), len(serving),
+        queue, rate(runs / seconds), sum(node.slots for node in serving), len(serving),
+        charts.spark(ready, f"Ready, {within}: at most {most:,}", "idle"),
+        charts.spark(lags, f"Lag, {within}: at most {span(longest)}", "warn"),
+        charts.spark([float(one.runs) for one in periods], f"Runs, {within}: {runs:,}", "good"),
     )  # fmt: skip
 
 

@@ -59,6 +59,14 @@ from rota.past as p tablesample system ($4)
 where p.namespace = $1 and p.finished_at >= $2 and p.finished_at < $3 and p.state = {state.succeeded}
 group by 1, 2;
 
+-- name: slowest_runs
+-- Of the last pages of a day's history. $4: from which page on.
+select p.id, p.finished_at, extract(epoch from p.finished_at - p.started_at)::float8 as took
+from rota.past as p
+where p.namespace = $1 and p.ctid >= $4::text::tid and p.task = $2 and p.finished_at >= $3 and p.started_at is not null
+order by p.finished_at - p.started_at desc
+limit $5;
+
 -- name: day_pages
 -- How many pages the partition of a moment's day has. A day without a partition is in the default one.
 select pg_relation_size(c.oid) / current_setting('block_size')::bigint

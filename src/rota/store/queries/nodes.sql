@@ -13,14 +13,14 @@ on conflict (id) do nothing;
 -- or one without. Peers are counted only as far as the count matters.
 with beat as (
     update rota.node set heartbeat_at = rota.now(), expires_at = rota.now() + make_interval(secs => $2),
-        running = $3, state = case when $4 then 'draining' else state end
+        running = $3, state = case when $4 then 'draining' else 'live' end
     where id = $1 and state in ('live', 'draining')
-    returning id, namespace, kind
+    returning id, namespace, kind, wish
 )
 select extract(epoch from rota.now())::float8 as now, rota.is_listening(b.id) as listening,
        (select count(*) from (select from rota.node as n
             where n.namespace = b.namespace and n.kind = b.kind and n.state = 'live' limit 240) as p) as peers,
-       s.job_id, s.token, s.kind as signal
+       s.job_id, s.token, s.kind as signal, b.wish
 from beat as b left join rota.signal as s on s.node = b.id;
 
 -- name: signals_for
@@ -55,8 +55,41 @@ where a.pid = $1 and a.application_name = $2 and a.usename = current_user;
 update rota.node set state = 'stopped', ended_at = rota.now(), running = 0
 where id = $1 and state in ('live', 'draining');
 
+-- name: set_node_wish
+-- No row back: it isn't alive any more. A node that is to stop can't be asked to go on: it may have begun.
+update rota.node set wish = $3
+where namespace = $1 and id = $2 and state in ('live', 'draining') and not remote and wish is distinct from 'stop'
+returning id;
+
+-- name: running_on
+-- What a node runs, found by its batches: at most $3.
+select p.id, p.task, p.lane, p.attempt, p.claimed_at, p.started_at, p.cancel_at is not null as stopping
+from (select b.* from rota.batch as b where b.node = $2 order by b.token desc limit 200) as b
+cross join lateral (
+    select p.* from rota.present as p
+    where p.lane = b.lane and (p.rank, p.id) >= (b.low, coalesce(b.low_id, '00000000-0000-0000-0000-000000000000'))
+      and p.rank <= b.high and p.token = b.token and p.node = $2 and p.state = {state.running} and p.namespace = $1
+    order by p.rank, p.id limit $3) as p
+order by p.claimed_at
+limit $3;
+
+-- name: ended_on
+-- What a node ended lately, of the last pages of today's history: $4 is from which page on.
+select p.id, p.task, p.state, p.started_at, p.finished_at
+from rota.past as p
+where p.namespace = $1 and p.ctid >= $4::text::tid and p.finished_at >= $3 and p.node = $2 and p.started_at is not null
+order by p.finished_at desc
+limit $5;
+
+-- name: failed_on
+select d.id, d.task, d.state, d.started_at, d.finished_at
+from (select * from rota.dead as d where d.namespace = $1 and d.finished_at >= $3 order by d.finished_at desc limit 2000) as d
+where d.node = $2 and d.started_at is not null
+order by d.finished_at desc
+limit $4;
+
 -- name: list_nodes
-select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote,
+select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote, wish,
        case when state in ('live', 'draining') then running else 0 end as running,
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
        extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age,

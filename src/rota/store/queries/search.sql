@@ -17,6 +17,8 @@ where j.namespace = $1
   and ($9::text is null or j.schedule_id = (select s.id from rota.schedule as s where s.namespace = $1 and s.name = $9))
   and ($10::text is null or case j.state when {state.succeeded} then 'succeeded' when {state.cancelled} then 'cancelled' else j.attempts -> -1 ->> 'outcome' end = $10)
   and ($12::text is null or (j.error is not null and rota.fingerprint(j.task, j.error) = $12))
+  and ($14::timestamptz is null or j.finished_at >= $14)
+  and ($15::timestamptz is null or j.finished_at < $15)
   and ($13::text is null or j.node = any(array(select n.id from rota.node as n where n.namespace = $1 and (n.name = $13 or n.id::text = $13))))
 
 -- name: dead_groups
