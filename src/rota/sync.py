@@ -15,7 +15,7 @@ import msgspec
 from rota.lib.sync_bridge import sync_bridge
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from datetime import datetime
     from typing import Literal
     from uuid import UUID
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
         Backfilled,
         Cancelled,
         Count,
+        DeadCount,
         DeadGroup,
         Discarded,
         Event,
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
         LimitStatus,
         LogLine,
         ManyChanged,
+        NodeJob,
         NodeStatus,
         QueuePolicy,
         QueueStatus,
@@ -62,7 +64,13 @@ if TYPE_CHECKING:
     )
     from rota.operations.endpoints import EndpointStatus, NewEndpoint
     from rota.operations.jobs import Action, Ids, LogLines, Summaries
-    from rota.operations.ledger import Audit, OccurrenceStatus, Preview, ScheduleStatus
+    from rota.operations.ledger import (
+        Audit,
+        LatestOccurrence,
+        OccurrenceStatus,
+        Preview,
+        ScheduleStatus,
+    )
     from rota.operations.preconditions import Precondition
     from rota.operations.runs import Checkpoints, Graphed, MemberList, RunList, Steps
     from rota.operations.schedule_changes import Change
@@ -336,6 +344,15 @@ class SyncDead(_Shell):
         )
         return done
 
+    def count_by_error(
+        self, *, task: str | None = None, queue: str | None = None
+    ) -> builtins.list[DeadCount]:
+        """Count the dead letters by task and type of error, the most frequent first."""
+        done: builtins.list[DeadCount] = self._run(
+            lambda: self._own.count_by_error(task=task, queue=queue), "count_by_error"
+        )
+        return done
+
     def retry_group(
         self, fingerprint: str, *, limit: int = 10000, dry_run: bool = False
     ) -> ManyChanged:
@@ -465,6 +482,26 @@ class SyncNodes(_Shell):
         done: NodeStatus = self._run(lambda: self._own.get(id), "get")
         return done
 
+    def drain(self, id: UUID) -> NodeStatus:
+        """Ask a node to start no more jobs. What runs there ends; what it holds goes to other nodes."""
+        done: NodeStatus = self._run(lambda: self._own.drain(id), "drain")
+        return done
+
+    def undrain(self, id: UUID) -> NodeStatus:
+        """Let a drained node start jobs again."""
+        done: NodeStatus = self._run(lambda: self._own.undrain(id), "undrain")
+        return done
+
+    def stop(self, id: UUID) -> NodeStatus:
+        """Ask a node to drain and to end its process, as SIGTERM does. It can't be taken back."""
+        done: NodeStatus = self._run(lambda: self._own.stop(id), "stop")
+        return done
+
+    def running(self, id: UUID, limit: int = 200) -> Sequence[NodeJob]:
+        """List the jobs that a node runs now, the oldest first."""
+        done: Sequence[NodeJob] = self._run(lambda: self._own.running(id, limit), "running")
+        return done
+
     def shards(self) -> Sequence[ShardStatus]:
         """List the shards, each with the scheduler that owns it."""
         done: Sequence[ShardStatus] = self._run(lambda: self._own.shards(), "shards")
@@ -534,6 +571,18 @@ class SyncSchedules(_Shell):
         done: ScheduleStatus = self._run(lambda: self._own.get(name), "get")
         return done
 
+    def latest(self, name: str | None = None, limit: int = 1) -> Sequence[LatestOccurrence]:
+        """Return the newest rows of the ledger, newest first: of one schedule, or of each."""
+        done: Sequence[LatestOccurrence] = self._run(
+            lambda: self._own.latest(name, limit), "latest"
+        )
+        return done
+
+    def calendars(self) -> dict[str, NamedCalendar]:
+        """Return the named calendars of the namespace, by name."""
+        done: dict[str, NamedCalendar] = self._run(lambda: self._own.calendars(), "calendars")
+        return done
+
     def preview(
         self, spec: ScheduleSpec, count: int = 10, *, after: datetime | None = None
     ) -> Preview:
@@ -564,6 +613,11 @@ class SyncSchedules(_Shell):
     def measure(self) -> Measured:
         """Return the stored schedules compiled, with how long their tasks usually take."""
         done: Measured = self._run(lambda: self._own.measure(), "measure")
+        return done
+
+    def check_tasks(self, specs: Iterable[ScheduleSpec]) -> Sequence[Warned]:
+        """Warn of schedules whose task no node has registered, or doesn't take their payload."""
+        done: Sequence[Warned] = self._run(lambda: self._own.check_tasks(specs), "check_tasks")
         return done
 
     def lint(self, herd: int = 100) -> Sequence[Warned]:
