@@ -22,6 +22,7 @@ from rota.errors import (
     WaitTimedOut,
 )
 from rota.model import Run
+from rota.store.durable_functions import DurableFunctionStore
 from rota.testing import Sandbox
 from rota.workflow import RunFailed, RunHandle
 from tests.support.durable_shop import Shop
@@ -250,6 +251,21 @@ async def test_a_cancelled_function_is_told_once_and_may_clean_up(
     assert (await run.status()).state == "cancelled"
     assert shop.ran == ["charge", "refund", "ship letter"]
     assert ("approved", "cancelled") in await names(sandbox, run)
+
+
+async def test_a_call_that_a_cancel_prevented_is_not_among_those_to_stop(
+    sandbox: Sandbox, shop: Shop
+) -> None:
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.gather(ctx.call(shop.ship, "a"), ctx.call(shop.ship, "b"))
+
+    run = await order.start()
+    await run.cancel()
+    assert (await ended(sandbox, run)).state == "cancelled"
+    assert "cancelled" in {state for _, state in await names(sandbox, run)}
+    functions = DurableFunctionStore((await sandbox.app.store()).database)
+    assert all(row["job_id"] for row in await functions.cancelled_calls(run.id))
 
 
 async def test_a_function_that_ignores_its_cancel_is_stopped_by_the_second(

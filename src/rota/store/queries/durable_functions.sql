@@ -65,7 +65,8 @@ select rota.cancel_function($1);
 
 -- name: cancelled_calls
 select c.job_id, c.kind from rota.checkpoint as c
-where c.run_id = $1 and c.state = {step.cancelled} and c.kind in ({checkpoint.call}, {checkpoint.run});
+where c.run_id = $1 and c.state = {step.cancelled} and c.kind in ({checkpoint.call}, {checkpoint.run})
+  and c.job_id is not null;  -- null: the function was told of its cancel there, and nothing was called
 
 -- name: force_cancel
 with forced as (
