@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pytest
 
@@ -57,3 +59,24 @@ def test_every_error_that_rota_raises_on_purpose_is_caught_by_one_of_two_bases()
     stray = [error for error in ERRORS if not issubclass(error, errors.RotaError | errors.JobError)]
     assert stray == [errors.JobStopped]
     assert not issubclass(errors.JobStopped, Exception)
+
+
+@pytest.mark.parametrize(
+    ("module", "left_out"),
+    [
+        ("rota", ["rota.app", "asyncpg", "msgspec", "httpx"]),
+        ("rota.client", ["rota.app", "rota.store.database", "rota.server", "asyncpg", "litestar"]),
+        ("rota.app", ["rota.node", "rota.server", "rota.cli", "litestar", "uvicorn", "jinja2"]),
+    ],
+)
+def test_an_import_loads_what_it_needs(module: str, left_out: list[str]) -> None:
+    code = f"import sys, {module}; print([each for each in {left_out} if each in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert (done.stdout.strip(), done.returncode) == ("[]", 0), done.stderr
+
+
+def test_a_name_that_is_not_there_is_an_attribute_error():
+    assert rota.errors.RotaError is errors.RotaError
+    with pytest.raises(AttributeError, match="has no attribute 'Nothing'"):
+        rota.Nothing  # noqa: B018
+    assert "App" in dir(rota)

@@ -218,3 +218,25 @@ async def test_without_a_database_url_the_embedded_postgresql_is_used_and_kept()
     finally:
         rota.testing._embedded.pop(data_dir).close()
         shutil.rmtree(data_dir)
+
+
+async def test_a_watched_job_is_given_when_it_has_changed_until_it_has_ended(sandbox):
+    going = asyncio.Event()
+
+    @sandbox.app.task
+    async def count(ctx: Context) -> None:
+        ctx.progress(1, 2, "half")
+        await going.wait()
+
+    job = await count.submit()
+    watching = job.watch(every=0.01)
+    assert (await anext(watching)).state == "ready"
+    running = asyncio.create_task(sandbox.run_due())
+    async with asyncio.timeout(60):
+        seen = [await anext(watching)]
+        going.set()
+        seen += [each async for each in watching]
+    await running
+    assert seen[0].state in ("running", "succeeded")
+    assert [each.state for each in seen].count("succeeded") == 1
+    assert seen[-1].state == "succeeded"

@@ -68,7 +68,10 @@ def test_every_verb_of_an_app_exists_for_synchronous_code(app: App) -> None:
 
 @pytest.mark.parametrize("handle", HANDLES)
 def test_every_verb_of_a_handle_exists_for_synchronous_code(handle: type) -> None:
-    verbs = [name for name, each in inspect.getmembers(handle) if inspect.iscoroutinefunction(each)]
+    verbs = [
+        name for name, each in inspect.getmembers(handle)
+        if inspect.iscoroutinefunction(each) or inspect.isasyncgenfunction(each)
+    ]  # fmt: skip
     for name in verbs:
         if not name.startswith("_") and name != "call":
             twin = getattr(handle, f"{name}_sync")
@@ -85,6 +88,7 @@ async def test_the_verbs_do_what_the_coroutines_do(make_app: Callable[..., App])
     def use() -> None:
         sync = app.sync
         job = greet.submit_sync("Ada")
+        assert [each.state for each in job.watch_sync()][-1] == "succeeded"
         assert job.wait_sync(60).state == "succeeded"
         assert sync.jobs.get(job.id).result == "Hello, Ada!"
         assert sync.jobs.list(task="greet")[0].id == job.id

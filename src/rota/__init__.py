@@ -1,63 +1,63 @@
 """Rota: cron, delayed jobs and queues that run at the right time, the right number of times."""
 
-from typing import TYPE_CHECKING, Any
-
-from rota.app import App
-from rota.calls import chain, chord, group
-from rota.config import Settings
-from rota.context import CONTEXT, Context, JobInfo, OccurrenceInfo, SyncContext
-from rota.core.explain import Explanation
-from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp, ScheduleSpec
-from rota.durable.context import DurableContext
-from rota.durable.function import DurableFunction
-from rota.durable.sync import SyncDurableContext
-from rota.errors import (
-    CallFailed,
-    ConfigError,
-    EventLoopRunning,
-    Fatal,
-    InvalidArguments,
-    JobError,
-    JobStopped,
-    KeyConflict,
-    LeaseLost,
-    NotFound,
-    OnceNotKept,
-    OnceUnknown,
-    PayloadTooLarge,
-    ResultUnavailable,
-    RetryAfter,
-    RotaError,
-    RunCancelled,
-    SchemaMismatch,
-    StepFailed,
-    StoreUnavailable,
-    SubmitError,
-    UnfitArguments,
-    UnknownTask,
-    WaitTimedOut,
-)
-from rota.handle import JobFailed, JobHandle
-from rota.lifecycle import State
-from rota.middleware import INJECTED, Injected
-from rota.model import (
-    Attempt,
-    Event,
-    Failure,
-    Job,
-    NodeStatus,
-    QueueStatus,
-    Retry,
-    ShardStatus,
-    Takeover,
-)
-from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
-from rota.submission import Submission
-from rota.task import Task
-from rota.workflow import RunFailed, RunHandle, Workflow
+import importlib
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from rota.app import App
+    from rota.calls import chain, chord, group
+    from rota.config import Settings
+    from rota.context import CONTEXT, Context, JobInfo, OccurrenceInfo, SyncContext
+    from rota.core.explain import Explanation
+    from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp, ScheduleSpec
+    from rota.durable.context import DurableContext
+    from rota.durable.function import DurableFunction
+    from rota.durable.sync import SyncDurableContext
+    from rota.errors import (
+        CallFailed,
+        ConfigError,
+        EventLoopRunning,
+        Fatal,
+        InvalidArguments,
+        JobError,
+        JobStopped,
+        KeyConflict,
+        LeaseLost,
+        NotFound,
+        OnceNotKept,
+        OnceUnknown,
+        PayloadTooLarge,
+        ResultUnavailable,
+        RetryAfter,
+        RotaError,
+        RunCancelled,
+        SchemaMismatch,
+        StepFailed,
+        StoreUnavailable,
+        SubmitError,
+        UnfitArguments,
+        UnknownTask,
+        WaitTimedOut,
+    )
+    from rota.handle import JobFailed, JobHandle
+    from rota.lifecycle import State
+    from rota.middleware import INJECTED, Injected
+    from rota.model import (
+        Attempt,
+        Event,
+        Failure,
+        Job,
+        NodeStatus,
+        QueueStatus,
+        Retry,
+        ShardStatus,
+        Takeover,
+    )
     from rota.node import Node
+    from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
+    from rota.submission import Submission
+    from rota.task import Task
+    from rota.workflow import RunFailed, RunHandle, Workflow
 
 __version__ = "0.1.0"
 
@@ -74,11 +74,79 @@ __all__ = [
     "WaitTimedOut", "Workflow", "__version__", "chain", "chord", "group",
 ]  # fmt: skip
 
+# Loaded when they are used: programs that only need the client don't need what the database needs.
+_HOMES = {
+    "rota.app": ("App",),
+    "rota.calls": ("chain", "chord", "group"),
+    "rota.config": ("Settings",),
+    "rota.context": ("CONTEXT", "Context", "JobInfo", "OccurrenceInfo", "SyncContext"),
+    "rota.core.explain": ("Explanation",),
+    "rota.core.time.schedule": ("All", "CatchUp", "Latest", "NoCatchUp", "ScheduleSpec"),
+    "rota.durable.context": ("DurableContext",),
+    "rota.durable.function": ("DurableFunction",),
+    "rota.durable.sync": ("SyncDurableContext",),
+    "rota.errors": (
+        "CallFailed",
+        "ConfigError",
+        "EventLoopRunning",
+        "Fatal",
+        "InvalidArguments",
+        "JobError",
+        "JobStopped",
+        "KeyConflict",
+        "LeaseLost",
+        "NotFound",
+        "OnceNotKept",
+        "OnceUnknown",
+        "PayloadTooLarge",
+        "ResultUnavailable",
+        "RetryAfter",
+        "RotaError",
+        "RunCancelled",
+        "SchemaMismatch",
+        "StepFailed",
+        "StoreUnavailable",
+        "SubmitError",
+        "UnfitArguments",
+        "UnknownTask",
+        "WaitTimedOut",
+    ),
+    "rota.handle": ("JobFailed", "JobHandle"),
+    "rota.lifecycle": ("State",),
+    "rota.middleware": ("INJECTED", "Injected"),
+    "rota.model": (
+        "Attempt",
+        "Event",
+        "Failure",
+        "Job",
+        "NodeStatus",
+        "QueueStatus",
+        "Retry",
+        "ShardStatus",
+        "Takeover",
+    ),
+    "rota.operations.ledger": ("Audit", "OccurrenceStatus", "ScheduleStatus"),
+    "rota.submission": ("Submission",),
+    "rota.task": ("Task",),
+    "rota.workflow": ("RunFailed", "RunHandle", "Workflow"),
+    "rota.node": ("Node",),
+}
+_HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
-def __getattr__(name: str) -> Any:
-    # Programs that only submit, and child processes, needn't load everything that a node needs.
-    if name == "Node":
-        from rota.node import Node
 
-        return Node
-    raise AttributeError(f"module 'rota' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a type checker would take any name for one of ours
+
+    def __getattr__(name: str) -> object:
+        if name in _HOME_OF:
+            found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+            return found
+        if not name.startswith("_"):
+            try:
+                return importlib.import_module(f"rota.{name}")
+            except ModuleNotFoundError as error:
+                if error.name != f"rota.{name}":
+                    raise
+        raise AttributeError(f"module 'rota' has no attribute {name!r}")
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *__all__})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator, Iterator
 from typing import Any, Generic, Protocol, TypeVar
 from uuid import UUID
 
@@ -75,6 +76,25 @@ class JobHandle(Generic[R]):
         except TimeoutError:
             raise TimeoutError(_still(self.id, job, looked, timeout)) from None
 
+    async def watch(self, *, every: float = 0.5) -> AsyncIterator[Job]:
+        """Yield the job as it is, and again when its state, attempt or progress has changed; at last
+        as it has ended.
+
+        It is looked at up to `every` seconds apart, more often in the beginning: what comes and goes
+        in between isn't seen.
+        """
+        seen, pause = None, min(0.02, every)
+        while True:
+            job = await self._jobs.get(self.id)
+            now = (job.state, job.attempt, job.progress)
+            if now != seen:
+                seen = now
+                yield job
+            if job.state in _FINAL:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, every)
+
     async def result(self, timeout: float | None = None) -> R:
         """Return what the function returned.
 
@@ -109,6 +129,10 @@ class JobHandle(Generic[R]):
     def status_sync(self) -> Job:
         """Return the job as it is now, from synchronous code."""
         return sync_bridge.call(self.status, "status")
+
+    def watch_sync(self, *, every: float = 0.5) -> Iterator[Job]:
+        """Yield the job whenever it has changed, from synchronous code. See `watch`."""
+        return sync_bridge.iterate(lambda: self.watch(every=every), "watch")
 
     def wait_sync(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended, and return it, from synchronous code. See `wait`."""

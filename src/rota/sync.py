@@ -102,22 +102,14 @@ class _Shell:
         return f"<{self._name} for synchronous code>"
 
     def _run(self, call: Callable[[], Coroutine[Any, Any, T]], verb: str) -> T:
-        return sync_bridge.call(
-            call, verb, f"{self._name}.{verb}()", f"app{self._name[8:]}.{verb}()"
-        )
+        return sync_bridge.call(call, verb, *self._words(verb))
 
     def _iterate(self, call: Callable[[], AsyncIterator[T]], verb: str) -> Iterator[T]:
-        """Iterate without an event loop of one's own."""
-        iterator = aiter(call())
+        return sync_bridge.iterate(call, verb, *self._words(verb))
 
-        async def following() -> list[T]:
-            try:
-                return [await anext(iterator)]
-            except StopAsyncIteration:
-                return []
-
-        while found := self._run(following, verb):
-            yield from found
+    def _words(self, verb: str) -> tuple[str, str]:
+        """Return what was called, and what those call instead who have an event loop."""
+        return f"{self._name}.{verb}()", f"app{self._name[8:]}.{verb}()"
 
 
 class SyncJobs(_Shell):

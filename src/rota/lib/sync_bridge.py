@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
 
 from rota.errors import EventLoopRunning
@@ -47,6 +47,25 @@ class SyncBridge:
                 f"use `await {instead or f'{verb}()'}`, or call it in a thread (asyncio.to_thread)"
             )
         return asyncio.run_coroutine_threadsafe(function(), self._running_loop()).result()
+
+    def iterate(
+        self,
+        function: Callable[[], AsyncIterator[T]],
+        verb: str,
+        called: str = "",
+        instead: str = "",
+    ) -> Iterator[T]:
+        """Iterate here over what is made there; see `call`."""
+        iterator = aiter(function())
+
+        async def following() -> list[T]:
+            try:
+                return [await anext(iterator)]
+            except StopAsyncIteration:
+                return []
+
+        while found := self.call(following, verb, called, instead):
+            yield from found
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop | None:

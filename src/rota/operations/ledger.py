@@ -12,13 +12,15 @@ import msgspec
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence, Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.stored import decode_spec
 from rota.core.time.words import describe
 from rota.errors import ConfigError, RotaError
 from rota.lib.computing import Spend, unlimited
 from rota.model import State
 from rota.operations.preconditions import schedule_tag
-from rota.store.schedules import FIRED, decode_spec
+from rota.store.sql import OCCURRENCES
 
+_FIRED = OCCURRENCES["fired"]
 _TICK = timedelta(microseconds=1)
 _BY_HAND = ("triggered", "backfilled")
 
@@ -150,7 +152,7 @@ def to_occurrence(row: Any) -> OccurrenceStatus:
     return OccurrenceStatus(
         due_at=row["due_at"],
         run_at=row["run_at"],
-        state="fired" if row["state"] == FIRED else "skipped",
+        state="fired" if row["state"] == _FIRED else "skipped",
         reason=row["reason"],
         caught_up=row["caught_up"],
         job_id=row["job_id"],

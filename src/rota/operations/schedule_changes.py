@@ -10,6 +10,7 @@ import msgspec
 
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec
+from rota.core.time.stored import decode_spec
 from rota.errors import ConfigError
 from rota.lib.computing import Compute
 from rota.lib.ids import new_id
@@ -19,7 +20,7 @@ from rota.operations.settling import ScheduleTransaction, settle
 from rota.store.changes import Change as Recorded
 from rota.store.changes import record
 from rota.store.rows import TaskDefaults, lane_name
-from rota.store.schedules import ScheduleStore, State, decode_spec
+from rota.store.schedules import ScheduleStore, State
 
 log = logging.getLogger("rota.schedules")
 

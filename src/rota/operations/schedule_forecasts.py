@@ -16,10 +16,10 @@ from rota.core.time.forecast import Forecast, Load, forecast
 from rota.core.time.hourly import Expected, HourlyLoad, add_up, expect, without_past
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import compile_schedule
+from rota.core.time.stored import decode_spec
 from rota.errors import ConfigError
 from rota.lib.computing import Spend
 from rota.operations.schedule_reads import ScheduleReads
-from rota.store.schedules import decode_spec
 
 _HOUR = 3600.0
 _MOST_SCHEDULES = 1_000  # of a calendar

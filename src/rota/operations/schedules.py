@@ -17,6 +17,7 @@ from rota.core.declarations import Verdict
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec
+from rota.core.time.stored import decode_spec
 from rota.core.time.zones import wall_time, zone
 from rota.errors import ConfigError, InvalidArguments
 from rota.lib.computing import Spend
@@ -30,7 +31,7 @@ from rota.operations.schedule_changes import Change, Prepared, ScheduleChanges
 from rota.operations.schedule_forecasts import ScheduleForecasts
 from rota.operations.schedule_reads import check_years, task_warnings, workflow_queue
 from rota.store.rows import TaskDefaults
-from rota.store.schedules import Entry, ScheduleStore, decode_spec
+from rota.store.schedules import Entry, ScheduleStore
 from rota.task import SubmitOptions
 
 if TYPE_CHECKING:

@@ -25,10 +25,11 @@ import msgspec
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.plan import Outlook, Plan
 from rota.core.time.schedule import compile_schedule
+from rota.core.time.stored import decode_spec
 from rota.lib.computing import Compute, Spend, compute_here
 from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
 from rota.store.driver_errors import blames_the_data
-from rota.store.schedules import Advance, Entry, ScheduleStore, Unsettled, decode_spec
+from rota.store.schedules import Advance, Entry, ScheduleStore, Unsettled
 
 _MANY = 100_000  # occurrences that one transaction decides, and jobs that it skips
 BATCH = 10_000

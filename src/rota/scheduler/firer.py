@@ -34,13 +34,14 @@ from uuid import UUID
 import msgspec
 
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.stored import decode_spec
 from rota.errors import RotaError
 from rota.operations.firing import Compiled, plan_row, to_advance, to_entries
 from rota.operations.settling import ScheduleTransaction, Stretch, next_stretch, plan_stretch
 from rota.runtime.ticker import Service
 from rota.scheduler.shards import Ownership, ShardSelection
 from rota.store.driver_errors import blames_the_data
-from rota.store.schedules import Advance, Aside, Entry, PlanningProblem, ScheduleStore, decode_spec
+from rota.store.schedules import Advance, Aside, Entry, PlanningProblem, ScheduleStore
 from rota.store.work import NIL
 
 log = logging.getLogger("rota.firer")

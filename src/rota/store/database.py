@@ -28,10 +28,11 @@ from collections.abc import AsyncIterator
 from typing import Any, TypeAlias, TypeVar
 
 import asyncpg
+from asyncpg.pgproto.pgproto import UUID as FastUUID  # noqa: N811 - a class that is renamed
 
 from rota.config import Settings
 from rota.errors import ConfigError, StoreUnavailable
-from rota.lib import failpoints
+from rota.lib import failpoints, ids
 from rota.lib.ids import new_id
 from rota.store import ambient, session
 from rota.store.driver_errors import FAREWELLS, TRANSIENT, translated_errors
@@ -39,6 +40,8 @@ from rota.store.encrypted import Encryption
 from rota.store.hosts import Hosts
 from rota.store.rows import to_value
 from rota.store.sql import load_queries
+
+ids.make_uuid = FastUUID  # ten times as fast
 
 T = TypeVar("T")
 Connection: TypeAlias = Any  # asyncpg's, pooled or not

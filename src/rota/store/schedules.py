@@ -12,7 +12,6 @@ import msgspec
 from rota.core.declarations import Declaration
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import ScheduleSpec
-from rota.errors import ConfigError
 from rota.store.database import Connection, Store
 from rota.store.rows import TaskDefaults, columns_of, lane_name, to_value
 from rota.store.sql import OCCURRENCES, OVERLAPS
@@ -23,8 +22,6 @@ FIRED, SKIPPED = OCCURRENCES["fired"], OCCURRENCES["skipped"]
 # Schedules that a scheduler has set aside: their ids, and the version of each.
 Aside: TypeAlias = tuple[Sequence[UUID], Sequence[int]]
 NOTHING_ASIDE: Aside = ((), ())
-
-_spec = msgspec.json.Decoder(ScheduleSpec)
 
 
 class Entry(msgspec.Struct, frozen=True):
@@ -89,25 +86,6 @@ class ScheduleWork(msgspec.Struct, frozen=True):
     resume: bool
     waiting: bool
     lost: list[int]
-
-
-def decode_spec(text: str) -> ScheduleSpec:
-    """Decode a stored schedule; a `ConfigError` gives the reason why this release can't read it."""
-    try:
-        spec = _spec.decode(text)
-        said = msgspec.json.decode(text)
-        parts = ((said, spec), (said["rule"], spec.rule), (said.get("catch_up"), spec.catch_up))
-    except (msgspec.MsgspecError, UnicodeError) as error:
-        raise ConfigError(
-            f"what is stored can't be read by this release of Rota: {error}"
-        ) from None
-    for fields, known in parts:
-        # A newer release may say something that changes when it fires: better not at all than wrongly.
-        if unknown := sorted(set(fields or ()) - {*known.__struct_fields__, "type"}):
-            raise ConfigError(
-                f"what is stored has a field {unknown[0]!r} that this release of Rota doesn't know"
-            )
-    return spec
 
 
 class ScheduleStore(Store):
