@@ -16,6 +16,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 from uuid import uuid4
 
 import httpx
@@ -78,7 +79,7 @@ def line(request: pytest.FixtureRequest, database_url: str) -> Iterator[Line]:
     with psycopg.connect(database_url, autocommit=True) as connection:
         for each in (name, f"{name}_other"):
             connection.execute(f"create database {each}")
-        yield Line(python, database_url.replace("/rota?", f"/{name}?", 1), name)
+        yield Line(python, urlsplit(database_url)._replace(path=f"/{name}").geturl(), name)
         for each in (name, f"{name}_other"):
             connection.execute(f"drop database {each} with (force)")
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -61,7 +62,7 @@ def test_the_tables_of_django_celery_beat(
     connection = psycopg.connect(database_url, autocommit=True)
     connection.execute(f"drop database if exists {name}")
     connection.execute(f"create database {name}")
-    url = database_url.replace("/rota?", f"/{name}?", 1)
+    url = urlsplit(database_url)._replace(path=f"/{name}").geturl()
     try:
         _fill_beat_tables(tmp_path, url)
         refused = bring(url, "--from", "django-celery-beat", code=1)

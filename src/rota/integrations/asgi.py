@@ -10,10 +10,17 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from typing import Any
+from typing import Any, Protocol
 
 from rota.app import App
 from rota.node import ROLES, Node, Role
+
+
+class Opens(Protocol):
+    """Something that is open for the length of a block."""
+
+    def running(self) -> AbstractAsyncContextManager[None]: ...
+
 
 STATE = "rota"  # the name of the app in the state of requests
 
@@ -45,17 +52,21 @@ async def running(
 
 
 def lifespan(
-    app: App, **options: Any
+    app: App, *, mounted: Sequence[Opens] = (), **options: Any
 ) -> Callable[[Any], AbstractAsyncContextManager[dict[str, App]]]:
     """Return a lifespan for `FastAPI(lifespan=...)`, `Starlette(lifespan=...)` or
     `Litestar(lifespan=[...])`. Takes the options of `running`.
 
-    Requests of Starlette and FastAPI have the app as ``request.state.rota``.
+    `mounted`: dashboards (`rota.integrations.mount`) that are open as long. Requests of Starlette and
+    FastAPI have the app as ``request.state.rota``.
     """
 
     @contextlib.asynccontextmanager
     async def opened(_: Any) -> AsyncIterator[dict[str, App]]:
-        async with running(app, **options):
+        async with contextlib.AsyncExitStack() as stack:
+            await stack.enter_async_context(running(app, **options))
+            for each in mounted:
+                await stack.enter_async_context(each.running())
             yield {STATE: app}
 
     return opened

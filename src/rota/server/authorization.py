@@ -2,13 +2,14 @@
 
 Runs after routing, and before the body is read. A bearer token takes precedence over a cookie. With a
 cookie, a change must come from a page of this server: it carries the session's CSRF token, and the
-origin that the browser sends is this server. A form has the token as a field, which is checked last.
+origin that the browser sends is this server. A form has the token as a field, which is checked last. The
+same holds for those whom a host application has authenticated (`rota.integrations.mount`).
 """
 
 from __future__ import annotations
 
 import hmac
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
 from litestar.connection import ASGIConnection
@@ -44,7 +45,20 @@ def is_secure(connection: AnyConnection) -> bool:
     return scheme == "https"
 
 
+class Visitor(NamedTuple):
+    """Somebody whom a host application has authenticated, and what their CSRF tokens are made of."""
+
+    identity: Identity
+    secret: str
+
+
+VISITOR = "rota_visitor"  # in the scope: only the process itself can put it there
+
+
 def session_secret(connection: AnyConnection) -> str | None:
+    visitor: Visitor | None = connection.scope.get(VISITOR)  # type: ignore[assignment]
+    if visitor is not None:
+        return visitor.secret
     return connection.cookies.get(cookie_name(is_secure(connection)))
 
 
@@ -107,6 +121,8 @@ async def _identify(connection: AnyConnection, context: ServerContext) -> tuple[
         ):
             return identity, False
         raise Problem(401, "unauthorized", "Invalid, expired or revoked token.")
+    if (visitor := connection.scope.get(VISITOR)) is not None:
+        return visitor.identity, True  # type: ignore[attr-defined]
     if secret := session_secret(connection):
         if identity := await context.sessions.identify(secret):
             return identity, True

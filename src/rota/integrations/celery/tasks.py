@@ -95,7 +95,7 @@ class Bound:
             allowed = max_retries
         if allowed is not None and self.request.retries >= allowed:
             self._give_up(exc)
-        if eta is not None:
+        if eta is not None:  # a delay is what can be asked for: by this node's clock, as in Celery
             countdown = max((_aware(eta) - datetime.now(UTC)).total_seconds(), 0.0)  # noqa: TID251
         if countdown is None:
             countdown = self._task.default_retry_delay
