@@ -40,6 +40,7 @@ SETTINGS = {
     "[failover](../guide/operations.md#failover). Without it, the embedded one is used.",
     "data_dir": "Where the embedded PostgreSQL lives.",
     "schema": "The PostgreSQL schema of Rota's tables.",
+    "installation": "Name of the installation; nodes refuse a database that belongs to another.",
     "namespace": "The wall between tenants: a node and a client see only their own.",
     "heartbeat": "Seconds between two signs of life of a node.",
     "missed_heartbeats": "So many heartbeats missed, and a node is dead.",

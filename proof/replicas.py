@@ -73,6 +73,29 @@ class Replica:
         await self._start()
         await primary.wait_for_follower()
 
+    async def copy_of(self, primary: Replica) -> None:
+        """Take a base backup, and don't start it."""
+        shutil.rmtree(self._data)
+        self._prepare()
+        source = f"host=127.0.0.1 port={primary.port} user=postgres"
+        await self._run("pg_basebackup", "--pgdata", str(self._data), "--dbname", source,
+                        "--checkpoint=fast", "--wal-method=stream")  # fmt: skip
+
+    async def restore(self, archive: Path, point: str) -> None:
+        """Start a base backup with the archived log, up to a restore point, and promote it."""
+        (self._data / "recovery.signal").touch()
+        self._account.give(self._data / "recovery.signal")
+        with (self._data / "postgresql.auto.conf").open("a") as settings:
+            settings.write(
+                f"restore_command = 'cp {archive}/%f %p'\narchive_mode = off\n"
+                f"recovery_target_name = '{point}'\nrecovery_target_action = 'promote'\n"
+            )
+        await self._start()
+        connection = await self.connect()
+        while await connection.fetchval("select pg_is_in_recovery()"):
+            await asyncio.sleep(0.05)
+        await connection.close()
+
     async def wait_for_follower(self) -> None:
         """Wait until the follower has applied all that is here, and make every commit wait for it."""
         connection = await self.connect()

@@ -81,6 +81,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     data_dir: Path = msgspec.field(default_factory=default_data_dir)
     schema: str = "rota"
     namespace: str = "default"
+    # A name such as production. Nodes refuse a database that belongs to another: a clone of it, perhaps.
+    installation: str = ""
 
     # A node is dead when its last heartbeat is `heartbeat * missed_heartbeats` seconds old.
     heartbeat: float = 5.0

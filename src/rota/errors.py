@@ -112,6 +112,10 @@ class SchemaMismatch(RotaError):
     """Raised when the database schema is missing, or older or newer than this code understands."""
 
 
+class DatabaseNotRecovered(RotaError):
+    """Raised when a node is to start on a copy or a restored backup, before `rota recover`."""
+
+
 class StoreUnavailable(RotaError):
     """Raised when the database can't be reached in time, or can't execute a statement at the moment."""
 

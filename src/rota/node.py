@@ -21,6 +21,7 @@ from rota.errors import ConfigError, StoreUnavailable
 from rota.lib.ids import unit
 from rota.observe import Metrics, MetricsPort, shared_metrics
 from rota.observe.health import Report, check
+from rota.operations.recovery import check_identity
 from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.lanes import ServedQueues
@@ -116,6 +117,7 @@ class Node:
             self._undo.push_async_callback(self.app.close)
             database = await self.app.connector.open_database(hot=True)
             self._undo.push_async_callback(database.close)
+            await check_identity(database, self.settings)
             self._heartbeat = Heartbeat(database, self.settings)
             self._heartbeat.on_stop = self._stop_requested.set
             self._undo.push_async_callback(self._heartbeat.stop)

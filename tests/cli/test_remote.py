@@ -61,6 +61,7 @@ CHANGES = {
 }  # fmt: skip
 ELSEWHERE = {
     "dev": "runs a node", "start": "runs a node", "migrate": "changes the schema",
+    "recover": "adopts a database",
     "grants": "changes the rights of database roles", "encrypt": "reads values with keys",
     "schedules declare": "compares with the database what code declares",
     "workflows check-replay": "has a test of its own", "profiles list": "reads a file",

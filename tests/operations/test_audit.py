@@ -553,6 +553,7 @@ LOOKS = {
     "queues limits", "queues list", "queues shares", "start", "tasks list", "tasks show", "tasks stats",
     "tokens list", "users list", "version", "webhooks list", "webhooks test",
     "profiles list", "profiles remove", "profiles use", "doctor",
+    "recover",  # tests/operations/test_recovery.py
 }  # fmt: skip
 
 

@@ -131,6 +131,7 @@ async def snapshot(url: str, schema: str) -> dict[str, Any]:
 
 async def works(app: App) -> list[str]:
     greeted = add_tasks(app)
+    await app.connector.recover()
     async with Node(app).running():
         await (await app.submit("greet", {"name": "restored"})).result(timeout=60)
         await app.close()
@@ -239,6 +240,7 @@ async def test_what_waits_in_a_paused_queue_can_be_chosen_from_after_a_restore(
     await app.migrate()
     for queue in await app.queues.list():
         await app.queues.pause(queue.name)
+    await app.connector.recover()
     greeted = add_tasks(app)
     async with Node(app).running():
         [waiting] = await app.jobs.list(state="ready", task="greet")

@@ -27,6 +27,7 @@ from rota.cli import (
     namespaces,
     preview,
     queues,
+    recover,
     run,
     runs,
     schedule_create,
@@ -138,6 +139,7 @@ command(cli, "events", _DAILY)(events.list_events)
 
 command(cli, "start", _OPERATING, database_only=True)(run.start)
 command(cli, "migrate", _OPERATING, database_only=True)(run.migrate)
+command(cli, "recover", _OPERATING, database_only=True)(recover.recover)
 command(cli, "doctor", _OPERATING)(doctor.doctor)
 cli.add_typer(cluster.nodes, name="nodes", rich_help_panel=_OPERATING)
 command(cli, "shards", _OPERATING)(cluster.list_shards)

@@ -26,6 +26,7 @@ from rota.cli.output import STYLES, Screen, facts, first_line, plain
 from rota.config import Settings, default_data_dir
 from rota.core.durations import format_duration
 from rota.core.lifecycle import End, TryAgain, Verdict
+from rota.lib import service_manager
 from rota.model import Failure, Outcome, OutcomeKind, State
 from rota.node import ROLES, Node
 from rota.operations.installation import Installation
@@ -39,9 +40,17 @@ _SAMPLES: dict[Any, Any] = {str: "...", int: 1, float: 1.5, bool: True, list: []
 
 
 class LoggedNode(Node):
-    """A node that logs a request to stop, for `rota start`."""
+    """A node that logs a request to stop and reports to systemd, for `rota start`."""
+
+    async def start(self) -> None:
+        await super().start()
+        service_manager.notify("READY=1")
+        if (seconds := service_manager.watchdog_seconds()) is not None:
+            self._watchdog = asyncio.create_task(service_manager.keep_alive(seconds))
+            self._undo.callback(self._watchdog.cancel)
 
     def request_stop(self) -> None:
+        service_manager.notify("STOPPING=1")
         logging.getLogger("rota.node").info(
             "asked to stop; %d jobs are running", self.count_running()
         )

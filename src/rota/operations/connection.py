@@ -15,6 +15,7 @@ from rota.core.checkup import Finding
 from rota.errors import RotaError
 from rota.lib.sync_bridge import sync_bridge
 from rota.operations.doctor import Diagnosis, examine
+from rota.operations.recovery import Recovery, recover, survey
 from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded
 from rota.store.encrypted import Encryption
@@ -159,6 +160,13 @@ class Connector:
             return await examine(database, self.settings)
         finally:
             await database.close()
+
+    async def recover(self, *, dry_run: bool = False, pause: bool = True) -> Recovery:
+        """Adopt a restored or copied database, or say what would run on it."""
+        database = (await self.opened()).database
+        if dry_run:
+            return await survey(database)
+        return await recover(database, self.settings, pause=pause)
 
     async def _migrate_on(self, connection: Connection, *, include_post: bool = False) -> Migrated:
         settings = self.settings
