@@ -81,6 +81,8 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/webhooks/{webhook_id}/pause", "/v1/webhooks/{webhook}/pause", None),
     ("POST /v1/webhooks/{webhook_id}/resume", "/v1/webhooks/{webhook}/resume", None),
     ("POST /v1/webhooks/{webhook_id}/test", "/v1/webhooks/{webhook}/test", None),
+    ("POST /v1/webhooks/deliveries/{job_id}/redeliver",
+     "/v1/webhooks/deliveries/{delivery}/redeliver", None),
     ("DELETE /v1/webhooks/{webhook_id}", "/v1/webhooks/{webhook}", None),
     ("POST /v1/runs/{id}/cancel", "/v1/runs/{run_a}/cancel", None),
     ("POST /v1/runs/{id}/pause", "/v1/runs/{run_b}/pause", None),
@@ -153,6 +155,7 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /webhooks/{webhook_id}/pause", "/webhooks/{webhook}/pause", {}),
     ("POST /webhooks/{webhook_id}/resume", "/webhooks/{webhook}/resume", {}),
     ("POST /webhooks/{webhook_id}/test", "/webhooks/{webhook}/test", {}),
+    ("POST /webhooks/deliveries/{job_id}/redeliver", "/webhooks/deliveries/{delivery}/redeliver", {}),
     ("POST /webhooks/{webhook_id}/remove", "/webhooks/{webhook}/remove", {}),
 ]  # fmt: skip
 
@@ -335,6 +338,7 @@ VERBS: list[tuple[str, Verb]] = [
     ("webhooks.pause", lambda app, n: app.webhooks.pause(UUID(n["webhook"]))),
     ("webhooks.resume", lambda app, n: app.webhooks.resume(UUID(n["webhook"]))),
     ("webhooks.test", lambda app, n: app.webhooks.test(UUID(n["webhook"]))),
+    ("webhooks.redeliver", lambda app, n: app.webhooks.redeliver(UUID(n["delivery"]))),
     ("webhooks.remove", lambda app, n: app.webhooks.remove(UUID(n["webhook"]))),
     ("webhooks.allow", lambda app, n: app.webhooks.allow("10.0.0.2")),
     ("webhooks.disallow", lambda app, n: app.webhooks.disallow("10.0.0.2")),
@@ -363,7 +367,7 @@ READS = {
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
                   "compile_spec", "forecast", "calendar_load", "coming", "latest", "calendars",
                   "check_tasks"},
-    "webhooks": {"list", "get", "allowed"},
+    "webhooks": {"list", "get", "allowed", "deliveries"},
     "endpoints": {"list", "get"},
     "registry": {"get", "list"},
     "nodes": {"get", "list", "running", "shards", "takeovers"},
@@ -526,6 +530,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("webhooks add", ["https://example.org/new"]),
     ("webhooks pause", ["{webhook}"]),
     ("webhooks resume", ["{webhook}"]),
+    ("webhooks redeliver", ["{delivery}"]),
     ("webhooks remove", ["{webhook}", "--yes"]),
     ("webhooks allow", ["10.0.0.2"]),
     ("webhooks disallow", ["10.0.0.2"]),
@@ -551,7 +556,8 @@ LOOKS = {
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
     "queues limits", "queues list", "queues shares", "start", "tasks list", "tasks show", "tasks stats",
-    "tokens list", "users list", "version", "webhooks list", "webhooks test",
+    "tokens list", "users list", "version", "webhooks deliveries", "webhooks list",
+    "webhooks test",
     "profiles list", "profiles remove", "profiles use", "doctor",
     "recover",  # tests/operations/test_recovery.py
 }  # fmt: skip

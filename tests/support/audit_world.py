@@ -50,6 +50,7 @@ class World:
         for number, webhook in enumerate(("webhook", "off")):
             named[webhook] = str((await app.webhooks.add(f"https://example.org/{number}")).id)
         await app.webhooks.pause(UUID(named["off"]))
+        named["delivery"] = str((await app.webhooks.test(UUID(named["webhook"]))).id)
         await app.webhooks.allow("10.0.0.1")
         for endpoint in ("push", "pull"):
             await app.endpoints.add(endpoint, "https://example.org/push")

@@ -61,13 +61,13 @@ def drain(session: Session, node: NodeName) -> None:
 
 @command(nodes, "undrain")
 def undrain(session: Session, node: NodeName) -> None:
-    """Let a drained node start jobs again."""
+    """Resume starting jobs on a drained node."""
     _ask(session, "undrain", node, "starts jobs again")
 
 
 @command(nodes, "stop")
 def stop(session: Session, node: NodeName) -> None:
-    """Drain a node and end its process, as SIGTERM does."""
+    """Stop a node: it drains and ends its process, as after SIGTERM."""
     _ask(session, "stop", node, "drains and ends")
 
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from rota.cli.jobs import parse_id
 from rota.cli.options import Yes, argument, option
-from rota.cli.output import state
+from rota.cli.output import first_line, state
 from rota.cli.session import Session, command, make_group
 from rota.cli.times import relative
 from rota.errors import RotaError
@@ -137,3 +137,28 @@ def disallow(session: Session, entry: _Entry) -> None:
 
 def _done(session: Session, what: str, whom: UUID | str) -> None:
     session.screen.answer({what: str(whom)}, f"{what} {whom}")
+
+
+@command(group, "deliveries")
+def deliveries(session: Session, webhook_id: _Id) -> None:
+    """List the deliveries of the last week to a webhook, newest first."""
+    found = session.run(session.app.webhooks.deliveries(webhook_id))
+    session.screen.listing(
+        found, "No deliveries in the last week.", ("job", "state", "attempt", "when", "error"),
+        (
+            (str(job.id), state(job.state), f"{job.attempt}/{job.max_attempts}",
+             relative(job.created_at, session.now), first_line(job.error_message or ""))
+            for job in found
+        ),
+        right=["when"], whole=["job"],
+    )  # fmt: skip
+
+
+@command(group, "redeliver")
+def redeliver(
+    session: Session,
+    job: Annotated[UUID, argument("JOB", "Id of the delivery's job.", parser=parse_id)],
+) -> None:
+    """Send the event of a delivery once more, as a new job."""
+    handle = session.run(session.app.webhooks.redeliver(job))
+    session.screen.answer({"id": handle.id}, f"sent again by job {handle.id}")

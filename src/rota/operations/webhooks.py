@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import secrets
 from collections.abc import Sequence
+from datetime import timedelta
 from ipaddress import ip_network
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
@@ -16,7 +17,9 @@ from rota.errors import ConfigError, Conflict, NotFound
 from rota.handle import JobHandle
 from rota.lib.ids import new_id
 from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url, parse_url
+from rota.model import JobSummary
 from rota.operations.base import Operations
+from rota.store.search import JobFilter
 from rota.store.webhooks import Webhook, WebhookStore
 
 Kind: TypeAlias = Literal[
@@ -29,6 +32,8 @@ Format: TypeAlias = Literal["json", "slack"]
 Names: TypeAlias = list[str]  # inside Webhooks, `list` is its method
 
 _RESOLVE = 2.0  # seconds that a name may take to be resolved when a webhook is added
+_DELIVERIES = timedelta(days=7)
+_PATIENCE_MS = 2_000
 WEBHOOK_TASK = "rota.webhook"
 WEBHOOK_QUEUE = "webhooks"
 
@@ -137,6 +142,29 @@ class Webhooks(Operations):
                 connection=change.connection,
             )  # fmt: skip
             change.after = {"job": handle.id}
+        return handle
+
+    async def deliveries(self, id: UUID, *, limit: int = 50) -> Sequence[JobSummary]:
+        """List the jobs that deliver events to a webhook, newest first: those of the last week."""
+        await self.get(id)
+        since = await (await self._rota.store()).now() - _DELIVERIES
+        wanted = JobFilter(task=WEBHOOK_TASK, text=str(id), since=since)
+        return await self._rota.jobs.search(wanted, limit=limit, patience_ms=_PATIENCE_MS)
+
+    async def redeliver(self, job_id: UUID) -> JobHandle[Any]:
+        """Send the event of a delivery once more, as a new job. The receiver sees the same event id."""
+        job = await self._rota.jobs.get(job_id)
+        payload = job.payload if isinstance(job.payload, dict) else {}
+        if job.task != WEBHOOK_TASK or "webhook" not in payload:
+            raise Conflict(
+                f"job {job_id} is no delivery of a webhook", code="no-delivery", subject=job_id
+            )
+        webhook = await self.get(UUID(str(payload["webhook"])))
+        async with self._changing("redeliver", f"webhook {webhook.id}") as change:
+            handle = await self._rota.submissions.submit_own(
+                WEBHOOK_TASK, payload, queue=WEBHOOK_QUEUE, connection=change.connection
+            )
+            change.before, change.after = {"job": job_id}, {"job": handle.id}
         return handle
 
     async def allow(self, entry: str) -> None:

@@ -10,7 +10,6 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from uuid import uuid4
 
 import asyncpg
 import pytest
@@ -18,51 +17,26 @@ import pytest_asyncio
 from playwright.async_api import Browser, Route, expect
 
 from proof.waiting import eventually
-from rota import App
 from rota.lib.ids import new_id
 from rota.lib.passwords import hash_password
-from rota.node import Node
-from rota.operations.installation import Installation
-from rota.server.serving import Server
 from rota.store.identity import IdentityStore
-from rota.store.quotas import Limits
 from tests.support import dashboard_app
 from tests.support.browser import AXE, Window, launched, needs_chromium
-from tests.support.dashboard_app import SCRIPT, make_app
+from tests.support.dashboard_app import SCRIPT
 from tests.support.places import ROOT
+from tests.support.stage import Stage, opened_stage
 
 pytestmark = [needs_chromium, pytest.mark.asyncio(loop_scope="module")]
 
 PAGES = (
     "/", "/jobs", "/jobs?state=failed&task=charge", "/jobs?task=nobody", "/jobs/new", "/schedules",
     "/schedules/nightly", "/schedules/new", "/schedules/nightly/edit", "/calendar",
-    "/calendar?view=month&zone=Europe/Berlin", "/queues", "/runs", "/runs?state=failed", "/dead",
+    "/calendar?view=month&zone=Europe/Berlin", "/queues", "/tasks", "/tasks/charge", "/?within=7d",
+    "/runs", "/runs?state=failed", "/dead",
     "/cluster", "/cluster?ended=yes",
     "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/?namespace=empty",
     "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
 )  # fmt: skip
-
-
-class Stage:
-    """A server with a worker and a scheduler on a schema of its own."""
-
-    def __init__(self, app: App, server: Server) -> None:
-        self.app = app
-        self.server = server
-        self.url = f"http://127.0.0.1:{server.port}"
-
-    async def link(self, role: str = "admin") -> str:
-        return (await Installation(self.app.connector).sessions.create_link(role=role)).secret
-
-    async def enter(self, browser: Browser, role: str = "admin", **given: object) -> Window:
-        window = await Window.open(browser, self.url, **given)
-        await window.page.goto(f"{self.url}/login#{await self.link(role)}")
-        await window.page.wait_for_url(f"{self.url}/")
-        return window
-
-    async def until(self, id: object, *states: str) -> None:
-        while (await self.app.jobs.get(str(id))).state not in states:
-            await asyncio.sleep(0.02)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -73,20 +47,8 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def stage(database_url: str) -> AsyncIterator[Stage]:
-    schema = f"rota_test_{uuid4().hex[:12]}"
-    app = make_app(database_url=database_url, schema=schema, node_name="test", port=0, grace=0.2)
-    await app.migrate()
-    await app.schedule("nightly", "shout", cron="30 2 * * *", tz="Europe/Berlin")
-    await Installation(app.connector).namespaces.set_limits("empty", Limits())
-    server = Server(app)
-    node = Node(app, roles=("scheduler", "worker", "server"), server=server)
-    await node.start()
-    yield Stage(app, server)
-    await node.stop()
-    await app.close()
-    connection = await asyncpg.connect(database_url)
-    await connection.execute(f"drop schema {schema} cascade")
-    await connection.close()
+    async with opened_stage(database_url) as found:
+        yield found
 
 
 async def test_a_failing_job_is_found_understood_retried_and_seen_to_succeed(

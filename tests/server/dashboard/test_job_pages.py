@@ -11,6 +11,7 @@ from uuid import UUID, uuid4
 
 import pytest
 
+from rota.server.dashboard.search_words import is_search, read_search
 from rota.store.dashboard import DashboardStore
 from tests.support.api import fail_jobs, query
 from tests.support.command_line import run
@@ -265,3 +266,43 @@ async def test_a_namespace_that_nobody_has_used_is_not_shown_as_if_it_were_there
     assert "There is no namespace typo" in page.text
     await server.context.tenant("acme").submit("greet", {})
     assert (await browser.get("/jobs?namespace=acme")).status_code == 200
+
+
+# -- the search field
+
+
+def test_a_search_is_read_as_filters_and_text():
+    assert read_search("task:charge customer:Acme state:failed since:2h") == {
+        "task": "charge", "state": ["failed"], "within": "2h", "text": '"customer":"Acme"',
+    }  # fmt: skip
+    assert read_search('tag:"very urgent" card declined') == {
+        "tag": "very urgent", "text": "card declined",
+    }  # fmt: skip
+    assert read_search("state:failed,ready state:odd") == {
+        "state": ["failed", "ready"], "text": "state:odd",
+    }  # fmt: skip
+    for text in (
+        "card declined",
+        "state:odd",
+        "https://example.org/x",
+    ):  # they would lead to themselves
+        assert not is_search(text)
+    assert not is_search('{"name": "ada"')
+
+
+async def test_the_search_field_takes_filters(server: LiveServer):
+    tenant = server.context.tenant("default")
+    wanted, other, third = [
+        str((await tenant.submit(task, {"customer": name})).id)
+        for task, name in (("charge", "Acme"), ("charge", "Other"), ("mail", "Acme"))
+    ]
+    await fail_jobs(server.app, [wanted, other, third])
+    browser = await enter(server)
+    search = "task:charge customer:Acme state:failed since:2h"
+    answer = await browser.get("/jobs", params={"text": search})
+    assert answer.status_code == 303
+    page = await browser.get(answer.headers["location"])
+    assert wanted in page.text
+    assert other not in page.text
+    assert third not in page.text
+    assert (await browser.get("/jobs?within=tomorrow")).status_code == 422

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from tests.support.api import fail_jobs
 from tests.support.server_fixtures import LiveServer
 from tests.support.sessions import csrf_of, enter
 
@@ -68,3 +69,28 @@ async def test_a_webhook_to_an_address_that_is_never_allowed_is_refused(
         await server.app.webhooks.allow("10.0.0.0/8")
         assert (await tenant.webhooks.add(url)).webhook.url == url
         assert (await tenant.webhooks.add("https://hooks.invalid/x")).webhook.url.endswith("/x")
+
+
+async def test_the_page_of_a_webhook_lists_its_deliveries_and_sends_one_again(server: LiveServer):
+    tenant = server.context.tenant("default")
+    hook = (await tenant.webhooks.add("https://example.org/hook")).id
+    other = (await tenant.webhooks.add("https://example.org/other")).id
+    delivery = await tenant.webhooks.test(hook)
+    foreign = await tenant.webhooks.test(other)
+    await fail_jobs(server.app, [str(delivery.id)], "answered with 500")
+    browser = await enter(server)
+    page = await browser.get(f"/webhooks/{hook}")
+    assert f'id="job-{delivery.id}"' in page.text
+    assert str(foreign.id) not in page.text
+    assert "answered with 500" in page.text
+    path = f"/webhooks/deliveries/{delivery.id}/redeliver"
+    answer = await browser.post(path, data={"csrf": csrf_of(page)})
+    again = await tenant.jobs.get(answer.headers["location"].removeprefix("/jobs/"))
+    assert again.payload == (await tenant.jobs.get(delivery.id)).payload
+    assert (await browser.get(f"/webhooks/{hook}")).text.count('<tr id="job-') == 2
+    client = await server.client("admin")
+    listed = (await client.get(f"/v1/webhooks/{hook}/deliveries")).json()
+    assert [one["id"] for one in listed] == [str(again.id), str(delivery.id)]
+    plain = await tenant.submit("greet", {})
+    refused = await client.post(f"/v1/webhooks/deliveries/{plain.id}/redeliver")
+    assert (refused.status_code, refused.json()["code"]) == (409, "no-delivery")

@@ -11,7 +11,7 @@ from litestar.params import FromPath, JSONBody, PathParameter
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.client.wire import EndpointList, WebhookList
-from rota.model import Accepted, GuaranteeName
+from rota.model import Accepted, GuaranteeName, JobSummary
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.operations.job_request import Name
 from rota.operations.webhooks import WEBHOOK_TASK, Format, Kind, NewWebhook
@@ -163,6 +163,28 @@ async def remove_webhook(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Respo
     return Response(await tenant.webhooks.remove(webhook_id))
 
 
+@get(
+    "/v1/webhooks/{webhook_id:uuid}/deliveries",
+    policy=ADMIN,
+    summary="List deliveries of a webhook",
+)
+async def list_deliveries(tenant: TenantDep, webhook_id: FromPath[UUID]) -> Sequence[JobSummary]:
+    """The newest 50 of the last week, as the jobs that they are."""
+    return await tenant.webhooks.deliveries(webhook_id)
+
+
+@post(
+    "/v1/webhooks/deliveries/{job_id:uuid}/redeliver",
+    policy=ADMIN,
+    summary="Send a delivery once more",
+    status_code=202,
+)
+async def redeliver(tenant: TenantDep, job_id: FromPath[UUID]) -> Accepted:
+    """Send its event again, as a new job. The receiver sees the same event id."""
+    handle = await tenant.webhooks.redeliver(job_id)
+    return Accepted(handle.id, WEBHOOK_TASK)
+
+
 ROUTES = [
     list_endpoints,
     get_endpoint,
@@ -176,4 +198,6 @@ ROUTES = [
     resume_webhook,
     test_webhook,
     remove_webhook,
+    list_deliveries,
+    redeliver,
 ]

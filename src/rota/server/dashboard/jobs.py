@@ -14,6 +14,7 @@ from uuid import UUID
 
 import msgspec
 from litestar.params import QueryParameter
+from litestar.response import Redirect
 
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError, NotFound, TooMuchToRead
@@ -24,6 +25,7 @@ from rota.server.api.jobs import Fingerprint
 from rota.server.api.pages import make_page, read_cursor
 from rota.server.dashboard import pages
 from rota.server.dashboard.forms import Fields
+from rota.server.dashboard.search_words import is_search, read_search
 from rota.server.dashboard.words import plural
 from rota.server.login import safe_target
 from rota.server.policy import OPERATOR, VIEWER
@@ -34,7 +36,8 @@ from rota.store.search import JobFilter
 _ROWS = 50
 _MOST_ROWS = 200
 _PAGE_MS = 3_000
-_WITHIN = ("15m", "1h", "24h", "7d")
+_WITHIN = ("15m", "1h", "6h", "24h", "7d", "30d")
+_LONGEST = 90 * 86_400
 _ROUNDS = 20  # of ten thousand jobs of a group
 # The message after an action.
 _DONE: dict[Action, str] = {
@@ -69,8 +72,8 @@ class Asked(msgspec.Struct, frozen=True, omit_defaults=True):
         kept = {name: value for name, value in given.items() if value not in (None, "", [])}
         asked = cls(**kept)
         JobFilter.of(states=asked.state, outcome=asked.outcome)  # raises for unknown names
-        if asked.within is not None and asked.within not in _WITHIN:
-            raise ConfigError(f"within: must be one of {', '.join(_WITHIN)}")
+        if asked.within is not None and not 0 < seconds_of(asked.within, "since") <= _LONGEST:
+            raise ConfigError("since: must be at most 90 days, like 15m, 2h or 7d")
         return asked
 
     def filter(self, now: datetime) -> JobFilter:
@@ -117,11 +120,16 @@ async def show_jobs(
     ended_to: Text = None,
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_ROWS)] = _ROWS,
     cursor: Annotated[str | None, QueryParameter(max_length=500)] = None,
-) -> pages.Html:
+) -> pages.Html | pages.Back:
     asked = Asked.made(
         state=states, task=task, queue=queue, tag=tag, text=text, schedule=schedule,
         outcome=outcome, within=within, group=group, node=node, ended_from=ended_from, ended_to=ended_to,
     )  # fmt: skip
+    if text and is_search(text):
+        # As filters, in the address as well: so that what is shown can be changed and sent to somebody.
+        named = asked.given | {"text": None} | read_search(text)
+        here = pages.Here(request)
+        return Redirect(here.url("/jobs", **named), status_code=303)
     given = asked.given | ({"limit": limit} if limit != _ROWS else {})
     store = await tenant.store()
     now = await store.now()

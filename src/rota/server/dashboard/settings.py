@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -12,7 +13,8 @@ from litestar.response import Redirect
 
 from rota.core.access import ANYWHERE, SCOPE_NOUNS, SUBMIT_SCOPE, Role
 from rota.core.time.zones import zone as zone_of
-from rota.errors import ConfigError
+from rota.errors import ConfigError, TooMuchToRead
+from rota.model import JobSummary
 from rota.operations.access import CreatedToken
 from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
@@ -290,6 +292,33 @@ async def add_webhook(request: RotaRequest, tenant: TenantDep) -> pages.Html:
     return await _show_webhooks(request, tenant, fields=fields, errors=errors)
 
 
+@pages.page("/webhooks/{webhook_id:uuid}", policy=ADMIN)
+async def show_webhook(
+    request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
+) -> pages.Html:
+    hook = await tenant.webhooks.get(webhook_id)
+    deliveries: Sequence[JobSummary] = ()
+    too_much = None
+    try:
+        deliveries = await tenant.webhooks.deliveries(webhook_id, limit=_ROWS)
+    except TooMuchToRead as error:
+        too_much = str(error)
+    return await pages.show(
+        request, "webhook.html", hook=hook, deliveries=deliveries, too_much=too_much, how=[
+            pages.Copyable("List the deliveries", cli=pages.cli("webhooks", "deliveries", hook.id),
+                           curl=pages.curl("GET", f"/v1/webhooks/{hook.id}/deliveries")),
+            pages.Copyable("Send a test event", cli=pages.cli("webhooks", "test", hook.id),
+                           curl=pages.curl("POST", f"/v1/webhooks/{hook.id}/test")),
+        ],
+    )  # fmt: skip
+
+
+@pages.action("/webhooks/deliveries/{job_id:uuid}/redeliver", policy=ADMIN, on_error="/webhooks")
+async def redeliver(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> pages.Back:
+    handle = await tenant.webhooks.redeliver(job_id)
+    return pages.back(request, f"/jobs/{handle.id}", "This job sends the event once more.")
+
+
 @pages.action("/webhooks/{webhook_id:uuid}/pause", policy=ADMIN)
 async def pause_webhook(
     request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
@@ -347,5 +376,5 @@ ROUTES = [
     settings, choose_zone, show_tokens, create_token, revoke_token, show_users, add_user, remove_user,
     create_link,
     show_namespaces, set_limits, show_webhooks, add_webhook, pause_webhook, resume_webhook,
-    test_webhook, remove_webhook, show_audit,
+    test_webhook, remove_webhook, show_webhook, redeliver, show_audit,
 ]  # fmt: skip
