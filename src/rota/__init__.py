@@ -14,6 +14,7 @@ from rota.durable.sync import SyncDurableContext
 from rota.errors import (
     CallFailed,
     ConfigError,
+    DuplicateJob,
     EventLoopRunning,
     Fatal,
     InvalidArguments,
@@ -60,8 +61,8 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CONTEXT", "All", "App", "Attempt", "Audit", "CallFailed", "CatchUp", "ConfigError",
-    "Context", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
-    "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
+    "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning",
+    "Explanation", "Failure", "Fatal", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
     "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
