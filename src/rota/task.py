@@ -35,7 +35,7 @@ from rota.core.keys import (
     check_source,
     key_from,
 )
-from rota.core.signature import Signature
+from rota.core.signature import VERSION, Signature
 from rota.core.unique import (
     ThrottleKeep,
     Unique,
@@ -486,7 +486,9 @@ class Task(BoundTask[P, R]):
         source = self.options_.unique_key
         if source is None:
             return None
-        return unique_key_of(source, self.function, msgspec.json.decode(payload))
+        arguments = msgspec.json.decode(payload)
+        arguments.pop(VERSION, None)  # of the payload, which is no argument
+        return unique_key_of(source, self.function, arguments)
 
     def call(self, payload: bytes, context: Any) -> Any:
         """Decode the arguments and call the function. For runners."""

@@ -211,6 +211,19 @@ async def test_a_task_declares_by_which_of_its_arguments_jobs_are_unique(app):
     assert (await three.submit("ada")).existed
 
 
+async def test_the_version_of_a_payload_is_no_argument_of_its_key(app):
+    @app.task(
+        unique="waiting",
+        version=2,
+        upgrade=lambda payload, _: payload,
+        unique_key=lambda customer: customer,
+    )
+    async def versioned(customer: str) -> None: ...
+
+    await versioned.submit("Ada")
+    assert (await versioned.submit("Ada")).existed
+
+
 async def test_the_order_of_arguments_makes_no_other_job(app):
     first = await app.submit("elsewhere", {"a": 1, "b": {"c": 2, "d": 3}}, unique="waiting")
     again = await app.submit("elsewhere", {"b": {"d": 3, "c": 2}, "a": 1}, unique="waiting")
