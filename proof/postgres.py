@@ -44,7 +44,8 @@ SUITES = (
     "server/test_tenants.py", "scheduler/test_upkeep.py", "store/test_migrations.py",
     "store/test_restore.py", "store/test_grants.py", "operations/test_audit.py",
     "lib/test_encryption.py", "worker/test_wakeups.py", "store/test_transactional_submit.py",
-    "server/remote_workers/", "server/identity/test_identity.py",
+    "server/remote_workers/", "server/identity/test_identity.py", "store/test_unique.py",
+    "store/test_unique_races.py",
 )  # fmt: skip
 
 _ROOT = Path(__file__).parent.parent

@@ -14,7 +14,7 @@ from rota import errors
 
 PUBLIC = [
     "All", "App", "Attempt", "Audit", "CONTEXT", "INJECTED", "CallFailed", "CatchUp", "ConfigError",
-    "Context", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
+    "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
     "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from rota.errors import (
         CallFailed,
         ConfigError,
+        DuplicateJob,
         EventLoopRunning,
         Fatal,
         InvalidArguments,
@@ -63,7 +64,7 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CONTEXT", "INJECTED", "All", "App", "Attempt", "Audit", "CallFailed", "CatchUp", "ConfigError",
-    "Context", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
+    "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
     "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
@@ -88,6 +89,7 @@ _HOMES = {
     "rota.errors": (
         "CallFailed",
         "ConfigError",
+        "DuplicateJob",
         "EventLoopRunning",
         "Fatal",
         "InvalidArguments",

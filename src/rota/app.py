@@ -6,12 +6,14 @@ import contextlib
 import functools
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from datetime import timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 
 from rota.config import Settings, check_name
 from rota.core.keys import KeySource, OrderFailure
 from rota.core.time.schedule import compile_schedule, make_spec
+from rota.core.unique import ThrottleKeep, UniqueConflict, UniqueKeySource, UniqueScope
 from rota.core.versions import Upgrade
 from rota.core.workflow.model import EachName
 from rota.durable.context import DurableContext
@@ -145,6 +147,13 @@ class App(Extensions):
         order_failure: OrderFailure = "continue",
         version: int = 1,
         upgrade: Upgrade | None = None,
+        unique: UniqueScope | float | timedelta | None = None,
+        unique_key: UniqueKeySource | None = None,
+        unique_conflict: UniqueConflict | None = None,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
+        throttle: float | timedelta | None = None,
+        throttle_keep: ThrottleKeep | None = None,
     ) -> TaskDecorator: ...
 
     def task(  # type: ignore[misc] # mypy can't match a ParamSpec with its absence
@@ -182,6 +191,15 @@ class App(Extensions):
             version: of the arguments. It is written into each payload; raise it when they change.
             upgrade: called with the arguments of an older payload, as JSON has them, and its version;
                 returns those of this version. What was submitted before there was a version has 1.
+            unique: one job only, while it is ``waiting`` or ``unfinished``, or in so many seconds.
+            unique_key: the name of a parameter, several names, or a function of the arguments, by which
+                its jobs are unique, debounced or throttled; all arguments by default.
+            unique_conflict: what a second submit does: ``return`` the first job (the default),
+                ``refuse`` (`DuplicateJob`), or ``replace`` its arguments while it waits.
+            debounce: seconds to run a job after the last submit, with the arguments of that.
+            debounce_max: seconds after the first submit by which it runs all the same.
+            throttle: seconds in which one job is stored; other submits get it back.
+            throttle_keep: ``last``: of those others, the last one is kept for the end of the time.
         """
         checked = TaskOptions.checked(**options)
         if function is not None:

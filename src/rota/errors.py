@@ -88,6 +88,23 @@ class KeyConflict(SubmitError):
         )
 
 
+class DuplicateJob(SubmitError):
+    """Raised when a unique job is refused, because another one stands for it: `job_id`."""
+
+    code = "duplicate-job"
+
+    def __init__(self, task: str, job_id: str, key: str = "") -> None:
+        self.task = task
+        self.job_id = job_id
+        self.key = key
+        by = f"with the unique key {key!r}" if key else "with these arguments"
+        super().__init__(
+            f"task {task!r} is unique, and job {job_id} {by} stands for this one. Nothing was "
+            'submitted; with unique_conflict="return" that job is returned',
+            subject=job_id,
+        )
+
+
 class UnknownTask(SubmitError):
     """Raised when no task of that name is registered."""
 

@@ -367,12 +367,14 @@ class TaskInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 class Accepted(msgspec.Struct, frozen=True, omit_defaults=True):
     """A job that is stored. `existed`: its key had named it before, nothing new was stored.
-    `warnings`: e.g. that no node has registered its task so far."""
+    `warnings`: e.g. that no node has registered its task so far. `duplicate`: it is a unique job that
+    was there before, and stands for the submitted one."""
 
     id: UUID
     task: str
     existed: bool = False
     warnings: tuple[str, ...] = ()
+    duplicate: bool = False
 
 
 class Cancelled(msgspec.Struct, frozen=True):

@@ -36,7 +36,16 @@ from rota.core.keys import (
     check_source,
     key_from,
 )
-from rota.core.signature import Signature
+from rota.core.signature import VERSION, Signature
+from rota.core.unique import (
+    ThrottleKeep,
+    Unique,
+    UniqueConflict,
+    UniqueKeySource,
+    UniqueScope,
+    check_unique_source,
+    unique_key_of,
+)
 from rota.core.versions import Upgrade, VersionedArguments
 from rota.errors import ConfigError, InvalidArguments, PayloadTooNew, RetryAfter, UnfitArguments
 from rota.handle import JobHandle
@@ -80,6 +89,13 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
     order_failure: OrderFailure = "continue"
     version: int = 1
     upgrade: Upgrade | None = None
+    unique: UniqueScope | float | timedelta | None = None
+    unique_key: UniqueKeySource | None = None
+    unique_conflict: UniqueConflict | None = None
+    debounce: float | timedelta | None = None
+    debounce_max: float | timedelta | None = None
+    throttle: float | timedelta | None = None
+    throttle_keep: ThrottleKeep | None = None
 
     @classmethod
     def checked(cls, **given: Any) -> TaskOptions:
@@ -106,6 +122,19 @@ class TaskOptions(msgspec.Struct, frozen=True, kw_only=True):
                 raise ConfigError(f"{field} must be above 0 seconds, not {value!r}")
         check_most("concurrency", self.concurrency)
         check_order_failure(self.order_failure)
+        self.declared_unique()
+
+    def declared_unique(self) -> Unique | None:
+        """Return how its jobs are unique, without the key."""
+        try:
+            unique = Unique.parse(self)
+        except InvalidArguments as error:
+            raise ConfigError(str(error)) from None
+        if unique is None and self.unique_key is not None:
+            raise ConfigError("unique_key needs unique, debounce or throttle")
+        if unique is not None and unique.is_punctual and self.order_key is not None:
+            raise ConfigError("order_key can't be given with debounce, nor with throttle_keep last")
+        return unique
 
 
 class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +154,13 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     concurrency_key: str | None = None
     fairness_key: str | None = None
     order_key: str | None = None
+    unique: UniqueScope | float | timedelta | None = None
+    unique_key: str | None = None
+    unique_conflict: UniqueConflict | None = None
+    debounce: float | timedelta | None = None
+    debounce_max: float | timedelta | None = None
+    throttle: float | timedelta | None = None
+    throttle_keep: ThrottleKeep | None = None
     connection: Any = None
 
     @classmethod
@@ -142,7 +178,7 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         self._check_time()
-        for field in ("key", "concurrency_key", "fairness_key", "order_key"):
+        for field in ("key", "concurrency_key", "fairness_key", "order_key", "unique_key"):
             check_key(field, getattr(self, field))
         if self.headers is not None and not isinstance(self.headers, dict):
             raise InvalidArguments(f"headers must be a dict, not {self.headers!r}")
@@ -280,6 +316,8 @@ class Task(BoundTask[P, R]):
         self._check_runner()
         for field in ("concurrency_key", "fairness_key", "order_key"):
             check_source(field, getattr(options, field), function, self.name)
+        check_unique_source(options.unique_key, function, self.name)
+        self.unique = options.declared_unique()
         self.arguments = self._read_arguments()
         self.result_reader = ResultReader(self.arguments.returns)
         self._check_result()
@@ -398,6 +436,13 @@ class Task(BoundTask[P, R]):
         concurrency_key: str | None = None,
         fairness_key: str | None = None,
         order_key: str | None = None,
+        unique: UniqueScope | float | timedelta | None = None,
+        unique_key: str | None = None,
+        unique_conflict: UniqueConflict | None = None,
+        debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None,
+        throttle: float | timedelta | None = None,
+        throttle_keep: ThrottleKeep | None = None,
         connection: Any = None,
     ) -> BoundTask[P, R]:
         """Return the task with other options for its submits.
@@ -417,13 +462,23 @@ class Task(BoundTask[P, R]):
             concurrency_key: jobs with the same one count together for limits per key.
             fairness_key: jobs with the same one share what a fair queue gives to their key.
             order_key: jobs of a queue with the same one run one after another, in order.
+            unique: one job only, while it is ``waiting`` or ``unfinished``, or in so many seconds.
+            unique_key: what it is unique by, among the task's jobs; all its arguments by default.
+            unique_conflict: what a second submit does: ``return`` the first job (the default),
+                ``refuse`` (`DuplicateJob`), or ``replace`` its arguments while it waits.
+            debounce: seconds to run it after the last submit, with the arguments of that.
+            debounce_max: seconds after the first submit by which it runs all the same.
+            throttle: seconds in which one job is stored; other submits get it back.
+            throttle_keep: ``last``: of those others, the last one is kept for the end of the time.
             connection: your own open transaction; the job exists if and only if it commits.
         """
         options = SubmitOptions.checked(
             at=at, delay=delay, key=key, priority=priority, queue=queue, needs=needs,
             max_attempts=max_attempts, timeout=timeout, heartbeat_timeout=heartbeat_timeout,
             tags=tags, headers=headers, concurrency_key=concurrency_key,
-            fairness_key=fairness_key, order_key=order_key, connection=connection,
+            fairness_key=fairness_key, order_key=order_key, unique=unique, unique_key=unique_key,
+            unique_conflict=unique_conflict, debounce=debounce, debounce_max=debounce_max,
+            throttle=throttle, throttle_keep=throttle_keep, connection=connection,
         )  # fmt: skip
         return BoundTask(self._submissions, self, options)
 
@@ -437,6 +492,15 @@ class Task(BoundTask[P, R]):
         if source is None:
             return None
         return key_from(field, source, self.function, msgspec.json.decode(payload))
+
+    def declared_unique_key(self, payload: bytes) -> str | None:
+        """Return the unique key of a job with these arguments. None: it is unique by all of them."""
+        source = self.options_.unique_key
+        if source is None:
+            return None
+        arguments = msgspec.json.decode(payload)
+        arguments.pop(VERSION, None)  # of the payload, which is no argument
+        return unique_key_of(source, self.function, arguments)
 
     def wrap(
         self, middlewares: Sequence[Callable[..., Any]], scope: Callable[[], Scope | None]

@@ -102,6 +102,20 @@ def test_the_same_key_gives_the_same_job_and_other_content_is_refused(
     assert refused.error["type"] == "KeyConflict"
 
 
+def test_a_unique_job_is_submitted_once(environ: dict[str, str]) -> None:
+    first = run("jobs", "submit", "x", '{"a": 1}', "--unique", "waiting", "--json").json
+    second = run("jobs", "submit", "x", '{"a": 1}', "--unique", "1h", "--json").json
+    assert (first["existed"], second["existed"]) == (False, True)
+    assert first["id"] == second["id"]
+    refused = run("jobs", "submit", "x", '{"a": 1}', "--unique", "unfinished",
+                  "--unique-conflict", "refuse", "--json")  # fmt: skip
+    assert (refused.code, refused.error["type"]) == (1, "DuplicateJob")
+    debounced = run("jobs", "submit", "x", "--debounce", "5m", "--debounce-max", "1h",
+                    "--unique-key", "k", "--json").json  # fmt: skip
+    assert run("jobs", "show", debounced["id"], "--json").json["explanation"]["code"] == "debounced"
+    assert run("jobs", "submit", "x", "--unique", "soon").code == 2
+
+
 def test_with_an_app_the_arguments_are_checked(environ: dict[str, str]) -> None:
     wrong = run("jobs", "submit", "greet", '{"nam": "x"}', "--app", "cli_app:app", "--json")
     assert wrong.code == 1

@@ -24,6 +24,7 @@ from rota.errors import (
     AccessDenied,
     ConfigError,
     Conflict,
+    DuplicateJob,
     InvalidArguments,
     KeyConflict,
     NotFound,
@@ -334,6 +335,20 @@ async def test_errors_are_the_library_s_own(voice: Voice, server: LiveServer):
         await voice.say("jobs.submit", "work", {"n": 2}, key='it\'s "me"')
     assert conflict.value.job_id == str(first.id)
     assert conflict.value.code == "key-conflict"
+
+
+async def test_unique_jobs(voice: Voice):
+    first = await voice.say("jobs.submit", "work", {"n": 1}, unique=timedelta(minutes=1))
+    again = await voice.say("jobs.submit", "work", {"n": 1}, unique=60)
+    assert (first.existed, again.id, again.existed) == (False, first.id, True)
+    options = {"unique": "waiting", "unique_key": "k", "unique_conflict": "refuse"}
+    found = await voice.say("jobs.submit", "work", {"n": 1}, **options)
+    with pytest.raises(DuplicateJob, match="unique key 'k'") as caught:
+        await voice.say("jobs.submit", "work", {"n": 1}, **options)
+    assert (caught.value.job_id, caught.value.task) == (str(found.id), "work")
+    debounced = {"task": "work", "payload": {"n": 2}, "debounce": timedelta(seconds=60)}
+    summary = await voice.say("jobs.submit_many", [debounced, debounced])
+    assert (summary.stored, summary.existed) == (1, 1)
 
 
 async def test_a_token_that_is_not_good_is_refused_at_once(server: LiveServer):

@@ -290,6 +290,22 @@ async def test_a_key_knows_its_content_again_without_being_able_to_read_it(
         await rotated.submit("work", {"a": 2}, key="k")
 
 
+async def test_a_unique_job_that_is_changed_is_encrypted_for_the_job_that_it_changes(
+    encrypted: App,
+):
+    database = (await encrypted.store()).database
+    first = await encrypted.submit("work", {"a": 1}, debounce=60, unique_key="k")
+    again = await encrypted.submit("work", {"a": 2}, debounce=60, unique_key="k")
+    assert (again.id, (await first.status()).payload) == (first.id, {"a": 2})
+    async with database.transaction() as connection:
+        options = {"debounce": 60, "unique_key": "k", "connection": connection}
+        await encrypted.submit("work", {"a": 3}, **options)
+    assert (await first.status()).payload == {"a": 3}
+    by_arguments = await encrypted.submit("work", {"a": 4}, unique="waiting")
+    assert (await encrypted.submit("work", {"a": 4}, unique="waiting")).id == by_arguments.id
+    assert not (await encrypted.submit("work", {"a": 5}, unique="waiting")).existed
+
+
 # -- forgery
 
 

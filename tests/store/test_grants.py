@@ -142,7 +142,28 @@ def test_a_role_that_is_not_there_is_named(environ: dict[str, str]):
 
 
 def test_purposes_and_names_are_checked():
-    assert set(PURPOSES) == {"submit"}
+    assert set(PURPOSES) == {"submit", "submit-unique"}
     for purpose, role in (("rule", "shop"), ("submit", ""), ("submit", "x" * 64)):
         with pytest.raises(ConfigError):
             grant_statements(purpose, role, "rota")
+
+
+async def test_a_role_with_the_grants_for_unique_jobs_submits_them(
+    app: App, role: str, connection: Any
+):
+    async with (await app.store()).database.transaction() as owner:
+        for statement in grant_statements("submit-unique", role, app.settings.schema):
+            await owner.execute(statement)
+    given: list[dict[str, Any]] = [
+        {"unique": "waiting"}, {"unique": "unfinished", "key": "k"}, {"debounce": 60},
+        {"unique": "waiting", "unique_conflict": "replace"}, {"throttle": 60},
+    ]  # fmt: skip
+    for number, options in enumerate(given):
+        async with connection.transaction():
+            submits = [
+                await app.submit(
+                    "greet", {}, connection=connection, unique_key=str(number), **options
+                )
+                for _ in range(2)
+            ]
+        assert submits[0].id == submits[1].id

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from rota.cli.options import argument, option
 from rota.cli.session import Session
+from rota.store.grants import Purpose
 
 
 def grants(
     session: Session,
     role: Annotated[str, argument("ROLE", "A role of the database.")],
-    purpose: Annotated[Literal["submit"], option("Purpose of the role.", "--for")] = "submit",
+    purpose: Annotated[Purpose, option("Purpose of the role.", "--for")] = "submit",
     apply: Annotated[bool, option("Run the statements instead of printing them.")] = False,
 ) -> None:
     """Print or apply the least privileges that a database role needs to submit jobs."""

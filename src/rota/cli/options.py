@@ -26,6 +26,11 @@ def moment(text: str, *names: str, panel: str | None = None) -> Any:
     return option(text, *names, panel=panel, metavar="TIME", parser=parse_when)
 
 
+def parse_unique(text: str | None) -> float | str | None:
+    """Read `waiting`, `unfinished` or a duration."""
+    return text if text in (None, "waiting", "unfinished") else parse_duration(text)
+
+
 def given(**options: Any) -> dict[str, Any]:
     """Return the options that were given."""
     return {name: value for name, value in options.items() if value is not None}
@@ -66,6 +71,32 @@ Priority = Annotated[
     int | None,
     option("Priority: higher goes first; a point is worth a minute of waiting."),
 ]
+_UNIQUE = "Unique jobs"
+UniqueOption = Annotated[
+    str | None,
+    option("One job only: while it is waiting or unfinished, or in a time such as 1h.", "--unique",
+           panel=_UNIQUE, metavar="waiting|unfinished|DURATION"),
+]  # fmt: skip
+UniqueKey = Annotated[
+    str | None, option("Key that it is unique by; its arguments by default.", panel=_UNIQUE)
+]
+UniqueConflictOption = Annotated[
+    Literal["return", "refuse", "replace"] | None,
+    option("What to do if there is such a job: return it (the default), refuse, or replace its "
+           "arguments while it waits.", "--unique-conflict", panel=_UNIQUE),
+]  # fmt: skip
+Debounce = Annotated[float | None, duration("Run it so long after the last submit.", panel=_UNIQUE)]
+DebounceMax = Annotated[
+    float | None, duration("Run it so long after the first submit at the latest.", panel=_UNIQUE)
+]
+Throttle = Annotated[
+    float | None, duration("Store one job in this time; later submits return it.", panel=_UNIQUE)
+]
+ThrottleKeepOption = Annotated[
+    Literal["first", "last"] | None,
+    option("Which submit to keep; last also keeps the last one for the end of the time.",
+           "--throttle-keep", panel=_UNIQUE),
+]  # fmt: skip
 MaxAttempts = Annotated[int | None, option("Maximum number of attempts.", min=1, panel=_ATTEMPTS)]
 Timeout = Annotated[float | None, duration("Maximum duration of an attempt.", panel=_ATTEMPTS)]
 HeartbeatTimeout = Annotated[

@@ -54,6 +54,13 @@ def submit(
     max_attempts: options.MaxAttempts = None,
     timeout: options.Timeout = None,
     heartbeat_timeout: options.HeartbeatTimeout = None,
+    unique: options.UniqueOption = None,
+    unique_key: options.UniqueKey = None,
+    unique_conflict: options.UniqueConflictOption = None,
+    debounce: options.Debounce = None,
+    debounce_max: options.DebounceMax = None,
+    throttle: options.Throttle = None,
+    throttle_keep: options.ThrottleKeepOption = None,
     app: options.AppOption = None,
     wait: Annotated[bool, option("Wait for the job to end, and show its result.")] = False,
 ) -> None:
@@ -66,6 +73,9 @@ def submit(
             task, arguments, at=session.at(at), delay=delay, key=key, priority=priority, queue=queue,
             needs=need or None, max_attempts=max_attempts, timeout=timeout,
             heartbeat_timeout=heartbeat_timeout, tags=tag or (),
+            unique=options.parse_unique(unique),
+            unique_key=unique_key, unique_conflict=unique_conflict, debounce=debounce,
+            debounce_max=debounce_max, throttle=throttle, throttle_keep=throttle_keep,
         )
     )  # fmt: skip
     if wait:

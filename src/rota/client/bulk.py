@@ -27,6 +27,7 @@ _LINES = 2_000
 _BYTES = 3_500_000  # less than the server takes for one transaction
 _TEMPORARY = frozenset({"quota", "too-many-requests", "unavailable"})
 _MOST_ATTEMPTS = 20
+_TIMES = ("delay", "unique", "debounce", "debounce_max", "throttle")
 _OPTIONS = frozenset(wire.NewJobDict.__annotations__)
 
 OnError: TypeAlias = Literal["raise", "continue", "stop"]
@@ -50,6 +51,7 @@ class _Line(msgspec.Struct):
     line: int = 0
     id: UUID | None = None
     existed: bool = False
+    duplicate: bool = False
     code: str = ""
     detail: str = ""
     stopped: wire.LineRefused | None = None
@@ -66,8 +68,9 @@ def encode_job(given: Mapping[str, Any]) -> bytes:
         known = ", ".join(sorted(_OPTIONS))
         raise InvalidArguments(f"unknown option {unknown[0]!r}; known: {known}")
     job = {name: value for name, value in given.items() if value is not None}
-    if isinstance(delay := job.get("delay"), timedelta):
-        job["delay"] = delay.total_seconds()
+    for field in _TIMES:
+        if isinstance(time := job.get(field), timedelta):
+            job[field] = time.total_seconds()
     for several in ("needs", "tags"):
         if isinstance(named := job.get(several), str):
             job[several] = [named]
@@ -140,7 +143,7 @@ def _count(chunk: list[tuple[bytes, bool]], lines: list[_Line], done: wire.ManyS
         ids[line.line - 1] = line.id
         if line.id is None:
             done.errors.append(wire.LineRefused(before + line.line, line.code, line.detail))
-        elif line.existed and chunk[line.line - 1][1]:
+        elif line.duplicate or (line.existed and chunk[line.line - 1][1]):
             done.existed += 1
         else:
             done.stored += 1  # or by an earlier attempt of this request

@@ -16,6 +16,7 @@ from rota.client.exchanges import Exchange, Page, Pages, Sleep, decode, fetch, s
 from rota.client.streams import Stream
 from rota.client.transport import Request
 from rota.core.explain import Explanation
+from rota.core.unique import ThrottleKeep, UniqueConflict, UniqueScope
 from rota.errors import InvalidArguments, NotFound
 from rota.model import (
     Accepted,
@@ -46,6 +47,10 @@ class Jobs(Resource[C]):
         guarantee: GuaranteeName | None = None, max_attempts: int | None = None,
         timeout: float | None = None, heartbeat_timeout: float | None = None,
         key: str | None = None, tags: Sequence[str] = (), headers: Mapping[str, Any] | None = None,
+        unique: UniqueScope | float | timedelta | None = None, unique_key: str | None = None,
+        unique_conflict: UniqueConflict | None = None, debounce: float | timedelta | None = None,
+        debounce_max: float | timedelta | None = None, throttle: float | timedelta | None = None,
+        throttle_keep: ThrottleKeep | None = None,
     ) -> Exchange[Accepted]:  # fmt: skip
         """Store a job. It is committed when this returns.
 
@@ -59,14 +64,17 @@ class Jobs(Resource[C]):
                 "needs": needs, "priority": priority, "guarantee": guarantee,
                 "max_attempts": max_attempts, "timeout": timeout,
                 "heartbeat_timeout": heartbeat_timeout, "tags": tags, "headers": headers,
-                "key": key or bulk.new_key(),
+                "key": key or bulk.new_key(), "unique": unique, "unique_key": unique_key,
+                "unique_conflict": unique_conflict, "debounce": debounce,
+                "debounce_max": debounce_max, "throttle": throttle, "throttle_keep": throttle_keep,
             }
         )  # fmt: skip
         response = yield Request(method="POST", path="/v1/jobs", body=job, repeatable=True)
         accepted = decode(response, Accepted)
         assert response is not None
         # With a key of the client's own, the existing job is that of its first attempt.
-        existed = key is not None and response.headers.get("idempotent-replayed") == "true"
+        replayed = key is not None and response.headers.get("idempotent-replayed") == "true"
+        existed = accepted.duplicate or replayed
         return msgspec.structs.replace(accepted, existed=existed)
 
     @call

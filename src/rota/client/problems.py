@@ -11,6 +11,7 @@ from rota.errors import (
     AccessDenied,
     ConfigError,
     Conflict,
+    DuplicateJob,
     InvalidArguments,
     KeyConflict,
     NotFound,
@@ -49,6 +50,7 @@ class _Problem(msgspec.Struct):
     code: str = ""
     subject: str = ""
     key: str = ""
+    task: str = ""
     request_id: str = ""
     fields: list[_Field] = []
 
@@ -63,6 +65,8 @@ def error_from(response: Response) -> RotaError:
     if problem.code == "key-conflict":
         error = KeyConflict(problem.key, problem.subject)
         error.code = problem.code
+    if problem.code == "duplicate-job":
+        error = DuplicateJob(problem.task, problem.subject, problem.key)
     error.subject = problem.subject or None
     error.status = response.status
     error.request_id = problem.request_id or None

@@ -16,6 +16,7 @@ import msgspec
 from rota.core.signature import Signature
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned
+from rota.core.unique import ThrottleKeep, UniqueConflict, UniqueScope
 from rota.model import (
     Attempt,
     Count,
@@ -62,6 +63,13 @@ class NewJobDict(TypedDict, total=False):
     key: str
     tags: Sequence[str]
     headers: Mapping[str, Any]
+    unique: UniqueScope | float | timedelta
+    unique_key: str
+    unique_conflict: UniqueConflict
+    debounce: float | timedelta
+    debounce_max: float | timedelta
+    throttle: float | timedelta
+    throttle_keep: ThrottleKeep
 
 
 class LineRefused(msgspec.Struct, frozen=True):

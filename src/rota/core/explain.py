@@ -83,6 +83,8 @@ def _scheduled(facts: Mapping[str, Any]) -> Explanation:
             f"It waits for retry {facts['attempt'] + 1} of {facts['max_attempts']} at "
             f"{_moment(due)} ({_until(due, now)}){_last_error(facts)}.",
         )
+    if (punctual := _punctual(facts)) is not None:
+        return punctual
     return Explanation("not_due", f"It is due at {_moment(due)} ({_until(due, now)}).")
 
 
@@ -97,6 +99,8 @@ def _ready(facts: Mapping[str, Any]) -> Explanation:
     if (blocked := _no_server(facts)) is not None:
         return blocked
     if due > now:
+        if (punctual := _punctual(facts)) is not None:
+            return punctual
         return Explanation("about_to_start", f"It is due in {_span(due - now)}, and released.")
     if (limited := _limited(facts)) is not None:
         return limited
@@ -117,6 +121,25 @@ def _ready(facts: Mapping[str, Any]) -> Explanation:
         f"It is ready and about to be claimed{retry}: {running} of {_count(slots, 'slot')} of "
         f"{_serving(servers)} are busy, {ahead} ahead of it.",
     )
+
+
+def _punctual(facts: Mapping[str, Any]) -> Explanation | None:
+    """Explain a job that waits for its time because a later submit may still change it."""
+    now, due = facts["now"], facts["due_at"]
+    match facts.get("punctual"):
+        case "debounce":
+            return Explanation(
+                "debounced",
+                f"It is debounced until {_moment(due)} ({_until(due, now)}): every submit with its "
+                "unique key replaces its arguments and puts it off.",
+            )
+        case "throttle":
+            return Explanation(
+                "throttled",
+                f"It is throttled until {_moment(due)} ({_until(due, now)}): another job with its "
+                "unique key went before it. Every submit until then replaces its arguments.",
+            )
+    return None
 
 
 def _limited(facts: Mapping[str, Any]) -> Explanation | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Literal
 
 import asyncpg
 
@@ -14,7 +13,7 @@ from rota.operations.access import Sessions, Tokens, Users
 from rota.operations.base import InstallationOperations
 from rota.operations.connection import Connections
 from rota.operations.events import AuditLog
-from rota.store.grants import grant_statements
+from rota.store.grants import Purpose, grant_statements
 from rota.store.quotas import Limits, Namespace, QuotaStore
 
 
@@ -116,11 +115,11 @@ class Namespaces(InstallationOperations):
 class DatabaseRoles(InstallationOperations):
     """The privileges that a database role needs to submit jobs in its own transactions."""
 
-    def statements(self, role: str, purpose: Literal["submit"] = "submit") -> list[str]:
+    def statements(self, role: str, purpose: Purpose = "submit") -> list[str]:
         """Return the statements that grant a role the least privileges for a purpose."""
         return grant_statements(purpose, role, self._connections.settings.schema)
 
-    async def grant(self, role: str, purpose: Literal["submit"] = "submit") -> list[str]:
+    async def grant(self, role: str, purpose: Purpose = "submit") -> list[str]:
         """Grant a role the least privileges for a purpose, and return the statements."""
         statements = self.statements(role, purpose)
         async with self._changing("grant", f"role {role}", after={"for": purpose}) as change:

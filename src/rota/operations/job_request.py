@@ -13,6 +13,7 @@ from msgspec import Meta
 
 from rota.config import check_name, check_open_task
 from rota.core.arguments import Limits, check_payload, encode_payload
+from rota.core.unique import ThrottleKeep, Unique, UniqueConflict, UniqueScope
 from rota.errors import InvalidArguments
 from rota.model import Guarantee, GuaranteeName
 from rota.store.rows import NewJob
@@ -33,6 +34,7 @@ _Key = Annotated[str, Meta(min_length=1, max_length=255, description="As Idempot
 
 _LimitKey = Annotated[str, Meta(min_length=1, max_length=255)]
 
+_Seconds = Annotated[float, Meta(ge=0.001, le=3_155_760_000, description="Seconds.")]
 _YEARS = range(1970, 9999)
 _EMPTY = msgspec.Raw(b"{}")
 
@@ -64,6 +66,13 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     concurrency_key: _LimitKey | None = None
     fairness_key: _LimitKey | None = None
     order_key: _LimitKey | None = None
+    unique: UniqueScope | _Seconds | None = None
+    unique_key: _LimitKey | None = None
+    unique_conflict: UniqueConflict | None = None
+    debounce: _Seconds | None = None
+    debounce_max: _Seconds | None = None
+    throttle: _Seconds | None = None
+    throttle_keep: ThrottleKeep | None = None
 
     @property
     def name(self) -> str:
@@ -106,7 +115,7 @@ class JobRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
                 raise InvalidArguments(f"at: the year {self.at.year} is not in 1970 to 9998")
         if self.queue is not None:
             known_name(self.queue)
-        for field in ("key", "concurrency_key", "fairness_key", "order_key"):
+        for field in ("key", "concurrency_key", "fairness_key", "order_key", "unique_key"):
             if "\0" in (getattr(self, field) or ""):
                 raise InvalidArguments(f"{field}: holds a NUL character, which can't be stored")
         for name in (*(self.needs or ()), *self.tags):
@@ -128,6 +137,7 @@ def build_job(
         max_attempts=options.max_attempts, timeout=options.timeout, at=options.at,
         delay=options.delay, key=options.key, concurrency_key=options.concurrency_key,
         fairness_key=options.fairness_key, order_key=options.order_key,
+        unique=_unique_of(options, task),
     )  # fmt: skip
     if task is not None:
         own = task.options_
@@ -150,6 +160,32 @@ def build_job(
     return job
 
 
+def _unique_of(options: JobRequest | SubmitOptions, task: Task[..., Any] | None) -> Unique | None:
+    """Return how the job is to be unique: as its submit says, or else as its task declares."""
+    unique = Unique.parse(options)
+    if unique is None and task is not None:
+        unique = task.unique
+    if unique is None:
+        if options.unique_key is not None:
+            raise InvalidArguments(
+                "unique_key: needs unique, debounce or throttle", field="unique_key"
+            )
+        return None
+    if unique.sets_time and (options.at is not None or options.delay is not None):
+        raise InvalidArguments(
+            f"{unique.per}: sets the time of the job: leave at and delay out", field=unique.per
+        )
+    if unique.is_punctual and options.order_key is not None:
+        raise InvalidArguments(
+            "order_key: can't be given with debounce, nor with throttle_keep last, which change the "
+            "order",
+            field="order_key",
+        )
+    if options.unique_key is not None:
+        unique = msgspec.structs.replace(unique, key=options.unique_key)
+    return unique
+
+
 def give_keys(job: NewJob, task: Task[..., Any]) -> None:
     """Give a job the keys that its task declares, where its submit names none."""
     own = task.options_
@@ -161,6 +197,9 @@ def give_keys(job: NewJob, task: Task[..., Any]) -> None:
         job.order_key = task.declared_key("order_key", bytes(job.payload))
     if job.order_key is not None and own.order_failure != "continue":
         job.order_failure = own.order_failure
+    if job.unique is not None and job.unique.key is None and own.unique_key is not None:
+        key = task.declared_unique_key(bytes(job.payload))
+        job.unique = msgspec.structs.replace(job.unique, key=key)
 
 
 def check_guarantee(task: str, asked: int | None, declared: int | None) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from rota.config import check_open_task
 from rota.core.arguments import encode_payload
 from rota.core.codec import ResultReader
-from rota.errors import InvalidArguments, KeyConflict
+from rota.errors import DuplicateJob, InvalidArguments, KeyConflict
 from rota.handle import JobHandle
 from rota.lib import tracing
 from rota.lib.ids import new_id, new_ids
@@ -99,12 +99,17 @@ class Submissions:
         """Store a job, together with whatever else is submitted at the same time. If its task's code
         isn't in this process, its arguments are checked by what nodes registered."""
         warnings = await self.warnings_about(job)
-        answer = (await (await self._rota.submitter()).submit([job]))[0]
-        if answer.conflict:
-            raise KeyConflict(job.key or "", str(answer.id))
+        answer = await self._store_one(job)
+        raise_refused(job, answer)
         if warnings:
             await self.note_unknown(job.task, answer.id)
-        return Accepted(answer.id, job.task, answer.existed, warnings)
+        return Accepted(answer.id, job.task, answer.existed, warnings, answer.stood_for)
+
+    async def _store_one(self, job: NewJob) -> Submitted:
+        submitter = await self._rota.submitter()
+        if job.unique is not None:
+            return await submitter.submit_unique(job)
+        return (await submitter.submit([job]))[0]
 
     async def warnings_about(self, job: NewJob) -> tuple[str, ...]:
         """Warn that no node has registered the task. Raises `InvalidArguments` if one has, and the
@@ -185,7 +190,7 @@ class Submissions:
             if options.connection is not None:
                 answers = await self._submit_through(options.connection, [job])
             else:
-                answers = await (await self._rota.submitter()).submit([job])
+                answers = [await self._store_one(job)]
             return self._handles([job], answers)[0]
 
     def _submit_sync(self, job: NewJob, options: SubmitOptions, submit: Submit) -> JobHandle[Any]:
@@ -207,6 +212,9 @@ class Submissions:
                 jobs = _with_keys(bulk, task)
                 return self._handles(jobs, await self._submit_through(options.connection, jobs))
             store = BulkStore((await self._rota.store()).database)
+            if template.unique is not None:
+                jobs = _with_keys(bulk, task)
+                return self._handles(jobs, await store.submit_unique(jobs, atomically=True))
             if _has_keys(task, options):
                 return self._handles(bulk.jobs(), await store.write(_with_keys(bulk, task)))
             if len(bulk.ids) >= _COPY_FROM:
@@ -247,13 +255,23 @@ class Submissions:
         schema, encryption = self._rota.settings.schema, self._rota.connector.encryption
         if encryption.stale:
             encryption.learn(await ask_encrypted(connection, encryption.namespace, schema))
-        return await submit_through(connection, encryption.jobs(jobs), schema)
+        answers = await submit_through(connection, encryption.jobs(jobs), schema)
+        while again := encryption.to_repeat(jobs, answers):
+            others = await submit_through(connection, list(again.values()), schema)
+            for place, answer in zip(again, others, strict=True):
+                answers[place] = answer
+        return answers
 
     def _submit_through_sync(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
         schema, encryption = self._rota.settings.schema, self._rota.connector.encryption
         if encryption.stale:
             encryption.learn(ask_encrypted_sync(connection, encryption.namespace, schema))
-        return submit_through_sync(connection, encryption.jobs(jobs), schema)
+        answers = submit_through_sync(connection, encryption.jobs(jobs), schema)
+        while again := encryption.to_repeat(jobs, answers):
+            others = submit_through_sync(connection, list(again.values()), schema)
+            for place, answer in zip(again, others, strict=True):
+                answers[place] = answer
+        return answers
 
     def _build(
         self, name: str, payload: bytes, options: SubmitOptions, task: Task[..., Any] | None
@@ -267,8 +285,7 @@ class Submissions:
         self, jobs: Sequence[NewJob], answers: Sequence[Submitted]
     ) -> list[JobHandle[Any]]:
         for job, answer in zip(jobs, answers, strict=True):
-            if answer.conflict:
-                raise KeyConflict(job.key or "", str(answer.id))
+            raise_refused(job, answer)
         return [
             JobHandle(self._rota.jobs, answer.id, answer.existed, self._reader_of(job.task))
             for job, answer in zip(jobs, answers, strict=True)
@@ -277,6 +294,15 @@ class Submissions:
     def _reader_of(self, task: str) -> ResultReader | None:
         known = self._rota.tasks.get(task)
         return None if known is None else known.result_reader
+
+
+def raise_refused(job: NewJob, answer: Submitted) -> None:
+    """Raise the error of a job that was not stored because of its key, or because it is unique."""
+    if answer.conflict:
+        raise KeyConflict(job.key or "", str(answer.id))
+    if answer.refused:
+        key = job.unique.key if job.unique is not None else None
+        raise DuplicateJob(job.task, str(answer.id), key or "")
 
 
 def _has_keys(task: Task[..., Any], options: SubmitOptions) -> bool:

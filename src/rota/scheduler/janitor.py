@@ -100,6 +100,8 @@ class Janitor(Service):
             pass
         while await self._stats.forget(max(settings.retention_days, _STATS_DAYS), _STEP) >= _STEP:
             pass
+        while await self._limits.forget_unique_keys(_STEP) >= _STEP:
+            pass
         while await self._store.forget_signals(settings.retention_days, _RUNS) >= _RUNS:
             pass
         while await self._store.forget_runs(settings.retention_days, _RUNS) >= _RUNS:

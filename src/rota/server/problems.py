@@ -30,7 +30,7 @@ class ProblemField(msgspec.Struct, frozen=True):
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of an error (RFC 9457). `subject`: the id or name of what it is about. `key`: the
-    idempotency key that already belongs to another job, `subject`."""
+    idempotency key that already belongs to another job, `subject`; or the unique key."""
 
     type: str
     title: str
@@ -39,6 +39,7 @@ class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     code: str = ""
     subject: str = ""
     key: str = ""
+    task: str = ""
     request_id: str = ""
     fields: list[ProblemField] = []
 
@@ -49,11 +50,12 @@ class Problem(Exception):
     def __init__(
         self, status: int, code: str, detail: str, *, fields: dict[str, str] | None = None,
         headers: dict[str, str] | None = None, retry_after: float | None = None,
-        subject: str = "", key: str = "",
+        subject: str = "", key: str = "", task: str = "",
     ) -> None:  # fmt: skip
         super().__init__(detail)
         self.subject = subject
         self.key = key
+        self.task = task
         self.status = status
         self.code = code
         self.detail = detail
@@ -66,6 +68,7 @@ class Problem(Exception):
 # The first class that matches decides.
 _STATUSES: tuple[tuple[type[errors.RotaError], int, str], ...] = (
     (errors.KeyConflict, 409, "key-conflict"),
+    (errors.DuplicateJob, 409, "duplicate-job"),
     (errors.PayloadTooLarge, 413, "payload-too-large"),
     (errors.UnknownTask, 422, "unknown-task"),
     (errors.InvalidArguments, 422, "invalid-arguments"),
@@ -105,6 +108,7 @@ def to_problem(error: BaseException) -> Problem | None:
             return Problem(
                 status, error.code or code, str(error), fields=dict(error.fields),
                 subject=error.subject or "", key=getattr(error, "key", ""),
+                task=getattr(error, "task", ""),
                 headers={"ETag": tag} if (tag := getattr(error, "tag", None)) else None,
                 retry_after=getattr(error, "retry_after", None),
             )  # fmt: skip
@@ -140,6 +144,7 @@ def render(problem: Problem, request_id: str) -> tuple[bytes, dict[str, str]]:
         code=problem.code,
         subject=problem.subject,
         key=problem.key,
+        task=problem.task,
         request_id=request_id,
         fields=[ProblemField(*item) for item in problem.fields.items()],
     )

@@ -9,7 +9,8 @@ through rota.submit_jobs(), which stores what is missing and nothing twice.
 by INSERT, because COPY can't pass row-level security. Jobs with a key go through rota.submit_jobs() in
 the same transaction, since only it can decide whether the key was used before. So do jobs with a
 concurrency_key, a fairness_key or an order_key: it puts them into their sublanes. A key's conflict is
-an answer, and stores nothing for that job alone. The other jobs bypass that function, and with it
+an answer, and stores nothing for that job alone. Unique jobs go through rota.submit_unique(), last: from
+there on the transaction has the locks of their keys. The other jobs bypass that function, and with it
 rota.check_job(): callers have to check as strictly.
 """
 
@@ -24,6 +25,7 @@ import msgspec
 
 from rota.core.rank import rank_of
 from rota.store.database import Connection
+from rota.store.encrypted import Encryption
 from rota.store.jobs import JobStore
 from rota.store.rows import (
     Bulk,
@@ -80,14 +82,30 @@ class BulkStore(JobStore):
 
     async def write(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs of one namespace; the answers are in their order."""
-        jobs = (await self.database.known_encryption()).jobs(jobs)
+        encryption = await self.database.known_encryption()
+        unique = [job for job in jobs if job.unique is not None]
+        others = encryption.jobs([job for job in jobs if job.unique is None] if unique else jobs)
 
         async def attempt(repeated: bool) -> list[Submitted]:
             async with self.database.transaction("bulk") as connection:
                 write = self._submit_parts if repeated else self._write_on
-                return await write(connection, jobs)
+                answers = await write(connection, others) if others else []
+                if not unique:
+                    return answers
+                found = await self._write_unique(connection, encryption, unique, repeated)
+                return _in_order(jobs, answers, found)
 
         return await self.persistently(attempt)
+
+    async def _write_unique(
+        self, connection: Connection, encryption: Encryption, jobs: list[NewJob], repeated: bool
+    ) -> list[Submitted]:
+        answers = await self._unique_on(connection, encryption.jobs(jobs), repeated)
+        while again := encryption.to_repeat(jobs, answers):
+            others = await self._unique_on(connection, list(again.values()), repeated)
+            for place, answer in zip(again, others, strict=True):
+                answers[place] = answer
+        return answers
 
     async def _submit_parts(
         self, connection: Connection, jobs: Sequence[NewJob]
@@ -174,6 +192,14 @@ class BulkStore(JobStore):
         await self.database.fetch(
             "hint_lanes", namespace, list(lanes), ranks, counts, on=connection
         )
+
+
+def _in_order(
+    jobs: Sequence[NewJob], others: Sequence[Submitted], unique: Sequence[Submitted]
+) -> list[Submitted]:
+    """Return the answers in the order of the jobs."""
+    plain, special = iter(others), iter(unique)
+    return [next(plain if job.unique is None else special) for job in jobs]
 
 
 def _has_key(job: NewJob) -> bool:

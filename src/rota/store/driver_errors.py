@@ -102,6 +102,11 @@ def _unavailable(error: Exception) -> StoreUnavailable:
     refused = isinstance(error, asyncpg.PostgresError) and not isinstance(error, FAREWELLS)
     if isinstance(error, asyncpg.QueryCanceledError):
         message = f"a statement took too long: {detail}"
+    elif isinstance(error, asyncpg.LockNotAvailableError):
+        message = (
+            f"another transaction has not ended for too long: {detail}. It may have submitted a job of "
+            "the same unique key"
+        )
     elif isinstance(error, asyncpg.ReadOnlySQLTransactionError):
         message = (
             f"the database takes no writes: {detail}. Is it a standby? A URL that names all servers "

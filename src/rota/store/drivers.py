@@ -57,6 +57,18 @@ def _statement(schema: str, placeholder: str) -> str:
     )
 
 
+def _unique_statement(schema: str, placeholder: str) -> str:
+    return (
+        f"select job_id, existed, conflict, outcome from {schema}.submit_unique"  # noqa: S608 - checked name
+        f"(cast({placeholder} as json), false, true)"
+    )
+
+
+def _statement_for(jobs: Sequence[NewJob], schema: str) -> Statement:
+    unique = any(job.unique is not None for job in jobs)
+    return partial(_unique_statement if unique else _statement, schema)
+
+
 def _start_statement(schema: str, placeholder: str) -> str:
     return (
         f"select run_id, existed, conflict from {schema}.start_run_of"  # noqa: S608 - checked name
@@ -78,7 +90,7 @@ def _question(schema: str, placeholder: str) -> str:
 async def submit_through(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
     """Submit on an asynchronous connection."""
     body = msgspec.json.encode(jobs).decode()
-    rows = await _fetch(connection, partial(_statement, schema), body, schema)
+    rows = await _fetch(connection, _statement_for(jobs, schema), body, schema)
     return [Submitted(*row) for row in rows]
 
 
@@ -105,7 +117,7 @@ async def ask_encrypted(connection: Any, namespace: str, schema: str) -> bool:
 def submit_through_sync(connection: Any, jobs: Sequence[NewJob], schema: str) -> list[Submitted]:
     """Submit on a synchronous connection."""
     body = msgspec.json.encode(jobs).decode()
-    rows = _fetch_sync(connection, partial(_statement, schema), body, schema)
+    rows = _fetch_sync(connection, _statement_for(jobs, schema), body, schema)
     return [Submitted(*row) for row in rows]
 
 

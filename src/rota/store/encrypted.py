@@ -33,7 +33,7 @@ from rota.lib.encryption import (
     token_of,
 )
 from rota.model import Attempt, Failure, Outcome
-from rota.store.rows import Bulk, NewJob, NewRun
+from rota.store.rows import Bulk, NewJob, NewRun, Replacement, Submitted
 
 RESERVED = "$rota-encrypted"
 _LOOK_EVERY = 5.0
@@ -87,8 +87,24 @@ class Encryption:
         if payload.startswith(ENVELOPE.encode()):
             return job  # encrypted by an earlier call
         encrypted = self.for_job(job.id).json("payload", payload, job.task).encode()
-        prints = None if job.key is None else self.fingerprints(job.task, payload)
+        by_content = job.key is not None or (job.unique is not None and job.unique.key is None)
+        prints = self.fingerprints(job.task, payload) if by_content else None
         return msgspec.structs.replace(job, payload=msgspec.Raw(encrypted), fingerprints=prints)
+
+    def to_repeat(self, jobs: Sequence[NewJob], answers: Sequence[Submitted]) -> dict[int, NewJob]:
+        """Return the jobs, by their place, that are to change another job and for that have to be
+        encrypted for it. They are sent again."""
+        return {
+            place: self._for_another(jobs[place], answer.id)
+            for place, answer in enumerate(answers)
+            if answer.outcome == "encrypt"
+        }
+
+    def _for_another(self, job: NewJob, other: UUID) -> NewJob:
+        payload = self.for_job(other).json("payload", bytes(job.payload), job.task).encode()
+        return msgspec.structs.replace(
+            self._job(job), replacement=Replacement(other, msgspec.Raw(payload))
+        )
 
     def fingerprints(self, task: str, payload: bytes) -> list[str]:
         assert self.ring is not None

@@ -7,8 +7,11 @@ submit looks up. It can't read other jobs' results, change or delete a job, or s
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Literal, TypeAlias
 
 from rota.errors import ConfigError
+
+Purpose: TypeAlias = Literal["submit", "submit-unique"]
 
 # By purpose: privileges, and the tables they are for.
 PURPOSES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
@@ -17,6 +20,14 @@ PURPOSES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
         ("insert", ("arrival",)),
         ("select, insert", ("future", "lane", "present", "queue")),
         ("select, insert, update", ("submit_key",)),
+    ),
+    # Unique jobs lock the job that stands for them, or change it.
+    "submit-unique": (
+        ("select", ("migration", "namespace", "node", "schema_object", "setting", "task")),
+        ("insert", ("arrival",)),
+        ("select, insert", ("lane", "queue")),
+        ("select, insert, update, delete", ("future", "present")),
+        ("select, insert, update", ("submit_key", "unique_key")),
     ),
 }
 

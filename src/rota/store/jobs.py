@@ -6,8 +6,9 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import datetime
+from functools import partial
 from time import monotonic
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -33,6 +34,7 @@ from rota.store.encrypted import Encryption
 from rota.store.rows import NewJob, Submitted, split_lane
 
 T = TypeVar("T")
+Gate: TypeAlias = contextlib.AbstractAsyncContextManager[None]
 
 _attempts = msgspec.json.Decoder(list[Attempt])
 
@@ -68,6 +70,46 @@ class JobStore(Store):
 
         return await self.persistently(attempt)
 
+    async def submit_unique(
+        self, jobs: Sequence[NewJob], *, atomically: bool = False, gate: Gate | None = None
+    ) -> list[Submitted]:
+        """Store unique jobs, in one transaction. `atomically`: if one is refused, none is stored.
+        `gate` is passed for each attempt, and not between two."""
+        gate = gate or contextlib.nullcontext()
+        encryption = await self.database.known_encryption()
+        prepared = list(encryption.jobs(jobs))
+        while True:
+            answers = await self.persistently(
+                partial(self._submit_unique, gate, prepared, atomically)
+            )
+            again = encryption.to_repeat(jobs, answers)
+            if not again:
+                return answers
+            for place, job in again.items():
+                prepared[place] = job
+
+    async def _submit_unique(
+        self, gate: Gate, jobs: Sequence[NewJob], atomically: bool, repeated: bool
+    ) -> list[Submitted]:
+        if len(jobs) == 1:
+            async with gate:
+                return await self._unique_on(None, jobs, repeated)
+        answers: list[Submitted] = []
+        with contextlib.suppress(_Undo):
+            async with self.database.transaction("submit") as connection:
+                answers = await self._unique_on(connection, jobs, repeated)
+                unfit = any(answer.outcome == "encrypt" for answer in answers)
+                if unfit or (atomically and any(a.conflict or a.refused for a in answers)):
+                    raise _Undo
+        return answers
+
+    async def _unique_on(
+        self, connection: Connection | None, jobs: Sequence[NewJob], repeated: bool
+    ) -> list[Submitted]:
+        encoded = msgspec.json.encode(jobs).decode()
+        rows = await self.database.fetch("submit_unique", encoded, repeated, on=connection)
+        return [Submitted(*row) for row in rows]
+
     async def _submit_on(
         self, connection: Connection, jobs: Sequence[NewJob], repeated: bool
     ) -> list[Submitted]:
@@ -93,7 +135,7 @@ class JobStore(Store):
                     unanswered.remove(min(unanswered))
                 return await attempt(repeated)
             except StoreUnavailable as error:
-                if error.backend is not None:
+                if error.backend is not None and not error.answered:
                     unanswered.add(error.backend)
                 if monotonic() + pause >= end:
                     raise

@@ -82,5 +82,8 @@ class LimitStore(Store):
     async def holders(self, namespace: str, name: str, limit: int = 100) -> list[LimitHolder]:
         return await self._all(LimitHolder, "limit_holders", namespace, name, limit)
 
+    async def forget_unique_keys(self, limit: int) -> int:
+        return await self._one(int, "forget_unique_keys", limit)
+
     async def forget_sublanes(self, limit: int) -> int:
         return await self._one(int, "forget_sublanes", limit)

@@ -12,6 +12,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.unique import Unique
 from rota.model import Guarantee, Retry
 
 T = TypeVar("T")
@@ -76,6 +77,14 @@ class NewJob(msgspec.Struct, omit_defaults=True):
     order_failure: str | None = None
     # Of an encrypted payload, for its idempotency key: one under each encryption key of this process.
     fingerprints: list[str] | None = None
+    unique: Unique | None = None
+    # Of a unique job with an encrypted payload: the same, encrypted for the job that it may replace.
+    replacement: Replacement | None = None
+
+
+class Replacement(msgspec.Struct, frozen=True):
+    job: UUID
+    payload: msgspec.Raw
 
 
 def decode_new(text: bytes, kind: type[New]) -> New:
@@ -149,6 +158,17 @@ class Submitted(msgspec.Struct, frozen=True):
     id: UUID
     existed: bool  # the key named this job before
     conflict: bool  # the key names a job with other content; nothing was stored
+    # Of a unique job: stored, existed, changed, refused, encrypt, replayed or conflict.
+    outcome: str | None = None
+
+    @property
+    def refused(self) -> bool:
+        return self.outcome == "refused"
+
+    @property
+    def stood_for(self) -> bool:
+        """Whether another job stands for it, of which it need not be the same submit."""
+        return self.outcome in ("existed", "changed")
 
 
 def lane_name(namespace: str, queue: str, needs: tuple[str, ...]) -> str:

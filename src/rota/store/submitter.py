@@ -4,6 +4,9 @@ Protocol. A caller leaves its jobs and waits; one flush is under way at a time, 
 that gathered during the one before. A caller is answered only after the commit. When a flush fails
 by its jobs (and not because the database is unavailable), each caller's jobs are tried on their own, so
 that one bad job fails one caller.
+
+Unique jobs are not joined with others: one may have to wait for the transaction of another submit of its
+key, which can take long. They use at most half of the connections, for a fifth of a second at a time.
 """
 
 from __future__ import annotations
@@ -25,6 +28,10 @@ class Submitter:
         self._store = store
         self._waiting: list[_Waiting] = []
         self._flusher: asyncio.Task[None] | None = None
+        self._unique = asyncio.Semaphore(max(1, store.database.settings.pool_size // 2))
+
+    async def submit_unique(self, job: NewJob) -> Submitted:
+        return (await self._store.submit_unique([job], gate=self._unique))[0]
 
     async def submit(self, jobs: list[NewJob]) -> list[Submitted]:
         answer: asyncio.Future[list[Submitted]] = asyncio.get_running_loop().create_future()

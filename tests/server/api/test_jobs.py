@@ -324,3 +324,36 @@ async def test_failed_jobs_are_retried_by_filter(server: LiveServer):
     answer = await client.post("/v1/jobs:retry", json={"task": "shaky"})
     assert answer.json()["changed"] == 3
     assert {job.state for job in await server.app.jobs.list()} == {"ready"}
+
+
+async def test_a_unique_job_is_submitted_once_and_the_answer_says_so(server: LiveServer):
+    client = await server.client("operator")
+    body = {"task": "index", "payload": {"n": 1}, "unique": "waiting"}
+    first = await client.post("/v1/jobs", json=body)
+    again = await client.post("/v1/jobs", json=body)
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert again.json()["id"] == first.json()["id"]
+    assert (again.json()["existed"], again.json()["duplicate"]) == (True, True)
+    assert "existed" not in first.json()
+    refused = await client.post("/v1/jobs", json={**body, "unique_conflict": "refuse"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "duplicate-job")
+    assert refused.json()["subject"] == first.json()["id"]
+    wrong = await client.post("/v1/jobs", json={**body, "debounce": 5})
+    assert (wrong.status_code, wrong.json()["fields"][0]["name"]) == (422, "debounce")
+    assert (await client.post("/v1/jobs", json={**body, "unique": "now"})).status_code in (400, 422)
+
+
+async def test_lines_of_a_bulk_may_be_unique(server: LiveServer):
+    client = await server.client("operator")
+    lines = (
+        b'{"task": "a", "payload": {"n": 1}, "unique": "waiting"}\n'
+        b'{"task": "a", "payload": {"n": 1}}\n'
+        b'{"task": "a", "payload": {"n": 1}, "unique": 60, "unique_conflict": "refuse"}\n'
+        b'{"task": "a", "payload": {"n": 1}, "unique": "waiting"}\n'
+    )
+    answer = await client.post(
+        "/v1/jobs:bulk", content=lines, headers={"content-type": "application/x-ndjson"}
+    )
+    summary = answer.json()
+    assert (summary["stored"], summary["existed"], summary["refused"]) == (2, 1, 1)
+    assert summary["errors"][0]["code"] == "duplicate-job"

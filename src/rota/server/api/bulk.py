@@ -27,10 +27,11 @@ from litestar.response import Stream
 
 from rota.client.wire import LineRefused
 from rota.core.access import Principal
-from rota.errors import InvalidArguments, KeyConflict, RotaError
+from rota.errors import DuplicateJob, InvalidArguments, KeyConflict, RotaError
 from rota.lib.ids import new_ids
 from rota.operations.job_request import JobRequest, check_guarantee
 from rota.operations.rota import Rota
+from rota.operations.submissions import raise_refused
 from rota.server.api.bodies import NDJSON, describe_body
 from rota.server.api.jobs import check_task_of_token
 from rota.server.policy import OPERATOR
@@ -54,6 +55,7 @@ class LineStored(msgspec.Struct, frozen=True):
     line: int
     id: UUID
     existed: bool = False
+    duplicate: bool = False  # by a unique job
 
 
 Answer: TypeAlias = LineStored | LineRefused
@@ -260,9 +262,11 @@ async def _pieces(stream: AsyncIterator[bytes]) -> AsyncIterator[bytes | None]:
 
 
 def _answer(number: int, job: NewJob, answer: Submitted) -> Answer:
-    if answer.conflict:
-        return _refused(number, KeyConflict(job.key or "", str(answer.id)))
-    return LineStored(number, answer.id, answer.existed)
+    try:
+        raise_refused(job, answer)
+    except (DuplicateJob, KeyConflict) as error:
+        return _refused(number, error)
+    return LineStored(number, answer.id, answer.existed, answer.stood_for)
 
 
 def _refused(number: int, error: RotaError | Problem) -> LineRefused:

@@ -101,7 +101,7 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
     check_task_of_token(request.principal, data.name)
     accepted = await tenant.submissions.submit_request(data)
     answer = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
-    if accepted.existed:
+    if accepted.existed and not accepted.duplicate:
         answer.append((b"idempotent-replayed", b"true"))
         # Only in the header: the same request gets the same body again.
         accepted = msgspec.structs.replace(accepted, existed=False)

@@ -10,6 +10,10 @@ create or replace function rota.share_of(concurrency_key text, fairness_key text
                             'o=' || rota.escaped_key(order_key), 't=' || limited_task, 'x=' || order_failure), '')
 $$;
 
+-- The share of a job that no worker may claim ahead of its time, because a later submit may change it; `why` says which.
+create or replace function rota.punctual_share(share text, why text) returns text language sql immutable parallel safe as
+    $$ select case when why is null then share else concat_ws('&', share, 'p=' || why) end $$;
+
 create or replace function rota.share_part(share text, part text) returns text language sql immutable parallel safe as $$
     select replace(replace(substr(p, 3), '%26', '&'), '%25', '%')
     from unnest(string_to_array(share, '&')) as p where starts_with(p, part || '=')

@@ -82,7 +82,8 @@ begin
     select * into j from json_to_record(job) as r(
         id uuid, namespace text, task text, payload json, headers json, queue text, needs text[],
         priority smallint, guarantee smallint, max_attempts smallint, timeout real, at timestamptz,
-        delay double precision, concurrency_key text, fairness_key text, order_key text, order_failure text);
+        delay double precision, concurrency_key text, fairness_key text, order_key text, order_failure text,
+        punctual text);
     its_id := coalesce(j.id, rota.new_id());
     its_space := coalesce(j.namespace, 'default');
     select * into t from rota.task as k where k.namespace = its_space and k.name = j.task;
@@ -101,10 +102,13 @@ begin
         its_lane := rota.lane(its_space, its_queue, its_needs);
     end if;
     its_base := its_lane;
-    if t.limited or coalesce(j.concurrency_key, j.fairness_key, j.order_key, j.order_failure) is not null then
+    if t.limited
+       or coalesce(j.concurrency_key, j.fairness_key, j.order_key, j.order_failure, j.punctual) is not null
+    then
         perform rota.check_keys(j.concurrency_key, j.fairness_key, j.order_key, j.order_failure);
-        its_share := rota.share_of(
-            j.concurrency_key, j.fairness_key, j.order_key, j.order_failure, case when t.limited then j.task end);
+        its_share := rota.punctual_share(rota.share_of(
+            j.concurrency_key, j.fairness_key, j.order_key, j.order_failure, case when t.limited then j.task end),
+            j.punctual);
         its_lane := rota.sublane_of(its_base, its_share);
         if j.order_key is not null then
             its_priority := 0;  -- the order counts
@@ -157,7 +161,7 @@ begin
     return query
     with job as (
         select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers,
-               i.concurrency_key, i.fairness_key, i.order_key, i.order_failure, t.limited,
+               i.concurrency_key, i.fairness_key, i.order_key, i.order_failure, i.punctual, t.limited,
                coalesce(i.id, rota.new_id()) as id,
                coalesce(i.namespace, 'default') as namespace,
                coalesce(i.queue, t.queue, 'default') as queue,
@@ -173,9 +177,10 @@ begin
                 id uuid, namespace text, task text, key text, payload json, headers json, queue text,
                 needs text[], priority smallint, guarantee smallint, max_attempts smallint, timeout real,
                 at timestamptz, delay double precision, concurrency_key text, fairness_key text, order_key text,
-                order_failure text, fingerprints text[]
+                order_failure text, punctual text, fingerprints text[]
             )) with ordinality as i(id, namespace, task, key, payload, headers, queue, needs, priority,
                 guarantee, max_attempts, timeout, at, delay, concurrency_key, fairness_key, order_key, order_failure,
+                punctual,
                 fingerprints, position)
         left join rota.task as t on t.namespace = coalesce(i.namespace, 'default') and t.name = i.task
     ), fine as materialized (
@@ -185,9 +190,11 @@ begin
                     then coalesce(fingerprints[1], md5(task || ' ' || coalesce(payload::jsonb, '{}')::text)) end as fingerprint
         from job as j
         cross join lateral (
-            select case when limited or coalesce(concurrency_key, fairness_key, order_key, order_failure) is not null
-                        then rota.share_of(concurrency_key, fairness_key, order_key, order_failure,
-                                           case when limited then task end)
+            select case when limited
+                             or coalesce(concurrency_key, fairness_key, order_key, order_failure, punctual) is not null
+                        then rota.punctual_share(
+                            rota.share_of(concurrency_key, fairness_key, order_key, order_failure,
+                                          case when limited then task end), punctual)
                    end as share) as s
         where (coalesce(concurrency_key, fairness_key, order_key, order_failure) is null
                or rota.check_keys(concurrency_key, fairness_key, order_key, order_failure))
@@ -277,12 +284,18 @@ create or replace function rota.submit(
     task text, payload jsonb default '{}', at timestamptz default null, delay interval default null,
     key text default null, priority int default null, queue text default null, needs text[] default null,
     max_attempts int default null, timeout interval default null, guarantee text default null,
-    headers jsonb default null, namespace text default 'default'
+    headers jsonb default null, namespace text default 'default',
+    unique_while text default null, unique_for interval default null, unique_key text default null,
+    unique_conflict text default null, debounce interval default null, debounce_max interval default null,
+    throttle interval default null, throttle_keep text default null
 ) returns uuid language plpgsql volatile as $$
 declare
     answer record;
     signatures json;
     problem text;
+    wish json := rota.unique_wish(unique_while, unique_for, unique_key, unique_conflict, debounce, debounce_max,
+                                  throttle, throttle_keep);
+    job json;
 begin
     if rota.is_internal_task(task) then
         problem := rota.internal_task_problem(task);
@@ -306,13 +319,27 @@ begin
         raise exception using errcode = 'RT001', message =
             format('rota: guarantee %L is not one of %s', guarantee, concat_ws(', ', {guarantee.labels}));
     end if;
-    select s.* into answer from rota.submit_jobs(json_build_array(json_strip_nulls(json_build_object(
+    if wish ->> 'per' in ('debounce', 'throttle') and coalesce(at::text, delay::text) is not null then
+        raise exception using errcode = 'RT001', message =
+            format('rota: %s sets the time: leave at and delay out', wish ->> 'per');
+    end if;
+    job := (json_strip_nulls(json_build_object(
         'task', task, 'at', at, 'delay', extract(epoch from delay), 'key', key,
         'priority', priority, 'queue', queue, 'needs', needs, 'max_attempts', max_attempts,
         'timeout', extract(epoch from timeout), 'namespace', namespace, 'headers', headers,
-        'guarantee', array_position(array[{guarantee.labels}], guarantee),
+        'guarantee', array_position(array[{guarantee.labels}], guarantee), 'unique', wish,
         'payload', null
-    ))::jsonb || jsonb_build_object('payload', payload))::json) as s;
+    ))::jsonb || jsonb_build_object('payload', payload))::json;
+    if wish is null then
+        select s.*, null::text as outcome into answer from rota.submit_jobs(json_build_array(job)) as s;
+    else
+        select s.* into answer from rota.submit_unique(json_build_array(job), false, true) as s;
+    end if;
+    if answer.outcome = 'refused' then
+        raise exception using errcode = 'RT003',
+            message = format('rota: job %s of task %L is unique, and stands for this one', answer.job_id, task),
+            hint = 'Nothing was submitted. unique_conflict => ''return'' returns that job.';
+    end if;
     if answer.conflict then
         raise exception using errcode = 'RT002',
             message = format('rota: key %L already names job %s, whose task or payload differs', key, answer.job_id),

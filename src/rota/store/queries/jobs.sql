@@ -141,6 +141,7 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
        j.timeout, (select p.alive_at from rota.present as p where p.id = j.id) as alive_at,
        (select q.max_run_time from rota.queue as q
         where q.namespace = j.namespace and q.name = rota.queue_of(j.lane)) as max_run_time,
+       rota.share_part(j.share, 'p') as punctual,
        j.node, j.error ->> 'type' as error_type, j.error ->> 'message' as error_message, j.attempts -> -1 as last_attempt,
        rota.now() as now,
        starts_with(j.task, 'rota' || '.') or exists (
