@@ -14,8 +14,9 @@ from rota import errors
 
 PUBLIC = [
     "All", "App", "Attempt", "Audit", "CONTEXT", "INJECTED", "CallFailed", "CatchUp", "ConfigError",
-    "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
-    "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
+    "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning",
+    "Explanation", "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed",
+    "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
     "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",

@@ -64,8 +64,9 @@ __version__ = "0.1.0"
 
 __all__ = [
     "CONTEXT", "INJECTED", "All", "App", "Attempt", "Audit", "CallFailed", "CatchUp", "ConfigError",
-    "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning", "Explanation",
-    "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed", "JobHandle",
+    "Context", "DuplicateJob", "DurableContext", "DurableFunction", "Event", "EventLoopRunning",
+    "Explanation", "Failure", "Fatal", "Injected", "InvalidArguments", "Job", "JobError", "JobFailed",
+    "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
     "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",

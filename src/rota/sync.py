@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         FairShare,
         GuaranteeName,
         Job,
+        JobSummary,
         LimitHolder,
         LimitStatus,
         LogLine,
@@ -776,6 +777,18 @@ class SyncWebhooks(_Shell):
     def test(self, id: UUID) -> JobHandle[Any]:
         """Send a test event, as a job like all deliveries."""
         done: JobHandle[Any] = self._run(lambda: self._own.test(id), "test")
+        return done
+
+    def deliveries(self, id: UUID, *, limit: int = 50) -> Sequence[JobSummary]:
+        """List the jobs that deliver events to a webhook, newest first: those of the last week."""
+        done: Sequence[JobSummary] = self._run(
+            lambda: self._own.deliveries(id, limit=limit), "deliveries"
+        )
+        return done
+
+    def redeliver(self, job_id: UUID) -> JobHandle[Any]:
+        """Send the event of a delivery once more, as a new job. The receiver sees the same event id."""
+        done: JobHandle[Any] = self._run(lambda: self._own.redeliver(job_id), "redeliver")
         return done
 
     def allow(self, entry: str) -> None:

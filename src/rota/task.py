@@ -491,7 +491,9 @@ class Task(BoundTask[P, R]):
         source: KeySource | None = getattr(self.options_, field)
         if source is None:
             return None
-        return key_from(field, source, self.function, msgspec.json.decode(payload))
+        arguments = msgspec.json.decode(payload)
+        arguments.pop(VERSION, None)  # of the payload, which is no argument
+        return key_from(field, source, self.function, arguments)
 
     def declared_unique_key(self, payload: bytes) -> str | None:
         """Return the unique key of a job with these arguments. None: it is unique by all of them."""

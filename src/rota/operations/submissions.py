@@ -212,7 +212,7 @@ class Submissions:
                 jobs = _with_keys(bulk, task)
                 return self._handles(jobs, await self._submit_through(options.connection, jobs))
             store = BulkStore((await self._rota.store()).database)
-            if template.unique is not None:
+            if bulk.template.unique is not None:
                 jobs = _with_keys(bulk, task)
                 return self._handles(jobs, await store.submit_unique(jobs, atomically=True))
             if _has_keys(task, options):
