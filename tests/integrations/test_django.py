@@ -113,7 +113,8 @@ def test_a_request_and_its_job_are_one_transaction(line: Line) -> None:
         }  # fmt: skip
         assert client.get("/orders/").json() == {"orders": 1, "bookings": 1}
         listed = json.loads(line.manage(SHOP, "rota", "jobs", "list", "--json"))
-        assert {each["task"] for each in listed} == {"shop.tasks.confirm", "shop.tasks.thank"}
+        # One of each: the order that was rolled back has left no job, neither waiting nor failed.
+        assert sorted(each["task"] for each in listed) == ["shop.tasks.confirm", "shop.tasks.thank"]
         schedules = line.manage(SHOP, "rota", "schedules", "list")
         assert "nightly-report" in schedules
 
