@@ -7,6 +7,8 @@ import pytest
 
 from proof.waiting import eventually
 from rota import App, Retry
+from rota.core.workflow.graph import Graph
+from rota.core.workflow.model import Definition, StepDefinition
 from rota.node import Node
 from tests.support.server_fixtures import LiveServer
 
@@ -106,3 +108,28 @@ async def test_a_run_is_in_the_trace_of_the_request_that_started_it(live: LiveSe
         await ended(http, f"/v1/runs/{started.json()['id']}")
     jobs = await live.app.jobs.list()
     assert [job.headers for job in jobs] == [{"traceparent": given}] * 2
+
+
+async def test_a_set_of_workflows_is_stored_as_a_whole_or_refused(server: LiveServer):
+    client = await server.client("operator")
+    good = {"name": "good", "steps": [{"name": "only", "task": "greet"}]}
+    tenant = server.context.tenant("default")
+    await tenant.workflows.put(
+        Graph(Definition(name="coded", steps=[StepDefinition(name="only", task="greet")]))
+    )
+    for bad, status in (
+        ({"name": "bad", "steps": [{"name": "only", "task": "rota.webhook"}]}, 422),  # internal
+        ({**good, "name": "bad", "code_version": 1}, 422),  # a durable function
+        ({**good, "name": "inline:bad"}, 422),
+        ({**good, "name": "coded"}, 409),
+    ):
+        answer = await client.post("/v1/workflows:apply", json={"definitions": [good, bad]})
+        assert answer.status_code == status, answer.text
+        assert [each["name"] for each in (await client.get("/v1/workflows")).json()["items"]] == [
+            "coded"
+        ]
+    answer = await client.post("/v1/workflows:apply", json={"definitions": [good]})
+    assert [each["version"] for each in answer.json()["items"]] == [1]
+    assert (
+        await (await server.client("viewer")).post("/v1/workflows:apply", json={})
+    ).status_code == 403
