@@ -33,7 +33,7 @@ def double(n: int) -> int:
 
 INSTALL = """
 python3 -m venv /opt/rota
-/opt/rota/bin/pip install --quiet --no-index --find-links /root/packages "rota[embedded]"
+/opt/rota/bin/pip install --quiet --no-index --find-links /root/packages rota
 """
 RUN = """
 cd /srv
@@ -63,7 +63,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run(
         [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check",
          "--python-version", "3.11", "--only-binary", ":all:", "--dest", packages,
-         "--constraint", ROOT / "requirements/all.txt", f"{wheel}[embedded]"], check=True,
+         "--constraint", ROOT / "requirements/all.txt", wheel], check=True,
     )  # fmt: skip
     (folder / "root/srv/app.py").write_text(APP)
     return folder / "root"

