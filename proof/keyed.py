@@ -6,12 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from random import Random
 
+from proof.keyed_tasks import AT_A_TIME
 from rota import App, Context, Retry
-
-# How many of its jobs may run at a time; for each key, if the task gives its jobs keys.
-AT_A_TIME = {"few": 2, "by_customer": 1}
-IN_ORDER = frozenset({"in_order"})
-WAITS = frozenset(AT_A_TIME) | IN_ORDER  # for others of its kind, and not only for a slot
 
 _SOME = Retry(max_attempts=8, base=0.3)
 _WEIGHTS = {"few": 2.0, "by_customer": 2.0, "in_order": 2.0}

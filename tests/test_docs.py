@@ -396,7 +396,9 @@ def test_a_fencing_token_guards_a_table(example_environment: dict[str, str]) -> 
 
 
 def test_every_example_is_run() -> None:
-    tested = set(re.findall(r'"(\w+\.py)"\)', Path(__file__).read_text("utf-8")))
+    pages = [Path(__file__), *(Path(__file__).parent / "integrations").glob("test_*.py")]
+    texts = "".join(page.read_text("utf-8") for page in pages)
+    tested = set(re.findall(r'"(?:\w+/)*(\w+\.py)"', texts))
     assert {path.name for path in EXAMPLES.glob("*.py")} <= tested
 
 

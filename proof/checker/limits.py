@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 
-from proof import keyed
+from proof import keyed_tasks as keyed
 from proof.checker.attempts import evidence_of
 from proof.checker.facts import Facts, JobRow
 from proof.checker.overlap import Span, crowds, held_until, span_of
@@ -73,7 +73,8 @@ def free_places_are_taken(facts: Facts, tally: Tally) -> Found:
         tally["keyed jobs due in calm"] += 1
         most = keyed.AT_A_TIME.get(row.task, 1)
         for since, until in _free(taken[group], due, first.start.at, most):
-            if until - since > 2 * facts.meta.max_lag and slots.neglected(row, since, until):
+            idle = not slots.known or slots.neglected(row, since, until)
+            if until - since > 2 * facts.meta.max_lag and idle:
                 sentence = (
                     f"there was a place for it from {since:.3f} to {until:.3f}, and a free slot; "
                     f"it started at {first.start.at:.3f}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from proof import keyed
+from proof import keyed_tasks as keyed
 from proof.checker.attempts import evidence_of
 from proof.checker.facts import Attempt, Facts, JobRow
 from proof.checker.report import Found, Tally, line

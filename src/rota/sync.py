@@ -51,15 +51,18 @@ if TYPE_CHECKING:
         ManyChanged,
         NodeJob,
         NodeStatus,
+        QueuePeriod,
         QueuePolicy,
         QueueStatus,
         Run,
         RunChanged,
+        RunStats,
         RunStep,
         ShardStatus,
         SignalSent,
         Takeover,
         TaskInfo,
+        TaskTotals,
         Triggered,
         WorkflowInfo,
     )
@@ -519,6 +522,37 @@ class SyncRegistry(_Shell):
     def get(self, name: str) -> TaskInfo:
         """Return a task that nodes have registered: its options, arguments and result."""
         done: TaskInfo = self._run(lambda: self._own.get(name), "get")
+        return done
+
+
+class SyncStatistics(_Shell):
+    """`app.sync.statistics`"""
+
+    def task(self, name: str, within: str = "1h") -> RunStats:
+        """Return the runs of a task, in all queues; `NotFound` if it has no jobs and no node has it."""
+        done: RunStats = self._run(lambda: self._own.task(name, within), "task")
+        return done
+
+    def queue(self, name: str, within: str = "1h") -> RunStats:
+        """Return the runs of a queue, without Rota's own tasks, and how many jobs were ready."""
+        done: RunStats = self._run(lambda: self._own.queue(name, within), "queue")
+        return done
+
+    def all(self, within: str = "1h") -> RunStats:
+        """Return the runs of the namespace, without Rota's own tasks."""
+        done: RunStats = self._run(lambda: self._own.all(within), "all")
+        return done
+
+    def queues(self, within: str = "1h") -> dict[str, Sequence[QueuePeriod]]:
+        """Return the runs and the numbers of ready jobs of each queue."""
+        done: dict[str, Sequence[QueuePeriod]] = self._run(
+            lambda: self._own.queues(within), "queues"
+        )
+        return done
+
+    def tasks(self, within: str = "1h") -> Sequence[TaskTotals]:
+        """Return the sums of each task that nodes have registered, by name, 500 at most."""
+        done: Sequence[TaskTotals] = self._run(lambda: self._own.tasks(within), "tasks")
         return done
 
 
@@ -1106,6 +1140,7 @@ class SyncApp(_Shell):
         self.queues = SyncQueues(app.queues, "app.sync.queues")
         self.nodes = SyncNodes(app.nodes, "app.sync.nodes")
         self.registry = SyncRegistry(app.registry, "app.sync.registry")
+        self.statistics = SyncStatistics(app.statistics, "app.sync.statistics")
         self.schedules = SyncSchedules(app.schedules, "app.sync.schedules")
         self.events = SyncEvents(app.events, "app.sync.events")
         self.webhooks = SyncWebhooks(app.webhooks, "app.sync.webhooks")

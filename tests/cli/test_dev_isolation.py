@@ -72,7 +72,9 @@ async def dashboard_names(up: dict[str, str], names: list[str]) -> None:
         async def all_are_set_aside() -> bool:
             page = await browser.get("/schedules", params={"namespace": "bad"})
             assert page.status_code == 200, page.text
-            rows = [re.search(rf">{name}</a>.*?</tr>", page.text, re.DOTALL) for name in names]
+            rows = [
+                re.search(rf">{name}</span></a>.*?</tr>", page.text, re.DOTALL) for name in names
+            ]
             return all(row and "Does not fire: set aside on" in row[0] for row in rows)
 
         await eventually(all_are_set_aside, what="the dashboard's word about each")

@@ -28,7 +28,8 @@ READS: dict[str, list[str]] = {
     "jobs list": [], "jobs dead": [], "jobs show": ["{job}"], "jobs explain": ["{job}"],
     "jobs logs": ["{failed}"], "queues list": [], "queues limits": [],
     "queues shares": ["default"], "tasks list": [],
-    "tasks show": ["nothing"], "events": [], "nodes": ["--all"],
+    "tasks show": ["nothing"], "tasks stats": ["broken"], "events": [], "nodes list": ["--all"],
+    "webhooks deliveries": ["{webhook}"],
     "shards": [], "endpoints list": [], "endpoints show": ["push"], "webhooks list": [],
     "users list": [], "sessions list": [], "tokens list": [], "namespaces list": [],
     "audit": [], "doctor": [], "schedules list": [], "schedules show": ["nightly"],
@@ -57,7 +58,8 @@ CHANGES = {
     "webhooks pause", "webhooks resume", "webhooks test", "webhooks allow", "webhooks disallow",
     "users add", "users remove", "sessions end", "tokens create", "tokens revoke",
     "namespaces limit", "namespaces unlimit", "namespaces encrypt", "namespaces decrypt",
-    "login", "profiles use", "profiles remove",
+    "login", "profiles use", "profiles remove", "nodes drain", "nodes undrain", "nodes stop",
+    "webhooks redeliver",
 }  # fmt: skip
 ELSEWHERE = {
     "dev": "runs a node", "start": "runs a node", "migrate": "changes the schema",
@@ -113,7 +115,7 @@ async def fill() -> dict[str, str]:
     await app.schedule("gone", "greet", every="1h", exclude=[], description="every hour")
     await app.schedules.trigger("nightly")
     await app.endpoints.add("push", "https://example.org/push")
-    await app.webhooks.add("https://example.org/hook")
+    names["webhook"] = str((await app.webhooks.add("https://example.org/hook")).webhook.id)
     await app.queues.pause("default")
     steps = [StepDefinition(name="first", task="greet"), StepDefinition(name="second", task="greet",
              after=["first"]), StepDefinition(name="parts", map="greet", over=[1, 2])]  # fmt: skip

@@ -1,4 +1,4 @@
-"""`rota.integrations.sqlalchemy`: sessions on the transaction of a job, with examples/sessions.py."""
+"""`rota.integrations.sqlalchemy`: sessions on the transaction of a job; the example "sessions.py"."""
 
 from __future__ import annotations
 

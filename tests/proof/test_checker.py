@@ -32,7 +32,7 @@ def test_a_full_history_passes_and_every_rule_has_seen_something(tmp_path: Path)
     report = check(full_story().write(tmp_path))
     assert report.ok, report.text()
     assert report.unseen == []
-    assert [finding.rule.number for finding in report.findings] == list(range(32))
+    assert [finding.rule.number for finding in report.findings] == list(range(35))
     assert "Every promise was kept" in report.text()
 
 
@@ -42,7 +42,7 @@ ANY_TIME = (
 )  # fmt: skip
 ONCE = (
     Story.shards, Story.nodes, Story.schedule, Story.is_steered, Story.is_spoilt, Story.has_places,
-    Story.runs, Story.functions,
+    Story.runs, Story.functions, Story.has_keys,
 )  # fmt: skip
 MOMENTS = st.floats(1001, 1085)
 

@@ -21,7 +21,7 @@ from rota.errors import Conflict, NotFound, StoreUnavailable
 # What no operation says to its caller on purpose; each class that is new must be sorted in somewhere.
 NOT_ANSWERS = {
     "NotAuthentic", "ResultUnavailable", "EventLoopRunning", "SchemaMismatch", "ServerUnavailable",
-    "EmbeddedPostgresError",
+    "EmbeddedPostgresError", "DatabaseNotRecovered",
 }  # fmt: skip
 AGAIN = {"StoreUnavailable", "TooMuchToRead"}
 

@@ -218,6 +218,7 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
     node = await one("select id from {}.node where namespace = $1")
     return {
         ("jobs", "job_id"): job,
+        ("webhooks", "job_id"): job,
         ("nodes", "node_id"): node,
         ("workers", "worker_id"): node,
         ("dead", "fingerprint"): groups[0]["fingerprint"] if groups else "none",

@@ -17,6 +17,7 @@ from tests.support.server_fixtures import LiveServer
 BAD_TEXTS = {
     bool: ["0", "1", "yes", "null", ""],
     int: ["1.0", "1e1", "null", "", "+5"],
+    float: ["null", "", "one", "nan"],
     datetime: ["0.5", "5", "null", "", "-1"],
 }
 BAD_VALUES = {
@@ -65,7 +66,7 @@ def bodies() -> Iterator[tuple[Any, str, type]]:
 async def test_a_query_parameter_of_another_type_is_refused(server: LiveServer):
     admin = await server.client("admin", "*")
     found = list(queries())
-    assert {kind for _, _, kind in found} == {bool, int, datetime}
+    assert {kind for _, _, kind in found} == {bool, int, float, datetime}
     for route, name, kind in found:
         for text in BAD_TEXTS[kind]:
             method = min(route.http_methods)

@@ -51,6 +51,18 @@ def end_without_start(story: Story) -> None:
     story.beats.append(msgspec.structs.replace(story.beats[-1], token=row["token"] + 1))
 
 
+def over_the_limit(story: Story) -> None:
+    story.run(story.submit("few", 1005.0, share="t=few"), 1005.3)
+
+
+def out_of_turn(story: Story) -> None:
+    story.run(story.submit("in_order", 1005.0, share="o=1"), 1005.3)
+
+
+def forgotten(story: Story) -> None:
+    story.run(story.submit("few", 1080.0, share="t=few"), 1096.0)
+
+
 def stored_though_refused(story: Story) -> None:
     story.tell("no", "plain", "asked", 1005)
     story.tell("no", "plain", "refused", 1006)
@@ -548,5 +560,8 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (22, "has not ended", lambda s: with_row(s, "run", {"state": 4}, id="fine")),
     (22, "some of its steps have not", of_step("fine", 1, state=4)),
     (22, "some of its steps did not", of_step("fine", 2, state=6)),
+    (32, "3 run, and 2 may", over_the_limit),
+    (33, "held its place until", out_of_turn),
+    (34, "there was a place for it from 1080.000 to 1091.000", forgotten),
     (22, "nothing in it failed", lambda s: with_row(s, "run", {"state": 6}, id="fine")),
 ]  # fmt: skip

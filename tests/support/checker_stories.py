@@ -39,7 +39,7 @@ DATABASE_MINUS_AT = 1_699_999_000.0
 STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
 GUARANTEES = {
     "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
-    "lively": 1,
+    "lively": 1, "few": 1, "by_customer": 1, "in_order": 1,
 }  # fmt: skip
 LIMIT = 2.0  # of the last two tasks
 
@@ -180,6 +180,16 @@ class Story:
             self.end(self.start(row, at + attempt), at + attempt + 0.1, FAILED)
         row["due_at"] += 2
         return self.finish(row, at + 2.1, 6, "ValueError")
+
+    def has_keys(self) -> None:
+        """Two at a time, one for each customer, and one after the other."""
+        for at in (1005.1, 1005.2, 1006.1):
+            self.run(self.submit("few", 1005.0, share="t=few"), at, seconds=0.8)
+        for customer in ("a", "b"):
+            row = self.submit("by_customer", 1005.0, share=f"c={customer}&t=by_customer")
+            self.run(row, 1005.1)
+        for at in (1005.1, 1005.7):
+            self.run(self.submit("in_order", 1005.0, share="o=1"), at)
 
     def is_lost(self, task: str = "plain") -> Row:
         """Its node dies, and another takes it over."""
@@ -517,7 +527,7 @@ LIVES = (
     Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
-    Story.is_discarded, Story.hangs, Story.runs, Story.functions,
+    Story.is_discarded, Story.hangs, Story.runs, Story.functions, Story.has_keys,
 )  # fmt: skip
 
 

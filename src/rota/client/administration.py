@@ -11,7 +11,7 @@ from uuid import UUID
 from rota.client import wire
 from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, order, send
-from rota.model import Accepted
+from rota.model import Accepted, JobSummary
 from rota.operations.access import AddedUser, CreatedToken
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.operations.webhooks import Format, NewWebhook
@@ -23,6 +23,9 @@ from rota.store.webhooks import Webhook
 
 def _path(*parts: Any) -> str:
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+Deliveries = list[JobSummary]
 
 
 class Endpoints(Resource[C]):
@@ -89,6 +92,16 @@ class Webhooks(Resource[C]):
     def test(self, id: UUID | str) -> Exchange[Accepted]:
         """Send a test event, as a job."""
         return send("POST", _path("webhooks", id, "test"), Accepted)
+
+    @call
+    def deliveries(self, id: UUID | str) -> Exchange[Deliveries]:
+        """List the deliveries of the last week to a webhook, newest first, as the jobs that they are."""
+        return fetch(_path("webhooks", id, "deliveries"), Deliveries)
+
+    @call
+    def redeliver(self, job_id: UUID | str) -> Exchange[Accepted]:
+        """Send the event of a delivery once more, as a new job."""
+        return send("POST", _path("webhooks", "deliveries", job_id, "redeliver"), Accepted)
 
     @call
     def remove(self, id: UUID | str) -> Exchange[Webhook]:

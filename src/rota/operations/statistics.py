@@ -29,8 +29,11 @@ class Statistics(Operations):
     """
 
     async def task(self, name: str, within: str = "1h") -> RunStats:
-        """Return the runs of a task, in all queues."""
-        return await self._series(within, name, "")
+        """Return the runs of a task, in all queues; `NotFound` if it has no jobs and no node has it."""
+        found = await self._series(within, name, "")
+        if not found.runs and not await self._rota.jobs.list(task=name, limit=1):
+            await self._rota.registry.get(name)
+        return found
 
     async def queue(self, name: str, within: str = "1h") -> RunStats:
         """Return the runs of a queue, without Rota's own tasks, and how many jobs were ready."""

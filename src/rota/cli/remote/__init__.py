@@ -11,7 +11,13 @@ from datetime import datetime
 from typing import Any, NoReturn
 
 from rota.cli.remote.access import RemoteInstallation
-from rota.cli.remote.jobs import RemoteDead, RemoteJobs, RemoteQueues, RemoteRegistry
+from rota.cli.remote.jobs import (
+    RemoteDead,
+    RemoteJobs,
+    RemoteQueues,
+    RemoteRegistry,
+    RemoteStatistics,
+)
 from rota.cli.remote.noun import needs_database
 from rota.cli.remote.runs import RemoteRuns, RemoteSignals, RemoteWorkflows
 from rota.cli.remote.schedules import RemoteSchedules
@@ -39,6 +45,7 @@ class RemoteApp:
         self.jobs = RemoteJobs(client)
         self.dead = RemoteDead(client)
         self.registry = RemoteRegistry(client)
+        self.statistics = RemoteStatistics(client)
         self.queues = RemoteQueues(client)
         self.nodes = RemoteNodes(client)
         self.schedules = RemoteSchedules(client)

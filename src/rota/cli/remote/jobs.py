@@ -20,6 +20,7 @@ from rota.model import (
     LogLine,
     QueuePolicy,
     QueueStatus,
+    RunStats,
     TaskInfo,
 )
 
@@ -104,6 +105,11 @@ class RemoteQueues(Noun):
 
     async def limits(self) -> Sequence[LimitStatus]:
         return await self._client.queues.limits()
+
+
+class RemoteStatistics(Noun):
+    async def task(self, name: str, within: str = "1h") -> RunStats:
+        return await self._client.tasks.stats(name, within)
 
 
 class RemoteRegistry(Noun):

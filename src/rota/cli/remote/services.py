@@ -12,7 +12,7 @@ from rota.cli.remote.jobs import RemoteJobs
 from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
 from rota.handle import JobHandle
-from rota.model import Event, NodeStatus, ShardStatus, Takeover
+from rota.model import Event, JobSummary, NodeStatus, ShardStatus, Takeover
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.operations.webhooks import NewWebhook
 from rota.store.webhooks import Webhook
@@ -26,6 +26,15 @@ Webhooks = Sequence[Webhook]
 class RemoteNodes(Noun):
     async def list(self, *, ended: bool = False) -> Nodes:
         return (await self._client.nodes.list(ended=ended)).items
+
+    async def drain(self, id: UUID) -> NodeStatus:
+        return await self._client.nodes.drain(id)
+
+    async def undrain(self, id: UUID) -> NodeStatus:
+        return await self._client.nodes.undrain(id)
+
+    async def stop(self, id: UUID) -> NodeStatus:
+        return await self._client.nodes.stop(id)
 
     async def shards(self) -> Sequence[ShardStatus]:
         return (await self._client.nodes.shards()).shards
@@ -81,6 +90,12 @@ class RemoteWebhooks(Noun):
 
     async def test(self, id: UUID) -> JobHandle[Any]:
         return JobHandle(self._jobs, (await self._client.webhooks.test(id)).id)
+
+    async def deliveries(self, id: UUID) -> Sequence[JobSummary]:
+        return await self._client.webhooks.deliveries(id)
+
+    async def redeliver(self, job_id: UUID) -> JobHandle[Any]:
+        return JobHandle(self._jobs, (await self._client.webhooks.redeliver(job_id)).id)
 
     async def allow(self, entry: str) -> None:
         # Whoever has a token must not be able to let Rota send requests into the inner network.
