@@ -14,6 +14,7 @@ from proof.checker.facts import (
     StepRow,
 )
 from proof.checker.report import Found, Tally, line
+from proof.history import PAUSE
 
 _ALL_SUCCEEDED, _ALL_ENDED, _ONE_SUCCEEDED, _ONE_FAILED, _ALWAYS = range(1, 6)
 _TASK, _END = 1, 3
@@ -160,12 +161,17 @@ def nothing_starts_after_a_cancel(facts: Facts, tally: Tally) -> Found:
 
 
 def _was_asked_with(facts: Facts, job: JobRow) -> bool:
-    """Whether a function called it beside what it was told of its cancel at, as in a race."""
+    """Whether a function called it beside what it was told of its cancel at, as in a race, or when its
+    process went on after a pause."""
     token = next(
         (c.token for c in facts.checkpoints.get(job.run_id or "", ()) if -c.number == job.step),
         None,
     )
     sights = [sight for sight in facts.sights.get(job.run_id or "", ()) if sight.token == token]
+    created = facts.at(job.created_at)
+    pauses = [fault for sight in sights[:1] for fault in facts.faults_of(PAUSE, sight.node)]
+    if any(fault.at <= created <= fault.until + _UNAWARE for fault in pauses):
+        return True  # it was stopped, and did not know what had happened since
     opened = [sight.at for sight in sights if sight.event == "open"]
     told = [sight.at for sight in sights if sight.event == "told"]
     if not opened or not told:

@@ -125,7 +125,7 @@ def _new_before_old(run: str, sights: list[Sight]) -> Found:
     for sight in sights:
         if sight.event == "try":
             tried.setdefault((sight.token, _branch(sight)), sight)
-        elif sight.event == "saw":
+        elif sight.event == "saw" and not _is_lost(sight, sights):
             before = seen.setdefault((sight.round, sight.place), sight)
             new = tried.get((sight.token, _branch(sight)))
             if new is None or new.place == sight.place or before.token >= sight.token:
@@ -133,6 +133,14 @@ def _new_before_old(run: str, sights: list[Sight]) -> Found:
             if before.at < new.at:
                 sentence = f"did {new.place} before {sight.place}, which an earlier replay had done"
                 yield f"run {run}", sentence, _lines([before, new, sight])
+
+
+def _is_lost(sight: Sight, sights: list[Sight]) -> bool:
+    """Whether it was the last that a replay saw before it could not write: the winner of a race,
+    say, which is recorded with what follows it."""
+    later = [each for each in sights if each.token == sight.token and each.at > sight.at]
+    left = [each.value for each in later if each.event == "left"]
+    return left in (["StoreUnavailable"], ["Interrupted"]) and len(later) == 1
 
 
 def sleeps_are_not_early(facts: Facts, tally: Tally) -> Found:
