@@ -22,6 +22,7 @@ from rota.client.schedules import Schedules as ClientSchedules
 from rota.node import Node
 from rota.operations.endpoints import Endpoints
 from rota.operations.events import Events
+from rota.operations.history import History
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
@@ -92,6 +93,7 @@ SECTIONS: list[tuple[str, str, list[tuple[str, Any]]]] = [
             ("app.nodes", Nodes),
             ("app.registry", Registry),
             ("app.statistics", Statistics),
+            ("app.history", History),
             *(
                 (name, getattr(rota, name))
                 for name in ("Explanation", "QueueStatus", "NodeStatus", "ShardStatus", "Takeover")

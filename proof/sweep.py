@@ -242,6 +242,10 @@ EXCLUDED = {
     "note_strays": "repairs what never happens; what is noted already isn't again",
     "make_partition": "makes what isn't there",
     "forget_events": "retention: deletes what is old, and then finds nothing",
+    **dict.fromkeys(
+        ("forget_ended", "forget_dead_letters", "forget_strays"),
+        "retention: deletes what is old, and then finds nothing",
+    ),
     "forget_old": "retention: deletes what is old, and then finds nothing",
     "forget_occurrences": "retention: deletes what is old, and then finds nothing",
     "forget_shard_moves": "retention: deletes what is old, and then finds nothing",

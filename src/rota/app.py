@@ -79,6 +79,7 @@ class App(Extensions):
         self.nodes = self.rota.nodes
         self.registry = self.rota.registry
         self.statistics = self.rota.statistics
+        self.history = self.rota.history
         self.schedules = self.rota.schedules
         self.events = self.rota.events
         self.webhooks = self.rota.webhooks

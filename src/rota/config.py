@@ -128,6 +128,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     log_days: int = 7  # how long what jobs printed and logged is kept
     ledger_days: int = 90  # how long the occurrences of schedules are remembered
     dead_letter_days: int = 90
+    # Where schedulers copy jobs before the retention removes them; None: nowhere.
+    archive_dir: Path | None = None
 
     # The server. It listens beyond the loopback only with TLS, or with insecure_public.
     host: str = "127.0.0.1"
@@ -205,8 +207,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
             if environ.get(variable := f"ROTA_{name.upper()}")
         }
         values.update({name: value for name, value in given.items() if value is not None})
-        if "data_dir" in values:
-            values["data_dir"] = Path(values["data_dir"]).expanduser().absolute()
+        for name in {"data_dir", "archive_dir"} & set(values):
+            values[name] = Path(values[name]).expanduser().absolute()
         try:
             return msgspec.convert(values, cls, strict=False)
         except msgspec.ValidationError as error:

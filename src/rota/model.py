@@ -19,6 +19,7 @@ QueuePolicy: TypeAlias = Literal["priority", "fair"]
 StateName: TypeAlias = Literal[
     "waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"
 ]
+FinalStateName: TypeAlias = Literal["succeeded", "failed", "cancelled", "skipped"]
 OutcomeName: TypeAlias = Literal[
     "succeeded", "raised", "timed_out", "heartbeat_timeout", "crashed", "lost", "cancelled", "returned"
 ]  # fmt: skip

@@ -556,6 +556,44 @@ class SyncStatistics(_Shell):
         return done
 
 
+class SyncHistory(_Shell):
+    """`app.sync.history`"""
+
+    def page(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        state: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+        after: UUID | None = None,
+        limit: int = 200,
+    ) -> Sequence[Job]:
+        """Return jobs that ended in a period, in the order in which they were submitted."""
+        done: Sequence[Job] = self._run(
+            lambda: self._own.page(
+                since, until, state=state, task=task, queue=queue, after=after, limit=limit
+            ),
+            "page",
+        )
+        return done
+
+    def jobs(
+        self,
+        since: datetime,
+        until: datetime,
+        *,
+        state: str | None = None,
+        task: str | None = None,
+        queue: str | None = None,
+    ) -> Iterator[Job]:
+        """Iterate over all jobs that ended from `since` to before `until`."""
+        return self._iterate(
+            lambda: self._own.jobs(since, until, state=state, task=task, queue=queue), "jobs"
+        )
+
+
 class SyncSchedules(_Shell):
     """`app.sync.schedules`"""
 
@@ -1141,6 +1179,7 @@ class SyncApp(_Shell):
         self.nodes = SyncNodes(app.nodes, "app.sync.nodes")
         self.registry = SyncRegistry(app.registry, "app.sync.registry")
         self.statistics = SyncStatistics(app.statistics, "app.sync.statistics")
+        self.history = SyncHistory(app.history, "app.sync.history")
         self.schedules = SyncSchedules(app.schedules, "app.sync.schedules")
         self.events = SyncEvents(app.events, "app.sync.events")
         self.webhooks = SyncWebhooks(app.webhooks, "app.sync.webhooks")

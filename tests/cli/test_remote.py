@@ -26,7 +26,8 @@ from tests.support.command_line import commands, run
 # What each command that reads is called with; `{name}` is filled in from the world below.
 READS: dict[str, list[str]] = {
     "jobs list": [], "jobs dead": [], "jobs show": ["{job}"], "jobs explain": ["{job}"],
-    "jobs logs": ["{failed}"], "queues list": [], "queues limits": [],
+    "jobs logs": ["{failed}"],
+    "history export": ["-", "--from", "-1d", "--to", "+1d"], "queues list": [], "queues limits": [],
     "queues shares": ["default"], "tasks list": [],
     "tasks show": ["nothing"], "tasks stats": ["broken"], "events": [], "nodes list": ["--all"],
     "webhooks deliveries": ["{webhook}"],

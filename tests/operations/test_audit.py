@@ -372,6 +372,7 @@ READS = {
     "registry": {"get", "list"},
     "nodes": {"get", "list", "running", "shards", "takeovers"},
     "statistics": {"all", "queue", "queues", "task", "tasks"},
+    "history": {"jobs", "page"},
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job and a signal are.
@@ -545,6 +546,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
 # above.
 LOOKS = {
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
+    "history export",
     "jobs dead",
     "runs explain", "runs members",
     "runs list", "runs show", "runs history", "runs send", "signals list", "signals send",

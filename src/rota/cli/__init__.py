@@ -22,6 +22,7 @@ from rota.cli import (
     events,
     forecasts,
     grants,
+    history,
     job_logs,
     login,
     namespaces,
@@ -136,6 +137,7 @@ cli.add_typer(signals.group, name="signals", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
 cli.add_typer(tasks.group, name="tasks", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
+cli.add_typer(history.group, name="history", rich_help_panel=_DAILY)
 
 command(cli, "start", _OPERATING, database_only=True)(run.start)
 command(cli, "migrate", _OPERATING, database_only=True)(run.migrate)

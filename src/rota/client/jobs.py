@@ -113,6 +113,16 @@ class Jobs(Resource[C]):
                  "before": before}  # fmt: skip
         return Pages("/v1/jobs:whole", Page[Job], query, limit, page_size)
 
+    @iteration
+    def ended(
+        self, since: datetime, until: datetime, *, state: str | None = None,
+        task: str | None = None, queue: str | None = None, limit: int | None = None,
+        page_size: int = 100,
+    ) -> Pages[Job]:  # fmt: skip
+        """List all jobs that ended from `since` to before `until`, in the order of their submits."""
+        query = {"since": since, "until": until, "state": state, "task": task, "queue": queue}
+        return Pages("/v1/history", Page[Job], query, limit, page_size)
+
     @call
     def count(self, **filters: Unpack[wire.JobFilterDict]) -> Exchange[Count]:
         """Count the jobs that match. `exact` is false for an estimate."""

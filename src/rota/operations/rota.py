@@ -14,6 +14,7 @@ from rota.operations.dead_letters import DeadLetters
 from rota.operations.encryption import StoredEncryption
 from rota.operations.endpoints import Endpoints
 from rota.operations.events import AuditLog, Events
+from rota.operations.history import History
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
 from rota.operations.queues import Queues
@@ -49,6 +50,7 @@ class Rota:
         self._module = module
         self.submissions = Submissions(self)
         self.jobs = Jobs(self)
+        self.history = History(self)
         self.dead = DeadLetters(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)

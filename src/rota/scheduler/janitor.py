@@ -14,8 +14,10 @@ from time import monotonic
 from rota.config import Settings
 from rota.operations.deleting import finish_deletions
 from rota.runtime.ticker import Service
+from rota.scheduler.archive import Archive
 from rota.scheduler.shards import Ownership
 from rota.store.events import EventStore
+from rota.store.history import HistoryStore
 from rota.store.limits import LimitStore
 from rota.store.run_stats import RunStatsStore
 from rota.store.schedules import ScheduleStore
@@ -46,6 +48,10 @@ class Janitor(Service):
         self._ownership = ownership
         self._events = EventStore(store.database)
         self._limits = LimitStore(store.database)
+        self._archive: Archive | None = None
+        if settings.archive_dir is not None:
+            self._archive = Archive(HistoryStore(store.database), settings.archive_dir)
+            self._archive.check()
         self._schedules = ScheduleStore(store.database)
         self._clean_at = 0.0  # monotonic, as the next two
         self._vacuum_from = _DEAD_ROWS
@@ -87,14 +93,10 @@ class Janitor(Service):
         strays, self._strays_after = await self._store.note_strays(self._strays_after)
         if strays:
             log.error("added %d missing records of batches of running jobs", strays)
-        for name in await self._store.drop_old_days(
-            settings.retention_days, settings.ledger_days, settings.log_days
-        ):
-            log.info("dropped %s: its retention is over", name)
         await self._store.forget_shard_moves()
         await self._events.forget(settings.retention_days)
-        days = settings.retention_days, settings.dead_letter_days
-        while await self._store.forget_old(*days, _STEP) >= _STEP:
+        await self._forget_jobs()
+        while await self._store.forget_old(settings.retention_days, _STEP) >= _STEP:
             pass
         while await self._limits.forget_sublanes(_STEP) >= _STEP:
             pass
@@ -105,6 +107,22 @@ class Janitor(Service):
         while await self._store.forget_signals(settings.retention_days, _RUNS) >= _RUNS:
             pass
         while await self._store.forget_runs(settings.retention_days, _RUNS) >= _RUNS:
+            pass
+
+    async def _forget_jobs(self) -> None:
+        """Remove ended jobs past their retention; with an archive, when they are in it."""
+        settings, archived = self._settings, None
+        if self._archive is not None:
+            archived = await self._archive.copy_days(settings.retention_days)
+        for name in await self._store.drop_old_days(
+            settings.retention_days, settings.ledger_days, settings.log_days, archived
+        ):
+            log.info("dropped %s: its retention is over", name)
+        days = settings.retention_days, settings.dead_letter_days
+        if self._archive is not None:
+            await self._archive.move_rest(*days)
+            return
+        while await self._store.forget_ended(*days, _STEP) >= _STEP:
             pass
 
     async def _vacuum_if_needed(self) -> None:

@@ -298,19 +298,31 @@ class UpkeepStore(Store):
         return made
 
     async def drop_old_days(
-        self, retention_days: int, ledger_days: int, log_days: int
-    ) -> list[str]:
-        """Drop old partitions, and return their names. One that is being read is left for later."""
+        self, retention_days: int, ledger_days: int, log_days: int,
+        archived: Mapping[str, int] | None = None,
+    ) -> list[str]:  # fmt: skip
+        """Drop old partitions, and return their names. One that is being read is left for later.
+
+        With `archived`, days of the past that have rows are dropped only if they are in it, and have as
+        many rows as it says.
+        """
         past = await self.database.fetch("old_days", retention_days)
+        if archived is not None:
+            past = [row for row in past if not row["filled"] or row["name"] in archived]
         ledger = await self.database.fetch("old_occurrence_days", ledger_days)
         logs = await self.database.fetch("old_log_days", log_days)
         await self.database.fetch("forget_occurrences", ledger_days)
         await self.database.fetch("forget_log_lines", log_days)
         await self.database.fetch("close_backfills")
         old = (*past, *ledger, *logs)
-        return [row["name"] for row in old if await self._drop_day(row["name"], row["filled"])]
+        known = archived or {}
+        return [
+            row["name"]
+            for row in old
+            if await self._drop_day(row["name"], row["filled"], known.get(row["name"]))
+        ]
 
-    async def _drop_day(self, name: str, filled: bool) -> bool:
+    async def _drop_day(self, name: str, filled: bool, rows: int | None) -> bool:
         """Drop a partition; False if its locks could not be had.
 
         Its rows are truncated first, which locks nothing but the partition. To drop the table locks its
@@ -319,22 +331,34 @@ class UpkeepStore(Store):
         """
         table = f"{self.database.schema}.{name}"
         return (
-            not filled or await self._within(_READERS_WAIT, f"truncate table {table}")
+            not filled or await self._within(_READERS_WAIT, f"truncate table {table}", table, rows)
         ) and await self._within(_EVERYBODY_WAITS, f"drop table {table}")
 
-    async def _within(self, wait: str, statement: str) -> bool:
-        """Run a statement; False if it could not get its locks in time."""
+    async def _within(
+        self, wait: str, statement: str, table: str = "", rows: int | None = None
+    ) -> bool:
+        """Run a statement; False if it could not get its locks in time.
+
+        With `rows`, also if the table has another number of rows: it is locked, and they are counted.
+        """
         async with self.database.connection() as connection:
             try:
                 async with connection.transaction():
                     await connection.execute(f"set local lock_timeout = '{wait}'")
+                    if rows is not None:
+                        await connection.execute(f"lock table {table} in access exclusive mode")
+                        if await connection.fetchval(f"select count(*) from {table}") != rows:  # noqa: S608
+                            return False
                     await connection.execute(statement)
             except (asyncpg.LockNotAvailableError, asyncpg.UndefinedTableError):
                 return False
         return True
 
-    async def forget_old(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
-        return await self._one(int, "forget_old", retention_days, dead_letter_days, limit)
+    async def forget_ended(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
+        return await self._one(int, "forget_ended", retention_days, dead_letter_days, limit)
+
+    async def forget_old(self, retention_days: int, limit: int) -> int:
+        return await self._one(int, "forget_old", retention_days, limit)
 
     async def forget_signals(self, retention_days: int, limit: int) -> int:
         return await self._one(int, "forget_signals", retention_days, limit)

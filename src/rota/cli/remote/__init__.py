@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 from rota.cli.remote.access import RemoteInstallation
 from rota.cli.remote.jobs import (
     RemoteDead,
+    RemoteHistory,
     RemoteJobs,
     RemoteQueues,
     RemoteRegistry,
@@ -44,6 +45,7 @@ class RemoteApp:
         self.tasks: Mapping[str, Any] = {}
         self.jobs = RemoteJobs(client)
         self.dead = RemoteDead(client)
+        self.history = RemoteHistory(client)
         self.registry = RemoteRegistry(client)
         self.statistics = RemoteStatistics(client)
         self.queues = RemoteQueues(client)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 from uuid import UUID
 
@@ -69,6 +70,14 @@ class RemoteJobs(Noun):
 
     async def discard_many(self, ids: Sequence[UUID]) -> Ids:
         return [*await self._client.dead.discard_ids(ids)]
+
+
+class RemoteHistory(Noun):
+    async def jobs(
+        self, since: datetime, until: datetime, **filters: Any
+    ) -> AsyncIterator[Job]:  # fmt: skip
+        async for job in self._client.jobs.ended(since, until, **filters, page_size=200):
+            yield job
 
 
 class RemoteDead(Noun):

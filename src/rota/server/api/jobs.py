@@ -20,6 +20,7 @@ from rota.model import (
     Accepted,
     Cancelled,
     Discarded,
+    FinalStateName,
     Job,
     ManyChanged,
     OutcomeName,
@@ -181,6 +182,28 @@ async def list_whole_jobs(
     return make_page(found, limit, lambda job: job.id, question)
 
 
+@get("/v1/history", policy=VIEWER, summary="List the jobs that ended in a period")
+async def list_ended_jobs(
+    tenant: TenantDep,
+    since: Annotated[datetime, QueryParameter(description="With a time zone.")],
+    until: Annotated[datetime, QueryParameter(description="Not included. With a time zone.")],
+    in_state: Annotated[FinalStateName | None, QueryParameter(name="state")] = None,
+    task: Filter = None,
+    queue: Filter = None,
+    cursor: Cursor = None,
+    limit: Limit = 50,
+) -> Page[Job]:
+    """List jobs with their payloads, results and attempts, in the order in which they were submitted."""
+    question = (since, until, in_state, task, queue)
+    after = read_cursor(cursor, UUID, question)
+    zoned("since", since)
+    zoned("until", until)
+    found = await tenant.history.page(
+        since, until, state=in_state, task=task, queue=queue, after=after, limit=limit + 1
+    )
+    return make_page(found, limit, lambda job: job.id, question)
+
+
 _UNCHANGED = ResponseSpec(
     data_container=None, description="The job is as `If-None-Match` says", generate_examples=False
 )
@@ -274,4 +297,5 @@ ROUTES = [
     cancel_jobs,
     retry_jobs,
     list_whole_jobs,
+    list_ended_jobs,
 ]

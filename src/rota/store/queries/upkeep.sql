@@ -123,8 +123,8 @@ with floor as (
 delete from rota.occurrence_other where ctid = any(array(
     select ctid from rota.occurrence_other where due_at < rota.now() - make_interval(days => $1::int) limit 10000));
 
--- name: forget_old
--- What retention by partitions doesn't reach, in bounded steps.
+-- name: forget_ended
+-- Ended jobs that retention by partitions doesn't reach, in bounded steps.
 with other as (
     delete from rota.past_other where ctid = any(array(
         select ctid from rota.past_other where finished_at < rota.now() - make_interval(days => $1::int) limit $3))
@@ -134,18 +134,23 @@ with other as (
         select id from rota.dead where finished_at < rota.now() - make_interval(days => $2::int)
         order by finished_at limit $3))
     returning 1
-), keys as (
+)
+select (select count(*) from other) + (select count(*) from dead);
+
+-- name: forget_old
+-- What belongs to jobs that are gone, in bounded steps.
+with keys as (
     delete from rota.submit_key where ctid = any(array(
         select k.ctid from rota.submit_key as k
         where k.created_at < rota.now() - make_interval(days => $1::int)
           and not exists (select from rota.job as j where j.id = k.job_id)
-          and not exists (select from rota.run as r where r.id = k.job_id) limit $3))
+          and not exists (select from rota.run as r where r.id = k.job_id) limit $2))
     returning 1
 ), effects as (
     delete from rota.effect where ctid = any(array(
         select e.ctid from rota.effect as e
         where e.begun_at < rota.now() - make_interval(days => $1::int)
-          and not exists (select from rota.job as j where j.id = e.job_id) limit $3))
+          and not exists (select from rota.job as j where j.id = e.job_id) limit $2))
     returning 1
 ), nodes as (
     delete from rota.node as n where n.state in ('dead', 'stopped') and n.ended_at < rota.now() - interval '1 day'
@@ -156,8 +161,8 @@ with other as (
     where not exists (select from rota.present as p where p.id = s.job_id and p.token = s.token)
     returning 1
 )
-select (select count(*) from other) + (select count(*) from dead) + (select count(*) from keys)
-     + (select count(*) from effects) + (select count(*) from nodes) + (select count(*) from signals);
+select (select count(*) from keys) + (select count(*) from effects) + (select count(*) from nodes)
+     + (select count(*) from signals);
 
 -- name: dead_rows
 select coalesce(n_dead_tup, 0), coalesce(n_live_tup, 0) from pg_stat_user_tables where relid = 'rota.present'::regclass;

@@ -1,0 +1,68 @@
+"""Jobs that have ended: pages of them for exports, and whole days for the archive."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
+from typing import Any
+from uuid import UUID
+
+from rota.model import Job, State
+from rota.store.database import Store
+from rota.store.jobs import to_job
+from rota.store.work import NIL
+
+_PAGE = 200  # a payload and a result may have a megabyte each
+_DEAD, _STRAYS = "dead_letters", "strays"
+STEPWISE = (_DEAD, _STRAYS)  # what is not dropped by the day
+
+
+class HistoryStore(Store):
+    async def now(self) -> datetime:
+        return await self._one(datetime, "now")
+
+    async def ended_jobs(
+        self, namespace: str, since: datetime, until: datetime, *, state: State | None,
+        task: str | None, queue: str | None, after: UUID | None, limit: int,
+    ) -> list[Job]:  # fmt: skip
+        rows = await self.database.fetch(
+            "ended_jobs", namespace, since, until, after or NIL, state, task, queue, limit
+        )
+        return [to_job(row, self.database.encryption) for row in rows]
+
+    async def old_days(self, retention_days: int) -> list[str]:
+        """Return the days of the past whose retention is over, and which still have rows."""
+        rows = await self.database.fetch("old_days", retention_days)
+        return [row["name"] for row in rows if row["filled"]]
+
+    async def pages_of_day(self, name: str) -> AsyncIterator[list[str]]:
+        """Iterate over the rows of a day as JSON, as they are stored, some at a time."""
+        table, after = f"{self.database.schema}.{name}", NIL
+        while True:
+            async with self.database.connection() as connection:
+                rows = await connection.fetch(
+                    f"select id, row_to_json(p)::text as row from {table} as p"  # noqa: S608
+                    " where id > $1 order by id limit $2",
+                    after, _PAGE,
+                )  # fmt: skip
+            if rows:
+                yield [row["row"] for row in rows]
+            if len(rows) < _PAGE:
+                return
+            after = rows[-1]["id"]
+
+    async def count_day(self, name: str) -> int:
+        """Count the rows of a day; 0 if it was dropped meanwhile."""
+        table = f"{self.database.schema}.{name}"
+        async with self.database.connection() as connection:
+            if await connection.fetchval("select to_regclass($1)", table) is None:
+                return 0
+            count: int = await connection.fetchval(f"select count(*) from {table}")  # noqa: S608
+        return count
+
+    async def old_rows(self, kind: str, days: int, limit: int) -> Sequence[Any]:
+        """Return rows that are not dropped by the day, as (id, JSON). `kind`: one of STEPWISE."""
+        return await self.database.fetch(f"old_{kind}", days, limit)
+
+    async def forget_rows(self, kind: str, ids: Sequence[UUID]) -> None:
+        await self.database.fetch(f"forget_{kind}", ids)

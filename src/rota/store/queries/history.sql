@@ -1,0 +1,31 @@
+-- Jobs that have ended, for exports.
+
+-- name: ended_jobs
+-- Those that ended from $2 to before $3, by id, after the id $4: the order in which they were submitted. The days that
+-- are outside are not read.
+select * from rota.job
+where namespace = $1 and finished_at >= $2 and finished_at < $3 and id > $4
+  and ($5::smallint is null or state = $5)
+  and ($6::text is null or task = $6)
+  and ($7::text is null or rota.queue_of(lane) = $7)
+order by id
+limit $8;
+
+-- name: old_dead_letters
+-- Dead letters whose retention is over, as the rows that are stored.
+select id, row_to_json(d)::text as row from rota.dead as d
+where finished_at < rota.now() - make_interval(days => $1::int)
+order by finished_at
+limit $2;
+
+-- name: old_strays
+-- The same for jobs that ended on a day that had no partition.
+select id, row_to_json(p)::text as row from rota.past_other as p
+where finished_at < rota.now() - make_interval(days => $1::int)
+limit $2;
+
+-- name: forget_dead_letters
+delete from rota.dead where id = any($1::uuid[]);
+
+-- name: forget_strays
+delete from rota.past_other where id = any($1::uuid[]);
