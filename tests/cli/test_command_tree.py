@@ -16,8 +16,8 @@ from rota.cli.output import Screen
 from tests.support.command_line import ROOT, commands, run
 
 VERBS = """add allow apply cancel change check compare count create declare delete discard encrypt end
-explain export forecast import limit list manage migrate pause preview print remove replay resume retire retry
-revoke run send set show skip start stop submit trigger use withdraw"""
+explain export forecast import limit list manage migrate pause preview print remove replay
+resume retire retry revoke run send set show skip start stop submit trigger use withdraw"""
 DESTRUCTIVE = "remove delete revoke discard end unlimit apply import backfill"
 # Options that have one meaning everywhere; the same name elsewhere needs a reason, given below.
 SHARED = """--yes --limit --since --until --output --json --namespace --database-url --dry-run
