@@ -72,7 +72,7 @@ SETTINGS = {
     "`/readyz`); 0: any that is free.",
     "metrics_host": "The address of that port. It has no passwords.",
     "retention_days": "Days that succeeded and cancelled jobs are kept.",
-    "archive_dir": "The folder into which schedulers copy jobs before they are removed; by default none.",
+    "archive_dir": "The folder into which schedulers copy jobs before they remove them.",
     "app_name": "The application that declares schedules in code; by default the module of its `App`.",
     "release": "The application's release. The newest decides which schedules code declares.",
     "ledger_days": "Days that the occurrences of schedules are remembered.",
