@@ -37,7 +37,10 @@ from rota import App, Settings
 from rota.store.sql import load_queries
 
 _CALM = 20.0  # virtual seconds that a mended cluster is watched for at least
-_CALM_LIMIT = 120.0  # in which it must have done everything
+# After so many its schedules are paused: they may have more to do than it has slots for. What is there
+# by then comes to its end, or it is stuck.
+_QUIET_AFTER = 60.0
+_CALM_LIMIT = 180.0  # in which it must have done everything
 _STUCK_AFTER = 60.0
 
 _UNFINISHED = f"""
@@ -50,6 +53,20 @@ select count(*) from {SCHEMA}.schedule
 where paused_at is null and extract(epoch from next_due) <= $1 and name <> all($2::text[])"""
 
 _RUNNING = f"select count(*) from {SCHEMA}.run where state = 4"
+
+
+class _Left(msgspec.Struct):
+    """What has not come to its end."""
+
+    jobs: int
+    schedules: int
+    runs: int
+
+    def told(self, seconds: float) -> str:
+        return (
+            f"{self.jobs} jobs, {self.schedules} schedules and {self.runs} runs have not ended what "
+            f"they had to do {seconds:.0f} s after healing"
+        )
 
 
 class Result(msgspec.Struct):
@@ -187,7 +204,7 @@ class Simulation:
         self.healed = self.loop.time()
         for client in self.cluster.clients:
             await client.finish()
-        await self._wait_until_done(operator.spoilt if operator is not None else [])
+        await self._wait_until_done(operator)
         self.ended = self.loop.time()
 
     async def _make_function_operator(self) -> FunctionOperator | None:
@@ -207,26 +224,39 @@ class Simulation:
         await self.cluster.on_behalf("operator", create_schedules(app, self.schedules))
         return None
 
-    async def _wait_until_done(self, spoilt: list[str]) -> None:
+    async def _wait_until_done(self, operator: Operator | None) -> None:
         """All jobs have ended, and all schedules that can be read have come as far as the healing."""
-        end = self.loop.time() + _CALM_LIMIT
-        healed = self.healed + DATABASE_MINUS_AT + self.engine.offset
+        spoilt = operator.spoilt if operator is not None else []
         await asyncio.sleep(self.healed + _CALM - self.loop.time())
-        jobs = schedules = runs = -1
+        left = await self._wait_for_the_end(spoilt, self.healed + _QUIET_AFTER)
+        quieting: asyncio.Future[None] | None = None
+        if left is not None and operator is not None:
+            if left.schedules:  # they need no slots to decide
+                self.problems.append(left.told(_QUIET_AFTER))
+            quieting = self.cluster.on_behalf("operator.who.quiets", operator.pause_all())
+        if left is not None:
+            left = await self._wait_for_the_end(spoilt, self.healed + _CALM_LIMIT)
+        if left is not None:
+            self.problems.append(left.told(_CALM_LIMIT))
+        if quieting is not None:
+            await quieting
+
+    async def _wait_for_the_end(self, spoilt: list[str], end: float) -> _Left | None:
+        """Wait until there is nothing left to do, or until that moment; return what is left then."""
+        healed = self.healed + DATABASE_MINUS_AT + self.engine.offset
+        left = _Left(-1, -1, -1)
         while True:
             # Somebody may be parked who keeps others from looking: then we look later.
             with contextlib.suppress(asyncpg.LockNotAvailableError):
-                jobs = self.engine.ask(_UNFINISHED, healed)[0][0]
-                schedules = self.engine.ask(_BEHIND, healed, spoilt)[0][0]
-                runs = self.engine.ask(_RUNNING)[0][0]
-                if not jobs and not schedules and not runs:
-                    return
-            if self.loop.time() >= end:
-                self.problems.append(
-                    f"{jobs} jobs, {schedules} schedules and {runs} runs have not ended what they "
-                    f"had to do {_CALM_LIMIT:.0f} s after healing"
+                left = _Left(
+                    self.engine.ask(_UNFINISHED, healed)[0][0],
+                    self.engine.ask(_BEHIND, healed, spoilt)[0][0],
+                    self.engine.ask(_RUNNING)[0][0],
                 )
-                return
+                if not left.jobs and not left.schedules and not left.runs:
+                    return None
+            if self.loop.time() >= end:
+                return left
             await asyncio.sleep(1.0)
 
     def write_history(self, folder: Path) -> None:

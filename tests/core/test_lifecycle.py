@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
+from collections import Counter
 from uuid import UUID
 
 import pytest
@@ -340,6 +341,19 @@ def test_no_lane_is_forgotten_when_there_isnt_enough_for_all(demand, lanes):
 
 def test_lanes_that_had_work_get_what_is_left():
     assert split_demand(10, ["a", "b", "c"], {"b": 5}, 0) == {"a": 1, "b": 8, "c": 1}
+
+
+@given(demand=st.integers(1, 5), lanes=LANES.filter(len), data=st.data())
+def test_with_little_demand_every_other_look_is_at_lanes_that_had_work(demand, lanes, data):
+    busy = data.draw(st.lists(st.sampled_from(lanes), unique=True, min_size=1))
+    asked: Counter[str] = Counter()
+    for turn in range(2 * len(lanes) * len(busy)):
+        shares = split_demand(demand, lanes, dict.fromkeys(busy, 1), turn)
+        asked.update(shares)
+        if turn % 2:
+            assert any(lane in busy for lane in shares)
+    assert set(asked) == set(lanes), "the others are looked into all the same"
+    assert max(asked[lane] for lane in busy) == min(asked[lane] for lane in busy)
 
 
 @given(rate=st.floats(0, 1e6), limit=st.integers(0, 5000))

@@ -65,6 +65,18 @@ async def limit_task(app, most, per_key=False):
         )  # fmt: skip
 
 
+# -- when to look
+
+
+async def test_where_nothing_waits_there_is_nothing_to_look_for(app, greet, limits, claim):
+    """Else every idle worker would ask again and again, for ever."""
+    assert await limits.shared_pause([BASE]) is None
+    await submit(greet, fairness_key="a")
+    assert await limits.shared_pause([BASE]) == 0
+    assert len(await claim()) == 1
+    assert await limits.shared_pause([BASE]) is None
+
+
 # -- how many
 
 

@@ -178,3 +178,36 @@ async def test_a_fair_queue_serves_a_key_behind_a_backlog(make_app, start):
     await eventually(lambda: len(order) == 320)
     shares = {share.key: share for share in await app.queues.shares("default")}
     assert shares["big"].served > shares["small"].served > 0
+
+
+async def test_a_worker_with_one_slot_does_not_rest_while_jobs_with_keys_wait(
+    make_app, start, monkeypatch
+):
+    """It can't look into all lanes at once: that one of them is empty says nothing about the others."""
+    app, ran = make_app(concurrency=1, poll=600.0), []
+
+    @app.task(fairness_key="customer")
+    async def report(customer: str) -> None:
+        ran.append(customer)
+        await asyncio.sleep(0.1)  # too long to be claimed ahead of a free slot
+
+    @app.task
+    async def plain() -> None: ...
+
+    for queue in ("a", "b", "c"):
+        await plain.options(queue=queue).submit()
+    await report.submit_many([f"c{n}" for n in range(8)])
+    node = await start(app)
+    worker = node.worker_role.worker
+    tick, pauses = worker.tick, []
+
+    async def ticking() -> float:
+        before = len(ran)
+        pause = await tick()
+        if 0 < before == len(ran) < 8 and worker.slots.free():
+            pauses.append(pause)
+        return pause
+
+    monkeypatch.setattr(worker, "tick", ticking)
+    await eventually(lambda: len(ran) == 8)
+    assert max(pauses, default=0.0) < 1.0

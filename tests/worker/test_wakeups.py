@@ -63,8 +63,13 @@ class Workers:
             self.ran[node.id] += 1
             await self.gate.wait()
 
+        async def slow() -> None:
+            self.ran[node.id] += 1
+            await asyncio.sleep(0.1)  # too long to be claimed ahead of a free slot
+
         app.task(greet)
         app.task(hold)
+        app.task(slow)
         for name in also:
             app.task(name=name)(greet)
 
@@ -621,3 +626,44 @@ async def test_many_dead_or_many_kinds_end_in_a_word_to_all(app, database, submi
     await database.execute(f"update {schema}.node set kind = id::text, queues = '{{other}}'")
     await submitter.execute(f"select {schema}.hint('default', '{LANE}', 8, 1)")
     assert len(await ears.settled()) == 2
+
+
+async def test_a_worker_with_fewer_slots_than_lanes_does_not_rest_while_one_of_them_has_jobs(
+    workers, database, app, monkeypatch
+):
+    """It can't look into all lanes at once: that one of them is empty says nothing about the others."""
+    [node] = await workers.start(1, concurrency=1)
+    worker = node.worker_role.worker
+    for queue in ("a", "b", "c"):
+        await app.submit("greet", queue=queue)
+    await eventually(lambda: workers.ran.total() == 3)
+    await workers.rest(database)
+    workers.ran.clear()
+    await app.submit("hold", queue="b")
+    await eventually(lambda: workers.ran.total() == 1)
+    for _ in range(8):
+        await app.submit("slow", queue="b")
+    rest, rests = worker._rest, []
+
+    async def resting(free: int) -> float:
+        if workers.ran.total() < 9:
+            rests.append(workers.ran.total())
+        return await rest(free)
+
+    monkeypatch.setattr(worker, "_rest", resting)
+    workers.gate.set()
+    await eventually(lambda: workers.ran.total() == 9)
+    assert rests == []
+
+
+async def test_a_worker_with_one_slot_looks_where_a_hint_says(workers, database, app):
+    """And not into some other lane, which is empty: it would rest then."""
+    await workers.start(1, concurrency=1)
+    lanes = ("a", "b", "c", "d")
+    for queue in lanes:
+        await app.submit("greet", queue=queue)
+    await eventually(lambda: workers.ran.total() == 4)
+    for place, queue in enumerate(("a", "c", "b", "d")):
+        await workers.rest(database)
+        await app.submit("greet", queue=queue)
+        await eventually(lambda place=place: workers.ran.total() == 5 + place)

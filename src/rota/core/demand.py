@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 
 
 def prefetch(rate: float, limit: int) -> int:
@@ -20,20 +21,30 @@ def split_demand(
     """Return how many jobs to ask of each lane; no more than `demand` in all.
 
     Lanes that had work the last time share it, the others are only looked into. `turn` rotates which
-    lane comes first when there isn't enough for all.
+    lane comes first when there isn't enough for all. In every other turn it is one that had work: else
+    most looks of a worker with few slots and many lanes would be in vain.
     """
     if demand <= 0 or not lanes:
         return {}
-    start = turn % len(lanes)
-    ordered = [*lanes[start:], *lanes[:start]]
+    busy = [lane for lane in lanes if last_found.get(lane, 0) > 0]
+    if demand < len(lanes) and busy:
+        first = _rotate(busy, turn // 2) if turn % 2 else []
+        asked: Iterable[str] = dict.fromkeys([*first, *_rotate(lanes, turn // 2)])
+        return dict.fromkeys(islice(asked, demand), 1)
+    ordered = _rotate(lanes, turn)
     if demand <= len(ordered):
         return dict.fromkeys(ordered[:demand], 1)
     shares = dict.fromkeys(ordered, 1)
-    busy = [lane for lane in ordered if last_found.get(lane, 0) > 0] or ordered
+    busy = _rotate(busy or lanes, turn)
     each, rest = divmod(demand - len(ordered), len(busy))
     for place, lane in enumerate(busy):
         shares[lane] += each + (1 if place < rest else 0)
     return shares
+
+
+def _rotate(lanes: Sequence[str], turn: int) -> list[str]:
+    start = turn % len(lanes)
+    return [*lanes[start:], *lanes[:start]]
 
 
 def cap_demand(shares: Mapping[str, int], room: Mapping[str, int]) -> dict[str, int]:

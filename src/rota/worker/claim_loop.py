@@ -49,6 +49,7 @@ _LANES_EVERY = 2.0
 _POLL_EVERY = 0.25  # seconds between the polls of all workers of a kind together, without hints
 _LONGEST_POLL = 60.0
 _POLL_WITHOUT_HINTS = 0.5  # of a worker that no hints reach
+_NEXT_LANES = 0.01  # until other lanes are looked into, where there were too few slots for all
 _HOLD_SECONDS = 2.0  # how long a due job may wait here for a slot before others get a chance
 
 
@@ -126,6 +127,8 @@ class Worker(Service):
             more, again = await self._claim_shared(wishes)
             claimed += more
         if short and again > 0:
+            if self.cursors.may_have_more(self._open_lanes()):  # which were not asked this time
+                return _NEXT_LANES
             self._seen_all = self.hints_work and len(wishes) == len(self._lanes)
             return min(await self._rest(max(demand - claimed, 1)), again)
         await self.idle.withdraw(full=False)
@@ -135,8 +138,10 @@ class Worker(Service):
         """Claim from sublanes what can start now. Return how much, and the pause until the next."""
         wanted = {wish.lane: wish.slots for wish in wishes if is_shared(wish.lane)}
         free = self.slots.free() - len(self._wheel)
-        if not wanted or free <= 0 or self.shared.must_wait:
+        if free <= 0 or self.shared.must_wait:
             return 0, NEVER  # a free slot, or the flush, wakes us
+        if not wanted:  # this time: there were too few slots for all lanes
+            return 0, self.shared.next_look()
         node = self._lease.node_id
         try:
             rows = await self.shared.claim(node, wanted, free, self.task_names)
@@ -238,7 +243,7 @@ class Worker(Service):
             for row in rows:
                 found[row["lane"]] += 1
                 last[row["lane"]] = row
-        self._found = found
+        self._found.update(found)
         places = [(lane, row["rank"], row["id"]) for lane, row in last.items()]
         self.cursors.advance(wishes, places, found, sent, self._loop.time())
         self.idle.settle(wishes, found)
@@ -313,8 +318,11 @@ class Worker(Service):
                 self.idle.pending.add(lane, rank, count)
             if lane not in self._lanes or rank == LOWEST_RANK:
                 self._lanes_at = -_LANES_EVERY
-            if not shared:
+            if shared:
+                self.shared.hint()
+            else:
                 self.cursors.lower(lane, rank)
+            self._found[lane] = self._found.get(lane, 0) or 1  # with few slots: before empty ones
             self.wake()
 
     def stop_job(self, id: UUID, token: int, reason: StopReason) -> None:

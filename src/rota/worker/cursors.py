@@ -26,6 +26,7 @@ class _Lane(msgspec.Struct):
     next_sweep: float = 0.0
     hinted: int | None = None  # the lowest rank that a hint named since the last claim
     emptied: bool = False  # the last claim was a sweep, and took all there was
+    more: bool = False  # the last claim got all that it asked for, or a hint came after it
 
 
 class Cursors:
@@ -35,6 +36,7 @@ class Cursors:
     def lower(self, lane: str, rank: int) -> None:
         """Take in a hint: a job was added at this rank."""
         place = self._place(lane)
+        place.more = True
         if place.hinted is None or rank < place.hinted:
             place.hinted = rank
 
@@ -58,7 +60,8 @@ class Cursors:
         for wish in wishes:
             place = self._lanes[wish.lane]
             swept = wish.rank == LOWEST_RANK
-            place.emptied = swept and found[wish.lane] < wish.slots
+            place.more = found[wish.lane] >= wish.slots
+            place.emptied = swept and not place.more
             if swept:
                 place.next_sweep = now + max(_SWEEP_EVERY, (now - sent) * _SWEEP_SHARE)
         for lane, rank, id in rows:
@@ -76,6 +79,10 @@ class Cursors:
         """Return when the next sweep of one of these lanes may be made; infinity if none is pending."""
         pending = (place.next_sweep for lane in lanes if not (place := self._place(lane)).emptied)
         return min(pending, default=float("inf"))
+
+    def may_have_more(self, lanes: Iterable[str]) -> bool:
+        """Return whether there may be something in one of these lanes that no claim has looked for."""
+        return any(self._place(lane).more for lane in lanes)
 
     def _place(self, lane: str) -> _Lane:
         return self._lanes.setdefault(lane, _Lane())

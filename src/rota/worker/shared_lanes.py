@@ -21,6 +21,8 @@ from rota.task import Task
 MARK = "#"  # the last letter of the entry for a lane's sublanes; in a sublane, after the lane
 _AT_ONCE = 3  # claims without a pause while there is something ready
 _SOON = 0.05
+_NEXT = 0.01  # until they are looked into again, where there were too few slots for all lanes
+_NEVER = float("inf")
 
 
 def is_shared(lane: str) -> bool:
@@ -51,6 +53,7 @@ class SharedLanes:
         self._flushing: dict[str, Ended] = {}
         self._freed: dict[str, Ended] = {}
         self._in_vain = 0
+        self._look_at = _NEVER  # when the next claim may find something
 
     def note_lanes(self, lanes: Iterable[str]) -> None:
         self.entries = frozenset(filter(is_shared, lanes))
@@ -91,15 +94,28 @@ class SharedLanes:
             _merge(self._freed, {lane: Ended(0, 0.0) for lane in freed})
             raise
 
+    def hint(self) -> None:
+        """Take in a hint: there may be something to claim."""
+        self._look_at = 0.0
+
+    def next_look(self) -> float:
+        """Return the seconds until the next claim, at most, by what the last one has found."""
+        return max(self._look_at - monotonic(), _NEXT)
+
     async def pause(self, short: bool) -> float:
         """Return the seconds until the next claim, at most. `short`: the last one found too little."""
+        seconds = await self._pause(short)
+        self._look_at = monotonic() + seconds
+        return seconds
+
+    async def _pause(self, short: bool) -> float:
         if not short:
             self._in_vain = 0
             return 0.0
         bases = [entry.removesuffix(MARK) for entry in sorted(self.entries)]
         seconds = await self._store.shared_pause(bases)
         if seconds is None:
-            return float("inf")
+            return _NEVER
         if seconds > 0:
             self._in_vain = 0
             return seconds

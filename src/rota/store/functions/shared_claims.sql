@@ -486,8 +486,13 @@ create or replace function rota.shared_pause(bases text[]) returns float8 langua
                     where m.namespace = s.namespace and m.recheck_at > rota.now()
                       and m.name in ('queue:' || s.queue, 'queue:' || s.queue || '/rate')))
              or exists (select from rota.arrival as a where a.base = any(bases)) then 0
-        else greatest(extract(epoch from least(
-            (select min(m.recheck_at) from rota.meter as m where m.namespace = split_part(bases[1], '/', 1)),
-            (select min(s.recheck_at) from rota.sublane as s where s.base = any(bases))) - rota.now())::float8, 0.02)
+        else (
+            -- `greatest` passes over nulls: of two that are null it would make a look every 20 milliseconds, for ever.
+            select case when soonest.at is not null then greatest(extract(epoch from soonest.at - rota.now())::float8, 0.02) end
+            from (
+                select least(
+                    (select min(m.recheck_at) from rota.meter as m where m.namespace = split_part(bases[1], '/', 1)),
+                    (select min(s.recheck_at) from rota.sublane as s where s.base = any(bases))) as at
+            ) as soonest)
     end
 $$;
