@@ -1163,7 +1163,8 @@ class SyncApp(_Shell):
         key: str | None = None,
         deadline: float | str | None = None,
         priority: int | None = None,
-        **arguments: Any,
+        arguments: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> RunHandle:
         """Call a task for each item that an iterable yields: a run, which begins while items are added."""
         done: RunHandle = self._run(
@@ -1178,7 +1179,8 @@ class SyncApp(_Shell):
                 key=key,
                 deadline=deadline,
                 priority=priority,
-                **arguments,
+                arguments=arguments,
+                **more,
             ),
             "map",
         )
