@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rota.context import CONTEXT, Context, JobInfo, OccurrenceInfo, SyncContext
     from rota.core.explain import Explanation
     from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp, ScheduleSpec
+    from rota.core.time.status import Audit, OccurrenceStatus, ScheduleStatus
     from rota.durable.context import DurableContext
     from rota.durable.function import DurableFunction
     from rota.durable.sync import SyncDurableContext
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
         Takeover,
     )
     from rota.node import Node
-    from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
     from rota.submission import Submission
     from rota.task import Task
     from rota.workflow import RunFailed, RunHandle, Workflow
@@ -128,7 +128,7 @@ _HOMES = {
         "ShardStatus",
         "Takeover",
     ),
-    "rota.operations.ledger": ("Audit", "OccurrenceStatus", "ScheduleStatus"),
+    "rota.core.time.status": ("Audit", "OccurrenceStatus", "ScheduleStatus"),
     "rota.submission": ("Submission",),
     "rota.task": ("Task",),
     "rota.workflow": ("RunFailed", "RunHandle", "Workflow"),

@@ -390,7 +390,9 @@ class App(Extensions):
             "item": item,
         }
         run_options = {"key": key, "deadline": deadline, "priority": priority}
-        return await map_stream(self.rota, task, over, {**(arguments or {}), **more}, options, run_options)
+        return await map_stream(
+            self.rota, task, over, {**(arguments or {}), **more}, options, run_options
+        )
 
     async def send(
         self, signal: str, *, key: str, payload: Any = None, once: str | None = None,
