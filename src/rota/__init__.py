@@ -141,7 +141,16 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         if name in _HOME_OF:
-            found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+            try:
+                home = importlib.import_module(_HOME_OF[name])
+            except ModuleNotFoundError as error:
+                if not (error.name or "").startswith("rota."):
+                    raise
+                raise ImportError(
+                    f"rota.{name} is not part of rota-client, which has rota.client alone: "
+                    "`pip install rota` instead"
+                ) from None
+            found = globals()[name] = getattr(home, name)
             return found
         if not name.startswith("_"):
             try:
