@@ -1,7 +1,7 @@
 """What an import costs, each in processes of their own: `python -m bench.imports`.
 
-The goal is `import rota` under 150 ms. A bare `import asyncio` stands beside it, since most programs that
-use Rota load that anyway.
+The goal is `import rota` under 150 ms. A bare `import asyncio` stands beside it, since most programs
+that use Rota load it anyway.
 """
 
 from __future__ import annotations
@@ -30,7 +30,10 @@ print(time.perf_counter() - begun, len(sys.modules))
 
 def measure(statement: str) -> tuple[float, int]:
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM.format(statement)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", _PROGRAM.format(statement)],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     seconds, modules = done.stdout.split()
     return float(seconds), int(modules)

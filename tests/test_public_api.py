@@ -39,7 +39,9 @@ def test_the_public_names_are_these_and_all_are_there():
 
 
 def test_the_testing_names_are_these():
-    assert sorted(rota.testing.__all__) == ["EndlessRun", "Sandbox", "isolated"]
+    assert sorted(rota.testing.__all__) == [
+        "EndlessRun", "Sandbox", "SyncSandbox", "isolated", "isolated_sync",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
