@@ -2,7 +2,7 @@
 
 1. The tree is clean, the version is dated in CHANGELOG.md, and no tag names it yet (not for a draft).
 2. The sdist is built, and the wheel from the sdist: what it lacks, the wheel lacks.
-3. The wheel has every file of src/rota, and nothing else.
+3. The wheel has every file of src/rota, and nothing else; that of the client is made from it.
 4. The SBOM (CycloneDX) names what an image is made of: the pins of requirements/production.txt.
 5. SHA256SUMS names all of it.
 
@@ -26,6 +26,8 @@ import tomllib
 import zipfile
 from pathlib import Path
 from typing import Any
+
+from release.client import build_client
 
 ROOT = Path(__file__).parent.parent
 _PIN = re.compile(
@@ -151,6 +153,7 @@ def make(target: Path, *, draft: bool) -> list[Path]:
     folder.mkdir(parents=True)
     sdist, wheel = build(folder)
     check_contents(sdist, wheel)
+    build_client(wheel, folder)
     bill = json.dumps(bill_of_materials(number, wheel), indent=1)
     (folder / f"rota-{number}.cdx.json").write_text(f"{bill}\n", "utf-8")
     shutil.copy(ROOT / "requirements/production.txt", folder / f"rota-{number}-requirements.txt")

@@ -57,7 +57,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no Debian to be had: {made.stderr[-300:]}")
     dist = folder / "dist"
     make(dist, draft=True)
-    [wheel] = dist.glob("*.whl")
+    [wheel] = dist.glob("rota-*.whl")
     # The packages are brought along: it has no network. Its Python is 3.11.
     packages = folder / "root/root/packages"
     subprocess.run(

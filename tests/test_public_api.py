@@ -39,7 +39,9 @@ def test_the_public_names_are_these_and_all_are_there():
 
 
 def test_the_testing_names_are_these():
-    assert sorted(rota.testing.__all__) == ["EndlessRun", "Sandbox", "isolated"]
+    assert sorted(rota.testing.__all__) == [
+        "EndlessRun", "Sandbox", "SyncSandbox", "isolated", "isolated_sync",
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -66,7 +68,22 @@ def test_every_error_that_rota_raises_on_purpose_is_caught_by_one_of_two_bases()
     ("module", "left_out"),
     [
         ("rota", ["rota.app", "asyncpg", "msgspec", "httpx"]),
-        ("rota.client", ["rota.app", "rota.server", "litestar"]),
+        (
+            "rota.client",
+            [
+                "rota.app",
+                "rota.store",
+                "rota.operations",
+                "rota.server",
+                "asyncpg",
+                "litestar",
+                "uvicorn",
+                "jinja2",
+                "argon2",
+                "yaml",
+                "typer",
+            ],
+        ),
         ("rota.app", ["rota.node", "rota.server", "rota.cli", "litestar", "uvicorn", "jinja2"]),
     ],
 )

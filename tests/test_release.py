@@ -38,7 +38,7 @@ def dist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def wheel_of(dist: Path) -> Path:
-    [wheel] = dist.glob("*.whl")
+    [wheel] = dist.glob("rota-*.whl")
     return wheel
 
 

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from rota.context import CONTEXT, Context, JobInfo, OccurrenceInfo, SyncContext
     from rota.core.explain import Explanation
     from rota.core.time.schedule import All, CatchUp, Latest, NoCatchUp, ScheduleSpec
+    from rota.core.time.status import Audit, OccurrenceStatus, ScheduleStatus
     from rota.durable.context import DurableContext
     from rota.durable.function import DurableFunction
     from rota.durable.sync import SyncDurableContext
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
         Takeover,
     )
     from rota.node import Node
-    from rota.operations.ledger import Audit, OccurrenceStatus, ScheduleStatus
     from rota.submission import Submission
     from rota.task import Task
     from rota.workflow import RunFailed, RunHandle, Workflow
@@ -128,7 +128,7 @@ _HOMES = {
         "ShardStatus",
         "Takeover",
     ),
-    "rota.operations.ledger": ("Audit", "OccurrenceStatus", "ScheduleStatus"),
+    "rota.core.time.status": ("Audit", "OccurrenceStatus", "ScheduleStatus"),
     "rota.submission": ("Submission",),
     "rota.task": ("Task",),
     "rota.workflow": ("RunFailed", "RunHandle", "Workflow"),
@@ -141,7 +141,16 @@ if not TYPE_CHECKING:  # a type checker would take any name for one of ours
 
     def __getattr__(name: str) -> object:
         if name in _HOME_OF:
-            found = globals()[name] = getattr(importlib.import_module(_HOME_OF[name]), name)
+            try:
+                home = importlib.import_module(_HOME_OF[name])
+            except ModuleNotFoundError as error:
+                if not (error.name or "").startswith("rota."):
+                    raise
+                raise ImportError(
+                    f"rota.{name} is not part of rota-client, which has rota.client alone: "
+                    "`pip install rota` instead"
+                ) from None
+            found = globals()[name] = getattr(home, name)
             return found
         if not name.startswith("_"):
             try:

@@ -359,7 +359,7 @@ class App(Extensions):
         self, task: Task[..., Any], /, *, over: Any, size: int | None = None, at_once: int = 50,
         tolerate: float | str = 0, each: EachName = "chunk", item: str | None = None,
         key: str | None = None, deadline: float | str | None = None, priority: int | None = None,
-        **arguments: Any,
+        arguments: Mapping[str, Any] | None = None, **more: Any,
     ) -> RunHandle:  # fmt: skip
         """Call a task for each item that an iterable yields: a run, which begins while items are added.
 
@@ -379,7 +379,10 @@ class App(Extensions):
             deadline: seconds (or ``"2h"``) after its start at which the run fails.
             priority: of its jobs: higher goes first.
             arguments: what every call gets besides the item.
+            more: the same as keywords, for names that none of these options has.
         """
+        if twice := sorted((arguments or {}).keys() & more.keys()):
+            raise ConfigError(f"argument {twice[0]!r} is given twice: by itself and in arguments")
         options = {
             "size": size,
             "at_once": at_once,
@@ -388,7 +391,9 @@ class App(Extensions):
             "item": item,
         }
         run_options = {"key": key, "deadline": deadline, "priority": priority}
-        return await map_stream(self.rota, task, over, arguments, options, run_options)
+        return await map_stream(
+            self.rota, task, over, {**(arguments or {}), **more}, options, run_options
+        )
 
     async def send(
         self, signal: str, *, key: str, payload: Any = None, once: str | None = None,

@@ -19,6 +19,7 @@ from rota.config import Settings, check_name
 from rota.core.durations import format_duration
 from rota.errors import ConfigError, StoreUnavailable
 from rota.lib.ids import unit
+from rota.lib.installed import check_installation
 from rota.observe import Metrics, MetricsPort, shared_metrics
 from rota.observe.health import Report, check
 from rota.operations.recovery import check_identity
@@ -112,6 +113,7 @@ class Node:
 
     async def start(self) -> None:
         """Open the database, register, and begin. What had begun when it fails is undone."""
+        check_installation()
         try:
             self.app.prepare()
             self._undo.push_async_callback(self.app.close)

@@ -23,12 +23,28 @@ if TYPE_CHECKING:
 
     from msgspec import UnsetType
 
+    from rota.core.administration import (
+        EndpointStatus,
+        Format,
+        NewEndpoint,
+        NewWebhook,
+        RetryNumbers,
+        Webhook,
+    )
     from rota.core.declarations import Verdict
     from rota.core.explain import Explanation
     from rota.core.time.calendars import NamedCalendar
     from rota.core.time.lint import Warned
     from rota.core.time.recurrence import Recurrence
     from rota.core.time.schedule import ScheduleSpec
+    from rota.core.time.status import (
+        Audit,
+        LatestOccurrence,
+        LoadForecast,
+        OccurrenceStatus,
+        Preview,
+        ScheduleStatus,
+    )
     from rota.core.workflow.graph import Graph
     from rota.core.workflow.model import Definition, EachName
     from rota.handle import JobHandle
@@ -66,29 +82,19 @@ if TYPE_CHECKING:
         Triggered,
         WorkflowInfo,
     )
-    from rota.operations.endpoints import EndpointStatus, NewEndpoint
     from rota.operations.jobs import Action, Ids, LogLines, Summaries
-    from rota.operations.ledger import (
-        Audit,
-        LatestOccurrence,
-        OccurrenceStatus,
-        Preview,
-        ScheduleStatus,
-    )
     from rota.operations.preconditions import Precondition
     from rota.operations.runs import Checkpoints, Graphed, MemberList, RunList, Steps
     from rota.operations.schedule_changes import Change
-    from rota.operations.schedule_forecasts import CalendarLoad, ComingSchedule, LoadForecast
+    from rota.operations.schedule_forecasts import CalendarLoad, ComingSchedule
     from rota.operations.schedule_reads import Measured
     from rota.operations.schedules import Saved
     from rota.operations.signals import SignalList
-    from rota.operations.webhooks import Format, Names, NewWebhook
+    from rota.operations.webhooks import Names
     from rota.operations.workflows import Infos
-    from rota.store.endpoints import RetryNumbers
     from rota.store.migrate import Migrated
     from rota.store.rows import NewRun
     from rota.store.search import JobFilter
-    from rota.store.webhooks import Webhook
     from rota.task import Task
     from rota.workflow import Declared, RunHandle, Workflow
 
@@ -1202,7 +1208,8 @@ class SyncApp(_Shell):
         key: str | None = None,
         deadline: float | str | None = None,
         priority: int | None = None,
-        **arguments: Any,
+        arguments: Mapping[str, Any] | None = None,
+        **more: Any,
     ) -> RunHandle:
         """Call a task for each item that an iterable yields: a run, which begins while items are added."""
         done: RunHandle = self._run(
@@ -1217,7 +1224,8 @@ class SyncApp(_Shell):
                 key=key,
                 deadline=deadline,
                 priority=priority,
-                **arguments,
+                arguments=arguments,
+                **more,
             ),
             "map",
         )

@@ -17,17 +17,12 @@ dropped at the end.
 The schema is made in the app's own database; without a database URL in the embedded PostgreSQL,
 which then stays up until the process ends, so that only the first test waits for it.
 
-As a pytest fixture, with pytest-asyncio:
+pytest has it as the fixture `rota`, for tests that are coroutines and for plain ones:
 
-    @pytest.fixture
-    async def sandbox():
-        async with rota.testing.isolated(app) as sandbox:
-            yield sandbox
-
-    async def test_a_reminder_is_sent_after_an_hour(sandbox):
+    async def test_a_reminder_is_sent_after_an_hour(rota):
         await remind.options(delay=3600).submit(order_id=7)
-        await sandbox.advance(hours=1)
-        await sandbox.run_due(raise_errors=True)
+        await rota.advance(hours=1)
+        await rota.run_due(raise_errors=True)
         assert outbox == ["order 7"]
 """
 
@@ -35,7 +30,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -46,6 +41,7 @@ from rota.config import Settings
 from rota.context import JobInfo
 from rota.errors import ConfigError, RotaError
 from rota.lib.ids import new_id
+from rota.lib.sync_bridge import sync_bridge
 from rota.model import Job, State
 from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Lease
@@ -61,7 +57,7 @@ from rota.worker.execution import Execution
 from rota.worker.scheduled_runs import enable_scheduled_runs
 from rota.worker.shared_lanes import MARK, is_shared
 
-__all__ = ["EndlessRun", "Sandbox", "isolated"]
+__all__ = ["EndlessRun", "Sandbox", "SyncSandbox", "isolated", "isolated_sync"]
 
 _LOOKS = 100  # into sublanes, for one job
 _RELEASE = 5_000
@@ -163,6 +159,64 @@ class Sandbox:
         return [ended[each] for each in last_runs if each in ended]
 
 
+class SyncSandbox:
+    """A `Sandbox` for synchronous code: the same methods, called without `await`.
+
+    Coroutines run in the event loop of a thread of their own.
+    """
+
+    def __init__(self, sandbox: Sandbox) -> None:
+        self.app = sandbox.app
+        self._sandbox = sandbox
+
+    def now(self) -> datetime:
+        """Return the time in this sandbox. It stands still."""
+        return self._sandbox.now()
+
+    def advance(self, delta: timedelta | None = None, /, **units: float) -> datetime:
+        """Move time forward, as in ``advance(hours=1)``. See `Sandbox.advance`."""
+        return sync_bridge.call(lambda: self._sandbox.advance(delta, **units), "advance")
+
+    def travel_to(self, moment: datetime) -> datetime:
+        """Move time forward to this moment. What comes due on the way waits for `run_due`."""
+        return sync_bridge.call(lambda: self._sandbox.travel_to(moment), "travel_to")
+
+    def run_for(
+        self, delta: timedelta | None = None, /, *, raise_errors: bool = False, **units: float
+    ) -> list[Job]:
+        """Let time pass as in ``run_for(days=1)``. See `Sandbox.run_until`."""
+        run = self._sandbox.run_for
+        return sync_bridge.call(lambda: run(delta, raise_errors=raise_errors, **units), "run_for")
+
+    def run_until(self, moment: datetime, *, raise_errors: bool = False) -> list[Job]:
+        """Let time pass: schedules fire and jobs run on the way. See `Sandbox.run_until`."""
+        run = self._sandbox.run_until
+        return sync_bridge.call(lambda: run(moment, raise_errors=raise_errors), "run_until")
+
+    def run_due(self, *, raise_errors: bool = False, limit: int = 10_000) -> list[Job]:
+        """Run what is due now, and what that makes due. See `Sandbox.run_due`."""
+        run = self._sandbox.run_due
+        return sync_bridge.call(lambda: run(raise_errors=raise_errors, limit=limit), "run_due")
+
+    def jobs(self, **filters: Any) -> list[Job]:
+        """List the jobs of this sandbox, newest first; takes the filters of `app.jobs.list`."""
+        return sync_bridge.call(lambda: self._sandbox.jobs(**filters), "jobs")
+
+
+@contextlib.contextmanager
+def isolated_sync(
+    app: App, *, now: datetime | None = None, **settings: Any
+) -> Iterator[SyncSandbox]:
+    """Open the app on a private schema, from synchronous code. See `isolated`."""
+    stack = contextlib.AsyncExitStack()
+    entered = isolated(app, now=now, **settings)
+    sandbox = sync_bridge.call(lambda: stack.enter_async_context(entered), "isolated")
+    try:
+        yield SyncSandbox(sandbox)
+    finally:
+        sync_bridge.call(stack.aclose, "close")
+
+
 @contextlib.asynccontextmanager
 async def isolated(
     app: App, *, now: datetime | None = None, **settings: Any
@@ -178,9 +232,7 @@ async def isolated(
     """
     if now is not None and now.tzinfo is None:
         raise ConfigError(f"now must be a datetime with a time zone, not {now!r}")
-    url = app.settings.database_url
-    if not url:
-        url = await asyncio.to_thread(_embedded_url, app.settings.data_dir)
+    url = await test_database_url(app)
     private = app.settings.replace(
         **settings, database_url=url, schema=f"rota_test_{new_id().hex[12:]}"
     )
@@ -205,6 +257,15 @@ async def open_sandbox(
     enable_scheduled_runs(app)
     async with app.using(private):
         yield Sandbox(app, database, begin)
+
+
+async def test_database_url(app: App) -> str:
+    """Return the URL of the app's database: without one, of the embedded PostgreSQL, which stays up."""
+    url = app.settings.database_url
+    return url or await asyncio.to_thread(_embedded_url, app.settings.data_dir)
+
+
+test_database_url.__test__ = False  # type: ignore[attr-defined] # by its name, pytest takes it for one
 
 
 def _embedded_url(data_dir: Path) -> str:

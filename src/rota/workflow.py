@@ -218,6 +218,7 @@ class Workflow:
 
         Args:
             task: the task to call.
+            arguments: what every call gets, as a dict: for names that are options, too.
             over: the list: a step that returns one, a value of the input, or the list itself.
             size: members in a chunk, which one job runs one after the other. By default so many that
                 `at_once` chunks share the list, 1,000 at most.
@@ -235,8 +236,19 @@ class Workflow:
             raise ConfigError(
                 f"workflow {self.name!r}: a map of {task.name!r} needs `over`: its list"
             )
+        arguments = dict(given.pop("arguments", None) or {})
         extra = {name: given.pop(name) for name in MAP_OPTIONS if name in given}
-        options, kwargs = self._split(task, (), given)
+        options, kwargs = self._split(task, (), given, "give it in arguments={...}")
+        if twice := sorted(arguments.keys() & kwargs.keys()):
+            raise ConfigError(f"argument {twice[0]!r} is given twice: by itself and in arguments")
+        return self.add_map(task, extra | options, arguments | kwargs)
+
+    def add_map(
+        self, task: Task[..., Any], options: Mapping[str, Any], kwargs: Mapping[str, Any]
+    ) -> MapStep:
+        """Add a map whose options and arguments are told apart already. See `map`."""
+        extra = {name: options[name] for name in MAP_OPTIONS if name in options}
+        options = {name: value for name, value in options.items() if name not in MAP_OPTIONS}
         name = options.pop("name", None) or self._free_name(task.name)
         if name in self._steps:
             raise ConfigError(f"workflow {self.name!r}: two steps are named {name!r}")
@@ -279,15 +291,16 @@ class Workflow:
         return self._graph
 
     def _split(
-        self, task: Task[..., Any] | Workflow, args: tuple[Any, ...], given: Mapping[str, Any]
-    ) -> tuple[dict[str, Any], dict[str, Any]]:
+        self, task: Task[..., Any] | Workflow, args: tuple[Any, ...], given: Mapping[str, Any],
+        instead: str = "pass the argument by its position",
+    ) -> tuple[dict[str, Any], dict[str, Any]]:  # fmt: skip
         """Tell options from arguments. A name that could be either is refused."""
         names = [] if isinstance(task, Workflow) else [*task.arguments.describe().arguments]
         for name in given:
             if name in _OPTIONS and name in names[len(args) :]:
                 raise ConfigError(
                     f"workflow {self.name!r}: {name!r} is an option of a step and an argument of task "
-                    f"{task.name!r}: pass the argument by its position"
+                    f"{task.name!r}: {instead}"
                 )
         options = {name: value for name, value in given.items() if name in _OPTIONS}
         return options, {name: value for name, value in given.items() if name not in _OPTIONS}

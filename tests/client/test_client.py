@@ -18,6 +18,7 @@ from rota.client.exchanges import RetryPolicy, Sleep, fetch, send, with_retries
 from rota.client.jobs import Jobs
 from rota.client.streams import Parser, ServerEvent
 from rota.client.transport import NoResponse, Request, Response
+from rota.core.administration import Limits
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition, StepDefinition
 from rota.errors import (
@@ -32,7 +33,6 @@ from rota.errors import (
     ServerUnavailable,
     TooManyRequests,
 )
-from rota.store.quotas import Limits
 from tests.support.api import fail_jobs, log, tell
 from tests.support.server_fixtures import LiveServer, serving
 

@@ -17,6 +17,7 @@ import sqlalchemy
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from rota import App, Job, JobHandle, KeyConflict, Settings
+from rota.core.administration import Limits
 from rota.errors import (
     ConfigError,
     InvalidArguments,
@@ -26,7 +27,7 @@ from rota.errors import (
 )
 from rota.lib.encryption import ENVELOPE, Keyring, keyring_of, token_of
 from rota.node import Node
-from rota.store.quotas import Limits, QuotaStore
+from rota.store.quotas import QuotaStore
 from rota.store.reencryption import Reencryption
 from tests.support import secret_tasks
 from tests.support.server_fixtures import serving

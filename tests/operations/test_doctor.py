@@ -13,8 +13,9 @@ import pytest
 
 from rota import App
 from rota.core import checkup
+from rota.core.administration import Diagnosis
 from rota.core.checkup import Finding, NodeFacts, ServerFacts, Slot, Standby, TokenFacts
-from rota.operations.doctor import Diagnosis, examine
+from rota.operations.doctor import examine
 from rota.operations.installation import Installation
 from rota.store.database import Database
 from tests.support.command_line import run

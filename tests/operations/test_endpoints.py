@@ -14,11 +14,11 @@ import pytest
 
 from proof.waiting import eventually
 from rota import App, ConfigError, InvalidArguments, Retry
+from rota.core.administration import RetryNumbers
 from rota.lib.ids import new_id
 from rota.node import Node
 from rota.operations.endpoint_callbacks import URL_HEADER
 from rota.signing import verify_push
-from rota.store.endpoints import RetryNumbers
 from rota.store.webhooks import WebhookStore
 from tests.support.addresses import FORBIDDEN
 from tests.support.endpoints import QUICK, SECRET, declare, pushing_app

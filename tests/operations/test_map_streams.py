@@ -115,3 +115,25 @@ async def test_explain_says_what_a_map_waits_for(sandbox: Sandbox, sink: Sink) -
     said = await sandbox.app.runs.explain(left.id, "members")
     assert said.code == "list_open"
     assert f"`rota runs cancel {left.id}` gives up" in said.sentence
+
+
+async def test_arguments_may_be_called_as_options_are(sandbox: Sandbox) -> None:
+    app, called = sandbox.app, []
+
+    @app.task
+    async def greet(
+        name: str, key: str = "", size: int = 0, item: str = "", tolerate: str = "", after: str = ""
+    ) -> None:
+        called.append((name, key, size, item, tolerate, after))
+
+    given = {"key": "k", "size": 7, "item": "i", "tolerate": "t"}
+    run = await app.map(greet, over=["Ada"], arguments=given, after="a")
+    assert (await ended(sandbox, run)).state == "succeeded"
+    flow = app.workflow("greetings")
+    flow.map(greet, over=["Alan"], arguments={"after": "b", **given})
+    assert (await ended(sandbox, await flow.start())).state == "succeeded"
+    assert called == [("Ada", "k", 7, "i", "t", "a"), ("Alan", "k", 7, "i", "t", "b")]
+    with pytest.raises(ConfigError, match="'after' is given twice"):
+        await app.map(greet, over=["Ada"], arguments={"after": "b"}, after="a")
+    with pytest.raises(ConfigError, match=r"'name' is an option .*: give it in arguments=\{"):
+        flow.map(greet, over=["Alan"], name="x")

@@ -15,10 +15,11 @@ from typer.testing import CliRunner
 from proof.waiting import eventually
 from rota import App, ConfigError, NotFound
 from rota.cli import cli
+from rota.core.administration import RetryNumbers
 from rota.errors import Conflict
 from rota.node import Node
 from rota.signing import verify_push
-from rota.store.endpoints import EndpointStore, RetryNumbers
+from rota.store.endpoints import EndpointStore
 from tests.support.endpoints import pushing_app
 from tests.support.receiver import Receiver
 

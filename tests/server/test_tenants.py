@@ -9,9 +9,10 @@ from typing import Any
 import asyncpg
 import pytest
 
+from rota.core.administration import Limits
 from rota.errors import TooManyRequests
 from rota.store.migrate import FUNCTIONS, known_migrations, migrate
-from rota.store.quotas import Limits, QuotaStore
+from rota.store.quotas import QuotaStore
 from rota.store.row_security import RowSecurity
 from rota.task import SubmitOptions
 from tests.support.api import query

@@ -11,10 +11,10 @@ import asyncpg
 from playwright.async_api import Browser
 
 from rota import App
+from rota.core.administration import Limits
 from rota.node import Node
 from rota.operations.installation import Installation
 from rota.server.serving import Server
-from rota.store.quotas import Limits
 from tests.support.browser import Window
 from tests.support.dashboard_app import make_app
 

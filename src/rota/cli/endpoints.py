@@ -11,10 +11,9 @@ from rota.app import App
 from rota.cli.options import Need, Yes, argument, given, option
 from rota.cli.output import table
 from rota.cli.session import Session, command, make_group
+from rota.core.administration import EndpointStatus, RetryNumbers
 from rota.errors import ConfigError
 from rota.model import GuaranteeName
-from rota.operations.endpoints import EndpointStatus
-from rota.store.endpoints import RetryNumbers
 
 group = make_group("Manage endpoints: tasks whose jobs are pushed to a URL.")
 _Name = Annotated[str, argument("NAME", "Name of the endpoint, which is its task's name.")]

@@ -20,9 +20,9 @@ from rota.cli.session import Session, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
 from rota.core.time.forecast import Bucket, Forecast, PileUp
+from rota.core.time.status import UsualDuration
 from rota.core.time.zones import zone
 from rota.errors import ConfigError
-from rota.operations.schedule_forecasts import UsualDuration
 
 _HOUR = 3600.0
 _BARS = "·▁▂▃▄▅▆▇█"

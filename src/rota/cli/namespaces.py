@@ -8,7 +8,7 @@ import typer
 
 from rota.cli.options import NamespaceName, Yes, option
 from rota.cli.session import Session, callback, command
-from rota.store.quotas import Limits
+from rota.core.administration import Limits
 
 group = typer.Typer(help="Manage namespaces: their limits and their encryption.")
 

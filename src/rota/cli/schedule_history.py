@@ -15,8 +15,8 @@ from rota.cli.schedule_views import ledger_table
 from rota.cli.schedules import Name, schedules_group
 from rota.cli.session import Session, command
 from rota.cli.times import When, parse_when
+from rota.core.time.status import Audit
 from rota.errors import InvalidArguments
-from rota.operations.ledger import Audit
 
 _TICK = timedelta(microseconds=1)
 _MOST = 20  # moments listed per schedule; --json has them all

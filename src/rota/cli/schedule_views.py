@@ -14,8 +14,8 @@ from rota.cli.output import Screen, facts, plain, pretty, state, table
 from rota.cli.times import relative
 from rota.core.durations import format_duration
 from rota.core.time.schedule import ScheduleSpec
+from rota.core.time.status import OccurrenceStatus, ScheduleStatus
 from rota.files.changes import fields_of, rule_fields
-from rota.operations.ledger import OccurrenceStatus, ScheduleStatus
 
 _PATIENCE = 10.0  # seconds within which a live scheduler plans what is due
 

@@ -13,8 +13,8 @@ from rota.cli.options import TIMES, Yes, argument, duration, moment, option
 from rota.cli.schedule_views import show_schedule, show_schedules
 from rota.cli.session import Session, callback, command
 from rota.cli.times import When, relative
+from rota.core.time.status import ScheduleStatus
 from rota.errors import ConfigError
-from rota.operations.ledger import ScheduleStatus
 
 Name = Annotated[str, argument("NAME", "Name of the schedule.")]
 

@@ -12,10 +12,10 @@ from rota.cli.options import Yes, argument, option
 from rota.cli.output import first_line, state
 from rota.cli.session import Session, command, make_group
 from rota.cli.times import relative
+from rota.core.administration import Format, Webhook
 from rota.errors import RotaError
 from rota.model import Job
-from rota.operations.webhooks import KINDS, Format
-from rota.store.webhooks import Webhook
+from rota.operations.webhooks import KINDS
 
 group = make_group("Manage webhooks, which send events to other programs.")
 _Id = Annotated[UUID, argument("ID", "Id of the webhook.", parser=parse_id, show_default=False)]

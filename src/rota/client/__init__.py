@@ -47,8 +47,8 @@ from rota.client.wire import (
     NodeList,
     ScheduleSettings,
 )
+from rota.core.administration import Diagnosis
 from rota.model import Accepted, Cancelled
-from rota.operations.doctor import Diagnosis
 
 __all__ = [
     "Accepted",

@@ -11,14 +11,21 @@ from uuid import UUID
 from rota.client import wire
 from rota.client.connections import C, Resource, call, iteration
 from rota.client.exchanges import Exchange, Page, Pages, fetch, order, send
+from rota.core.administration import (
+    AddedUser,
+    AuditEntry,
+    CreatedToken,
+    EndpointStatus,
+    Format,
+    Limits,
+    Namespace,
+    NewEndpoint,
+    NewWebhook,
+    OpenSession,
+    TokenInfo,
+    Webhook,
+)
 from rota.model import Accepted, JobSummary
-from rota.operations.access import AddedUser, CreatedToken
-from rota.operations.endpoints import EndpointStatus, NewEndpoint
-from rota.operations.webhooks import Format, NewWebhook
-from rota.store.changes import AuditEntry
-from rota.store.identity import OpenSession, TokenInfo
-from rota.store.quotas import Limits, Namespace
-from rota.store.webhooks import Webhook
 
 
 def _path(*parts: Any) -> str:

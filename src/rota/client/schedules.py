@@ -13,10 +13,15 @@ from rota.client.exchanges import Exchange, Page, Pages, fetch, send
 from rota.client.problems import error_from
 from rota.client.transport import Request
 from rota.core.time.calendars import NamedCalendar
+from rota.core.time.status import (
+    LatestOccurrence,
+    LoadForecast,
+    OccurrenceStatus,
+    Preview,
+    ScheduleStatus,
+)
 from rota.errors import NotFound
 from rota.model import Backfilled, Triggered
-from rota.operations.ledger import LatestOccurrence, OccurrenceStatus, Preview, ScheduleStatus
-from rota.operations.schedule_forecasts import LoadForecast
 
 _PATH = "/v1/schedules"
 

@@ -6,12 +6,12 @@ import os
 import ssl
 from collections.abc import Iterator, Mapping
 from datetime import datetime
-from importlib.metadata import version
 from typing import Any, Literal
 
 import httpx
 import msgspec
 
+from rota import __version__
 from rota.errors import ConfigError
 
 DEFAULT_URL = "http://127.0.0.1:8400"
@@ -67,7 +67,7 @@ def http_settings(
     url = (url or os.environ.get("ROTA_URL") or DEFAULT_URL).rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"the server's URL must begin with http:// or https://, not {url!r}")
-    headers = {"User-Agent": f"rota-client/{version('rota')}", "Accept": "application/json"}
+    headers = {"User-Agent": f"rota-client/{__version__}", "Accept": "application/json"}
     if token := token or os.environ.get("ROTA_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
     if namespace := namespace or os.environ.get("ROTA_NAMESPACE"):

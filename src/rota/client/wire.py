@@ -13,9 +13,11 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.administration import EndpointStatus, Namespace, User, Webhook
 from rota.core.signature import Signature
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned
+from rota.core.time.status import Audit, LatestOccurrence
 from rota.core.unique import ThrottleKeep, UniqueConflict, UniqueScope
 from rota.model import (
     Attempt,
@@ -39,11 +41,6 @@ from rota.model import (
     TaskInfo,
     WorkflowInfo,
 )
-from rota.operations.endpoints import EndpointStatus
-from rota.operations.ledger import Audit, LatestOccurrence
-from rota.store.identity import User
-from rota.store.quotas import Namespace
-from rota.store.webhooks import Webhook
 
 
 class NewJobDict(TypedDict, total=False):

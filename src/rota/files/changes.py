@@ -15,7 +15,7 @@ from rota.app import App
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.interval import duration_text
 from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, RRule, Rule, ScheduleSpec
-from rota.operations.ledger import ScheduleStatus
+from rota.core.time.status import ScheduleStatus
 
 Action = Literal["create", "update", "unchanged", "delete", "retire"]
 Kind = Literal["schedule", "calendar", "workflow"]

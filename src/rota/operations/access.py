@@ -21,11 +21,12 @@ from rota.core.access import (
     check_scopes,
     check_tasks,
 )
+from rota.core.administration import AddedUser, CreatedToken, OpenSession, TokenInfo, User
 from rota.errors import ConfigError, NotFound
 from rota.lib.ids import hash_secret, new_id, new_prefix, new_secret
 from rota.operations.base import InstallationOperations
 from rota.store.changes import changing, current_actor, local_user
-from rota.store.identity import IdentityStore, NewToken, OpenSession, TokenInfo, User
+from rota.store.identity import IdentityStore, NewToken
 
 Place: TypeAlias = tuple[datetime, UUID]  # where a page of a list ends
 Ids: TypeAlias = list[UUID]
@@ -37,13 +38,6 @@ class _Access(InstallationOperations):
 
     async def _store(self) -> IdentityStore:
         return IdentityStore(await self._database())
-
-
-class CreatedToken(msgspec.Struct, frozen=True):
-    """`token` is shown here and nowhere else: only its hash is stored."""
-
-    token: str
-    info: TokenInfo
 
 
 class Tokens(_Access):
@@ -124,15 +118,6 @@ class Tokens(_Access):
             if by is None:
                 change.namespace = revoked[0].namespace
         return revoked
-
-
-class AddedUser(msgspec.Struct, frozen=True):
-    """A user's role in a namespace, and whether a password was set."""
-
-    name: str
-    role: str
-    namespace: str
-    password: bool
 
 
 class Users(_Access):

@@ -11,10 +11,11 @@ from collections.abc import AsyncIterator
 from typing import Protocol, TypeAlias, TypeVar
 
 from rota.config import Settings
+from rota.core.administration import Diagnosis
 from rota.core.checkup import Finding
 from rota.errors import RotaError
 from rota.lib.sync_bridge import sync_bridge
-from rota.operations.doctor import Diagnosis, examine
+from rota.operations.doctor import examine
 from rota.operations.recovery import Recovery, recover, survey
 from rota.store.database import Connection, Database
 from rota.store.embedded import EmbeddedPostgres, open_embedded

@@ -14,10 +14,10 @@ from datetime import datetime
 from typing import Any
 
 import asyncpg
-import msgspec
 
 from rota.config import Settings
 from rota.core import checkup
+from rota.core.administration import Diagnosis
 from rota.core.checkup import Finding, NodeFacts, ServerFacts, Slot, Standby, TokenFacts
 from rota.errors import RotaError
 from rota.lib.ids import new_id
@@ -27,13 +27,6 @@ from rota.store.row_security import RowSecurity
 from rota.store.rows import to_value
 
 _ECHO_SECONDS = 3.0
-
-
-class Diagnosis(msgspec.Struct, frozen=True):
-    """What a check-up found. `healthy`: without a problem; there may be warnings."""
-
-    healthy: bool
-    findings: list[Finding]
 
 
 async def examine(database: Database, settings: Settings) -> Diagnosis:

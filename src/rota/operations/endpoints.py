@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from rota.config import OWN_PREFIX, check_name
+from rota.core.administration import EndpointStatus, NewEndpoint, RetryNumbers
 from rota.errors import ConfigError, Conflict, NotFound
 from rota.lib.net.guard import ForbiddenAddress, parse_url
 from rota.model import Guarantee, GuaranteeName
 from rota.operations.base import Operations
 from rota.operations.endpoint_callbacks import Callbacks
-from rota.store.endpoints import EndpointStore, RetryNumbers, StoredEndpoint
+from rota.store.endpoints import EndpointStore, StoredEndpoint
 from rota.task import TaskOptions, names_of
 
 if TYPE_CHECKING:
@@ -57,33 +57,6 @@ def check_endpoint(endpoint: StoredEndpoint, options: TaskOptions | None = None)
             "a job that it has done; or at_most_once"
         )
     return options
-
-
-class EndpointStatus(msgspec.Struct, frozen=True, kw_only=True):
-    """An endpoint as it is shown: without its secret."""
-
-    name: str
-    url: str
-    queue: str
-    needs: tuple[str, ...]
-    priority: int
-    guarantee: GuaranteeName
-    retry: RetryNumbers
-    timeout: float
-    callback_timeout: float
-    created_at: datetime | None
-    updated_at: datetime | None
-
-
-class NewEndpoint(msgspec.Struct, frozen=True):
-    """`secret` is shown here and nowhere else."""
-
-    secret: str
-    endpoint: EndpointStatus
-
-    @property
-    def name(self) -> str:
-        return self.endpoint.name
 
 
 class Endpoints(Operations):

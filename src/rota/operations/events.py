@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from datetime import datetime
 
+from rota.core.administration import AuditEntry
 from rota.model import Event
 from rota.operations.base import InstallationOperations, Operations
-from rota.store.changes import AuditEntry
 from rota.store.events import EventStore, EventStream
 from rota.store.rows import to_value
 

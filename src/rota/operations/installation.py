@@ -8,13 +8,14 @@ import asyncpg
 
 from rota.config import check_name
 from rota.core.access import Principal
+from rota.core.administration import Limits, Namespace
 from rota.errors import ConfigError, KeyMissing, NotFound
 from rota.operations.access import Sessions, Tokens, Users
 from rota.operations.base import InstallationOperations
 from rota.operations.connection import Connections
 from rota.operations.events import AuditLog
 from rota.store.grants import Purpose, grant_statements
-from rota.store.quotas import Limits, Namespace, QuotaStore
+from rota.store.quotas import QuotaStore
 
 
 class Installation:

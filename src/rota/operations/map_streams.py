@@ -40,7 +40,7 @@ async def map_stream(
         )
     flow = Workflow(rota.runs, f"{INLINE}map.{task.name}")
     constants = {name: flow.input(name) for name in given}
-    flow.map(task, over=STREAM, name=STEP, **options, **constants)
+    flow.add_map(task, {**options, "over": STREAM, "name": STEP}, constants)
     definition = flow.graph.compiled()[0].map
     assert definition is not None
     run = await flow.options(**run_options).start(**given)

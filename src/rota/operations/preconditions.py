@@ -3,17 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import UUID
 
 import msgspec
 
+from rota.core.time.status import schedule_tag
 from rota.errors import Conflict, PreconditionFailed
-
-
-def schedule_tag(version: int, id: UUID) -> str:
-    """Return the entity tag of a schedule. It contains a part of the id, since the version of a schedule
-    that was deleted and created again begins anew."""
-    return f'"{version}.{id.hex[-8:]}"'
 
 
 def matches(condition: str | None, tag: str) -> bool:

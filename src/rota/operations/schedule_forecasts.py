@@ -6,16 +6,17 @@ import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 from uuid import UUID
 from zoneinfo import ZoneInfo
 
 import msgspec
 
-from rota.core.time.forecast import Forecast, Load, forecast
+from rota.core.time.forecast import Load, forecast
 from rota.core.time.hourly import Expected, HourlyLoad, add_up, expect, without_past
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import compile_schedule
+from rota.core.time.status import LoadForecast, UsualDuration
 from rota.core.time.stored import decode_spec
 from rota.errors import ConfigError
 from rota.lib.computing import Spend
@@ -32,24 +33,6 @@ _UTC = ZoneInfo("UTC")
 # By schedule, version, period, zone and calendars. Only used by the thread that computes.
 Cache: TypeAlias = OrderedDict[tuple[UUID, int, datetime, datetime, str, int], Expected]
 _cache: Cache = OrderedDict()
-
-
-class UsualDuration(msgspec.Struct, frozen=True):
-    """The duration that is assumed for the runs of a task, and its source."""
-
-    seconds: float
-    source: Literal["measured", "given", "assumed"]
-
-
-class LoadForecast(msgspec.Struct, frozen=True, kw_only=True):
-    """A forecast, with what it is based on. `schedules` counts all, paused ones included."""
-
-    start: datetime
-    end: datetime
-    slots: int
-    schedules: int
-    durations: dict[str, UsualDuration]
-    forecast: Forecast
 
 
 class CalendarLoad(msgspec.Struct, frozen=True):

@@ -14,23 +14,14 @@ from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned, Watched, lint
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.status import Audit, LatestOccurrence, OccurrenceStatus, Preview, ScheduleStatus
 from rota.core.time.words import describe
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition
 from rota.errors import ConfigError, InvalidArguments, NotFound
 from rota.lib.computing import Compute, Spend, compute_here
 from rota.operations.base import Operations
-from rota.operations.ledger import (
-    Audit,
-    LatestOccurrence,
-    OccurrenceStatus,
-    Preview,
-    ScheduleStatus,
-    compare_ledger,
-    to_occurrence,
-    to_spans,
-    to_status,
-)
+from rota.operations.ledger import compare_ledger, to_occurrence, to_spans, to_status
 from rota.operations.runs import check_input
 from rota.store.rows import TaskDefaults
 from rota.store.schedules import ScheduleStore, TaskDuration

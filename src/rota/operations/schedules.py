@@ -17,6 +17,7 @@ from rota.core.declarations import Verdict
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.recurrence import Occurrence
 from rota.core.time.schedule import ScheduleSpec
+from rota.core.time.status import ScheduleStatus
 from rota.core.time.stored import decode_spec
 from rota.core.time.zones import wall_time, zone
 from rota.errors import ConfigError, InvalidArguments
@@ -25,7 +26,6 @@ from rota.lib.ids import new_id
 from rota.model import Backfilled, Guarantee, Triggered
 from rota.operations import declared_schedules as declaring
 from rota.operations.firing import to_entry
-from rota.operations.ledger import ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.schedule_changes import Change, Prepared, ScheduleChanges
 from rota.operations.schedule_forecasts import ScheduleForecasts

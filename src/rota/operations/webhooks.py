@@ -11,8 +11,7 @@ from ipaddress import ip_network
 from typing import Any, Literal, TypeAlias, get_args
 from uuid import UUID
 
-import msgspec
-
+from rota.core.administration import Format, NewWebhook, Webhook
 from rota.errors import ConfigError, Conflict, NotFound
 from rota.handle import JobHandle
 from rota.lib.ids import new_id
@@ -20,7 +19,7 @@ from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url, parse_u
 from rota.model import JobSummary
 from rota.operations.base import Operations
 from rota.store.search import JobFilter
-from rota.store.webhooks import Webhook, WebhookStore
+from rota.store.webhooks import WebhookStore
 
 Kind: TypeAlias = Literal[
     "failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed",
@@ -28,7 +27,6 @@ Kind: TypeAlias = Literal[
     "run_late", "run_parked",
 ]  # fmt: skip
 KINDS: tuple[str, ...] = get_args(Kind)
-Format: TypeAlias = Literal["json", "slack"]
 Names: TypeAlias = list[str]  # inside Webhooks, `list` is its method
 
 _RESOLVE = 2.0  # seconds that a name may take to be resolved when a webhook is added
@@ -36,17 +34,6 @@ _DELIVERIES = timedelta(days=7)
 _PATIENCE_MS = 2_000
 WEBHOOK_TASK = "rota.webhook"
 WEBHOOK_QUEUE = "webhooks"
-
-
-class NewWebhook(msgspec.Struct, frozen=True):
-    """`secret` is shown here and nowhere else."""
-
-    secret: str
-    webhook: Webhook
-
-    @property
-    def id(self) -> UUID:
-        return self.webhook.id
 
 
 class Webhooks(Operations):

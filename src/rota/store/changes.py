@@ -17,7 +17,6 @@ import socket
 from collections.abc import AsyncIterator, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import datetime
 from functools import cache
 from typing import Any, Literal
 
@@ -132,20 +131,3 @@ async def record_on(connection: Connection, query: str, change: Change) -> None:
 
 def as_json(value: Any) -> str | None:
     return None if value is None else msgspec.json.encode(value).decode()
-
-
-class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """A change as it was recorded."""
-
-    id: int
-    at: datetime
-    namespace: str
-    actor: str
-    via: str
-    action: str
-    subject: str
-    before: Any = None
-    after: Any = None
-    request_id: str | None = None
-    address: str | None = None
-    interface: str | None = None  # rest, dashboard, cli, python

@@ -9,21 +9,9 @@ from uuid import UUID
 
 import msgspec
 
-from rota.model import Guarantee, Retry
+from rota.core.administration import RetryNumbers
+from rota.model import Guarantee
 from rota.store.database import Store
-
-
-class RetryNumbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The retry policy of a stored endpoint: `Retry` without exceptions."""
-
-    max_attempts: int = 5
-    base: float = 2.0
-    factor: float = 2.0
-    cap: float = 3600.0
-    jitter: float = 0.2
-
-    def policy(self) -> Retry:
-        return Retry(**msgspec.structs.asdict(self))
 
 
 class StoredEndpoint(msgspec.Struct, frozen=True, kw_only=True):

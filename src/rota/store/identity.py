@@ -8,25 +8,9 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.administration import OpenSession, SessionInfo, TokenInfo, User
 from rota.store.database import Store
 from rota.store.rows import to_value
-
-
-class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A token without its secret."""
-
-    id: UUID
-    prefix: str
-    name: str
-    namespace: str
-    role: str
-    scopes: list[str]
-    tasks: list[str]  # empty: all
-    created_at: datetime
-    created_by: str
-    expires_at: datetime | None
-    revoked_at: datetime | None
-    last_used_at: datetime | None
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,29 +25,6 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     tasks: list[str] = []
     made_with: UUID | None = None  # the token that it was made with
-
-
-class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    id: UUID
-    name: str
-    expires_at: datetime
-    memberships: dict[str, str]  # roles by namespace
-
-
-class OpenSession(SessionInfo, frozen=True, kw_only=True):
-    """A session as admins see it: without its secret. `by_link`: of a link, and so of no user."""
-
-    by_link: bool
-    created_at: datetime
-
-
-class User(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    created_at: datetime
-    disabled_at: datetime | None
-    has_password: bool
-    issuer: str | None
-    memberships: dict[str, str]
 
 
 class IdentityStore(Store):

@@ -2,30 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
 
+from rota.core.administration import Limits, Namespace
 from rota.store.database import Store
-
-Amount = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
-
-
-class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The limits of a namespace; null: no limit."""
-
-    max_jobs: Amount | None = None  # that wait, run or have failed
-    max_payload_bytes: Amount | None = None  # of those jobs, together
-    submits_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
-
-
-class Namespace(msgspec.Struct, frozen=True, kw_only=True):
-    name: str
-    created_at: datetime | None  # None: it has jobs, and no row of its own
-    limits: Limits
-    stored_jobs: int | None  # as far as was counted for its limits, and never too few
-    stored_bytes: int | None
 
 
 class Admission(msgspec.Struct, frozen=True):

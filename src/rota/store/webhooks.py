@@ -9,25 +9,12 @@ from uuid import UUID
 
 import msgspec
 
+from rota.core.administration import Webhook
 from rota.store.database import Store
 
 log = logging.getLogger("rota.webhooks")
 
 _PAUSED_AFTER = 50  # failures in a row
-
-
-class Webhook(msgspec.Struct, frozen=True, kw_only=True):
-    """A URL to which events are delivered. Its secret is shown once, when it is made."""
-
-    id: UUID
-    url: str
-    kinds: tuple[str, ...]  # empty: all
-    format: str
-    paused_at: datetime | None
-    failures: int  # in a row
-    last_error: str | None
-    delivered_at: datetime | None
-    created_at: datetime
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True):

@@ -25,11 +25,11 @@ from rota.cli.remote.schedules import RemoteSchedules
 from rota.cli.remote.services import RemoteEndpoints, RemoteEvents, RemoteNodes, RemoteWebhooks
 from rota.client import AsyncClient
 from rota.config import Settings
+from rota.core.administration import Diagnosis
 from rota.core.arguments import Limits
 from rota.core.signature import Signature
 from rota.errors import ConfigError
 from rota.handle import JobHandle
-from rota.operations.doctor import Diagnosis
 
 
 class RemoteApp:

@@ -9,10 +9,17 @@ from uuid import UUID
 
 from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
-from rota.operations.access import AddedUser, CreatedToken, LoginLink
-from rota.store.changes import AuditEntry
-from rota.store.identity import OpenSession, TokenInfo, User
-from rota.store.quotas import Limits, Namespace
+from rota.core.administration import (
+    AddedUser,
+    AuditEntry,
+    CreatedToken,
+    Limits,
+    Namespace,
+    OpenSession,
+    TokenInfo,
+    User,
+)
+from rota.operations.access import LoginLink
 
 Tokens = list[TokenInfo]
 Sessions = list[OpenSession]

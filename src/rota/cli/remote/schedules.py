@@ -13,9 +13,14 @@ from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned
 from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
+from rota.core.time.status import (
+    Audit,
+    LatestOccurrence,
+    LoadForecast,
+    OccurrenceStatus,
+    ScheduleStatus,
+)
 from rota.model import Backfilled, Triggered
-from rota.operations.ledger import Audit, LatestOccurrence, OccurrenceStatus, ScheduleStatus
-from rota.operations.schedule_forecasts import LoadForecast
 from rota.operations.schedules import Saved
 
 Schedules = list[ScheduleStatus]

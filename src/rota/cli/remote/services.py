@@ -11,11 +11,9 @@ import msgspec
 from rota.cli.remote.jobs import RemoteJobs
 from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
+from rota.core.administration import EndpointStatus, NewEndpoint, NewWebhook, Webhook
 from rota.handle import JobHandle
 from rota.model import Event, JobSummary, NodeStatus, ShardStatus, Takeover
-from rota.operations.endpoints import EndpointStatus, NewEndpoint
-from rota.operations.webhooks import NewWebhook
-from rota.store.webhooks import Webhook
 
 Nodes = Sequence[NodeStatus]
 Events = list[Event]

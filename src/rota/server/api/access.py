@@ -12,8 +12,15 @@ from litestar.params import FromPath, FromQuery, JSONBody, QueryParameter
 
 from rota.client.wire import NamespaceList
 from rota.core.access import Principal
+from rota.core.administration import (
+    AuditEntry,
+    CreatedToken,
+    Limits,
+    Namespace,
+    OpenSession,
+    TokenInfo,
+)
 from rota.errors import AccessDenied
-from rota.operations.access import CreatedToken
 from rota.operations.events import AuditLog
 from rota.operations.rota import Rota
 from rota.server.api.jobs import QueryMoment, zoned
@@ -21,9 +28,6 @@ from rota.server.api.pages import Cursor, Limit, Page, make_page, read_cursor
 from rota.server.context import ServerContext
 from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, TenantDep
-from rota.store.changes import AuditEntry
-from rota.store.identity import OpenSession, TokenInfo
-from rota.store.quotas import Limits, Namespace
 
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from litestar import get
 
-from rota.operations.doctor import Diagnosis, examine
+from rota.core.administration import Diagnosis
+from rota.operations.doctor import examine
 from rota.server.policy import EVERYWHERE
 from rota.server.requests import ContextDep
 

@@ -12,15 +12,20 @@ from litestar.params import FromPath, JSONBody, PathParameter
 from msgspec import UNSET, Meta, UnsetType
 
 from rota.client.wire import EndpointList, WebhookList
+from rota.core.administration import (
+    EndpointStatus,
+    Format,
+    NewEndpoint,
+    NewWebhook,
+    RetryNumbers,
+    Webhook,
+)
 from rota.model import Accepted, GuaranteeName, JobSummary
-from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.operations.job_request import Name
-from rota.operations.webhooks import WEBHOOK_TASK, Format, Kind, NewWebhook
+from rota.operations.webhooks import WEBHOOK_TASK, Kind
 from rota.server.policy import ADMIN, OPERATOR
 from rota.server.remote_workers.messages import RetryRequest
 from rota.server.requests import TenantDep
-from rota.store.endpoints import RetryNumbers
-from rota.store.webhooks import Webhook
 
 EndpointName = Annotated[str, PathParameter(max_length=100)]
 Url = Annotated[str, Meta(min_length=1, max_length=2_000)]

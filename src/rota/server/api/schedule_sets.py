@@ -12,7 +12,7 @@ from msgspec import Meta
 from rota.client.wire import CalendarList, LatestOccurrences, Lint, ScheduleChanges
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import ScheduleSpec
-from rota.operations.schedule_forecasts import LoadForecast
+from rota.core.time.status import LoadForecast
 from rota.server.api.schedules import NewScheduleRequest, to_spec
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import TenantDep

@@ -27,11 +27,11 @@ from rota.core.time.schedule import (
     check_length,
     make_spec,
 )
+from rota.core.time.status import OccurrenceStatus, Preview, ScheduleStatus
 from rota.core.time.zones import Fold, Gap
 from rota.errors import ConfigError, NotFound
 from rota.model import Backfilled, Triggered
 from rota.operations.job_request import Moment, Name
-from rota.operations.ledger import OccurrenceStatus, Preview, ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
 from rota.operations.schedule_reads import check_years

@@ -13,7 +13,7 @@ from litestar.params import FromPath, JSONBody
 from msgspec import Meta
 
 from rota.client.wire import EndedSessions, UserList
-from rota.operations.access import AddedUser
+from rota.core.administration import AddedUser
 from rota.server.policy import EVERYWHERE
 from rota.server.requests import ContextDep, PrincipalDep
 

@@ -15,8 +15,8 @@ from rota.core.time.schedule import (
     ScheduleSpec,
     check_schedule_name,
 )
+from rota.core.time.status import ScheduleStatus
 from rota.errors import ConfigError
-from rota.operations.ledger import ScheduleStatus
 from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
 from rota.server.api.schedules import (

@@ -13,9 +13,10 @@ from litestar.params import QueryParameter
 
 from rota.core.time.plan import REASONS
 from rota.core.time.recurrence import Occurrence
+from rota.core.time.status import OccurrenceStatus, ScheduleStatus
 from rota.errors import ConfigError
 from rota.model import State
-from rota.operations.ledger import OccurrenceStatus, ScheduleStatus, to_occurrence
+from rota.operations.ledger import to_occurrence
 from rota.operations.preconditions import Precondition
 from rota.operations.rota import Rota
 from rota.server.api.pages import make_page, read_cursor

@@ -12,10 +12,10 @@ from litestar.params import FromPath, QueryParameter
 from litestar.response import Redirect
 
 from rota.core.access import ANYWHERE, SCOPE_NOUNS, SUBMIT_SCOPE, Role
+from rota.core.administration import CreatedToken, Limits
 from rota.core.time.zones import zone as zone_of
 from rota.errors import ConfigError, TooMuchToRead
 from rota.model import JobSummary
-from rota.operations.access import CreatedToken
 from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
 from rota.server.api.access import TokenRequest, audit_page, token_page
@@ -26,7 +26,6 @@ from rota.server.dashboard.forms import Fields, convert
 from rota.server.login import safe_target
 from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
-from rota.store.quotas import Limits
 
 _ROWS = 50
 _YEAR = 365 * 86_400
