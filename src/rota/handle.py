@@ -11,6 +11,8 @@ import msgspec
 
 from rota.core.codec import ResultReader
 from rota.errors import ResultUnavailable, RotaError
+from rota.lib import display
+from rota.lib.display import Bar, as_html
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import RESULT_DROPPED, Cancelled, Job, State
 
@@ -42,7 +44,9 @@ class JobOperations(Protocol):
 class JobHandle(Generic[R]):
     """A submitted job. `R` is what its task's function returns."""
 
-    __slots__ = ("_jobs", "_reader", "existed", "id", "warnings")
+    # `_seen` is unset until the job is looked at: most handles are made in great numbers and dropped.
+    __slots__ = ("_jobs", "_reader", "_seen", "existed", "id", "warnings")
+    _seen: Job
 
     def __init__(
         self, jobs: JobOperations, id: UUID, existed: bool = False, reader: ResultReader | None = None,
@@ -55,11 +59,19 @@ class JobHandle(Generic[R]):
         self.warnings = warnings  # e.g. that nobody has registered its task so far
 
     def __repr__(self) -> str:
-        return f"<Job {self.id}>"
+        seen = f": {self._seen.words()}" if hasattr(self, "_seen") else ""
+        return f"<JobHandle {self.id}{seen}>"
+
+    def _repr_html_(self) -> str:
+        """Show the job in a notebook, as it was seen last. `follow` shows it as it changes."""
+        if hasattr(self, "_seen"):
+            return self._seen._repr_html_()
+        return as_html("job", "submitted", Bar("", 0, None), {"id": str(self.id)})
 
     async def status(self) -> Job:
         """Return the job as it is now."""
-        return await self._jobs.get(self.id)
+        self._seen = await self._jobs.get(self.id)
+        return self._seen
 
     async def wait(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended, and return it. `TimeoutError` after `timeout` seconds."""
@@ -70,6 +82,7 @@ class JobHandle(Generic[R]):
                 while True:
                     job, looked = await self._jobs.find(self.id), True
                     if job is not None and job.state in _FINAL:
+                        self._seen = job
                         return job
                     await asyncio.sleep(pause)
                     pause = min(pause * 1.5, 0.5)
@@ -85,7 +98,7 @@ class JobHandle(Generic[R]):
         """
         seen, pause = None, min(0.02, every)
         while True:
-            job = await self._jobs.get(self.id)
+            job = await self.status()
             now = (job.state, job.attempt, job.progress)
             if now != seen:
                 seen = now
@@ -94,6 +107,18 @@ class JobHandle(Generic[R]):
                 return
             await asyncio.sleep(pause)
             pause = min(pause * 1.5, every)
+
+    async def follow(self, timeout: float | None = None, *, every: float = 0.5) -> Job:
+        """Wait until the job has ended, and show its progress: a bar in a terminal, HTML in a notebook.
+
+        Returns the job. `TimeoutError` after `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await display.follow(self.watch(every=every))
+        except TimeoutError:
+            seen = getattr(self, "_seen", None)
+            raise TimeoutError(_still(self.id, seen, seen is not None, timeout)) from None
 
     async def result(self, timeout: float | None = None) -> R:
         """Return what the function returned.
@@ -133,6 +158,10 @@ class JobHandle(Generic[R]):
     def watch_sync(self, *, every: float = 0.5) -> Iterator[Job]:
         """Yield the job whenever it has changed, from synchronous code. See `watch`."""
         return sync_bridge.iterate(lambda: self.watch(every=every), "watch")
+
+    def follow_sync(self, timeout: float | None = None, *, every: float = 0.5) -> Job:
+        """Wait with the progress shown, from synchronous code. See `follow`."""
+        return sync_bridge.call(lambda: self.follow(timeout, every=every), "follow")
 
     def wait_sync(self, timeout: float | None = None) -> Job:
         """Wait until the job has ended, and return it, from synchronous code. See `wait`."""

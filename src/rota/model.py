@@ -12,6 +12,7 @@ from uuid import UUID
 import msgspec
 
 from rota.errors import ConfigError, RetryAfter
+from rota.lib.display import Bar, amount, as_html, printable, progress_bar
 
 GuaranteeName: TypeAlias = Literal["at_least_once", "at_most_once", "exactly_once"]
 RunnerName: TypeAlias = Literal["loop", "process", "thread"]
@@ -186,6 +187,36 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     attempts: Sequence[Attempt]
     run_id: UUID | None = None  # of the workflow's run whose step it is
     step: int | None = None
+
+    def bar(self) -> Bar:
+        """Return how far it has come, as its handler reported."""
+        return progress_bar(f"{self.task}, {self.state}", self.progress)
+
+    def words(self) -> str:
+        """Say in a line what it is and how it is doing."""
+        said = [f"{self.task}, {self.state}"]
+        if self.attempt > 1 or self.state == "running":
+            said.append(f"attempt {self.attempt} of {self.max_attempts}")
+        if self.state == "running" and (far := amount(self.bar())):
+            said.append(far)
+        if self.error is not None:
+            said.append(printable(f"{self.error.type}: {self.error.message}"[:200]))
+        return ", ".join(said)
+
+    def __repr__(self) -> str:
+        return f"<Job {self.id}: {self.words()}>"
+
+    def _repr_html_(self) -> str:
+        message = self.progress.get("message") if isinstance(self.progress, dict) else None
+        rows = {
+            "id": str(self.id), "progress": message, "attempt": f"{self.attempt} of {self.max_attempts}",
+            "due": f"{self.due_at:%Y-%m-%d %H:%M:%S %Z}",
+            "started": f"{self.started_at:%Y-%m-%d %H:%M:%S %Z}" if self.started_at else None,
+            "finished": f"{self.finished_at:%Y-%m-%d %H:%M:%S %Z}" if self.finished_at else None,
+            "error": f"{self.error.type}: {self.error.message}" if self.error else None,
+            "result": self.result,
+        }  # fmt: skip
+        return as_html(self.task, self.state, self.bar(), rows)
 
 
 class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
@@ -528,6 +559,41 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         None  # why it was paused: the code of its durable function contradicts its history
     )
     status: Any = None  # what its durable function says of itself
+
+    def bar(self) -> Bar:
+        """Return how many of its steps have ended."""
+        return Bar(f"{self.workflow}, {self._shown()}", self.ended_steps or 0, self.steps or None)
+
+    def _shown(self) -> str:
+        if self.state != "running":
+            return self.state
+        if self.paused_at is not None:
+            return "paused"
+        return "running" if self.cancel_requested_at is None else "cancelling"
+
+    def _message(self) -> str | None:
+        error = self.error or self.problem
+        return str(error.get("message")) if isinstance(error, dict) else None
+
+    def words(self) -> str:
+        """Say in a line what it is and how it is doing."""
+        said = [f"{self.workflow}, {self._shown()}"]
+        if self.steps:
+            said.append(f"{amount(self.bar())} steps")
+        if (message := self._message()) is not None:
+            said.append(printable(message[:200]))
+        return ", ".join(said)
+
+    def __repr__(self) -> str:
+        return f"<Run {self.id}: {self.words()}>"
+
+    def _repr_html_(self) -> str:
+        rows = {
+            "id": str(self.id), "status": self.status, "error": self._message(),
+            "started": f"{self.created_at:%Y-%m-%d %H:%M:%S %Z}",
+            "ended": f"{self.ended_at:%Y-%m-%d %H:%M:%S %Z}" if self.ended_at else None,
+        }  # fmt: skip
+        return as_html(self.workflow, self._shown(), self.bar(), rows)
 
 
 class MapProgress(msgspec.Struct, frozen=True, kw_only=True):

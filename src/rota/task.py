@@ -412,7 +412,8 @@ class Task(BoundTask[P, R]):
             ) from None
 
     def __repr__(self) -> str:
-        return f"<Task {self.name}>"
+        names = ", ".join(self.arguments.describe().arguments)
+        return f"<Task {self.name}({names}): {self.runner} runner, queue {self.options_.queue}>"
 
     def registered(self) -> Signature:
         """Return what nodes register of the task: its arguments, its result, what it is for."""

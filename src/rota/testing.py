@@ -261,8 +261,9 @@ async def open_sandbox(
 
 async def test_database_url(app: App) -> str:
     """Return the URL of the app's database: without one, of the embedded PostgreSQL, which stays up."""
-    url = app.settings.database_url
-    return url or await asyncio.to_thread(_embedded_url, app.settings.data_dir)
+    if url := app.settings.database_url:
+        return url
+    return await asyncio.to_thread(_embedded_url, app.settings.data_dir)
 
 
 test_database_url.__test__ = False  # type: ignore[attr-defined] # by its name, pytest takes it for one

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from uuid import UUID
 
@@ -18,6 +18,8 @@ from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import STREAM, Definition, RuleName, RunState, StepDefinition
 from rota.core.workflow.references import INPUT, RESULTS, STEP, Reference, escape, escaped
 from rota.errors import ConfigError, ResultUnavailable, RotaError
+from rota.lib import display
+from rota.lib.display import Bar, as_html
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import MapMember, Run, RunChanged, RunStep
 from rota.task import P, R, Task
@@ -413,7 +415,8 @@ def _new_run(
 class RunHandle:
     """A run that was started, and the ways to follow it."""
 
-    __slots__ = ("_reader", "_runs", "existed", "id")
+    __slots__ = ("_reader", "_runs", "_seen", "existed", "id")
+    _seen: Run  # unset until the run is looked at
 
     def __init__(
         self, runs: RunOperations, id: UUID, existed: bool = False,
@@ -425,18 +428,55 @@ class RunHandle:
         self.existed = existed  # its idempotency key named it before: nothing new was started
 
     def __repr__(self) -> str:
-        return f"<Run {self.id}>"
+        seen = f": {self._seen.words()}" if hasattr(self, "_seen") else ""
+        return f"<RunHandle {self.id}{seen}>"
+
+    def _repr_html_(self) -> str:
+        """Show the run in a notebook, as it was seen last. `follow` shows it as it changes."""
+        if hasattr(self, "_seen"):
+            return self._seen._repr_html_()
+        return as_html("run", "started", Bar("", 0, None), {"id": str(self.id)})
 
     async def status(self) -> Run:
         """Return the run as it is now."""
-        return await self._runs.get(self.id)
+        self._seen = await self._runs.get(self.id)
+        return self._seen
+
+    async def watch(self, *, every: float = 0.5) -> AsyncIterator[Run]:
+        """Yield the run as it is, and again when its state, steps or status have changed; at last as it
+        has ended. It is looked at up to `every` seconds apart, more often in the beginning.
+        """
+        seen: Any = None
+        pause = min(0.02, every)
+        while True:
+            run = await self.status()
+            now = (run.state, run.paused_at, run.cancel_requested_at, run.steps, run.ended_steps,
+                   run.status, run.problem)  # fmt: skip
+            if now != seen:
+                seen = now
+                yield run
+            if run.state != RunState.RUNNING.label:
+                return
+            await asyncio.sleep(pause)
+            pause = min(pause * 1.5, every)
+
+    async def follow(self, timeout: float | None = None, *, every: float = 0.5) -> Run:
+        """Wait until the run has ended, and show its progress: a bar in a terminal, HTML in a notebook.
+
+        Returns the run. `TimeoutError` after `timeout` seconds.
+        """
+        try:
+            async with asyncio.timeout(timeout):
+                return await display.follow(self.watch(every=every))
+        except TimeoutError:
+            raise TimeoutError(f"run {self.id} has not ended after {timeout:g} s") from None
 
     async def wait(self, timeout: float | None = None) -> Run:
         """Return the run once it has ended; `TimeoutError` after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             pause = 0.01
             while True:
-                run = await self._runs.get(self.id)
+                run = await self.status()
                 if run.state != RunState.RUNNING.label:
                     return run
                 await asyncio.sleep(pause)
@@ -522,6 +562,14 @@ class RunHandle:
     def wait_sync(self, timeout: float | None = None) -> Run:
         """Return the run once it has ended, from synchronous code. See `wait`."""
         return sync_bridge.call(lambda: self.wait(timeout), "wait")
+
+    def watch_sync(self, *, every: float = 0.5) -> Iterator[Run]:
+        """Yield the run whenever it has changed, from synchronous code. See `watch`."""
+        return sync_bridge.iterate(lambda: self.watch(every=every), "watch")
+
+    def follow_sync(self, timeout: float | None = None, *, every: float = 0.5) -> Run:
+        """Wait with the progress shown, from synchronous code. See `follow`."""
+        return sync_bridge.call(lambda: self.follow(timeout, every=every), "follow")
 
     def steps_sync(self) -> list[RunStep]:
         """Return all its steps, by their numbers, from synchronous code. See `steps`."""

@@ -39,7 +39,7 @@ READS: dict[str, list[str]] = {
     "schedules forecast": ["--slots", "4", "--days", "2"], "workflows list": [],
     "workflows show": ["flow"], "workflows export": [], "runs list": [], "runs show": ["{run}"],
     "runs explain": ["{run}"], "runs history": ["{run}"], "runs members": ["{mapped}", "parts"],
-    "signals list": [],
+    "signals list": [], "jobs watch": ["{failed}"],
 }  # fmt: skip
 MORE = [
     "jobs list --state failed --limit 1", "jobs list --task greet --tag red",
@@ -68,6 +68,7 @@ ELSEWHERE = {
     "grants": "changes the rights of database roles", "encrypt": "reads values with keys",
     "schedules declare": "compares with the database what code declares",
     "workflows check-replay": "has a test of its own", "profiles list": "reads a file",
+    "runs watch": "waits for the end of a run",
     "completion": "reads nothing", "version": "reads nothing",
 }  # fmt: skip
 

@@ -41,6 +41,7 @@ from rota.cli import (
     tasks,
     tokens,
     users,
+    watch,
     webhooks,
     workflows,
 )
@@ -118,7 +119,7 @@ def completion(
 
 
 # Their commands register themselves with these groups.
-_JOBS = (submit, dead, job_logs)
+_JOBS = (submit, dead, job_logs, watch)
 _SCHEDULES = (
     schedule_create,
     schedule_files,

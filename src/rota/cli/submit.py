@@ -11,23 +11,16 @@ from uuid import UUID
 
 import msgspec
 import typer
-from rich.progress import (
-    BarColumn,
-    Progress,
-    SpinnerColumn,
-    TaskID,
-    TaskProgressColumn,
-    TextColumn,
-)
 
 from rota.app import App
 from rota.cli import options
 from rota.cli.jobs import jobs_group
 from rota.cli.options import argument, duration, moment, option
-from rota.cli.output import Screen, plain, pretty
+from rota.cli.output import Screen, pretty
 from rota.cli.session import Session, command
 from rota.cli.times import When
 from rota.handle import JobFailed, JobHandle
+from rota.lib.display import draw_bar, terminal_bars
 from rota.model import Job, State
 
 _EXPLAIN_AFTER = 2.0  # seconds before each explanation of why it doesn't run
@@ -140,19 +133,17 @@ def _follow(session: Session, handle: JobHandle[Any]) -> None:
 
 async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
     """Wait until the job's end, with its progress on the terminal, if there is one."""
-    columns = (SpinnerColumn(), TextColumn("{task.description}", markup=False), BarColumn(),
-               TaskProgressColumn())  # fmt: skip
     visible = screen.err.is_terminal and not screen.structured
     loop = asyncio.get_running_loop()
     pause, explain_at, explained = 0.02, loop.time() + _EXPLAIN_AFTER, ""
-    with Progress(*columns, console=screen.err, transient=True, disable=not visible) as progress:
-        bar = progress.add_task("submitted", total=None)
+    with terminal_bars(console=screen.err, transient=True, disable=not visible) as bars:
+        bar = bars.add_task("submitted", total=None)
         while True:
             job = await app.jobs.find(job_id)
             if job is not None:
                 if State.parse(job.state).is_final:
                     return job
-                _draw(progress, bar, job)
+                draw_bar(bars, bar, job.bar())
                 if visible and job.state != "running" and loop.time() >= explain_at:
                     why = await app.jobs.explain(job_id)
                     if why.code != explained:
@@ -160,12 +151,3 @@ async def _wait(app: App, job_id: UUID, screen: Screen) -> Job:
                     explain_at, explained = loop.time() + _EXPLAIN_AFTER, why.code
             await asyncio.sleep(pause)
             pause = min(pause * 1.3, 0.5)
-
-
-def _draw(progress: Progress, bar: TaskID, job: Job) -> None:
-    reported = job.progress if isinstance(job.progress, dict) else {}
-    description = reported.get("message") or job.state
-    progress.update(
-        bar, description=plain(f"{job.task}: {description}"), total=reported.get("total"),
-        completed=reported.get("done") or 0,
-    )  # fmt: skip

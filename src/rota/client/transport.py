@@ -11,8 +11,8 @@ from typing import Any, Literal
 import httpx
 import msgspec
 
-from rota import __version__
 from rota.errors import ConfigError
+from rota.lib.installed import installed_version
 
 DEFAULT_URL = "http://127.0.0.1:8400"
 
@@ -67,7 +67,7 @@ def http_settings(
     url = (url or os.environ.get("ROTA_URL") or DEFAULT_URL).rstrip("/")
     if not url.startswith(("http://", "https://")):
         raise ConfigError(f"the server's URL must begin with http:// or https://, not {url!r}")
-    headers = {"User-Agent": f"rota-client/{__version__}", "Accept": "application/json"}
+    headers = {"User-Agent": f"rota-client/{installed_version()}", "Accept": "application/json"}
     if token := token or os.environ.get("ROTA_TOKEN"):
         headers["Authorization"] = f"Bearer {token}"
     if namespace := namespace or os.environ.get("ROTA_NAMESPACE"):

@@ -9,6 +9,17 @@ from rota.errors import ConfigError
 
 
 @cache
+def installed_version() -> str:
+    """Return the version of the package that is installed: the whole, or the client alone."""
+    for name in ("rota", "rota-client"):
+        try:
+            return version(name)
+        except PackageNotFoundError:
+            continue
+    return "unknown"
+
+
+@cache
 def check_installation() -> None:
     """Refuse to run on the files of two versions: rota and rota-client own the same ones."""
     try:

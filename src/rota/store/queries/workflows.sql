@@ -48,7 +48,9 @@ select run_id, existed, conflict from rota.start_run_of($1::json);
 -- name: get_run
 select r.*, w.version, w.definition,
        (select count(*) from rota.step as s where s.run_id = r.id) - 1 as steps,
-       (select count(*) from rota.step as s where s.run_id = r.id and s.state > {step.running}) as ended
+       -- The hidden end, which ends last, is no step that anybody counts.
+       (select least(count(*) filter (where s.state > {step.running}), count(*) - 1)
+        from rota.step as s where s.run_id = r.id) as ended
 from rota.run as r join rota.workflow as w on w.id = r.workflow_id
 where r.namespace = $1 and r.id = $2;
 
