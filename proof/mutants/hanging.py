@@ -9,6 +9,8 @@ from proof.simulation.patches import Patches
 from rota.runtime.work import Work
 from rota.worker.run_limits import RunLimits
 
+_MOVES = frozenset({"hung"})
+
 
 def _ignore_silence(patches: Patches) -> None:
     def due_stop(self: Work, now: float) -> Any:
@@ -27,6 +29,10 @@ def _stop_nothing_long(patches: Patches) -> None:
     patches.set(RunLimits, "is_over", lambda self, work, now: False)
 
 
-silence_ignored = Mutant(name="silence of a handler isn't noticed", patch=_ignore_silence)
-signs_forgotten = Mutant(name="signs of life are not counted", patch=_forget_signs)
-maximum_ignored = Mutant(name="the maximum run time isn't kept", patch=_stop_nothing_long)
+silence_ignored = Mutant(
+    name="silence of a handler isn't noticed", patch=_ignore_silence, moves=_MOVES
+)
+signs_forgotten = Mutant(name="signs of life are not counted", patch=_forget_signs, moves=_MOVES)
+maximum_ignored = Mutant(
+    name="the maximum run time isn't kept", patch=_stop_nothing_long, moves=_MOVES
+)

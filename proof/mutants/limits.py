@@ -5,12 +5,34 @@ from __future__ import annotations
 from proof.mutants.changes import in_function
 from proof.simulation.mutant import Mutant
 
-_MOVES = frozenset({"keys", "jobs", "errors"})
+_MOVES = frozenset({"keys", "jobs"})
+_RACES = _MOVES | {"commits"}  # in which claims wait for each other
 
 counts_without_the_lock = Mutant(
     name="limits: counts without the lock",
     sql=in_function("claim_shared", ("order by m.name for no key update;", "order by m.name;")),
-    moves=_MOVES,
+    moves=_RACES,
+)
+_LOCK = """perform from rota.meter as m where m.namespace = space and m.name = any(meters)
+        order by m.name for no key update;"""
+_ROOM = "n := each_one.most - coalesce((stale ->> each_one.name)::int, 0);"
+counts_in_the_locking_statement = Mutant(
+    name="limits: counts in the statement that locks",
+    sql=in_function(
+        "claim_shared",
+        ("    n int;\nbegin", "    n int;\n    stale jsonb := '{}';\nbegin"),
+        (
+            _LOCK,
+            """
+        select coalesce(jsonb_object_agg(l.name, l.held), '{}') into stale from (
+            select m.name, rota.count_held(space, m.name) as held from rota.meter as m
+            where m.namespace = space and m.name = any(meters) order by m.name for no key update) as l;
+""",
+        ),
+        ("n := each_one.most - rota.recount(space, each_one.name);", _ROOM),
+        ("n := each_one.most - each_one.held;", _ROOM),
+    ),
+    moves=_RACES,
 )
 counts_nothing = Mutant(
     name="limits: what runs is not counted",

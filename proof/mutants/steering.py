@@ -21,6 +21,8 @@ from rota.operations.settling import Settled
 from rota.scheduler.firer import Firer
 from rota.store.work import WorkStore
 
+_SCHEDULES = frozenset({"schedules", "jobs"})
+
 # -- schedules
 
 
@@ -51,14 +53,17 @@ def _leave_waiters(queries: dict[str, str]) -> None:
 pending_passed_over = Mutant(
     name="an update moves the cursor past what is pending",
     patch=lambda patches: patches.set(rota.operations.schedule_changes, "settle", _settle_nothing),
+    moves=_SCHEDULES,
 )
 schedules_not_isolated = Mutant(
     name="one bad schedule stops the others",
     patch=_plan_together,
+    moves=_SCHEDULES | {"spoil"},
 )
 waiters_left_behind = Mutant(
     name="deleting a schedule leaves its waiting jobs",
     queries=_leave_waiters,
+    moves=_SCHEDULES,
 )
 
 # -- jobs
@@ -87,6 +92,7 @@ cancel_lost = Mutant(
 stale_gate = Mutant(
     name="places are counted from a stale snapshot",
     patch=_repeatable_reads,
+    moves=_SCHEDULES | {"commits"},
 )
 
 # -- errors and odd handlers
@@ -134,5 +140,10 @@ def _free_the_key(patches: Patches) -> None:
 finish_error_dropped = Mutant(
     name="an outcome that a full disk refused is dropped",
     patch=_drop_what_failed,
+    moves=frozenset({"errors", "jobs"}),
 )
-once_key_freed = Mutant(name="a once key is freed after its effect", patch=_free_the_key)
+once_key_freed = Mutant(
+    name="a once key is freed after its effect",
+    patch=_free_the_key,
+    moves=frozenset({"odd", "errors"}),
+)
