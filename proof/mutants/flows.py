@@ -60,10 +60,9 @@ failure_not_told = Mutant(
 )
 stale_fan_in = Mutant(
     name="fan-in is counted from what was read before",
-    sql=in_function("end_steps", ("for update offset 0) as locked", "offset 0) as locked"))
-    + ";"
-    + in_function(
+    sql=in_function(
         "count_down",
+        ("for update offset 0) as locked", "offset 0) as locked"),
         ("waits = s.waits - c.ended", "waits = its.waits - c.ended"),
         (
             "select o.ctid as at from rota.step as o where o.run_id = c.run_id",

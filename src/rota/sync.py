@@ -1038,6 +1038,11 @@ class SyncRuns(_Shell):
         done: Run = self._run(lambda: self._own.get(id), "get")
         return done
 
+    def has_ended(self, id: UUID | str) -> bool:
+        """Return whether a run has ended. Reads one row, where `get` counts the run's steps."""
+        done: bool = self._run(lambda: self._own.has_ended(id), "has_ended")
+        return done
+
     def list(
         self,
         *,

@@ -64,6 +64,7 @@ class RunOperations(Protocol):
         self, workflow: Declared, given: Mapping[str, Any], options: Mapping[str, Any]
     ) -> Any: ...
     async def get(self, id: UUID | str) -> Run: ...
+    async def has_ended(self, id: UUID | str) -> bool: ...
     async def send(
         self, id: UUID | str, signal: str, payload: Any = None, *, once: str | None = None
     ) -> Any: ...
@@ -475,12 +476,10 @@ class RunHandle:
         """Return the run once it has ended; `TimeoutError` after `timeout` seconds."""
         async with asyncio.timeout(timeout):
             pause = 0.01
-            while True:
-                run = await self.status()
-                if run.state != RunState.RUNNING.label:
-                    return run
+            while not await self._runs.has_ended(self.id):
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 0.5)
+            return await self.status()
 
     async def result(self, timeout: float | None = None) -> Any:
         """Return the run's result: that of its last step, or those of several by name.

@@ -174,10 +174,18 @@ class Runs:
         store = await self._store()
         row = await store.get_run(self._rota.namespace, _as_id(id))
         if row is None:
-            raise NotFound(
-                f"there is no run {id} in namespace {self._rota.namespace!r}", subject=id
-            )
+            raise self._not_found(id)
         return self._run(store, row, steps=row["steps"], ended_steps=row["ended"])
+
+    async def has_ended(self, id: UUID | str) -> bool:
+        """Return whether a run has ended. Reads one row, where `get` counts the run's steps."""
+        ended = await (await self._store()).has_ended(self._rota.namespace, _as_id(id))
+        if ended is None:
+            raise self._not_found(id)
+        return ended
+
+    def _not_found(self, id: UUID | str) -> NotFound:
+        return NotFound(f"there is no run {id} in namespace {self._rota.namespace!r}", subject=id)
 
     async def list(
         self, *, workflow: str | None = None, state: str | None = None,

@@ -194,12 +194,16 @@ class Verdicts:
 
     def succeed(self, work: Work, outcome: Outcome, ended: float) -> None:
         """Gather a success: the fast path of `judge`, for most attempts; most have no result."""
+        gathered = self.succeeded
         if work.run is not None:
-            self.judge(work, outcome, Retry(), ended - work.started, ended)
-        elif outcome.result is None and outcome.failure is None:
-            self.succeeded.append(Succeeded(work.id, work.token, ended - work.started, ended))
+            if outcome.failure is not None or work.encryptor is not None:
+                self.judge(work, outcome, Retry(), ended - work.started, ended)
+                return
+            gathered = self.steps
+        if outcome.result is None and outcome.failure is None:
+            gathered.append(Succeeded(work.id, work.token, ended - work.started, ended))
         else:
-            self.succeeded.append(succeeded(work, outcome, ended))
+            gathered.append(succeeded(work, outcome, ended))
 
     def fail(self, id: UUID, token: int, crashes: int, failure: Failure, ended: float) -> None:
         """End a job of which nothing else can be said."""

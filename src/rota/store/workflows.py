@@ -75,6 +75,10 @@ class WorkflowStore:
         rows = await self.database.fetch("get_run", namespace, id)
         return rows[0] if rows else None
 
+    async def has_ended(self, namespace: str, id: UUID) -> bool | None:
+        ended: bool | None = await self.database.fetchval("has_ended", namespace, id)
+        return ended
+
     async def list_runs(
         self, namespace: str, name: str | None, state: int | None,
         before: tuple[datetime, UUID] | None, limit: int,

@@ -53,7 +53,7 @@ ABSENT = _Absent()
 
 def has_references(payload: bytes) -> bool:
     """Return whether arguments, as JSON, may hold references. Quick, and not exact."""
-    return any(mark in payload for mark in _MARKS)
+    return b'"$' in payload and any(mark in payload for mark in _MARKS)
 
 
 def read_reference(value: Mapping[str, Any]) -> Reference | None:

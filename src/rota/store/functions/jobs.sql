@@ -19,10 +19,14 @@ create or replace function rota.rank(due_at timestamptz, priority int) returns b
            - priority::bigint * 60000000
 $$;
 
+-- The common case, without needs, is inlined where it is called.
 create or replace function rota.lane(namespace text, queue text, needs text[]) returns text
     language sql immutable parallel safe as $$
-    select namespace || '/' || queue
-        || coalesce((select string_agg('+' || need, '' order by need collate "C")
+    select namespace || '/' || queue || case when needs = '{}' then '' else rota.needs_text(needs) end
+$$;
+
+create or replace function rota.needs_text(needs text[]) returns text language sql immutable parallel safe as $$
+    select coalesce((select string_agg('+' || need, '' order by need collate "C")
                      from (select distinct unnest(needs) as need) as n), '')
 $$;
 

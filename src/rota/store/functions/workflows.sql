@@ -29,13 +29,53 @@ create or replace function rota.asks_for_one(graph uuid, step int) returns boole
     where w.workflow_id = graph and w.number = step
 $$;
 
+-- The jobs that steps of a run become, from number `first` to `last`: what the step, the run and the task say. Inlined
+-- where it is called.
+create or replace function rota.step_jobs(run uuid, first int, last int)
+    returns table (run_id uuid, step int, namespace text, task text, headers json, priority smallint, guarantee smallint,
+                   max_attempts smallint, timeout real, payload json, base text, share text, kind smallint, rule smallint,
+                   condition text, predecessors int, tolerated int)
+    language sql stable rows 1 as $$
+    select r.id, w.number, r.namespace, w.task, r.headers,
+           coalesce(w.priority, r.priority, t.priority, 0::smallint),
+           coalesce(w.guarantee, t.guarantee, {guarantee.at_least_once}::smallint),
+           coalesce(w.max_attempts, t.max_attempts, 5::smallint),
+           coalesce(w.timeout, t.timeout), w.arguments,
+           rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')),
+           case when t.limited then rota.share_of(null, null, null, null, w.task) end,
+           w.kind, w.rule, w.condition, w.predecessors, w.tolerated
+    from (select r.* from rota.run as r where r.id = run offset 0) as r
+    cross join lateral (
+        select w.* from rota.workflow_step as w
+        where w.workflow_id = r.workflow_id and w.number between first and last offset 0) as w
+    left join lateral (
+        select t.* from rota.task as t where t.namespace = r.namespace and t.name = w.task offset 0) as t on true
+$$;
+
+-- Notifies workers of jobs that were made ready in a lane, which may be new.
+create or replace function rota.announce(namespace text, lane text, rank bigint, count bigint) returns void
+    language plpgsql volatile as $$
+#variable_conflict use_column
+declare
+    base text := split_part(announce.lane, '#', 1);
+begin
+    if not exists (select from rota.lane as l where l.lane = base) then
+        insert into rota.lane (lane, namespace, queue, needs)
+        values (base, announce.namespace, rota.queue_of(base), rota.needs_of(base)) on conflict do nothing;
+    end if;
+    if not exists (select from rota.queue as q where q.namespace = announce.namespace and q.name = rota.queue_of(base)) then
+        insert into rota.queue (namespace, name) values (announce.namespace, rota.queue_of(base)) on conflict do nothing;
+    end if;
+    perform rota.hint(announce.namespace, announce.lane, announce.rank, announce.count);
+end $$;
+
 -- Starts steps that wait: a job for each, ready at once. A step that no longer waits is left alone.
 create or replace function rota.start_steps(runs uuid[], numbers int[]) returns void
     language plpgsql volatile
     set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    hinted bigint;
+    announced bigint;
 begin
     with chosen as (
         update rota.step as s
@@ -46,40 +86,46 @@ begin
                 select o.ctid as at from rota.step as o
                 where o.run_id = k.run_id and o.number = k.number and o.state = {step.waiting} offset 0) as its))
           and s.state = {step.waiting}  -- asked again of a row that somebody else has changed meanwhile
-        returning s.run_id, s.number, s.job_id
-    ), job as materialized (
-        select c.job_id as id, c.run_id, c.number as step, r.namespace, w.task, r.headers,
-               coalesce(w.queue, t.queue, 'default') as queue, coalesce(w.needs, t.needs, '{}') as needs,
-               coalesce(w.priority, r.priority, t.priority, 0::smallint) as priority,
-               coalesce(w.guarantee, t.guarantee, {guarantee.at_least_once}::smallint) as guarantee,
-               coalesce(w.max_attempts, t.max_attempts, 5::smallint) as max_attempts,
-               coalesce(w.timeout, t.timeout) as timeout, w.arguments as payload,
-               rota.lane(r.namespace, coalesce(w.queue, t.queue, 'default'), coalesce(w.needs, t.needs, '{}')) as base,
-               case when t.limited then rota.share_of(null, null, null, null, w.task) end as share
-        from chosen as c
-        cross join lateral (select r.* from rota.run as r where r.id = c.run_id offset 0) as r
-        cross join lateral (
-            select w.* from rota.workflow_step as w where w.workflow_id = r.workflow_id and w.number = c.number offset 0) as w
-        left join lateral (
-            select t.* from rota.task as t where t.namespace = r.namespace and t.name = w.task offset 0) as t on true
-    ), lanes as (
-        insert into rota.lane (lane, namespace, queue, needs)
-        select distinct on (j.base) j.base, j.namespace, j.queue, rota.needs_of(j.base)
-        from job as j where not exists (select from rota.lane as l where l.lane = j.base)
-        on conflict do nothing
-    ), queues as (
-        insert into rota.queue (namespace, name)
-        select distinct j.namespace, j.queue from job as j
-        where not exists (select from rota.queue as q where q.namespace = j.namespace and q.name = j.queue)
-        on conflict do nothing
+        returning s.run_id as run, s.number, s.job_id as id
     ), readied as (
         {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null;
-            lane = rota.sublane_of(base, share)}}
-        from job
+            lane = case when share is null then base else rota.sublane_of(base, share) end}}
+        from chosen as c cross join lateral rota.step_jobs(c.run, c.number, c.number)
         returning p.namespace, p.lane, p.rank
     )
-    select count(*) into hinted from (
-        select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
+    select count(*) into announced from (
+        select rota.announce(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
+end $$;
+
+-- Makes the steps of a run that is new, and starts those that wait for nothing: in one pass, for there may be thousands.
+create or replace function rota.begin_run(run uuid) returns void language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+declare
+    announced bigint;
+begin
+    with plan as materialized (
+        select j.*, v.verdict = {step.running} and j.kind not in ({kind.workflow}, {kind.map}, {kind.end})
+                   and j.condition is null as simply,
+               case when v.verdict is not null then rota.new_id() end as id
+        from rota.step_jobs(run, 0, 2147483647) as j
+        cross join lateral (
+            select rota.step_verdict(j.rule, j.predecessors, j.predecessors, 0, 0, j.tolerated) as verdict) as v
+    ), made as (
+        insert into rota.step (run_id, number, waits, state, job_id, started_at)
+        select run, step, predecessors, case when simply then {step.running} else {step.waiting} end,
+               case when simply then id end, case when simply then rota.now() end
+        from plan
+    ), pended as (
+        insert into rota.pending_step (run_id, step) select run, step from plan where id is not null and not simply
+    ), readied as (
+        {{insert rota.present as p, submitted: due_at = rota.now(); schedule_id = null; key = null;
+            lane = case when share is null then base else rota.sublane_of(base, share) end}}
+        from plan where simply
+        returning p.namespace, p.lane, p.rank
+    )
+    select count(*) into announced from (
+        select rota.announce(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
 end $$;
 
 -- Ends steps whose job, or run, has ended, and lets their successors know. Successors that can simply start do; the others
@@ -90,9 +136,9 @@ create or replace function rota.end_steps(runs uuid[], numbers int[], jobs uuid[
     set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
-    ended_runs uuid[];
-    ended_numbers int[];
-    ended_states smallint[];
+    ended_runs uuid[] := '{}';
+    ended_numbers int[] := '{}';
+    ended_states smallint[] := '{}';
     calls record;
     chunks record;
 begin
@@ -118,30 +164,50 @@ begin
             return false;
         end if;
     end if;
-    perform from (
-        select e.run_id, e.number from unnest(runs, numbers) as e(run_id, number)
-        union
-        select e.run_id, unnest(w.successors) from unnest(runs, numbers) as e(run_id, number)
+    if exists (
+        select from (select distinct unnest(runs) as run_id) as e
         cross join lateral (select r.workflow_id from rota.run as r where r.id = e.run_id offset 0) as r
         cross join lateral (
-            select w.successors from rota.workflow_step as w
-            where w.workflow_id = r.workflow_id and w.number = e.number offset 0) as w
-        order by 1, 2
-    ) as k
-    cross join lateral (
-        select from rota.step as s where s.run_id = k.run_id and s.number = k.number for update offset 0) as locked;
-    with ended as (
-        update rota.step as s
-        set state = e.state, result = e.result, error = e.error, ended_at = rota.now()
-        from unnest(runs, numbers, jobs, states, results, errors) as e(run_id, number, job_id, state, result, error)
+            select from rota.workflow_step as w
+            where w.workflow_id = r.workflow_id and w.rule in ({rule.one_succeeded}, {rule.one_failed}) limit 1) as early)
+    then
+        -- Such a step may run while others before it do: then what one finish ends is what another counts. So all are
+        -- locked in order. Elsewhere nobody but its own finish changes a step that runs.
+        perform from (
+            select e.run_id, e.number from unnest(runs, numbers) as e(run_id, number)
+            union
+            select e.run_id, unnest(w.successors) from unnest(runs, numbers) as e(run_id, number)
+            cross join lateral (select r.workflow_id from rota.run as r where r.id = e.run_id offset 0) as r
+            cross join lateral (
+                select w.successors from rota.workflow_step as w
+                where w.workflow_id = r.workflow_id and w.number = e.number offset 0) as w
+            order by 1, 2
+        ) as k
         cross join lateral (
-            select o.ctid as at from rota.step as o
-            where o.run_id = e.run_id and o.number = e.number and o.job_id = e.job_id and o.state = {step.running}
-            offset 0) as its
-        where s.ctid = its.at and s.state = {step.running}
-        returning s.run_id, s.number, s.state
-    )
-    select array_agg(run_id), array_agg(number), array_agg(state) into ended_runs, ended_numbers, ended_states from ended;
+            select from rota.step as s where s.run_id = k.run_id and s.number = k.number for update offset 0) as locked;
+    end if;
+    for round in 1 .. 2 loop
+        with ended as (
+            update rota.step as s
+            set state = e.state, result = e.result, error = e.error, ended_at = rota.now()
+            from (select * from unnest(runs, numbers, jobs, states, results, errors)
+                      as g(run_id, number, job_id, state, result, error) order by g.run_id, g.number) as e
+            cross join lateral (
+                select o.ctid as at from rota.step as o
+                where o.run_id = e.run_id and o.number = e.number and o.job_id = e.job_id and o.state = {step.running}
+                offset 0) as its
+            where s.ctid = its.at and s.state = {step.running}
+            returning s.run_id, s.number, s.state
+        )
+        select ended_runs || array_agg(run_id), ended_numbers || array_agg(number), ended_states || array_agg(state)
+        into ended_runs, ended_numbers, ended_states from ended;
+        exit when cardinality(ended_runs) = cardinality(runs);
+        -- A row that somebody has written since this statement began is passed over. It is looked at once more, locked.
+        perform from (select * from unnest(runs, numbers) as e(run_id, number) order by 1, 2) as k
+        cross join lateral (
+            select from rota.step as s
+            where s.run_id = k.run_id and s.number = k.number and s.state = {step.running} for update offset 0) as locked;
+    end loop;
     return rota.count_down(ended_runs, ended_numbers, ended_states) and rota.end_runs(ended_runs);
 end $$;
 
@@ -178,12 +244,13 @@ begin
     return exists (select from rota.pending_step as p where p.run_id = any(touched));
 end $$;
 
--- Lets successors know of steps that have ended, and starts those that can simply start. The caller has locked all of them.
+-- Lets successors know of steps that have ended, and starts those that can simply start. Locks the successors in order.
 create or replace function rota.count_down(runs uuid[], numbers int[], states smallint[]) returns boolean
     language plpgsql volatile
     set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
 as $$
 declare
+    next record;
     start_runs uuid[];
     start_numbers int[];
     pending bigint;
@@ -199,14 +266,20 @@ begin
             select w.successors, w.optional from rota.workflow_step as w
             where w.workflow_id = r.workflow_id and w.number = e.number offset 0) as w
         cross join lateral unnest(w.successors) as n(number)
-    ), change as materialized (
+    ), change as (
         select run_id, number, count(*) as ended, count(*) filter (where failed) as failed,
                count(*) filter (where skipped) as skipped
-        from told group by run_id, number
-    ), changed as (
+        from told group by run_id, number order by run_id, number
+    )
+    select array_agg(run_id) as runs, array_agg(number) as numbers, array_agg(ended) as ended, array_agg(failed) as failed,
+           array_agg(skipped) as skipped into next from change;
+    perform from unnest(next.runs, next.numbers) as k(run_id, number)
+    cross join lateral (
+        select from rota.step as s where s.run_id = k.run_id and s.number = k.number for update offset 0) as locked;
+    with changed as (
         update rota.step as s
         set waits = s.waits - c.ended, failed = s.failed + c.failed, skipped = s.skipped + c.skipped
-        from change as c
+        from unnest(next.runs, next.numbers, next.ended, next.failed, next.skipped) as c(run_id, number, ended, failed, skipped)
         cross join lateral (
             select o.ctid as at from rota.step as o where o.run_id = c.run_id and o.number = c.number offset 0) as its
         where s.ctid = its.at
@@ -347,9 +420,7 @@ begin
             start_run.namespace, start_run.name, start_run.key, start_run.input, start_run.headers)
     on conflict on constraint run_pkey do nothing;
     if found then
-        insert into rota.step (run_id, number, waits)
-        select start_run.run_id, w.number, w.predecessors from rota.workflow_step as w where w.workflow_id = graph.id;
-        perform rota.start_ready_steps(run_id, graph.id);
+        perform rota.begin_run(run_id);
     else
         existed := true;
     end if;
@@ -475,9 +546,13 @@ declare
     reason json;
 begin
     select r.* into its from rota.run as r where r.id = run;
-    select w.name, s.error, coalesce(s.job_id, run) as job_id into failed from rota.step as s
-    join rota.workflow_step as w on w.workflow_id = its.workflow_id and w.number = s.number
-    where s.run_id = run and s.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) and not w.optional
+    select w.name, s.error, coalesce(s.job_id, run) as job_id into failed from (
+        select s.* from rota.step as s
+        where s.run_id = run and s.state in ({step.failed}, {step.upstream_failed}, {step.cancelled}) offset 0) as s
+    cross join lateral (
+        select w.name, w.optional from rota.workflow_step as w
+        where w.workflow_id = its.workflow_id and w.number = s.number offset 0) as w
+    where not w.optional
     order by s.state, s.ended_at, s.number limit 1;
     if its.error is not null then
         outcome := {run.failed};

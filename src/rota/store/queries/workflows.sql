@@ -46,13 +46,16 @@ where namespace = $1 and name = $2;
 select run_id, existed, conflict from rota.start_run_of($1::json);
 
 -- name: get_run
-select r.*, w.version, w.definition,
+select r.*, w.version,
        (select count(*) from rota.step as s where s.run_id = r.id) - 1 as steps,
        -- The hidden end, which ends last, is no step that anybody counts.
        (select least(count(*) filter (where s.state > {step.running}), count(*) - 1)
         from rota.step as s where s.run_id = r.id) as ended
 from rota.run as r join rota.workflow as w on w.id = r.workflow_id
 where r.namespace = $1 and r.id = $2;
+
+-- name: has_ended
+select r.state <> {run.running} from rota.run as r where r.namespace = $1 and r.id = $2;
 
 -- name: list_runs
 select r.id, r.namespace, r.name, r.state, r.round, r.created_at, r.ended_at, r.deadline_at, r.paused_at, r.cancel_at, r.key,
