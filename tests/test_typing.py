@@ -1,11 +1,14 @@
-"""What a user's type checker sees: the installed wheel, checked by mypy --strict in a small project."""
+"""What a user's type checker sees: the installed wheel, with mypy and pyright in their strict modes."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -122,36 +125,9 @@ async def use_async_client(client: AsyncClient) -> None:
         role: str = (await same.me()).role
 """
 
-WRONG_IMPORTS = (
-    "from rota import JobHandle; from rota.client import AsyncClient, Client; "
-    "from project import Receipt, count, greet, pay, refund, resize"
-)
-# Each line alone is an error, of this kind.
-WRONG = {
-    "await greet.submit(1)": "arg-type",
-    "greet.s(times='twice')": "call-overload",
-    "resize.si('a.png')": "call-arg",
-    "await greet.submit()": "call-arg",
-    "await greet.submit('x', tmies=2)": "call-arg",
-    "greet.submit_sync(1)": "arg-type",
-    "await greet.options(delay=1).submit(1)": "arg-type",
-    "greet.options(delay=1).submit_sync(1)": "arg-type",
-    "await refund.submit('seven')": "arg-type",
-    "await pay.submit('seven')": "arg-type",
-    "number: int = await (await greet.submit('x')).result()": "assignment",
-    "number: int = greet.submit_sync('x').result_sync()": "assignment",
-    "wrong: Receipt = await (await resize.submit('x', 1)).result()": "assignment",
-    "wrong: list[JobHandle[int]] = await greet.submit_many(['x'])": "assignment",
-    "await refund(7)": "call-arg",
-    "count(3)": "call-arg",
-    "await greet.options(share='x').submit('x')": "call-arg",
-    "Client().jobs.submit(1)": "arg-type",
-    "Client().jobs.submit('x', quue='y')": "call-arg",
-    "number: int = Client().jobs.submit('x')": "assignment",
-    "number: int = await AsyncClient().jobs.submit('x')": "assignment",
-    "await AsyncClient().jobs.list(tsak='x').__anext__()": "call-arg",
-    "await Client().jobs.submit('x')": "misc",
-}
+WRONG_CALLS = ROOT / "tests/support/wrong_calls.py"
+# Written as projects with untyped frameworks are: Celery's and Django's own packages have no types.
+UNTYPED = ("from_celery", "django_shop")
 
 
 @pytest.fixture(scope="module")
@@ -170,15 +146,43 @@ def project(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def check(project: Path, name: str, source: str) -> list[str]:
-    (project / name).write_text(source)
-    environment = {**os.environ, "PYTHONPATH": str(project / "site"), "MYPYPATH": ""}
+def mypy(project: Path, *names: str) -> list[str]:
+    """The errors of mypy --strict, with the wheel as it is installed."""
+    environment = {**os.environ, "PYTHONPATH": str(project / "site"), "MYPYPATH": str(project)}
     done = subprocess.run(
-        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=", name],
-        cwd=project, env=environment, capture_output=True, text=True, timeout=150,
+        [sys.executable, "-m", "mypy", "--strict", "--no-error-summary", "--config-file=",
+         "--explicit-package-bases", *names],
+        cwd=project, env=environment, capture_output=True, text=True, timeout=300,
     )  # fmt: skip
     assert done.stderr == ""
     return [line for line in done.stdout.splitlines() if ": error:" in line]
+
+
+def pyright(project: Path, *names: str) -> list[str]:
+    """The errors of pyright in its strict mode, as FILE:LINE: MESSAGE."""
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no Node.js here, which pyright runs on; `make test` installs it where it can")
+    program = Path(str(pytest.importorskip("pyright").__file__)).parent / "dist/index.js"
+    if not program.exists():
+        pytest.skip("this version of pyright is downloaded when it is first used")
+    settings = {
+        "include": [*names], "extraPaths": ["site", "."], "typeCheckingMode": "strict",
+        "pythonVersion": "3.11", "reportMissingTypeStubs": False,  # of asyncpg, for one
+    }  # fmt: skip
+    (project / "pyrightconfig.json").write_text(json.dumps(settings))
+    done = subprocess.run(
+        [node, str(program), "--outputjson", "--pythonpath", sys.executable, "--project", str(project)],
+        cwd=project, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    assert found["summary"]["filesAnalyzed"] >= len(names), done.stdout
+    return [
+        f"{Path(each['file']).relative_to(project.resolve())}:{each['range']['start']['line'] + 1}: "
+        f"{each['message']}"
+        for each in found["generalDiagnostics"]
+        if each["severity"] == "error"
+    ]
 
 
 def _run(module: str, *arguments: str) -> None:
@@ -206,19 +210,37 @@ def test_the_wheel_holds_everything_that_the_package_reads_at_run_time(wheel: Pa
         assert any(name.endswith(kind) for name in held), kind
 
 
-def test_right_uses_pass_strict_checking_with_the_result_types_of_their_tasks(
-    project: Path,
-) -> None:
-    assert check(project, "right.py", RIGHT) == []
+Checker = Callable[..., list[str]]
 
 
-def test_each_wrong_use_is_a_type_error(project: Path) -> None:
-    lines = "".join(
-        f"async def use_{number}() -> None:\n    {line}\n\n" for number, line in enumerate(WRONG)
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_right_uses_pass_and_each_wrong_one_is_an_error(project: Path, checker: Checker) -> None:
+    (project / "right.py").write_text(RIGHT)
+    shutil.copy(WRONG_CALLS, project)
+    lines = enumerate(WRONG_CALLS.read_text("utf-8").splitlines(), 1)
+    wrong = {f"wrong_calls.py:{number}" for number, line in lines if "# wrong" in line}
+    assert len(wrong) > 30
+
+    found = checker(project, "right.py", "wrong_calls.py")
+
+    told = {":".join(line.split(":")[:2]): line for line in found}
+    assert wrong - told.keys() == set(), "these lines are no errors, and should be"
+    assert [told[place] for place in told.keys() - wrong] == []
+
+
+@pytest.mark.proof
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("checker", [mypy, pyright])
+def test_the_examples_pass_strict_checking(wheel: Path, tmp_path: Path, checker: Checker) -> None:
+    _run("pip", "install", "--no-deps", "--quiet", "--target", str(tmp_path / "site"), str(wheel))
+    shutil.copytree(ROOT / "examples", tmp_path, dirs_exist_ok=True)
+    for name in UNTYPED:
+        shutil.rmtree(tmp_path / name)
+    names = sorted(
+        str(path.relative_to(tmp_path))
+        for path in tmp_path.rglob("*.py")
+        if "site" not in path.relative_to(tmp_path).parts
     )
-
-    found = check(project, "wrong.py", f"{WRONG_IMPORTS}\n{lines}")
-
-    told = {int(line.split(":")[1]): line for line in reversed(found)}
-    for number, (line, kind) in enumerate(WRONG.items()):
-        assert kind in told.get(3 + 3 * number, "no error"), f"{line}: {found}"
+    assert len(names) > 20
+    assert checker(tmp_path, *names) == []

@@ -130,7 +130,8 @@ class Worker:
         most = 1
         while most < SLOTS and self.free.acquire(blocking=False):
             most += 1
-        worker, jobs = self.id, []
+        worker = self.id
+        jobs: list[dict[str, Any]] = []
         try:
             said = {"request": str(uuid.uuid4()), "max": most, "wait": 20}
             jobs = call(f"/{worker}/claim", said)["jobs"]
@@ -203,7 +204,7 @@ TASKS: list[Any] = [
 ]
 
 if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, lambda *_: sys.exit())
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit())
     worker = Worker()
     try:
         while True:
