@@ -561,6 +561,12 @@ def own_heartbeat_timeout(headers: str | None) -> float | None:
     return float(value) if is_heartbeat_timeout(value) else None
 
 
+def stricter_guarantees(tasks: Mapping[str, Task[..., Any]]) -> dict[str, Guarantee]:
+    """Return the guarantees of the tasks that promise more than to run at least once."""
+    declared = {name: task.options_.guarantee for name, task in tasks.items()}
+    return {name: each for name, each in declared.items() if each is not Guarantee.AT_LEAST_ONCE}
+
+
 def heartbeat_timeouts(tasks: Mapping[str, Task[..., Any]]) -> dict[str, float]:
     """Return the heartbeat timeouts, in seconds, of the tasks that have one."""
     timeouts = {name: task.options_.heartbeat_timeout for name, task in tasks.items()}

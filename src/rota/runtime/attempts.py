@@ -97,14 +97,27 @@ def decrypt(encryption: Encryption, work: Work) -> Failure | None:
 
 def must_mark(work: Work) -> bool:
     """Return whether its start must be accepted by the database before it happens."""
-    return work.schedule is not None or needs_mark(work.guarantee, work.crashes)
+    return (
+        work.schedule is not None
+        or work.adopts is not None
+        or needs_mark(work.guarantee, work.crashes)
+    )
 
 
 async def mark(store: WorkStore, node: UUID, works: Sequence[Work]) -> dict[UUID, str]:
     """Mark works as started. Return for each: start, skip, or wait for another of its schedule.
 
-    A work that is left out is no longer this node's, or was cancelled.
+    A work that is left out is no longer this node's, or was cancelled. Options that were not known when
+    the job was stored are written first: whoever finds it after a crash must know what was promised.
     """
+    if adopting := {work.id: work for work in works if work.adopts is not None}:
+        wanted = [
+            (work.id, work.token, int(work.guarantee), work.adopts.retry.max_attempts,
+             work.adopts.timeout)
+            for work in adopting.values()
+        ]  # fmt: skip
+        for id, max_attempts, timeout in await store.adopt_options(node, wanted):
+            adopting[id].max_attempts, adopting[id].timeout = max_attempts, timeout
     plain = [work for work in works if work.schedule is None]
     scheduled = [work for work in works if work.schedule is not None]
     answers: dict[UUID, str] = {}

@@ -26,13 +26,17 @@ from rota.core.workflow.references import (
 )
 from rota.errors import InvalidArguments, NotAuthentic
 from rota.lib.encryption import ENVELOPE
-from rota.model import Failure
+from rota.model import Failure, Guarantee
 from rota.operations.map_chunks import all_results, items_field
 from rota.runtime.members import ChunkBody, OpenChunk
 from rota.runtime.work import Work
 from rota.store.database import Database
 from rota.store.maps import MapStore
+from rota.store.rows import TaskDefaults
 from rota.store.workflows import WorkflowStore
+from rota.task import TaskOptions
+
+_DEFAULTS = TaskDefaults()
 
 
 class _Step(NamedTuple):
@@ -171,6 +175,11 @@ class StepArguments:
             name = definition["item"] or self._first_free(work.task, arguments)
             work.payload = msgspec.json.encode({name: items[0], **arguments})
             return
+        if work.guarantee is not Guarantee.AT_LEAST_ONCE:
+            raise InvalidArguments(
+                f"task {work.task!r} is {work.guarantee.label}, which a member of a chunk can't be: map "
+                'it with each="job"'
+            )
         if self._tasks is None:
             raise InvalidArguments(
                 f"task {work.task!r} is mapped in chunks, which a worker over HTTP can't run: map it "
@@ -196,6 +205,14 @@ class StepArguments:
             f"nobody here knows which argument of task {task!r} takes the item: name it in the map, as "
             "`item`"
         )
+
+
+def has_default_options(work: Work, options: TaskOptions) -> bool:
+    """Return whether a step may have been stored before its task was registered: it has the defaults of
+    all tasks where this one has others."""
+    attempts = work.max_attempts == _DEFAULTS.max_attempts != options.retry.max_attempts
+    timeout = work.timeout is None and options.timeout is not None
+    return (attempts or timeout) and work.step is not None and 0 <= work.step < CHUNK_BASE
 
 
 def is_chunk(work: Work) -> bool:

@@ -53,6 +53,7 @@ class Work(msgspec.Struct, eq=False):
     lane: str = ""
     run: UUID | None = None  # of a workflow, whose step it is
     step: int | None = None
+    adopts: Any = None  # its task's options, if what is stored is not what they say: see `mark`
     encryptor: Encryptor | None = None  # encrypts its result: its payload was encrypted
     started: float = 0.0  # monotonic seconds; 0.0: not started
     stopping: StopReason | None = None  # why the runner was asked to stop it

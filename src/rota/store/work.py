@@ -177,6 +177,13 @@ class WorkStore(Store):
         rows = await self.database.fetch("mark_started", node, *columns_in_order(ids, tokens))
         return {row[0] for row in rows}
 
+    async def adopt_options(
+        self, node: UUID, wanted: Sequence[tuple[UUID, int, int, int, float | None]]
+    ) -> list[Any]:
+        """Give jobs the guarantees of their tasks, and steps also what their workflows leave open."""
+        columns = [list(column) for column in zip(*sorted(wanted), strict=True)]
+        return await self.database.fetch("adopt_options", node, *columns)
+
     async def begin_scheduled(
         self, node: UUID, ids: Sequence[UUID], tokens: Sequence[int]
     ) -> dict[UUID, str]:

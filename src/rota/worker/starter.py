@@ -20,10 +20,15 @@ from rota.lib.encryption import ENVELOPE_BYTES
 from rota.model import Failure, Outcome, OutcomeKind
 from rota.runtime.attempts import decrypt, mark, must_mark, to_work
 from rota.runtime.heartbeat import Lease
-from rota.runtime.step_arguments import StepArguments
+from rota.runtime.step_arguments import StepArguments, has_default_options
 from rota.runtime.work import Work
 from rota.store.work import WorkStore
-from rota.task import Task, heartbeat_timeouts, own_heartbeat_timeout
+from rota.task import (
+    Task,
+    heartbeat_timeouts,
+    own_heartbeat_timeout,
+    stricter_guarantees,
+)
 from rota.worker.outcomes import Outcomes
 from rota.worker.runners.base import Runner
 
@@ -41,6 +46,8 @@ class Starter:
         self._lease = lease
         self._outcomes = outcomes
         self._heartbeat_timeouts = heartbeat_timeouts(tasks)
+        self._guarantees = stricter_guarantees(tasks)
+        self._tasks = tasks
         self.may_start: Callable[[], bool] = lambda: True  # not while the worker drains
         # Why the last job that was returned for want of a key can't be read.
         self.missing_key: KeyMissing | None = None
@@ -64,6 +71,16 @@ class Starter:
         if self._heartbeat_timeouts or work.headers is not None:
             own = own_heartbeat_timeout(work.headers)
             work.heartbeat_timeout = own or self._heartbeat_timeouts.get(work.task)
+        # The job may have been stored by somebody who did not know its task yet.
+        if self._guarantees and work.guarantee is not self._guarantees.get(
+            work.task, work.guarantee
+        ):
+            work.guarantee = self._guarantees[work.task]
+            work.adopts = self._tasks[work.task].options_
+        if work.run is not None and work.task in self._tasks:
+            options = self._tasks[work.task].options_
+            if has_default_options(work, options):
+                work.adopts = options
         return work
 
     def _decrypt(self, work: Work) -> bool:

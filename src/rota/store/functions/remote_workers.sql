@@ -1,3 +1,11 @@
+-- The guarantee of a job that is handed out over HTTP: what its task promises by now. A job that was stored before its task was
+-- registered does not know. One that asks for a transaction stays as it is: it can't have one.
+create or replace function rota.declared_guarantee(its_namespace text, its_task text, stored smallint) returns smallint
+    language sql stable as $$
+    select coalesce((select t.guarantee from rota.task as t
+        where t.namespace = its_namespace and t.name = its_task and t.guarantee = {guarantee.at_most_once}), stored)
+$$;
+
 -- What a worker over HTTP gets: up to `most` ready jobs of all the lanes it serves, in rank order, under one new
 -- token. As the nodes' claim, but that it reads what the worker serves from its row, takes nothing that is
 -- exactly_once (whose transaction can't span the network), and has its request.
@@ -79,7 +87,7 @@ begin
         ), claimed as (
             update rota.present as p
             set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
-                started_at = null, progress = null
+                started_at = null, progress = null, guarantee = rota.declared_guarantee(p.namespace, p.task, p.guarantee)
             where p.ctid = any(array(select at from picked))
             returning p.*
         ), noted as (

@@ -371,7 +371,9 @@ begin
             ), claimed as (
                 update rota.present as p
                 set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1, claimed_at = rota.now(),
-                    started_at = null, progress = null
+                    started_at = null, progress = null,
+                    guarantee = case when asked is null then p.guarantee
+                                     else rota.declared_guarantee(p.namespace, p.task, p.guarantee) end
                 where p.ctid = any(array(select at from picked))
                 returning p.id
             )

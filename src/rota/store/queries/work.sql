@@ -44,6 +44,28 @@ with wanted as (
 )
 select * from claimed order by rank, id;
 
+-- name: adopt_options
+-- For jobs that were stored before their tasks were registered, or declared otherwise. The guarantee is the task's. A step also
+-- gets the number of attempts and the timeout, if its workflow does not say otherwise.
+with open as materialized (
+    select g.id, w.max_attempts is null as attempts, w.timeout is null as timeout
+    from unnest($2::uuid[]) as g(id)
+    cross join lateral (select p.run_id, p.step from rota.present as p where p.id = g.id offset 0) as p
+    cross join lateral (select r.workflow_id from rota.run as r where r.id = p.run_id offset 0) as r
+    cross join lateral (
+        select w.max_attempts, w.timeout from rota.workflow_step as w
+        where w.workflow_id = r.workflow_id and w.number = p.step offset 0) as w
+)
+update rota.present as p
+set guarantee = ($4::smallint[])[width_bucket(p.id, $2::uuid[])],
+    max_attempts = case when p.id in (select o.id from open as o where o.attempts)
+                        then ($5::smallint[])[width_bucket(p.id, $2::uuid[])] else p.max_attempts end,
+    timeout = case when p.id in (select o.id from open as o where o.timeout)
+                   then ($6::real[])[width_bucket(p.id, $2::uuid[])] else p.timeout end
+where p.id = any($2::uuid[])
+  and p.token = ($3::bigint[])[width_bucket(p.id, $2::uuid[])] and p.node = $1 and p.state = {state.running}
+returning p.id, p.max_attempts, p.timeout;
+
 -- name: mark_started
 -- Before at_most_once jobs, and jobs that were lost before, really start: so that a reaper can tell
 -- what began from what was only held, and a node that overslept can't begin at all.
