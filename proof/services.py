@@ -1,7 +1,8 @@
-"""The services that an installation may plug in, as real processes to be broken: coordinators and brokers.
+"""The services that an installation may plug in, as real processes to be broken: coordinators and
+brokers.
 
-Each listens on the loopback alone, keeps its data in a folder of its own, and is killed, paused, wiped and
-restarted by its process id. `missing()` says why one can't be had here.
+Each listens on the loopback alone, keeps its data in a folder of its own, and is killed, paused, wiped
+and restarted by its process id. `missing()` says why one can't be had here.
 """
 
 from __future__ import annotations
@@ -136,7 +137,8 @@ class Etcd(Process):
             self.found() or "", "--data-dir", str(self.data), "--name", "one",
             "--listen-client-urls", here, "--advertise-client-urls", here,
             "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", f"one={peer}", "--heartbeat-interval", "50", "--election-timeout", "500",
+            "--initial-cluster", f"one={peer}", "--heartbeat-interval", "50",
+            "--election-timeout", "500",
             *self.extra,
         ]  # fmt: skip
 

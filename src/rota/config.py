@@ -15,7 +15,9 @@ import msgspec
 from rota.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
-_SECRET_FIELDS = frozenset({"database_url", "encryption_keys", "oidc_client_secret", "coordination"})
+_SECRET_FIELDS = frozenset(
+    {"database_url", "encryption_keys", "oidc_client_secret", "coordination"}
+)
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 

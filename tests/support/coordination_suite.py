@@ -24,6 +24,15 @@ PassTime = Callable[[float], Awaitable[Any]]
 class CoordinationSuite:
     ttl = 30.0
     rounds = 3
+    late = 0.0  # by how many seconds it may notice the end of a lease too late
+
+    async def be_patient(
+        self, coordination: Coordination, pass_time: PassTime, *renewing: UUID
+    ) -> None:
+        for _ in range(2 if self.late else 0):
+            await pass_time(self.late / 2)
+            for node in renewing:
+                await coordination.renew(node, self.ttl)
 
     async def test_a_free_shard_is_granted_once(
         self, coordination: Coordination, make_node: MakeNode
@@ -63,6 +72,7 @@ class CoordinationSuite:
 
     async def let_expire(self, coordination: Coordination, node: UUID, pass_time: PassTime) -> None:
         await pass_time(self.ttl + 1)
+        await self.be_patient(coordination, pass_time)
 
         async def is_gone() -> bool:
             return not (await coordination.watch(node)).grants_of(node)
@@ -78,6 +88,7 @@ class CoordinationSuite:
         await pass_time(self.ttl * 0.6)
         before = (await coordination.renew(diligent, self.ttl)).grants_of(diligent)
         await pass_time(self.ttl * 0.6)
+        await self.be_patient(coordination, pass_time, diligent)
 
         async def without_the_silent() -> View | None:
             found = await coordination.renew(diligent, self.ttl)
@@ -123,6 +134,7 @@ class CoordinationSuite:
         await pass_time(self.ttl * 0.6)
         await coordination.renew(a, self.ttl)
         await pass_time(self.ttl * 0.6)
+        await self.be_patient(coordination, pass_time, a)
 
         async def is_alone() -> bool:
             return (await coordination.renew(a, self.ttl)).members == (a,)

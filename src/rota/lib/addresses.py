@@ -82,7 +82,9 @@ def parse_address(
         password=unquote(found["password"] or ""),
         hosts=_read_hosts(field, found["hosts"], ports[scheme]),
         path=unquote(found["path"] or "").strip("/"),
-        options=_read_options(field, found["options"] or "", found["tls"] is not None, options or {}),
+        options=_read_options(
+            field, found["options"] or "", found["tls"] is not None, options or {}
+        ),
     )
 
 
@@ -96,15 +98,14 @@ def _read_hosts(field: str, text: str, port: int) -> tuple[str, ...]:
     return tuple(hosts)
 
 
-def _read_options(
-    field: str, text: str, tls: bool, known: Mapping[str, str]
-) -> Mapping[str, str]:
+def _read_options(field: str, text: str, tls: bool, known: Mapping[str, str]) -> Mapping[str, str]:
     options = dict(parse_qsl(text, keep_blank_values=True))
-    allowed = {**known, **{name: "a file" for name in _TLS_OPTIONS}}
+    allowed = {**known, **dict.fromkeys(_TLS_OPTIONS, "a file")}
     for name, value in options.items():
         if name not in allowed:
             raise ConfigError(
-                f"{field}: unknown option {name!r}; known: {', '.join(sorted(allowed))}", field=field
+                f"{field}: unknown option {name!r}; known: {', '.join(sorted(allowed))}",
+                field=field,
             )
         if name in _TLS_OPTIONS and not tls:
             raise ConfigError(f"{field}: the option {name!r} needs +tls in the scheme", field=field)

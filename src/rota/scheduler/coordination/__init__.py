@@ -1,14 +1,15 @@
 """The interface between Rota and the coordinator that grants shards to its schedulers.
 
-A coordinator grants shards to nodes for a time. A grant is (shard, owner, epoch): the epoch is a fencing
-number that is higher than that of every grant of the shard before. Rota asks nothing more of it, and
-doesn't trust it with correctness: the database enforces epochs of its own, in the transaction of every
-write that a scheduler makes as an owner (`guarded.py`). A coordinator that grants a shard twice, loses
-its memory, is exchanged or is away costs work done twice or work done later, never a wrong result.
+A coordinator grants shards to nodes for a time. A grant is (shard, owner, epoch): the epoch is a
+fencing number that is higher than that of every grant of the shard before. Rota asks nothing more of
+it, and doesn't trust it with correctness: the database enforces epochs of its own, in the transaction
+of every write that a scheduler makes as an owner (`guarded.py`). A coordinator that grants a shard
+twice, loses its memory, is exchanged or is away costs work done twice or work done later, never a
+wrong result.
 
 PostgreSQL is the default: coordinator and fence are then the same row. Where a company already runs
-etcd, ZooKeeper or Consul, `etcd.py`, `zookeeper.py` and `consul.py` use their leases and their revisions;
-`opening.py` chooses by the setting `coordination`. All pass the suite in
+etcd, ZooKeeper or Consul, `etcd.py`, `zookeeper.py` and `consul.py` use their leases and their
+revisions; `opening.py` chooses by the setting `coordination`. All pass the suite in
 tests/support/coordination_suite.py.
 """
 

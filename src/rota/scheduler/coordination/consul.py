@@ -1,10 +1,10 @@
 """Coordination by Consul, over its HTTP API.
 
-Protocol. A node has one session (no checks, no lock delay, locks are released when it ends), renewed by
-its TTL. A shard is granted by locking its key: up to 64 in one transaction, all or nothing; a 409 says which
-were another's, and the rest is asked for again. The fencing number is the key's `ModifyIndex`: nobody
-writes a key that is locked. A view is one consistent read of the folder; a key without a session is
-nobody's. Keys of members that have ended are deleted by whoever renews.
+Protocol. A node has one session (no checks, no lock delay, locks are released when it ends), renewed
+by its TTL. A shard is granted by locking its key: up to 64 in one transaction, all or nothing; a 409
+says which were another's, and the rest is asked for again. The fencing number is the key's
+`ModifyIndex`: nobody writes a key that is locked. A view is one consistent read of the folder; a key
+without a session is nobody's. Keys of members that have ended are deleted by whoever renews.
 
 Consul's shortest TTL is 10 s, and a session may live for twice its TTL after its last renewal: the
 slowest takeover of all coordinators.
@@ -134,7 +134,9 @@ class ConsulCoordination:
             if not taken:
                 raise _refused("/v1/txn", response)
             if any("session" in each["What"].lower() for each in answer["Errors"]):
-                self._sessions.pop(node, None)  # it is over: a new one is made with the next renewal
+                self._sessions.pop(
+                    node, None
+                )  # it is over: a new one is made with the next renewal
                 return []
             left = [shard for place, shard in enumerate(left) if place not in taken]
         return []

@@ -44,7 +44,7 @@ class EtcdCoordination:
 
     async def acquire(self, node: UUID, ttl: float, shards: Sequence[int]) -> list[Grant]:
         lease, _ = await self._lease_of(node, ttl)
-        granted = []
+        granted: list[Grant] = []
         for chunk in _chunks(shards):
             operations = [
                 _only_if(
@@ -89,7 +89,9 @@ class EtcdCoordination:
 
     async def watch(self, node: UUID) -> View:
         first, end = f"{self._folder}/", f"{self._folder}0"  # 0 follows /
-        answer = await self._post("/v3/kv/range", {"key": _encode(first), "range_end": _encode(end)})
+        answer = await self._post(
+            "/v3/kv/range", {"key": _encode(first), "range_end": _encode(end)}
+        )
         members, owners = [], {}
         for entry in answer.get("kvs", []):
             kind, name = _decode(entry["key"])[len(first) :].split("/", 1)

@@ -1,18 +1,19 @@
 """Puts another coordinator behind the database's fence, and PostgreSQL behind the coordinator.
 
-Protocol. The coordinator says who should own a shard, and numbers its grants. Before a grant is used it is
-written to `rota.shard` (`enforce_shards`), which gives it our own epoch; the database refuses a grant that
-is older than the one whose row still holds. What was refused is tried again with every look. Rows are
-written for new grants, and with each renewal; a look that finds nothing new costs the database nothing.
+Protocol. The coordinator says who should own a shard, and numbers its grants. Before a grant is used
+it is written to `rota.shard` (`enforce_shards`), which gives it our own epoch; the database refuses a
+grant that is older than the one whose row still holds. What was refused is tried again with every
+look. Rows are written for new grants, and with each renewal; a look that finds nothing new costs the
+database nothing.
 
-When the coordinator fails to answer, the same tick asks PostgreSQL instead (`PostgresCoordination`): rows that
-are this node's stay its own, and rows that have expired are shared among the schedulers that are in the
-same situation. A task in the background asks the coordinator again; when it has answered, the next tick
-goes back to it. So a coordinator that is away, stalls or has lost everything costs the time of one
-unanswered call, and nothing else.
+When the coordinator fails to answer, the same tick asks PostgreSQL instead (`PostgresCoordination`):
+rows that are this node's stay its own, and rows that have expired are shared among the schedulers that
+are in the same situation. A task in the background asks the coordinator again; when it has answered,
+the next tick goes back to it. So a coordinator that is away, stalls or has lost everything costs the
+time of one unanswered call, and nothing else.
 
-If we die between the coordinator's grant and the row: the grant expires. Between the row and the release
-in the coordinator: the same. Nothing here is trusted by a write: those check the epoch.
+If we die between the coordinator's grant and the row: the grant expires. Between the row and the
+release in the coordinator: the same. Nothing here is trusted by a write: those check the epoch.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ async def open_coordination(
     """Return who shares the shards out: PostgreSQL, or what is given or named, behind the fence."""
     if given is None and not text:
         return PostgresCoordination(database)
-    from rota.scheduler.coordination.guarded import GuardedCoordination  # noqa: PLC0415
+    from rota.scheduler.coordination.guarded import GuardedCoordination
 
     if given is not None:
         return GuardedCoordination(given, database, type(given).__name__)
@@ -34,13 +34,13 @@ async def open_coordination(
 
 def open_driver(address: Address, folder: str) -> Coordination:
     if address.scheme == "etcd":
-        from rota.scheduler.coordination.etcd import EtcdCoordination  # noqa: PLC0415
+        from rota.scheduler.coordination.etcd import EtcdCoordination
 
         return EtcdCoordination(address, folder)
     if address.scheme == "consul":
-        from rota.scheduler.coordination.consul import ConsulCoordination  # noqa: PLC0415
+        from rota.scheduler.coordination.consul import ConsulCoordination
 
         return ConsulCoordination(address, folder)
-    from rota.scheduler.coordination.zookeeper import ZooKeeperCoordination  # noqa: PLC0415
+    from rota.scheduler.coordination.zookeeper import ZooKeeperCoordination
 
     return ZooKeeperCoordination(address, folder)

@@ -1,15 +1,15 @@
 """Coordination by ZooKeeper 3.5 or newer, through kazoo, in a thread of its own.
 
-Protocol. A node has one session; its member and its shards are ephemeral nodes of it. Shards are granted by
-creating them, all in one go without waiting in between; one that exists is another's. The fencing number
-is the transaction id that created the node (`czxid`). A view lists two folders; what is in them is read
-again only when a folder has changed since (`pzxid`). While the connection is interrupted (SUSPENDED) every
-call fails, because nobody knows then whether the session lives.
+Protocol. A node has one session; its member and its shards are ephemeral nodes of it. Shards are
+granted by creating them, all in one go without waiting in between; one that exists is another's. The
+fencing number is the transaction id that created the node (`czxid`). A view lists two folders; what is
+in them is read again only when a folder has changed since (`pzxid`). While the connection is
+interrupted (SUSPENDED) every call fails, because nobody knows then whether the session lives.
 
 kazoo keeps a session alive from a thread of its own, even when our loop hangs; and it never gives up a
-session that a server which was wiped refuses (the client has seen higher transactions than the server's).
-So a session for which no `renew` was answered for as long as its timeout is closed by a thread that
-watches them, and the next call makes a new one.
+session that a server which was wiped refuses (the client has seen higher transactions than the
+server's). So a session for which no `renew` was answered for as long as its timeout is closed by a
+thread that watches them, and the next call makes a new one.
 """
 
 from __future__ import annotations
@@ -89,8 +89,13 @@ class ZooKeeperCoordination:
         self._closed.set()
         sessions = list(self._sessions.values())
         self._sessions.clear()
+
+        def close() -> None:
+            for session in sessions:
+                session.close()
+
         with contextlib.suppress(CoordinatorUnavailable):
-            await self._run(lambda: [session.close() for session in sessions])
+            await self._run(close)
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     # -- in the thread
@@ -185,7 +190,12 @@ class _Session:
         until = self._connected()
         value, folder = str(self.node).encode(), self._folders["shards"]
         asked = [
-            (s, self._client.create_async(f"{folder}/{s}", value, ephemeral=True, include_data=True))
+            (
+                s,
+                self._client.create_async(
+                    f"{folder}/{s}", value, ephemeral=True, include_data=True
+                ),
+            )
             for s in shards
         ]
         granted = []
@@ -261,10 +271,10 @@ class _Session:
     def _connected(self) -> float:
         """Wait until the session is there. Return until when the call may take."""
         until = monotonic() + _PATIENCE
-        if not self._client.connected:
-            # Soon after the start: later it would be an interruption.
-            if self._made_folders or not self._wait_for_connection(until):
-                raise CoordinatorUnavailable("ZooKeeper: the connection is interrupted")
+        # Waited for soon after the start alone: later it is an interruption.
+        waits = not self._made_folders
+        if not self._client.connected and not (waits and self._wait_for_connection(until)):
+            raise CoordinatorUnavailable("ZooKeeper: the connection is interrupted")
         if not self._made_folders:
             for folder in self._folders.values():
                 self._ensure(folder, until)
@@ -293,7 +303,9 @@ def _got(answer: Any, until: float) -> Any:
     except (NodeExistsError, NoNodeError):
         raise
     except KazooException as error:
-        raise CoordinatorUnavailable(f"ZooKeeper: {type(error).__name__} {error}".rstrip()) from error
+        raise CoordinatorUnavailable(
+            f"ZooKeeper: {type(error).__name__} {error}".rstrip()
+        ) from error
     except Exception as error:
         # kazoo raises its handler's own exception when there is no answer in time.
         raise CoordinatorUnavailable(f"ZooKeeper: no answer ({type(error).__name__})") from error
