@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover failover cost sweep screenshots docs lock release clean
+.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators failover cost sweep screenshots docs lock release clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -26,6 +26,7 @@ help:
 	@echo "make simulate  a cluster on virtual time, every fault from a seed; MINUTES=60 SEEDS=1.."
 	@echo "make mutants   bugs put in on purpose: the simulation must find each"
 	@echo "make takeover  kill schedulers, and measure for how long it is felt"
+	@echo "make coordinators  break etcd, ZooKeeper and Consul while a cluster uses them; SERVICES=etcd"
 	@echo "make failover  kill the database's primary under load, several times"
 	@echo "make cost    what the worst requests cost the server's loop, by route"
 	@echo "make sweep   a fault at every boundary of every transaction (ten minutes)"
@@ -46,7 +47,7 @@ run: $(VENV)/installed
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
 # In the order of tests/conftest.py, the longest files first: by itself, xdist begins with those of most tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/django6/tried
+PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/django6/tried
 test: PARALLEL ?= -n 5 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
@@ -87,6 +88,10 @@ simulate: $(VENV)/installed
 
 mutants: $(VENV)/installed
 	@$(BIN)/python -m proof.mutants $(ARGS)
+
+# Coordinators other than PostgreSQL, killed, paused and wiped while a cluster works. SERVICES="etcd consul" for some.
+coordinators: $(VENV)/installed $(VENV)/services
+	@$(BIN)/python -m proof.coordinators $(SERVICES)
 
 takeover: $(VENV)/installed
 	@$(BIN)/python -m proof.takeover $(ARGS)
@@ -249,6 +254,24 @@ $(VENV)/browser: | $(BIN)/python
 	else \
 		echo "No npm here: accessibility will not be checked"; \
 	fi
+	@touch $@
+
+# Coordinators and brokers that Rota can use, each for its own tests. Tried once, each by itself; what is not to be
+# had is skipped. Consul is in no Debian: its tests replay a conversation, unless ROTA_TEST_CONSUL names its program.
+$(VENV)/services: | $(BIN)/python
+	@has() { case $$1 in etcd-server) command -v etcd ;; \
+		zookeeper) ls /usr/share/java/zookeeper.jar ;; esac >/dev/null 2>&1; }; \
+	for package in etcd-server zookeeper; do \
+		has $$package && continue; \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing $$package for the tests of its driver"; \
+			package="--no-install-recommends $$package"; \
+			{ $(APT) install -y $$package || { $(APT) update && $(APT) install -y $$package; }; } \
+				>/dev/null 2>&1 && { systemctl disable --now etcd >/dev/null 2>&1 || true; }; \
+			package=$${package##* }; \
+		fi; \
+		has $$package || echo "No $$package to be had: the tests of its driver will be skipped"; \
+	done
 	@touch $@
 
 # Some peers need Redis, others Node.js with npm. Tried once; without them make bench leaves those out.

@@ -30,9 +30,9 @@ _JOURNAL = os.environ.get("TAKEOVER_JOURNAL", "")
 _NODE = """
 import asyncio, logging, sys
 logging.basicConfig(level=logging.INFO, format="%(asctime)s %(message)s")
-from proof.takeover import app
+from importlib import import_module
 from rota.node import Node
-asyncio.run(Node(app, roles=[sys.argv[1]]).run())
+asyncio.run(Node(import_module(sys.argv[2]).app, roles=[sys.argv[1]]).run())
 """
 _PER_SECOND = 200
 
@@ -54,14 +54,16 @@ async def tick(ctx: Context) -> None:
 
 
 class Trial:
-    def __init__(self, folder: Path, url: str) -> None:
+    def __init__(self, folder: Path, url: str, module: str = "proof.takeover", **more: str) -> None:
         self.folder = folder
+        self.module = module
         self.journal = folder / "journal"
         self.environment = {
             **os.environ,
             "ROTA_DATABASE_URL": url,
             "TAKEOVER_JOURNAL": str(self.journal),
             "PYTHONPATH": str(Path(__file__).parent.parent),
+            **more,
         }
         self.nodes: list[subprocess.Popen[bytes]] = []
 
@@ -69,8 +71,9 @@ class Trial:
         log = (self.folder / f"node-{len(self.nodes)}.log").open("wb")
         with log:
             node = subprocess.Popen(
-                [sys.executable, "-c", _NODE, role], env=self.environment, stdout=log, stderr=log
-            )
+                [sys.executable, "-c", _NODE, role, self.module],
+                env=self.environment, stdout=log, stderr=log,
+            )  # fmt: skip
         self.nodes.append(node)
         return node
 

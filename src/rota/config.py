@@ -15,7 +15,9 @@ import msgspec
 from rota.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
-_SECRET_FIELDS = frozenset({"database_url", "encryption_keys", "oidc_client_secret"})
+_SECRET_FIELDS = frozenset(
+    {"database_url", "encryption_keys", "oidc_client_secret", "coordination"}
+)
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
@@ -90,6 +92,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     # For how long a scheduler holds its share of the shards without renewing it.
     shard_lease: float = 3.0
     shards: int = 128  # fixed when the schema is made; 1: a single leader
+    # Who shares the shards out: etcd://host:port,..., zookeeper://..., consul://...; None: PostgreSQL
+    coordination: str | None = None
     # The seconds after which an idle worker polls without a hint.
     poll: float = 5.0
 

@@ -241,6 +241,8 @@ class NodeStatus(msgspec.Struct, frozen=True, kw_only=True):
     shards: int | None = None  # how many a scheduler owns; None: it isn't one
     remote: bool = False  # a worker over HTTP
     wish: str | None = None  # what it was asked to do: drain, stop
+    coordinator: str | None = None  # who shares the shards out, for a scheduler; None: PostgreSQL
+    coordinator_fault: str | None = None  # why the coordinator doesn't answer; None: it does
 
 
 class NodeJob(msgspec.Struct, frozen=True, kw_only=True):

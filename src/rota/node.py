@@ -27,7 +27,8 @@ from rota.runtime.advancer import Advancer
 from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.ticker import Service, Ticker
-from rota.scheduler.coordination import Coordination, PostgresCoordination, PostgresFence
+from rota.scheduler.coordination import Coordination
+from rota.scheduler.coordination.opening import open_coordination
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.reaper import Overruns, Reaper
@@ -68,7 +69,8 @@ class Node:
         queues: the queues it serves; none named: all. As a mapping, with how many jobs of a queue
             it has at a time: ``{"heavy": 2, "default": None}``.
         capabilities: what its jobs may need (``gpu``).
-        coordination: who shares the shards out among schedulers; PostgreSQL, unless given.
+        coordination: who shares the shards out among schedulers; if not given, the setting
+            `coordination` says, and PostgreSQL otherwise.
         server: what its role ``server`` is, `rota.server.serving.Server(app)`.
     """
 
@@ -152,14 +154,13 @@ class Node:
     async def _start_scheduler(self, store: UpkeepStore) -> None:
         await self.app.workflows.declare()
         await self.app.schedules.declare()
-        given, heartbeat = self._coordination, self._heartbeat
+        heartbeat = self._heartbeat
         assert heartbeat is not None
         shards = self._shards = Shards(
-            given or PostgresCoordination(store.database),
+            await open_coordination(self.settings.coordination, store.database, self._coordination),
             await store.shards(),
             self.settings.shard_lease,
             lambda: heartbeat.node_id,
-            PostgresFence(store.database) if given else None,
         )
         # Started last is stopped first: a long tick of the upkeep, which belongs to no shard, must not
         # delay the handover of the shards.

@@ -148,6 +148,9 @@ def test_engines_that_only_look_alike_are_refused(version: str):
         (checkup.judge_nodes(NodeFacts(1, 3, ["1.0"])), "warning"),
         (checkup.judge_nodes(NodeFacts(2, 3, ["1.0", "1.1"])), "warning"),
         (checkup.judge_nodes(NodeFacts(2, 3, ["1.0"])), "ok"),
+        (checkup.judge_coordination(NodeFacts(2, 3, ["1.0"], ["", "etcd://one:2379"])), "warning"),
+        (checkup.judge_coordination(NodeFacts(2, 3, ["1.0"], ["etcd://one:2379"], ["gone"])), "warning"),
+        (checkup.judge_coordination(NodeFacts(2, 3, ["1.0"], ["etcd://one:2379"])), "ok"),
         ([checkup.judge_encryption(["acme"], False)], "problem"),
     ],
 )  # fmt: skip

@@ -91,6 +91,7 @@ def list_shards(
     """List shards with the schedulers that own them, and recent takeovers."""
     screen = session.screen
     shards = session.run(session.app.nodes.shards())
+    nodes = session.run(session.app.nodes.list())
     takeovers = session.run(session.app.nodes.takeovers(hours * 3600))
     if screen.structured:
         screen.document({"shards": shards, "takeovers": takeovers})
@@ -110,6 +111,10 @@ def list_shards(
         screen.show(
             table(("taken", "by", "shards", "from", "unowned for"), moves, right=["shards"])
         )
+    for name in sorted({node.coordinator for node in nodes if node.coordinator}):
+        screen.note(f"Shared out by {name}.")
+    for fault in sorted({node.coordinator_fault for node in nodes if node.coordinator_fault}):
+        screen.note(f"It does not answer, PostgreSQL stands in for it: {fault}")
     if any(shard.owner is None for shard in shards):
         screen.note(
             "Shards without an owner are swept by every scheduler; without any scheduler their jobs "

@@ -76,6 +76,8 @@ class NodeFacts(msgspec.Struct, frozen=True):
     schedulers: int
     workers: int
     versions: Sequence[str]
+    coordinators: Sequence[str] = ()  # of the schedulers; "" is PostgreSQL
+    coordinator_faults: Sequence[str] = ()
 
 
 def judge_engine(facts: ServerFacts) -> Finding:
@@ -275,6 +277,26 @@ def judge_nodes(facts: NodeFacts) -> Iterator[Finding]:
         yield Finding(
             "nodes", "ok", f"{facts.schedulers} schedulers and {facts.workers} workers are alive"
         )
+
+
+def judge_coordination(facts: NodeFacts) -> Iterator[Finding]:
+    """Judge who shares the shards out, where that is not PostgreSQL alone."""
+    names = [name or "PostgreSQL" for name in facts.coordinators]
+    if len(names) > 1:
+        yield Finding(
+            "coordination", "warning",
+            f"schedulers use several coordinators: {', '.join(names)}. Nothing is lost, but they don't "
+            "share the shards evenly",
+            "give all of them the same ROTA_COORDINATION",
+        )  # fmt: skip
+    for fault in facts.coordinator_faults:
+        yield Finding(
+            "coordination", "warning",
+            f"{', '.join(names)} does not answer: {fault}. PostgreSQL shares the shards meanwhile",
+            "look at the service, its address and credentials; schedulers return to it by themselves",
+        )  # fmt: skip
+    if not facts.coordinator_faults and len(names) == 1 and facts.coordinators[0]:
+        yield Finding("coordination", "ok", f"{names[0]} shares the shards, and answers")
 
 
 def judge_encryption(encrypted: Sequence[str], has_keys: bool) -> Finding:

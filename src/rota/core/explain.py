@@ -72,10 +72,12 @@ def _scheduled(facts: Mapping[str, Any]) -> Explanation:
             f"It has been due for {_span(now - due)}, but no live node has the scheduler role to "
             "release it; start one with `rota start --role scheduler`.",
         )
+    fault = facts.get("coordinator_fault")
     if due <= now:
         return Explanation(
             "being_released",
-            f"It has been due for {_span(now - due)}; a scheduler is about to release it.",
+            f"It has been due for {_span(now - due)}; a scheduler is about to release it."
+            + (f" {fault}; PostgreSQL stands in for it." if fault else ""),
         )
     if facts["attempt"] > 0:
         return Explanation(

@@ -172,6 +172,11 @@ class _Families(Collector):
             yield self._gauges("rota_shards", "Shards with and without an owner.", ["state"], held)
             yield _gauge("rota_shard_owners", "Schedulers that own shards.", shards["owners"])
             yield _gauge("rota_shard_moves_hour", "Takeovers in the last hour.", shards["moves"])
+            users = Counter(tuple(each.rsplit(" ", 1)) for each in shards["coordinators"])
+            if users:
+                what = "Schedulers by coordinator, and whether it answers them."
+                labels = ["coordinator", "state"]
+                yield self._gauges("rota_coordinator_schedulers", what, labels, users)
 
     def _seen(self, values: Values) -> Values:
         return {key: value for key, value in values.items() if self._sees(key[0])}

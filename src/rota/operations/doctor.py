@@ -128,7 +128,8 @@ async def _tokens(database: Database, settings: Settings) -> list[Finding]:
 
 async def _nodes(database: Database, settings: Settings) -> list[Finding]:
     [row] = await database.fetch("doctor_nodes")
-    return [*checkup.judge_nodes(to_value(row, NodeFacts))]
+    facts = to_value(row, NodeFacts)
+    return [*checkup.judge_nodes(facts), *checkup.judge_coordination(facts)]
 
 
 async def _encryption(database: Database, settings: Settings) -> list[Finding]:

@@ -13,6 +13,7 @@ epoch to be over steps down (`lost`). An answer that never came is found in the 
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Sequence
 from time import monotonic
@@ -22,7 +23,7 @@ from uuid import UUID
 from rota.core.shards import moves_of
 from rota.lib.ids import unit
 from rota.runtime.ticker import Service
-from rota.scheduler.coordination import Coordination, Fence, Grant, View
+from rota.scheduler.coordination import Coordination, Grant, View
 
 log = logging.getLogger("rota.shards")
 
@@ -80,16 +81,15 @@ class Shards(Service):
     name = "shards"
 
     def __init__(
-        self, coordination: Coordination, count: int, ttl: float, node: Callable[[], UUID],
-        fence: Fence | None = None,
-    ) -> None:  # fmt: skip
+        self, coordination: Coordination, count: int, ttl: float, node: Callable[[], UUID]
+    ) -> None:
         self._coordination = coordination
-        self._fence = fence  # for coordinators other than the database itself
         self._all = range(count)
         self._ttl = ttl
         self._node = node
         self._me: UUID | None = None
         self._held: dict[int, int] = {}
+        self._over: dict[int, int] = {}  # epochs that a fence refused, by shard
         self._believed_until = 0.0
         self._renew_at = 0.0
 
@@ -113,7 +113,8 @@ class Shards(Service):
 
     def lost(self, shards: Iterable[int]) -> None:
         """Step down from shards: a fence refused us, they are another's."""
-        gone = [shard for shard in shards if self._held.pop(shard, None) is not None]
+        gone = {shard: self._held.pop(shard) for shard in shards if shard in self._held}
+        self._over.update(gone)
         if gone:
             log.warning("stepped down from %d shards that another scheduler has taken", len(gone))
 
@@ -122,20 +123,23 @@ class Shards(Service):
     async def tick(self) -> float:
         me, sent = self._node(), monotonic()
         if me != self._me:  # a new identity owns nothing yet
-            self._me, self._held, self._renew_at = me, {}, 0.0
+            self._me, self._held, self._over, self._renew_at = me, {}, {}, 0.0
         if sent >= self._renew_at:
             view = await self._coordination.renew(me, self._ttl)
+            lease = self._ttl if view.ttl is None else view.ttl
             # Measured from before the request: a slow answer must not stretch it.
-            self._believed_until = sent + self._ttl * 0.9
-            self._renew_at = sent + self._ttl / _RENEWALS_PER_LEASE
+            self._believed_until = sent + lease * 0.9
+            self._renew_at = sent + min(lease, self._ttl) / _RENEWALS_PER_LEASE
         else:
             view = await self._coordination.watch(me)
         await self._settle(me, view)
         return min(_TICK_EVERY, self._ttl / _LOOKS_PER_LEASE) * (0.9 + unit() / 5)
 
     async def _settle(self, me: UUID, view: View) -> None:
-        await self._hold(me, view.grants_of(me))
+        self._hold(view.grants_of(me))
         owners = {shard: owner for shard, (owner, _) in view.owners.items()}
+        if me not in view.members:
+            self._renew_at = 0.0  # it was forgotten: join again
         take, give = moves_of(me, self._all, view.members, owners)
         if give:
             for shard in give:
@@ -148,13 +152,16 @@ class Shards(Service):
     async def _take(self, me: UUID, shards: Sequence[int]) -> None:
         taken = await self._coordination.acquire(me, self._ttl, shards)
         if taken:
-            await self._hold(me, [*self.held(), *taken])
+            self._hold([*self.held(), *taken])
             log.info("took over %d shards, %d in all", len(taken), len(self._held))
 
-    async def _hold(self, me: UUID, grants: Sequence[Grant]) -> None:
-        if self._fence is not None and grants:
-            grants = await self._fence.enforce(me, self._ttl, grants)
-        self._held = {grant.shard: grant.epoch for grant in grants}
+    def _hold(self, grants: Sequence[Grant]) -> None:
+        # Epochs only rise: one that a fence refused is over, whatever an older view says.
+        self._held = {
+            grant.shard: grant.epoch
+            for grant in grants
+            if grant.epoch > self._over.get(grant.shard, -1)
+        }
 
     async def leave(self) -> None:
         """Hand everything over at once. If that fails, it expires."""
@@ -165,3 +172,5 @@ class Shards(Service):
             await self._coordination.release(self._me)
         except Exception as error:  # noqa: BLE001 - stopping must go on
             log.warning("could not hand over the shards, they expire by themselves: %s", error)
+        with contextlib.suppress(Exception):
+            await self._coordination.close()

@@ -45,9 +45,12 @@ async def cluster(
         moves = (await context.app.nodes.takeovers())[:_MOVES]
         shards = await context.app.nodes.shards()
     owners = _owners(shards)
+    alive = [node for node in nodes if node.state in ("live", "draining")]
     return await show(
         request, "cluster.html", nodes=nodes, shards=shards, owners=owners,
         owner_of={owner.id: owner for owner in owners}, moves=moves, ended=bool(ended),
+        coordinators=sorted({node.coordinator for node in alive if node.coordinator}),
+        coordinator_faults=sorted({n.coordinator_fault for n in alive if n.coordinator_fault}),
         how=[
             Copyable("List the nodes", cli=cli("nodes"), curl=curl("GET", "/v1/nodes"),
                      python="await app.nodes.list()"),

@@ -53,5 +53,9 @@ where revoked_at is null and (expires_at is null or expires_at > rota.now());
 select count(*) filter (where 'scheduler' = any(roles))::int as schedulers,
        count(*) filter (where 'worker' = any(roles))::int as workers,
        array(select distinct n.version from rota.node as n
-             where n.state in ('live', 'draining') and n.expires_at > rota.now() and not n.remote order by 1) as versions
+             where n.state in ('live', 'draining') and n.expires_at > rota.now() and not n.remote order by 1) as versions,
+       array(select distinct coalesce(n.coordinator, '') from rota.node as n where 'scheduler' = any(n.roles)
+             and n.state in ('live', 'draining') and n.expires_at > rota.now() order by 1) as coordinators,
+       array(select distinct n.coordinator_fault from rota.node as n where n.coordinator_fault is not null
+             and n.state in ('live', 'draining') and n.expires_at > rota.now() order by 1 limit 3) as coordinator_faults
 from rota.node where state in ('live', 'draining') and expires_at > rota.now();

@@ -170,6 +170,8 @@ select j.id, j.task, j.guarantee, j.lane, j.state, j.due_at, j.attempt, j.max_at
         where n.namespace = j.namespace and 'worker' = any(n.roles) and n.state = 'live' and n.expires_at >= rota.now()) as workers,
        (select count(*) from rota.node as n
         where 'scheduler' = any(n.roles) and n.state in ('live', 'draining') and n.expires_at >= rota.now()) as schedulers,
+       (select max(n.coordinator || ' does not answer (' || n.coordinator_fault || ')') from rota.node as n
+        where n.state in ('live', 'draining') and n.expires_at >= rota.now()) as coordinator_fault,
        (select count(*) from (
             select from rota.present as p
             join rota.present as me on me.id = j.id

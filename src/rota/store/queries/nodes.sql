@@ -90,6 +90,7 @@ limit $4;
 
 -- name: list_nodes
 select id, namespace, name, host, pid, version, roles, started_at, queues, capabilities, slots, remote, wish,
+       coordinator, coordinator_fault,
        case when state in ('live', 'draining') then running else 0 end as running,
        case when state in ('live', 'draining') and expires_at < rota.now() then 'silent' else state end as state,
        extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age,

@@ -30,7 +30,7 @@ with free as (
     for update skip locked
 ), taken as (
     update rota.shard as s
-    set owner = $1, epoch = s.epoch + 1, expires_at = rota.now() + make_interval(secs => $2)
+    set owner = $1, epoch = s.epoch + 1, granted = null, expires_at = rota.now() + make_interval(secs => $2)
     from free as f where s.shard = f.shard
     returning s.shard, s.epoch, f.owner as previous, f.expires_at as previous_until
 ), noted as (
@@ -55,28 +55,42 @@ update rota.shard set owner = null, expires_at = rota.now() where owner = $1
 returning shard;
 
 -- name: enforce_shards
--- Grants of another coordinator: its numbers become the database's fence, and only ever rise.
-with granted as (
-    select * from unnest($3::smallint[], $4::bigint[]) as g(shard, epoch)
-), before as (
-    select s.shard, s.owner, s.expires_at, g.epoch from rota.shard as s join granted as g on g.shard = s.shard
-    where s.epoch < g.epoch
+-- Grants of another coordinator, with its numbers ($4). The fence is our own epoch, which rises by one with each
+-- takeover. The coordinator's number is kept beside it, and decides between two grants while the row holds: the higher
+-- one is the newer. Of a row that has expired, or was given up, any number is taken: a coordinator that was restored
+-- from a backup, wiped or exchanged counts from below. A row that an owner's write has locked is left for next time.
+with asked as (
+    select s.shard, s.owner, s.expires_at, g.number
+    from rota.shard as s join unnest($3::smallint[], $4::bigint[]) as g(shard, number) on g.shard = s.shard
+    where not coalesce(s.owner = $1 and s.granted = g.number, false)
+      and (s.granted < g.number or s.expires_at is null or s.expires_at <= rota.now()
+           or s.owner = $1)  -- it was wiped, or PostgreSQL stood in for it, and the owner is the same
+      and exists (select from rota.node as n where n.id = $1 and n.state in ('live', 'draining'))
     order by s.shard
-    for update of s
+    for update of s skip locked
 ), taken as (
     update rota.shard as s
-    set owner = $1, epoch = b.epoch, expires_at = rota.now() + make_interval(secs => $2)
-    from before as b where s.shard = b.shard
-    returning s.shard, s.epoch, b.owner as previous, b.expires_at as previous_until
+    set owner = $1, epoch = s.epoch + 1, granted = a.number, expires_at = rota.now() + make_interval(secs => $2)
+    from asked as a where s.shard = a.shard
+    returning s.shard, s.epoch, a.owner as previous, a.expires_at as previous_until
 ), noted as (
     insert into rota.shard_move (shard, epoch, owner, previous, previous_until)
     select shard, epoch, $1, previous, least(previous_until, rota.now()) from taken
 ), kept as (
     update rota.shard as s set expires_at = rota.now() + make_interval(secs => $2)
-    from granted as g where s.shard = g.shard and s.epoch = g.epoch and s.owner = $1
+    from unnest($3::smallint[], $4::bigint[]) as g(shard, number)
+    where s.shard = g.shard and s.owner = $1 and s.granted = g.number
+      and exists (select from rota.node as n where n.id = $1 and n.state in ('live', 'draining'))
     returning s.shard, s.epoch
 )
 select shard, epoch from taken union all select shard, epoch from kept order by shard;
+
+-- name: note_coordinator
+-- Which coordinator a scheduler uses, and why it doesn't answer (null: it does).
+update rota.node set coordinator = $2, coordinator_fault = $3 where id = $1;
+
+-- name: installation_id
+select id from rota.installation;
 
 -- name: shard_map
 -- `owner` and `node`: null when the shard has no owner now.

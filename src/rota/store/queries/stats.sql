@@ -48,7 +48,9 @@ group by 1, 2;
 -- name: count_shards
 select count(*) filter (where expires_at > rota.now()) as held, count(*) as shards,
        count(distinct owner) filter (where expires_at > rota.now()) as owners,
-       (select count(*) from rota.shard_move where at > rota.now() - interval '1 hour') as moves
+       (select count(*) from rota.shard_move where at > rota.now() - interval '1 hour') as moves,
+       array(select n.coordinator || case when n.coordinator_fault is null then ' up' else ' away' end from rota.node as n
+             where n.coordinator is not null and n.state in ('live', 'draining')) as coordinators
 from rota.shard;
 
 -- name: count_occurrences

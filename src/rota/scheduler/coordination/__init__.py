@@ -1,15 +1,16 @@
 """The interface between Rota and the coordinator that grants shards to its schedulers.
 
-A coordinator grants shards to nodes for a time. A grant is (shard, owner, epoch): the epoch is a fencing
-number that is higher than that of every grant of the shard before. Rota asks nothing more of it, and
-doesn't trust it with correctness: the database enforces the epochs (`Fence`), in the transaction of
-every write that a scheduler makes as an owner. A coordinator that grants a shard twice, loses its
-memory or is away costs work done twice or work done later, never a wrong result.
+A coordinator grants shards to nodes for a time. A grant is (shard, owner, epoch): the epoch is a
+fencing number that is higher than that of every grant of the shard before. Rota asks nothing more of
+it, and doesn't trust it with correctness: the database enforces epochs of its own, in the transaction
+of every write that a scheduler makes as an owner (`guarded.py`). A coordinator that grants a shard
+twice, loses its memory, is exchanged or is away costs work done twice or work done later, never a
+wrong result.
 
 PostgreSQL is the default: coordinator and fence are then the same row. Where a company already runs
-etcd, ZooKeeper or Consul, an implementation of `Coordination` uses their leases and their revisions
-(etcd: `create_revision` of the key; ZooKeeper: `czxid`; Consul: `LockIndex` joined with the key's
-`ModifyIndex`), and passes the suite in tests/support/coordination_suite.py.
+etcd, ZooKeeper or Consul, `etcd.py`, `zookeeper.py` and `consul.py` use their leases and their
+revisions; `opening.py` chooses by the setting `coordination`. All pass the suite in
+tests/support/coordination_suite.py.
 """
 
 from __future__ import annotations
@@ -20,7 +21,12 @@ from uuid import UUID
 
 import msgspec
 
+from rota.errors import StoreUnavailable
 from rota.store.database import Database
+
+
+class CoordinatorUnavailable(StoreUnavailable):
+    """Raised when a coordinator other than PostgreSQL doesn't answer, or refuses."""
 
 
 class Grant(msgspec.Struct, frozen=True, order=True):
@@ -35,9 +41,17 @@ class View(msgspec.Struct, frozen=True):
 
     members: tuple[UUID, ...]  # the nodes among whom the shards are shared
     owners: Mapping[int, tuple[UUID, int]]  # shard: (owner, epoch), of grants that hold
+    # For how long what was renewed holds, where that isn't what was asked for: services have bounds.
+    ttl: float | None = None
+    # Shards that the coordinator has granted to the asking node, and the database has not accepted yet.
+    pending: frozenset[int] = frozenset()
 
     def grants_of(self, node: UUID) -> list[Grant]:
-        return [Grant(s, epoch) for s, (owner, epoch) in self.owners.items() if owner == node]
+        return [
+            Grant(shard, epoch)
+            for shard, (owner, epoch) in self.owners.items()
+            if owner == node and shard not in self.pending
+        ]
 
 
 class Coordination(Protocol):
@@ -62,15 +76,8 @@ class Coordination(Protocol):
         """Hand these over, free at once; without any named: all of them, and stop being a member."""
         ...
 
-
-class Fence(Protocol):
-    """Makes the epochs of another coordinator the database's."""
-
-    async def enforce(self, node: UUID, ttl: float, grants: Sequence[Grant]) -> list[Grant]:
-        """Write epochs.
-
-        Return the grants that the database accepted: it refuses an epoch that isn't higher.
-        """
+    async def close(self) -> None:
+        """Close the connections. Called once, after the release of everything."""
         ...
 
 
@@ -103,6 +110,9 @@ class PostgresCoordination:
         else:
             await self._database.fetch("give_shards", node, shards)
 
+    async def close(self) -> None:
+        """Do nothing: the connections are the node's."""
+
     async def _see(self, node: UUID, ttl: float, *, extend: bool) -> View:
         rows = await self._database.fetch("see_shards", node, ttl, extend)
         members, shards, epochs, owners = rows[0]
@@ -114,15 +124,3 @@ class PostgresCoordination:
         # The statement's own snapshot is from before it made us a member.
         joined = {*members, node} if extend else {*members}
         return View(tuple(sorted(joined)), held)
-
-
-class PostgresFence:
-    """Enforces the grants of other coordinators; PostgreSQL's own need none, they are the fence."""
-
-    def __init__(self, database: Database) -> None:
-        self._database = database
-
-    async def enforce(self, node: UUID, ttl: float, grants: Sequence[Grant]) -> list[Grant]:
-        shards, epochs = [grant.shard for grant in grants], [grant.epoch for grant in grants]
-        rows = await self._database.fetch("enforce_shards", node, ttl, shards, epochs)
-        return [Grant(*row) for row in rows]

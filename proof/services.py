@@ -1,0 +1,199 @@
+"""The services that an installation may plug in, as real processes to be broken: coordinators and
+brokers.
+
+Each listens on the loopback alone, keeps its data in a folder of its own, and is killed, paused, wiped
+and restarted by its process id. `missing()` says why one can't be had here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+from typing import ClassVar, Protocol
+from urllib.request import urlopen
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return int(listener.getsockname()[1])
+
+
+class Service(Protocol):
+    """What a trial asks of a service."""
+
+    name: str
+    url: str
+
+    def start(self) -> None: ...
+    def kill(self) -> None: ...
+    def pause(self) -> None: ...
+    def resume(self) -> None: ...
+    def wipe(self) -> None: ...
+
+
+class Process:
+    """A server that is one process."""
+
+    name: ClassVar[str]
+    program: ClassVar[str]
+    seconds_to_start: ClassVar[float] = 90.0
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder / f"{self.name}-{free_port()}"
+        self.folder.mkdir(parents=True)
+        self.port = free_port()
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if cls.found() is None:
+            return f"there is no {cls.program} here"
+        return None
+
+    @classmethod
+    def found(cls) -> str | None:
+        return shutil.which(cls.program) or shutil.which(cls.program, path="/usr/sbin:/sbin")
+
+    @property
+    def url(self) -> str:
+        return f"{self.name}://127.0.0.1:{self.port}"
+
+    @property
+    def data(self) -> Path:
+        return self.folder / "data"
+
+    def command(self) -> list[str]:
+        raise NotImplementedError
+
+    def environment(self) -> dict[str, str]:
+        return {}
+
+    def ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1):
+            return True
+
+    def start(self) -> None:
+        self.data.mkdir(exist_ok=True)
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen(
+                self.command(), stdout=log, stderr=log, stdin=subprocess.DEVNULL, cwd=self.folder,
+                env={**os.environ, **self.environment()},
+            )  # fmt: skip
+        end = time.monotonic() + self.seconds_to_start
+        while True:
+            try:
+                if self.ready():
+                    return
+            except OSError:
+                pass
+            assert self._process.poll() is None, (self.folder / "log").read_text()[-2000:]
+            assert time.monotonic() < end, f"{self.name} didn't start: {self.folder / 'log'}"
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        if self._process is not None:
+            self.resume()
+            self._process.kill()
+            self._process.wait()
+            self._process = None
+
+    def pause(self) -> None:
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        if self._process is not None and self._process.poll() is None:
+            self._process.send_signal(signal.SIGCONT)
+
+    def wipe(self) -> None:
+        """Lose everything, and be there again."""
+        self.kill()
+        shutil.rmtree(self.data, ignore_errors=True)
+        self.start()
+
+    def stop(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+
+class Etcd(Process):
+    name, program = "etcd", "etcd"
+    scheme: str = "http"
+    extra: tuple[str, ...] = ()
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder)
+        self.peer_port = free_port()
+
+    def command(self) -> list[str]:
+        here, peer = f"{self.scheme}://127.0.0.1:{self.port}", f"http://127.0.0.1:{self.peer_port}"
+        return [
+            self.found() or "", "--data-dir", str(self.data), "--name", "one",
+            "--listen-client-urls", here, "--advertise-client-urls", here,
+            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
+            "--initial-cluster", f"one={peer}", "--heartbeat-interval", "50",
+            "--election-timeout", "500",
+            *self.extra,
+        ]  # fmt: skip
+
+    def ready(self) -> bool:
+        if self.scheme == "https":
+            return super().ready()
+        with urlopen(f"http://127.0.0.1:{self.port}/health", timeout=1) as answer:
+            return b"true" in answer.read()
+
+
+class ZooKeeper(Process):
+    name, program = "zookeeper", "java"
+
+    @classmethod
+    def missing(cls) -> str | None:
+        if not Path("/usr/share/java/zookeeper.jar").exists():
+            return "there is no /usr/share/java/zookeeper.jar here (Debian: zookeeper)"
+        return super().missing()
+
+    def command(self) -> list[str]:
+        settings = self.folder / "zoo.cfg"
+        settings.write_text(
+            f"tickTime=1000\ndataDir={self.data}\nclientPort={self.port}\n"
+            "clientPortAddress=127.0.0.1\nadmin.enableServer=false\nmaxClientCnxns=0\n"
+            "4lw.commands.whitelist=ruok\n"
+        )
+        return [
+            self.found() or "", "-Xmx96m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-cp", "/usr/share/java/zookeeper.jar",
+            "org.apache.zookeeper.server.quorum.QuorumPeerMain", str(settings),
+        ]  # fmt: skip
+
+    def ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as line:
+            line.sendall(b"ruok")
+            return line.recv(8) == b"imok"
+
+
+class Consul(Process):
+    name, program = "consul", "consul"
+
+    @classmethod
+    def found(cls) -> str | None:
+        return os.environ.get("ROTA_TEST_CONSUL") or super().found()
+
+    def command(self) -> list[str]:
+        serf, rpc, grpc = (free_port() for _ in range(3))
+        return [
+            self.found() or "", "agent", "-server", "-bootstrap-expect=1", "-node=one",
+            "-bind=127.0.0.1", "-client=127.0.0.1", f"-data-dir={self.data}",
+            f"-http-port={self.port}", f"-serf-lan-port={serf}", "-serf-wan-port=-1",
+            f"-server-port={rpc}", f"-grpc-port={grpc}", "-dns-port=-1", "-log-level=warn",
+            "-disable-host-node-id", "-hcl", "performance { raft_multiplier = 1 }",
+        ]  # fmt: skip
+
+    def ready(self) -> bool:
+        with urlopen(f"http://127.0.0.1:{self.port}/v1/status/leader", timeout=1) as answer:
+            return len(answer.read()) > 4
