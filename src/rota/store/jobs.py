@@ -50,7 +50,7 @@ class JobStore(Store):
         encoded = msgspec.json.encode(jobs).decode()
 
         async def attempt(repeated: bool) -> list[Submitted]:
-            rows = await self.database.fetch("submit_jobs", encoded, repeated)
+            rows = await self.database.fetch("submit_jobs", encoded, repeated, "own")
             return [Submitted(*row) for row in rows]
 
         return await self.persistently(attempt)
@@ -111,10 +111,10 @@ class JobStore(Store):
         return [Submitted(*row) for row in rows]
 
     async def _submit_on(
-        self, connection: Connection, jobs: Sequence[NewJob], repeated: bool
+        self, connection: Connection, jobs: Sequence[NewJob], repeated: bool, how: str = "own"
     ) -> list[Submitted]:
         encoded = msgspec.json.encode(jobs).decode()
-        rows = await self.database.fetch("submit_jobs", encoded, repeated, on=connection)
+        rows = await self.database.fetch("submit_jobs", encoded, repeated, how, on=connection)
         return [Submitted(*row) for row in rows]
 
     async def persistently(self, attempt: Callable[[bool], Awaitable[T]]) -> T:

@@ -79,7 +79,8 @@ begin
         returning p.namespace, p.lane, p.rank
     )
     select count(*) into hinted from (
-        select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
+        select rota.hint(namespace, lane, min(rank), count(*)), rota.add_flow_of_lane(namespace, lane, count(*))
+        from readied group by namespace, lane) as each_lane;
 end $$;
 
 -- Ends steps whose job, or run, has ended, and lets their successors know. Successors that can simply start do; the others
