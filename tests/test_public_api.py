@@ -19,7 +19,7 @@ PUBLIC = [
     "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
-    "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
+    "PayloadTooLarge", "QueueFull", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
     "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
     "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable", "Submission", "SubmitError",
     "SyncContext", "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask",

@@ -314,6 +314,9 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     rate_period: float | None = None  # seconds
     rate_burst: int | None = None  # starts that may come at once
     policy: QueuePolicy = "priority"  # which of its jobs start first
+    max_depth: int | None = None  # jobs that have not ended, from which on submits are refused
+    depth: int | None = None  # how many there are; None: they are not counted
+    full_since: datetime | None = None  # since when submits are refused
 
 
 class FairShare(msgspec.Struct, frozen=True, kw_only=True):

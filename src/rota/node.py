@@ -27,6 +27,7 @@ from rota.runtime.heartbeat import Heartbeat, NodeProfile
 from rota.runtime.lanes import ServedQueues
 from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination, PostgresCoordination, PostgresFence
+from rota.scheduler.depths import Depths
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
 from rota.scheduler.reaper import Overruns, Reaper
@@ -165,6 +166,7 @@ class Node:
             Reaper(store, self.settings),
             Overruns(store, self.app.tasks, self.settings),
             Janitor(store, self.settings, shards),
+            Depths(store.database, shards),
         )
         self._undo.push_async_callback(shards.leave)
         self._tick(Advancer(store.database, _ADVANCE_SECONDS))

@@ -72,6 +72,17 @@ class Queues(Resource[C]):
         return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
 
     @call
+    def set_max_depth(
+        self, name: str, most: int | None, *, new: bool = False
+    ) -> Exchange[QueueStatus]:
+        """Set how many jobs of a queue there may be that have not ended; None: no limit.
+
+        Above it submits raise `QueueFull`.
+        """
+        body, query = {"max_depth": most}, {"new": new}
+        return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
+
+    @call
     def set_limits(
         self,
         name: str,

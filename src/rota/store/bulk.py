@@ -17,9 +17,9 @@ rota.check_job(): callers have to check as strictly.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -37,6 +37,8 @@ from rota.store.rows import (
     share_of,
     sublane_of,
 )
+
+T = TypeVar("T")
 
 _PART = 1_000
 
@@ -68,6 +70,8 @@ def shard_of(id: UUID, shards: int) -> int:
 
 
 class BulkStore(JobStore):
+    _folded = False  # depths were brought up to date for what is being stored
+
     async def copy_jobs(self, bulk: Bulk) -> None:
         """Store jobs that are alike but for their arguments, without keys."""
         bulk = (await self.database.known_encryption()).bulk(bulk)
@@ -80,7 +84,21 @@ class BulkStore(JobStore):
                 async with self.database.transaction("copy") as connection:
                     await self._copy(connection, bulk)
 
-        await self.persistently(attempt)
+        await self._with_fresh_depths(bulk.template.namespace, lambda: self.persistently(attempt))
+
+    async def _with_fresh_depths(
+        self, namespace: str, attempt: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Store jobs; if a queue turns out to be counted, begin anew after its depth was brought up to
+        date: in a transaction of its own, because one that stores many jobs would keep others from it."""
+        self._folded = False
+        try:
+            return await attempt()
+        except _FoldFirst:
+            await self.database.fetch("fold_flow", namespace)
+            self._folded = True
+        async with self._noting_refusals():
+            return await attempt()
 
     async def write(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs of one namespace; the answers are in their order."""
@@ -97,7 +115,9 @@ class BulkStore(JobStore):
                 found = await self._write_unique(connection, encryption, unique, repeated)
                 return _in_order(jobs, answers, found)
 
-        return await self.persistently(attempt)
+        return await self._with_fresh_depths(
+            jobs[0].namespace, lambda: self.persistently(attempt)
+        )
 
     async def _write_unique(
         self, connection: Connection, encryption: Encryption, jobs: list[NewJob], repeated: bool
@@ -200,6 +220,8 @@ class BulkStore(JobStore):
         self, connection: Connection, namespace: str, sizes: Mapping[str, int]
     ) -> None:
         """Count the jobs that come to these queues, or raise `QueueFull`."""
+        if not self._folded:
+            raise _FoldFirst
         queues, jobs = list(sizes), list(sizes.values())
         await self.database.fetch("enter_queues", namespace, queues, jobs, on=connection)
 
@@ -210,6 +232,10 @@ class BulkStore(JobStore):
         await self.database.fetch(
             "hint_lanes", namespace, list(lanes), ranks, counts, on=connection
         )
+
+
+class _FoldFirst(Exception):
+    """Raised to leave a transaction that has found a counted queue."""
 
 
 def _in_order(

@@ -233,6 +233,7 @@ class Bulk:
             problem.status, problem.code,
             f"{problem.detail}. The request ended there; {done:,} jobs before were processed",
             fields={**problem.fields, "jobs_dealt_with": str(done)}, headers=problem.headers,
+            full=problem.full, subject=problem.subject,
         ) from cause  # fmt: skip
 
     def _count(self, answers: list[Answer]) -> None:

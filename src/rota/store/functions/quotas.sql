@@ -96,7 +96,8 @@ end $$;
 
 -- Refuses jobs that a queue has no room for, or returns a warning about them, or null. Folds first where the numbers are a
 -- tenth of a second old, or there is little room left: so the depth exceeds the limit by no more than what others submit
--- in that time, or while they commit.
+-- in that time, or while they commit. A refusal undoes its fold: whoever is refused folds once more (store/jobs.py), so that the
+-- next ones are refused without.
 create or replace function rota.check_intake(space text, its_queue text, amount bigint, how text) returns text
     language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
 declare
@@ -112,7 +113,8 @@ begin
     end if;
     if how = 'own' and exists (
         select from rota.depth as o where o.namespace = space collate "C" and o.queue in ('', its_queue collate "C")
-        and (o.folded_at not between rota.now() - interval '0.1 seconds' and rota.now() or o.max_depth - o.jobs < 1000 + amount))
+        and (o.folded_at not between rota.now() - interval '0.1 seconds' and rota.now()
+             or o.shut = 0 and o.max_depth - o.jobs < 1000 + amount))
     then
         perform rota.fold_flow(space);
     end if;
@@ -139,7 +141,8 @@ begin
             problem := format('%s jobs at once are more than the max_depth of %s, %s', amount, subject, d.max_depth);
             wait := null;
         else
-            problem := format('%s has %s jobs that have not ended, and its max_depth is %s', subject, d.jobs + before, d.max_depth);
+            problem := format('%s has %s jobs that have not ended, and its max_depth is %s', subject, d.jobs + before, d.max_depth)
+                || case when d.shut > 0 then format(' (it takes jobs again at %s)', floor(d.max_depth * 0.8)) else '' end;
         end if;
         raise exception using errcode = 'RT004', message = 'rota: ' || problem,
             detail = json_build_object('queue', its_queue, 'namespace', space, 'depth', d.jobs + before, 'max_depth', d.max_depth,

@@ -205,8 +205,10 @@ where j.namespace = $1 and j.id = $2;
 select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
        q.rate_count, q.rate_period, q.rate_burst, q.policy,
        coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
-       p.lag
+       p.lag, d.max_depth, d.jobs as depth, case when q.intake > 0 then coalesce(d.shut_at, n.shut_at) end as full_since
 from rota.queue as q
+left join rota.depth as d on q.intake is not null and d.namespace = q.namespace and d.queue = q.name
+left join rota.depth as n on q.intake is not null and n.namespace = q.namespace and n.queue = ''
 left join (
     select namespace, rota.queue_of(lane) as name, count(*) filter (where state = {state.ready}) as ready,
            count(*) filter (where state = {state.running}) as running,
