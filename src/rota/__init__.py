@@ -71,10 +71,11 @@ __all__ = [
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
     "PayloadTooLarge", "QueueFull", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter",
-    "RotaError", "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
-    "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable", "Submission", "SubmitError",
-    "SyncContext", "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask",
-    "WaitTimedOut", "Workflow", "__version__", "chain", "chord", "group",
+    "RotaError", "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus",
+    "SchemaMismatch", "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable",
+    "Submission", "SubmitError", "SyncContext", "SyncDurableContext", "Takeover", "Task",
+    "UnfitArguments", "UnknownTask", "WaitTimedOut", "Workflow", "__version__", "chain", "chord",
+    "group",
 ]  # fmt: skip
 
 # Loaded when they are used: programs that only need the client don't need what the database needs.

@@ -195,8 +195,8 @@ class QueueFull(SubmitError, TooManyRequests):
 
     `retry_after`: seconds after which there may be room, by how fast jobs have ended lately; None: there
     never will be, because so many jobs at once are more than `max_depth`. `quota` says whether the limit
-    is that of the ``queue`` or of the ``namespace``, and `depth` how many jobs it had that have not ended.
-    With `block=True` a submit waits instead.
+    is that of the ``queue`` or of the ``namespace``, and `depth` how many jobs it had that have not
+    ended. With `block=True` a submit waits instead.
     """
 
     code = "queue-full"

@@ -30,6 +30,7 @@ from rota.scheduler.coordination import Coordination, PostgresCoordination, Post
 from rota.scheduler.depths import Depths
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
+from rota.scheduler.pools import Pools
 from rota.scheduler.reaper import Overruns, Reaper
 from rota.scheduler.releaser import Releaser
 from rota.scheduler.shards import Shards
@@ -167,6 +168,7 @@ class Node:
             Overruns(store, self.app.tasks, self.settings),
             Janitor(store, self.settings, shards),
             Depths(store.database, shards),
+            Pools(store.database, shards),
         )
         self._undo.push_async_callback(shards.leave)
         self._tick(Advancer(store.database, _ADVANCE_SECONDS))

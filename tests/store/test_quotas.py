@@ -67,7 +67,9 @@ async def depth(app: App, depths: Depths, queue: str = "default") -> int | None:
 # -- who is refused
 
 
-async def test_at_the_limit_submits_are_refused_with_an_error_that_says_when_to_come_back(app, greet):
+async def test_at_the_limit_submits_are_refused_with_an_error_that_says_when_to_come_back(
+    app, greet
+):
     await app.queues.set_max_depth("default", 3)
     for name in "abc":
         await greet.submit(name)
@@ -75,7 +77,8 @@ async def test_at_the_limit_submits_are_refused_with_an_error_that_says_when_to_
         await greet.submit("d")
     error = caught.value
     assert (error.queue, error.quota, error.depth, error.max_depth) == ("default", "queue", 3, 3)
-    assert error.retry_after and 1 <= error.retry_after <= 60
+    assert error.retry_after
+    assert 1 <= error.retry_after <= 60
     assert "queue 'default' has 3 jobs" in str(error)
     assert len(await app.jobs.list()) == 3
 
@@ -226,7 +229,9 @@ async def test_a_callers_transaction_is_warned_up_to_twice_the_limit_and_then_re
             mine = greet.options(connection=connection)
             handles = [await mine.submit(str(n)) for n in range(4)]
             assert [bool(handle.warnings) for handle in handles] == [False, False, True, True]
-            assert "from 4 on, submits in your own transactions are refused" in handles[2].warnings[0]
+            assert (
+                "from 4 on, submits in your own transactions are refused" in handles[2].warnings[0]
+            )
             with pytest.raises(QueueFull) as caught:
                 async with connection.transaction():
                     await mine.submit("x")
@@ -239,7 +244,7 @@ async def test_a_callers_transaction_is_warned_up_to_twice_the_limit_and_then_re
 
 async def test_plain_sql_is_a_callers_transaction(app, greet, depths):
     await app.queues.set_max_depth("default", 1)
-    submit = "select {}.submit('" + greet.name + "', '{{\"name\": \"x\"}}')"
+    submit = "select {}.submit('" + greet.name + '\', \'{{"name": "x"}}\')'
     await query(app, submit)
     await query(app, submit)
     await depths.keep()
@@ -276,7 +281,9 @@ async def test_a_callers_first_job_of_a_queue_makes_nobody_wait(app, greet, dept
     assert (await app.queues.get("fresh")).ready == 308
 
 
-async def test_a_lane_of_a_callers_transaction_is_served_before_a_scheduler_has_seen_it(app, greet, hot):
+async def test_a_lane_of_a_callers_transaction_is_served_before_a_scheduler_has_seen_it(
+    app, greet, hot
+):
     connection = await asyncpg.connect(app.settings.database_url)
     async with connection.transaction():
         await greet.options(queue="fresh", connection=connection).submit("mine")
@@ -461,7 +468,10 @@ async def test_shutting_and_opening_are_events(app, greet, depths):
     for job in jobs:
         await job.cancel()
     await depths.keep()
-    kinds = [(event.kind, event.detail["queue"], event.detail["depth"]) for event in await app.events.list()]
+    kinds = [
+        (event.kind, event.detail["queue"], event.detail["depth"])
+        for event in await app.events.list()
+    ]
     assert kinds == [("queue_open", "default", 0), ("queue_full", "default", 2)]
 
 

@@ -102,8 +102,8 @@ class Jobs(Resource[C]):
         and then `JobsRefused` is raised; with "continue" the summary lists the refused jobs; with "stop"
         only the jobs before it are stored, and `JobsRefused` is raised.
 
-        If a queue is full, `QueueFull` is raised, with the transactions before it stored; with `block` the
-        client waits until there is room, for `block_timeout` seconds in all.
+        If a queue is full, `QueueFull` is raised, with the transactions before it stored; with `block`
+        the client waits until there is room, for `block_timeout` seconds in all.
         """
         return bulk.submit_many(jobs, on_error, Patience(block_timeout) if block else None)
 

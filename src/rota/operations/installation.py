@@ -18,7 +18,6 @@ from rota.store.depths import DepthStore
 from rota.store.grants import Purpose, grant_statements
 from rota.store.quotas import Limits, Namespace, QuotaStore
 
-
 _COUNTED_AT_ONCE = 50  # queues; the others are counted by a scheduler
 
 

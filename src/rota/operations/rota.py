@@ -16,6 +16,7 @@ from rota.operations.endpoints import Endpoints
 from rota.operations.events import AuditLog, Events
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
+from rota.operations.pools import Pools
 from rota.operations.queues import Queues
 from rota.operations.registry import Registry
 from rota.operations.runs import Runs
@@ -52,6 +53,7 @@ class Rota:
         self.dead = DeadLetters(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)
+        self.pools = Pools(self)
         self.registry = Registry(self)
         self.statistics = Statistics(self)
         self.schedules = Schedules(self)

@@ -24,8 +24,8 @@ from rota.store.webhooks import Webhook, WebhookStore
 
 Kind: TypeAlias = Literal[
     "failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed",
-    "queue_lag", "queue_full", "queue_open", "missed", "overran", "set_aside", "node_dead", "task_unknown", "run_failed",
-    "run_late", "run_parked",
+    "queue_lag", "queue_full", "queue_open", "missed", "overran", "set_aside", "node_dead",
+    "task_unknown", "run_failed", "run_late", "run_parked",
 ]  # fmt: skip
 KINDS: tuple[str, ...] = get_args(Kind)
 Format: TypeAlias = Literal["json", "slack"]

@@ -1,16 +1,19 @@
 """Keeps the depths of limited queues, which are shut when they are full and opened when there is room.
 
 Protocol. Whatever brings jobs to a counted queue, or ends them, inserts a row of `flow` in its own
-transaction. A tick adds these rows to `depth` and removes them, in one transaction (`rota.fold_flow`):
-before its commit nothing has happened, after it nothing is left to do. Submits fold as well, so that a limit
-holds while no scheduler runs; of several folds at once one works, and the others pass by.
+transaction. A tick adds these rows to `depth` and removes them, in one transaction
+(`rota.fold_flow`): before its commit nothing has happened, after it nothing is left to do. Submits
+fold as well, so that a limit holds while no scheduler runs; of several folds at once one works, and
+the others pass by.
 
-Each queue is counted one by one when it gets a limit, a few seconds later (for transactions that had begun
-before it), and then every ten minutes, or less often if that takes long. The count and the depth are read in one
-snapshot, so that what is folded meanwhile doesn't matter. What it corrects is in the log.
+Each queue is counted one by one when it gets a limit, a few seconds later (for transactions that
+had begun before it), and then every ten minutes, or less often if that takes long. The count and
+the depth are read in one snapshot, so that what is folded meanwhile doesn't matter. What it
+corrects is in the log.
 
-It also registers the lanes that callers' own transactions have used first (`rota.settle_lanes`). To spare the
-database, only the owner of the first shard does all this; who that is matters to nothing else.
+It also registers the lanes that callers' own transactions have used first (`rota.settle_lanes`). To
+spare the database, only the owner of the first shard does all this; who that is matters to nothing
+else.
 """
 
 from __future__ import annotations
@@ -61,4 +64,6 @@ class Depths(Service):
             await self._store.postpone_recount(namespace, queue)
             return
         if wrong:
-            log.info("the depth of queue %s/%s was wrong by %+d, corrected", namespace, queue, wrong)
+            log.info(
+                "the depth of queue %s/%s was wrong by %+d, corrected", namespace, queue, wrong
+            )

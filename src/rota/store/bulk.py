@@ -90,7 +90,7 @@ class BulkStore(JobStore):
         self, namespace: str, attempt: Callable[[], Coroutine[Any, Any, T]]
     ) -> T:
         """Store jobs; if a queue turns out to be counted, begin anew after its depth was brought up to
-        date: in a transaction of its own, because one that stores many jobs would keep others from it."""
+        date: in a transaction of its own, as one that stores many jobs would keep others from it."""
         self._folded = False
         try:
             return await attempt()
@@ -115,9 +115,7 @@ class BulkStore(JobStore):
                 found = await self._write_unique(connection, encryption, unique, repeated)
                 return _in_order(jobs, answers, found)
 
-        return await self._with_fresh_depths(
-            jobs[0].namespace, lambda: self.persistently(attempt)
-        )
+        return await self._with_fresh_depths(jobs[0].namespace, lambda: self.persistently(attempt))
 
     async def _write_unique(
         self, connection: Connection, encryption: Encryption, jobs: list[NewJob], repeated: bool

@@ -1,4 +1,4 @@
-"""Depths of counted queues in the store. functions/quotas.sql has what decides; one short method per query."""
+"""Depths of counted queues in the store: one short method per query. functions/quotas.sql decides."""
 
 from __future__ import annotations
 

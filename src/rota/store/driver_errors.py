@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 import asyncpg
-
 import msgspec
 
 from rota.errors import ConfigError, QueueFull, StoreUnavailable, SubmitError

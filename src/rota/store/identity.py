@@ -27,6 +27,7 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    submits_per_second: float | None = None  # jobs that its requests may submit; None: no limit
 
 
 class NewToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +42,7 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     tasks: list[str] = []
     made_with: UUID | None = None  # the token that it was made with
+    submits_per_second: float | None = None
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,7 +12,7 @@ from rota.cli.remote.jobs import RemoteJobs
 from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
 from rota.handle import JobHandle
-from rota.model import Event, JobSummary, NodeStatus, ShardStatus, Takeover
+from rota.model import Event, JobSummary, NodeStatus, PoolStatus, ShardStatus, Takeover
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
 from rota.operations.webhooks import NewWebhook
 from rota.store.webhooks import Webhook
@@ -41,6 +41,20 @@ class RemoteNodes(Noun):
 
     async def takeovers(self, within: float = 86_400) -> Sequence[Takeover]:
         return (await self._client.nodes.shards(hours=within / 3600)).takeovers
+
+
+class RemotePools(Noun):
+    async def list(self) -> Sequence[PoolStatus]:
+        return await self._client.pools.list()
+
+    async def get(self, name: str) -> PoolStatus:
+        return await self._client.pools.get(name)
+
+    async def put(self, name: str, **definition: Any) -> PoolStatus:
+        return await self._client.pools.put(name, **definition)
+
+    async def delete(self, name: str) -> PoolStatus:
+        return await self._client.pools.delete(name)
 
 
 class RemoteEvents(Noun):
