@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import logging
 import sys
 
 from rota.cli.live import LoggedNode
-from rota.errors import StoreUnavailable
+
+log = logging.getLogger("rota.pool")
 
 
 class SupervisedNode(LoggedNode):
@@ -25,14 +26,20 @@ class SupervisedNode(LoggedNode):
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
         while await reader.read(1024):
             pass
-        store = await self.app.store()
-        with contextlib.suppress(StoreUnavailable):
-            # As `rota nodes drain`: unlike a signal, it has no end after which jobs are interrupted.
-            await store.database.fetch("set_node_wish", self.settings.namespace, self.id, "drain")
-        while not self._is_drained():
-            await asyncio.sleep(0.1)  # noqa: ASYNC110 - what runs tells nobody when it ends
+        log.warning("the supervisor is gone: draining")
+        while not await self._is_drained():  # noqa: ASYNC110 - what runs tells nobody when it ends
+            await asyncio.sleep(0.2)
         self.request_stop()
 
-    def _is_drained(self) -> bool:
+    async def _is_drained(self) -> bool:
+        """Ask to be drained, as `rota nodes drain` does: unlike a signal, that has no end after which
+        jobs are interrupted. Without a database nothing is started either."""
         role = self.worker_role
-        return role is None or (role.is_draining() and not self.count_running())
+        try:
+            database = (await self.app.store()).database
+            await database.fetch("set_node_wish", self.settings.namespace, self.id, "drain")
+            draining = role is None or role.is_draining()
+        except Exception as error:  # noqa: BLE001 - whatever it is, the process must not stay for ever
+            log.warning("can't ask to be drained: %s", error)
+            draining = True
+        return draining and not self.count_running()
