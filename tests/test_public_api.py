@@ -19,11 +19,12 @@ PUBLIC = [
     "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
-    "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
-    "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
-    "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable", "Submission", "SubmitError",
-    "SyncContext", "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask",
-    "WaitTimedOut", "Workflow", "__version__", "chain", "chord", "group",
+    "PayloadTooLarge", "QueueFull", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter",
+    "RotaError", "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus",
+    "SchemaMismatch", "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable",
+    "Submission", "SubmitError", "SyncContext", "SyncDurableContext", "Takeover", "Task",
+    "UnfitArguments", "UnknownTask", "WaitTimedOut", "Workflow", "__version__", "chain", "chord",
+    "group",
 ]  # fmt: skip
 
 ERRORS = [

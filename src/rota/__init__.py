@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         OnceNotKept,
         OnceUnknown,
         PayloadTooLarge,
+        QueueFull,
         ResultUnavailable,
         RetryAfter,
         RotaError,
@@ -69,11 +70,12 @@ __all__ = [
     "JobHandle",
     "JobInfo", "JobStopped", "KeyConflict", "Latest", "LeaseLost", "NoCatchUp", "Node",
     "NodeStatus", "NotFound", "OccurrenceInfo", "OccurrenceStatus", "OnceNotKept", "OnceUnknown",
-    "PayloadTooLarge", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter", "RotaError",
-    "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus", "SchemaMismatch",
-    "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable", "Submission", "SubmitError",
-    "SyncContext", "SyncDurableContext", "Takeover", "Task", "UnfitArguments", "UnknownTask",
-    "WaitTimedOut", "Workflow", "__version__", "chain", "chord", "group",
+    "PayloadTooLarge", "QueueFull", "QueueStatus", "ResultUnavailable", "Retry", "RetryAfter",
+    "RotaError", "RunCancelled", "RunFailed", "RunHandle", "ScheduleSpec", "ScheduleStatus",
+    "SchemaMismatch", "Settings", "ShardStatus", "State", "StepFailed", "StoreUnavailable",
+    "Submission", "SubmitError", "SyncContext", "SyncDurableContext", "Takeover", "Task",
+    "UnfitArguments", "UnknownTask", "WaitTimedOut", "Workflow", "__version__", "chain", "chord",
+    "group",
 ]  # fmt: skip
 
 # Loaded when they are used: programs that only need the client don't need what the database needs.
@@ -102,6 +104,7 @@ _HOMES = {
         "OnceNotKept",
         "OnceUnknown",
         "PayloadTooLarge",
+        "QueueFull",
         "ResultUnavailable",
         "RetryAfter",
         "RotaError",

@@ -77,6 +77,7 @@ class App(Extensions):
         self.dead = self.rota.dead
         self.queues = self.rota.queues
         self.nodes = self.rota.nodes
+        self.pools = self.rota.pools
         self.registry = self.rota.registry
         self.statistics = self.rota.statistics
         self.history = self.rota.history

@@ -189,6 +189,34 @@ class TooManyRequests(RequestRefused):
         self.retry_after = retry_after
 
 
+class QueueFull(SubmitError, TooManyRequests):
+    """Raised when a queue or its namespace holds as many jobs as its `max_depth` allows. Nothing was
+    stored.
+
+    `retry_after`: seconds after which there may be room, by how fast jobs have ended lately; None: there
+    never will be, because so many jobs at once are more than `max_depth`. `quota` says whether the limit
+    is that of the ``queue`` or of the ``namespace``, and `depth` how many jobs it had that have not
+    ended. With `block=True` a submit waits instead.
+    """
+
+    code = "queue-full"
+
+    def __init__(
+        self, message: str = "", *, queue: str = "", namespace: str = "", quota: str = "queue",
+        depth: int | None = None, max_depth: int | None = None, retry_after: float | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(message)
+        self.queue = queue
+        self.namespace = namespace
+        self.quota = quota
+        self.depth = depth
+        self.max_depth = max_depth
+        self.retry_after = retry_after
+        self.subject = queue or namespace or None
+        if message:
+            self.fields = {"max_depth": message}
+
+
 class EmbeddedPostgresError(RotaError):
     """Raised when the embedded PostgreSQL can't be started, found or stopped."""
 

@@ -348,6 +348,39 @@ class QueueStatus(msgspec.Struct, frozen=True, kw_only=True):
     rate_period: float | None = None  # seconds
     rate_burst: int | None = None  # starts that may come at once
     policy: QueuePolicy = "priority"  # which of its jobs start first
+    max_depth: int | None = None  # jobs that have not ended, from which on submits are refused
+    depth: int | None = None  # how many there are; None: they are not counted
+    full_since: datetime | None = None  # since when submits are refused
+
+
+class PoolLoad(msgspec.Struct, frozen=True, kw_only=True):
+    """The load of a queue that a pool serves."""
+
+    queue: str
+    runnable: int  # jobs that could start now: not those of a paused queue, nor over a limit
+    running: int
+    arrivals: float  # jobs a second
+    run_time: float  # seconds that one takes
+
+
+class PoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A pool of workers: what it serves, and how many slots it should have."""
+
+    namespace: str
+    name: str
+    queues: tuple[str, ...]  # empty: all
+    capabilities: tuple[str, ...]
+    min_slots: int
+    max_slots: int
+    slots_per_worker: int
+    drain_target: float  # seconds within which what waits should be worked off
+    slots: int  # that it should have now
+    workers: int  # that have so many slots
+    needed: float  # slots that the load keeps busy
+    runnable: int  # jobs that could start now
+    running: int
+    decided_at: datetime | None
+    loads: Sequence[PoolLoad] = ()
 
 
 class FairShare(msgspec.Struct, frozen=True, kw_only=True):

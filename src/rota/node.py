@@ -29,8 +29,10 @@ from rota.runtime.lanes import ServedQueues
 from rota.runtime.ticker import Service, Ticker
 from rota.scheduler.coordination import Coordination
 from rota.scheduler.coordination.opening import open_coordination
+from rota.scheduler.depths import Depths
 from rota.scheduler.firer import Firer
 from rota.scheduler.janitor import Janitor
+from rota.scheduler.pools import Pools
 from rota.scheduler.reaper import Overruns, Reaper
 from rota.scheduler.releaser import Releaser
 from rota.scheduler.shards import Shards
@@ -168,6 +170,8 @@ class Node:
             Reaper(store, self.settings),
             Overruns(store, self.app.tasks, self.settings),
             Janitor(store, self.settings, shards),
+            Depths(store.database, shards),
+            Pools(store.database, shards),
         )
         self._undo.push_async_callback(shards.leave)
         self._tick(Advancer(store.database, _ADVANCE_SECONDS))

@@ -67,6 +67,7 @@ if TYPE_CHECKING:
         ManyChanged,
         NodeJob,
         NodeStatus,
+        PoolStatus,
         QueuePeriod,
         QueuePolicy,
         QueueStatus,
@@ -418,6 +419,15 @@ class SyncQueues(_Shell):
         )
         return done
 
+    def set_max_depth(
+        self, name: str, most: int | None, *, must_exist: bool = False
+    ) -> QueueStatus:
+        """Set how many jobs of this queue there may be that have not ended; None: no limit."""
+        done: QueueStatus = self._run(
+            lambda: self._own.set_max_depth(name, most, must_exist=must_exist), "set_max_depth"
+        )
+        return done
+
     def set_limits(
         self,
         name: str,
@@ -512,6 +522,51 @@ class SyncNodes(_Shell):
     def takeovers(self, within: float = 86400) -> Sequence[Takeover]:
         """List the takeovers of shards in the last `within` seconds, newest first. Kept for a week."""
         done: Sequence[Takeover] = self._run(lambda: self._own.takeovers(within), "takeovers")
+        return done
+
+
+class SyncPools(_Shell):
+    """`app.sync.pools`"""
+
+    def list(self) -> builtins.list[PoolStatus]:
+        """List the pools, with how many slots they should have now."""
+        done: builtins.list[PoolStatus] = self._run(lambda: self._own.list(), "list")
+        return done
+
+    def get(self, name: str) -> PoolStatus:
+        """Return one pool."""
+        done: PoolStatus = self._run(lambda: self._own.get(name), "get")
+        return done
+
+    def put(
+        self,
+        name: str,
+        *,
+        max_slots: int,
+        min_slots: int = 0,
+        queues: Sequence[str] = (),
+        capabilities: Sequence[str] = (),
+        slots_per_worker: int = 1,
+        drain_target: float = 60.0,
+    ) -> PoolStatus:
+        """Define a pool, or change it."""
+        done: PoolStatus = self._run(
+            lambda: self._own.put(
+                name,
+                max_slots=max_slots,
+                min_slots=min_slots,
+                queues=queues,
+                capabilities=capabilities,
+                slots_per_worker=slots_per_worker,
+                drain_target=drain_target,
+            ),
+            "put",
+        )
+        return done
+
+    def delete(self, name: str) -> PoolStatus:
+        """Delete a pool. Its workers stay."""
+        done: PoolStatus = self._run(lambda: self._own.delete(name), "delete")
         return done
 
 
@@ -1188,6 +1243,7 @@ class SyncApp(_Shell):
         self.dead = SyncDead(app.dead, "app.sync.dead")
         self.queues = SyncQueues(app.queues, "app.sync.queues")
         self.nodes = SyncNodes(app.nodes, "app.sync.nodes")
+        self.pools = SyncPools(app.pools, "app.sync.pools")
         self.registry = SyncRegistry(app.registry, "app.sync.registry")
         self.statistics = SyncStatistics(app.statistics, "app.sync.statistics")
         self.history = SyncHistory(app.history, "app.sync.history")

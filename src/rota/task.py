@@ -162,6 +162,8 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
     throttle: float | timedelta | None = None
     throttle_keep: ThrottleKeep | None = None
     connection: Any = None
+    block: bool = False
+    block_timeout: float | None = None
 
     @classmethod
     def checked(cls, **given: Any) -> SubmitOptions:
@@ -169,8 +171,9 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
         if unknown:
             known = ", ".join(cls.__struct_fields__)
             raise InvalidArguments(f"unknown option {unknown[0]!r}; known: {known}")
-        if isinstance(delay := given.get("delay"), timedelta):
-            given["delay"] = delay.total_seconds()
+        for seconds in ("delay", "block_timeout"):
+            if isinstance(span := given.get(seconds), timedelta):
+                given[seconds] = span.total_seconds()
         for several in ("needs", "tags"):
             if (value := given.get(several)) is not None:
                 given[several] = names_of(value)
@@ -198,6 +201,20 @@ class SubmitOptions(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArguments(f"heartbeat_timeout must be above 0 seconds, not {silence!r}")
         if self.headers and HEARTBEAT_TIMEOUT in self.headers:
             raise InvalidArguments("heartbeat_timeout is an option of its own: not in headers")
+        self._check_block()
+
+    def _check_block(self) -> None:
+        if not isinstance(self.block, bool):
+            raise InvalidArguments(f"block must be True or False, not {self.block!r}")
+        if self.block and self.connection is not None:
+            raise InvalidArguments(
+                "block can't be given with connection: your transaction would stay open while it waits"
+            )
+        if (wait := self.block_timeout) is not None:
+            if not self.block:
+                raise InvalidArguments("block_timeout needs block=True")
+            if isinstance(wait, bool) or not isinstance(wait, int | float) or not wait >= 0:
+                raise InvalidArguments(f"block_timeout must be 0 seconds or more, not {wait!r}")
 
     def _check_time(self) -> None:
         if self.at is not None and self.delay is not None:
@@ -445,6 +462,8 @@ class Task(BoundTask[P, R]):
         throttle: float | timedelta | None = None,
         throttle_keep: ThrottleKeep | None = None,
         connection: Any = None,
+        block: bool = False,
+        block_timeout: float | timedelta | None = None,
     ) -> BoundTask[P, R]:
         """Return the task with other options for its submits.
 
@@ -472,6 +491,8 @@ class Task(BoundTask[P, R]):
             throttle: seconds in which one job is stored; other submits get it back.
             throttle_keep: ``last``: of those others, the last one is kept for the end of the time.
             connection: your own open transaction; the job exists if and only if it commits.
+            block: wait while the queue is full, instead of raising `QueueFull`.
+            block_timeout: seconds to wait at most; then `QueueFull` is raised.
         """
         options = SubmitOptions.checked(
             at=at, delay=delay, key=key, priority=priority, queue=queue, needs=needs,
@@ -479,7 +500,8 @@ class Task(BoundTask[P, R]):
             tags=tags, headers=headers, concurrency_key=concurrency_key,
             fairness_key=fairness_key, order_key=order_key, unique=unique, unique_key=unique_key,
             unique_conflict=unique_conflict, debounce=debounce, debounce_max=debounce_max,
-            throttle=throttle, throttle_keep=throttle_keep, connection=connection,
+            throttle=throttle, throttle_keep=throttle_keep, connection=connection, block=block,
+            block_timeout=block_timeout,
         )  # fmt: skip
         return BoundTask(self._submissions, self, options)
 

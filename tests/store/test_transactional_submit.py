@@ -21,7 +21,7 @@ from sqlalchemy.ext.asyncio import (
 )
 from sqlalchemy.orm import Session, sessionmaker
 
-from rota import App, ConfigError, KeyConflict, SchemaMismatch, SubmitError
+from rota import App, ConfigError, KeyConflict, QueueFull, SchemaMismatch, SubmitError
 
 
 class Undo(Exception):
@@ -262,6 +262,25 @@ class TestAsynchronously:
         with pytest.raises(Undo):
             await driver().transact(database_url, body)
         assert await app.jobs.list() == []
+
+    async def test_a_full_queue_warns_and_at_twice_its_limit_refuses(
+        self, app, greet, database_url, driver
+    ):
+        await app.queues.set_max_depth("default", 1)
+
+        async def body(connection):
+            mine = greet.options(connection=connection)
+            handles = [await mine.submit("Ada"), await mine.submit("Alan")]
+            assert [len(handle.warnings) for handle in handles] == [0, 1]
+            with pytest.raises(QueueFull) as caught:
+                await mine.submit("Grace")
+            full = caught.value
+            assert (full.queue, full.depth, full.max_depth) == ("default", 2, 1)
+            assert full.retry_after
+            raise Undo
+
+        with pytest.raises(Undo):
+            await driver().transact(database_url, body)
 
     async def test_a_database_without_rota_is_told_from_a_broken_one(
         self, make_app, database_url, driver

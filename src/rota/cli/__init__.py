@@ -26,6 +26,8 @@ from rota.cli import (
     job_logs,
     login,
     namespaces,
+    pool,
+    pools,
     preview,
     queues,
     recover,
@@ -136,11 +138,13 @@ cli.add_typer(workflows.group, name="workflows", rich_help_panel=_DAILY)
 cli.add_typer(runs.group, name="runs", rich_help_panel=_DAILY)
 cli.add_typer(signals.group, name="signals", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
+cli.add_typer(pools.group, name="pools", rich_help_panel=_DAILY)
 cli.add_typer(tasks.group, name="tasks", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 cli.add_typer(history.group, name="history", rich_help_panel=_DAILY)
 
 command(cli, "start", _OPERATING, database_only=True)(run.start)
+command(cli, "pool", _OPERATING, database_only=True)(pool.pool)
 command(cli, "migrate", _OPERATING, database_only=True)(run.migrate)
 command(cli, "recover", _OPERATING, database_only=True)(recover.recover)
 command(cli, "doctor", _OPERATING)(doctor.doctor)

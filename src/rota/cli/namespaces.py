@@ -21,7 +21,7 @@ def list_namespaces(session: Session) -> None:
     found = session.run(namespaces.list())
     encrypted = session.run(namespaces.encrypted())
     limits = {"max jobs": "max_jobs", "max payload bytes": "max_payload_bytes",
-              "submits per second": "submits_per_second"}  # fmt: skip
+              "submits per second": "submits_per_second", "max depth": "max_depth"}  # fmt: skip
     session.screen.listing(
         found, "No namespaces. The first submit to a namespace creates it.",
         ("namespace", *limits, "encrypted"),
@@ -53,11 +53,15 @@ def limit(
     submits_per_second: Annotated[
         float | None, option("Maximum rate of submits; a second's worth may burst.")
     ] = None,
+    max_depth: Annotated[
+        int | None,
+        option("Maximum number of jobs that have not ended; also for submits past servers.", min=1),
+    ] = None,
 ) -> None:
-    """Limit what a namespace may submit through the server. An omitted option means no limit."""
+    """Limit what a namespace may submit. An omitted option means no limit."""
     limits = Limits(
         max_jobs=max_jobs, max_payload_bytes=max_payload_bytes,
-        submits_per_second=submits_per_second,
+        submits_per_second=submits_per_second, max_depth=max_depth,
     )  # fmt: skip
     namespace = session.run(session.installation.namespaces.set_limits(name, limits))
     session.screen.answer(namespace, f"limited {name}, within five seconds on every server")

@@ -24,15 +24,16 @@ group = typer.Typer(help="List, pause, resume and configure queues.")
 def list_queues(session: Session) -> None:
     """List queues: how full they are, and whether they are paused."""
     queues = session.run(session.app.queues.list())
-    numbers = ("ready", "running", "scheduled", "lag", "max run time")
+    numbers = ("ready", "running", "scheduled", "lag", "max run time", "max depth")
     session.screen.listing(
-        queues, "No queues. The first submit to a queue creates it.", ("queue", *numbers, "paused"),
+        queues, "No queues. The first submit to a queue creates it.", ("queue", *numbers, "state"),
         (
             (
                 queue.name, f"{queue.ready:,}", f"{queue.running:,}", f"{queue.scheduled:,}",
                 "-" if queue.lag is None else format_duration(queue.lag),
                 "-" if queue.max_run_time is None else format_duration(queue.max_run_time),
-                state("paused") if queue.paused_at else "",
+                "-" if queue.max_depth is None else f"{queue.max_depth:,}",
+                state("paused") if queue.paused_at else "full" if queue.full_since else "",
             )
             for queue in queues
         ),
@@ -86,14 +87,21 @@ def set_queue(
             "Which jobs start first: priority, or fair between fairness keys.", metavar="POLICY"
         ),
     ] = None,
+    max_depth: Annotated[
+        str | None,
+        option(
+            "Jobs that have not ended, from which on submits are refused; none: no limit.",
+            metavar="N",
+        ),
+    ] = None,
 ) -> None:
     """Set the limits and the policy of a queue: how long, how many and how often its jobs run."""
     queues = session.app.queues
-    given = max_run_time, concurrency, concurrency_per_key, rate, rate_burst, policy
+    given = max_run_time, concurrency, concurrency_per_key, rate, rate_burst, policy, max_depth
     if all(value is None for value in given):
         raise ConfigError(
-            "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key, --rate or "
-            "--policy"
+            "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key, --rate, "
+            "--policy or --max-depth"
         )
     answer: dict[str, Any] = {"queue": name}
     said: list[str] = []
@@ -107,6 +115,11 @@ def set_queue(
         session.run(queues.set_policy(name, cast("QueuePolicy", policy)))
         answer["policy"] = policy
         said.append(f"policy {policy}")
+    if max_depth is not None:
+        most = _number("--max-depth", max_depth)
+        session.run(queues.set_max_depth(name, most))
+        answer["max_depth"] = most
+        said.append(f"maximum depth {'without limit' if most is None else f'{most:,}'}")
     limits: dict[str, Any] = {}
     if concurrency is not None:
         limits["concurrency"] = _number("--concurrency", concurrency)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -116,7 +117,12 @@ def start(
             from rota.server.serving import Server
 
             server = Server(app)
-        node = LoggedNode(app, roles, queues, capability or [], server=server)
+        kind = LoggedNode
+        if os.environ.get("ROTA_SUPERVISED"):
+            from rota.cli.supervised import SupervisedNode
+
+            kind = SupervisedNode
+        node = kind(app, roles, queues, capability or [], server=server)
         log_fields.node = lambda: node.id
         await node.run()
 

@@ -54,6 +54,10 @@ def submit(
     debounce_max: options.DebounceMax = None,
     throttle: options.Throttle = None,
     throttle_keep: options.ThrottleKeepOption = None,
+    block: Annotated[bool, option("Wait for room while the queue is full.")] = False,
+    block_timeout: Annotated[
+        float | None, duration("How long to wait for room, with --block: 30s, 5m.")
+    ] = None,
     app: options.AppOption = None,
     wait: Annotated[bool, option("Wait for the job to end, and show its result.")] = False,
 ) -> None:
@@ -69,6 +73,7 @@ def submit(
             unique=options.parse_unique(unique),
             unique_key=unique_key, unique_conflict=unique_conflict, debounce=debounce,
             debounce_max=debounce_max, throttle=throttle, throttle_keep=throttle_keep,
+            block=block, block_timeout=block_timeout,
         )
     )  # fmt: skip
     if wait:

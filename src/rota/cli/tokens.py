@@ -58,6 +58,9 @@ def create(
     expires: Annotated[
         float | None, duration("Time until it expires: 90d, 12h. (default: never)")
     ] = None,
+    submits_per_second: Annotated[
+        float | None, option("Limit the jobs that its requests submit; a second's worth may burst.")
+    ] = None,
     all_namespaces: AllNamespaces = False,
 ) -> None:
     """Create an API token, and show it once."""
@@ -65,6 +68,7 @@ def create(
         session.installation.tokens.create(
             name, namespace=session.app.settings.namespace, everywhere=all_namespaces, role=role,
             scopes=scope or (), tasks=task or (), expires_in=expires,
+            submits_per_second=submits_per_second,
         )
     )  # fmt: skip
     session.screen.answer(created, created.token)

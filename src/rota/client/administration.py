@@ -132,12 +132,14 @@ class Tokens(Resource[C]):
     def create(
         self, name: str, *, role: str = "viewer", scopes: Sequence[str] = (),
         tasks: Sequence[str] = (), expires_at: datetime | None = None, everywhere: bool = False,
+        submits_per_second: float | None = None,
     ) -> Exchange[CreatedToken]:  # fmt: skip
         """Create a token that can do no more than this client's. It is not repeated when a response is
         lost: revoke what you don't know."""
         body = {
             "name": name, "role": role, "scopes": scopes, "tasks": tasks,
             "expires_at": expires_at, "everywhere": everywhere,
+            "submits_per_second": submits_per_second,
         }  # fmt: skip
         return send("POST", "/v1/tokens", CreatedToken, body)
 

@@ -20,8 +20,9 @@ from rota.client.exchanges import Backoff, Exchange, Sleep
 from rota.client.problems import error_from, make_error
 from rota.client.transport import Request
 from rota.core.codec import encode_hook
-from rota.errors import InvalidArguments, ServerUnavailable, SubmitError
+from rota.errors import InvalidArguments, QueueFull, ServerUnavailable, SubmitError
 from rota.lib.ids import new_id
+from rota.lib.patience import Patience
 
 _LINES = 2_000
 _BYTES = 3_500_000  # less than the server takes for one transaction
@@ -82,11 +83,14 @@ def encode_job(given: Mapping[str, Any]) -> bytes:
         ) from None
 
 
-def submit_many(jobs: Iterable[wire.NewJobDict], on_error: OnError) -> Exchange[wire.ManySubmitted]:
+def submit_many(
+    jobs: Iterable[wire.NewJobDict], on_error: OnError, patience: Patience | None = None
+) -> Exchange[wire.ManySubmitted]:
+    """Send the jobs in chunks. `patience`: for how long to wait for room in a full queue."""
     done = wire.ManySubmitted()
     stop = on_error == "stop"
     for chunk in _chunks(jobs):
-        yield from _send(chunk, done, stop)
+        yield from _send(chunk, done, stop, patience)
         if stop and done.errors:
             break
     if done.errors and on_error != "continue":
@@ -110,14 +114,18 @@ def _chunks(jobs: Iterable[Mapping[str, Any]]) -> Iterator[list[tuple[bytes, boo
         yield chunk
 
 
-def _send(chunk: list[tuple[bytes, bool]], done: wire.ManySubmitted, stop: bool) -> Exchange[None]:
+def _send(
+    chunk: list[tuple[bytes, bool]], done: wire.ManySubmitted, stop: bool, patience: Patience | None
+) -> Exchange[None]:
     request = Request(
         method="POST", path="/v1/jobs:bulk", body=b"\n".join(line for line, _ in chunk),
         query={"answer": "lines", "on_error": "stop" if stop else "continue"},
         headers={"Content-Type": "application/x-ndjson"}, repeatable=True,
     )  # fmt: skip
     backoff = Backoff()
-    for attempts_left in reversed(range(_MOST_ATTEMPTS)):
+    attempts_left = _MOST_ATTEMPTS
+    while True:
+        attempts_left -= 1
         response = yield request
         assert response is not None
         if not response.is_success:
@@ -131,7 +139,13 @@ def _send(chunk: list[tuple[bytes, bool]], done: wire.ManySubmitted, stop: bool)
             warnings = lines[-1].summary.get("warnings", [])
             done.warnings += [each for each in warnings if each not in done.warnings]
             return
-        if stopped.code not in _TEMPORARY or not attempts_left:
+        if stopped.code == QueueFull.code:
+            wait = patience.pause(1.0) if patience else None
+            if wait is None:
+                raise make_error(stopped.code, stopped.detail, 429)
+            yield Sleep(wait)
+            continue
+        if stopped.code not in _TEMPORARY or attempts_left <= 0:
             raise make_error(stopped.code, stopped.detail, 429 if stopped.code == "quota" else 0)
         yield Sleep(1.0 + backoff.next())
 

@@ -1,4 +1,4 @@
-"""`client.queues`, `client.nodes`, `client.tasks`, `client.dead` and `client.events`."""
+"""`client.pools`, `client.queues`, `client.nodes`, `client.tasks`, `client.dead` and `client.events`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from rota.model import (
     LimitStatus,
     ManyChanged,
     NodeStatus,
+    PoolStatus,
     QueuePolicy,
     QueueStatus,
     RunStats,
@@ -32,6 +33,38 @@ from rota.model import (
 
 def _path(*parts: Any) -> str:
     return "/v1/" + "/".join(quote(str(part), safe="") for part in parts)
+
+
+class Pools(Resource[C]):
+    """`client.pools`"""
+
+    @call
+    def list(self) -> Exchange[Sequence[PoolStatus]]:
+        """List pools of workers, with how many slots they should have."""
+        return (yield from fetch("/v1/pools", wire.PoolList)).items
+
+    @call
+    def get(self, name: str) -> Exchange[PoolStatus]:
+        """Return a pool."""
+        return fetch(_path("pools", name), PoolStatus)
+
+    @call
+    def put(
+        self, name: str, *, max_slots: int, min_slots: int = 0, queues: Sequence[str] = (),
+        capabilities: Sequence[str] = (), slots_per_worker: int = 1, drain_target: float = 60.0,
+    ) -> Exchange[PoolStatus]:  # fmt: skip
+        """Define a pool, or change it: what it serves, and how many slots it may have."""
+        body = {
+            "max_slots": max_slots, "min_slots": min_slots, "queues": queues,
+            "capabilities": capabilities, "slots_per_worker": slots_per_worker,
+            "drain_target": drain_target,
+        }  # fmt: skip
+        return send("PUT", _path("pools", name), PoolStatus, body, repeatable=True)
+
+    @call
+    def delete(self, name: str) -> Exchange[PoolStatus]:
+        """Delete a pool. Its workers stay."""
+        return send("DELETE", _path("pools", name), PoolStatus)
 
 
 class Queues(Resource[C]):
@@ -69,6 +102,17 @@ class Queues(Resource[C]):
         applies.
         """
         body, query = {"max_run_time": seconds}, {"new": new}
+        return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
+
+    @call
+    def set_max_depth(
+        self, name: str, most: int | None, *, new: bool = False
+    ) -> Exchange[QueueStatus]:
+        """Set how many jobs of a queue there may be that have not ended; None: no limit.
+
+        Above it submits raise `QueueFull`.
+        """
+        body, query = {"max_depth": most}, {"new": new}
         return send("PUT", _path("queues", name), QueueStatus, body, query=query, repeatable=True)
 
     @call

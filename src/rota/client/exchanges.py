@@ -25,7 +25,7 @@ import msgspec
 
 from rota.client.problems import error_from, retry_after
 from rota.client.transport import NoResponse, Request, Response
-from rota.errors import ConfigError, ServerUnavailable
+from rota.errors import ConfigError, QueueFull, ServerUnavailable
 from rota.lib.ids import unit
 
 T = TypeVar("T")
@@ -101,7 +101,7 @@ def _attempts(request: Request, policy: RetryPolicy) -> Attempts[Response]:
 def is_temporary(response: Response) -> bool:
     """Return whether a server may respond differently in a moment."""
     if response.status == _REFUSED:
-        return True
+        return error_from(response).code != QueueFull.code  # which is for the caller to decide
     return response.status in _UNCERTAIN and error_from(response).code not in _PERMANENT
 
 

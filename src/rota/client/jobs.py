@@ -17,7 +17,8 @@ from rota.client.streams import Stream
 from rota.client.transport import Request
 from rota.core.explain import Explanation
 from rota.core.unique import ThrottleKeep, UniqueConflict, UniqueScope
-from rota.errors import InvalidArguments, NotFound
+from rota.errors import InvalidArguments, NotFound, QueueFull
+from rota.lib.patience import Patience
 from rota.model import (
     Accepted,
     Cancelled,
@@ -50,13 +51,17 @@ class Jobs(Resource[C]):
         unique: UniqueScope | float | timedelta | None = None, unique_key: str | None = None,
         unique_conflict: UniqueConflict | None = None, debounce: float | timedelta | None = None,
         debounce_max: float | timedelta | None = None, throttle: float | timedelta | None = None,
-        throttle_keep: ThrottleKeep | None = None,
+        throttle_keep: ThrottleKeep | None = None, block: bool = False,
+        block_timeout: float | None = None,
     ) -> Exchange[Accepted]:  # fmt: skip
         """Store a job. It is committed when this returns.
 
         Without a `key` the client makes one, so that a request whose response is lost can be repeated
         and still stores one job. A key of your own (such as an order's number) also holds across
         restarts of your program.
+
+        If the queue is full, `QueueFull` is raised at once; with `block` the client waits until there is
+        room, for `block_timeout` seconds at most.
         """
         job = bulk.encode_job(
             {
@@ -69,8 +74,17 @@ class Jobs(Resource[C]):
                 "debounce_max": debounce_max, "throttle": throttle, "throttle_keep": throttle_keep,
             }
         )  # fmt: skip
-        response = yield Request(method="POST", path="/v1/jobs", body=job, repeatable=True)
-        accepted = decode(response, Accepted)
+        patience = Patience(block_timeout) if block else None
+        while True:
+            response = yield Request(method="POST", path="/v1/jobs", body=job, repeatable=True)
+            try:
+                accepted = decode(response, Accepted)
+                break
+            except QueueFull as error:
+                wait = patience.pause(error.retry_after) if patience else None
+                if wait is None:
+                    raise
+            yield Sleep(wait)
         assert response is not None
         # With a key of the client's own, the existing job is that of its first attempt.
         replayed = key is not None and response.headers.get("idempotent-replayed") == "true"
@@ -79,15 +93,19 @@ class Jobs(Resource[C]):
 
     @call
     def submit_many(
-        self, jobs: Iterable[wire.NewJobDict], *, on_error: bulk.OnError = "raise"
-    ) -> Exchange[wire.ManySubmitted]:
+        self, jobs: Iterable[wire.NewJobDict], *, on_error: bulk.OnError = "raise",
+        block: bool = False, block_timeout: float | None = None,
+    ) -> Exchange[wire.ManySubmitted]:  # fmt: skip
         """Store many jobs, each a dict of the arguments of `submit`, in transactions of up to 2,000.
 
         A job that can't be stored is refused alone. With `on_error` "raise" all the others are stored,
         and then `JobsRefused` is raised; with "continue" the summary lists the refused jobs; with "stop"
         only the jobs before it are stored, and `JobsRefused` is raised.
+
+        If a queue is full, `QueueFull` is raised, with the transactions before it stored; with `block`
+        the client waits until there is room, for `block_timeout` seconds in all.
         """
-        return bulk.submit_many(jobs, on_error)
+        return bulk.submit_many(jobs, on_error, Patience(block_timeout) if block else None)
 
     @call
     def get(self, id: Id) -> Exchange[Job]:

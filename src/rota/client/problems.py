@@ -17,6 +17,7 @@ from rota.errors import (
     NotFound,
     PayloadTooLarge,
     PreconditionFailed,
+    QueueFull,
     RequestRefused,
     RotaError,
     SubmitError,
@@ -51,6 +52,9 @@ class _Problem(msgspec.Struct):
     subject: str = ""
     key: str = ""
     task: str = ""
+    quota: str = ""
+    depth: int | None = None
+    max_depth: int | None = None
     request_id: str = ""
     fields: list[_Field] = []
 
@@ -67,6 +71,11 @@ def error_from(response: Response) -> RotaError:
         error.code = problem.code
     if problem.code == "duplicate-job":
         error = DuplicateJob(problem.task, problem.subject, problem.key)
+    if problem.code == "queue-full":
+        error = QueueFull(
+            problem.detail, queue=problem.subject, quota=problem.quota, depth=problem.depth,
+            max_depth=problem.max_depth,
+        )  # fmt: skip
     error.subject = problem.subject or None
     error.status = response.status
     error.request_id = problem.request_id or None
@@ -83,6 +92,8 @@ def error_from(response: Response) -> RotaError:
 
 def make_error(code: str, detail: str, status: int = 0) -> RotaError:
     """Return the exception that the library raises for a code, or else one for the status."""
+    if code == "queue-full":
+        return QueueFull(detail)
     kind = _BY_CODE.get(code) or _BY_STATUS.get(status) or RequestRefused
     return kind(detail or f"the server answered with {status}", code=code or None)
 

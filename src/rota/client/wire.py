@@ -32,6 +32,7 @@ from rota.model import (
     LimitStatus,
     MapMember,
     NodeStatus,
+    PoolStatus,
     QueueStatus,
     RunCheckpoint,
     RunStep,
@@ -198,6 +199,10 @@ class EndedSessions(msgspec.Struct, frozen=True):
 
 class QueueList(msgspec.Struct, frozen=True):
     items: Sequence[QueueStatus]
+
+
+class PoolList(msgspec.Struct, frozen=True):
+    items: Sequence[PoolStatus]
 
 
 class ShareList(msgspec.Struct, frozen=True):

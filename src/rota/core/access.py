@@ -74,6 +74,7 @@ class Identity(msgspec.Struct, frozen=True, kw_only=True):
     tasks: tuple[str, ...] = ()  # the tasks whose jobs it may submit; empty: all
     prefix: str | None = None  # of a token
     expires_at: datetime | None = None
+    submits_per_second: float | None = None  # of a token: jobs that its requests may submit
 
     @property
     def via(self) -> str:

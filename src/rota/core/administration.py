@@ -30,6 +30,7 @@ class TokenInfo(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     revoked_at: datetime | None
     last_used_at: datetime | None
+    submits_per_second: float | None = None  # jobs that its requests may submit; None: no limit
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -80,6 +81,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_jobs: Amount | None = None  # that wait, run or have failed
     max_payload_bytes: Amount | None = None  # of those jobs, together
     submits_per_second: Annotated[float, msgspec.Meta(gt=0, le=1e9)] | None = None
+    # Jobs that have not ended: on every way in, also past servers.
+    max_depth: Annotated[int, msgspec.Meta(ge=1, le=2**53)] | None = None
 
 
 class Namespace(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,6 +91,7 @@ class Namespace(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits
     stored_jobs: int | None  # as far as was counted for its limits, and never too few
     stored_bytes: int | None
+    depth: int | None = None  # jobs that have not ended; None: not counted
 
 
 class RetryNumbers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -47,6 +47,11 @@ class Stats:
         self.set_aside: Values = {}
         self.runs: Values = {}
         self.ended_runs: Counter[tuple[str, ...]] = Counter()
+        self.depth: Values = {}
+        self.max_depth: Values = {}
+        self.full: Values = {}
+        self.pool_slots: Values = {}
+        self.pool_needed: Values = {}
         self.nodes: list[Any] = []
         self.shards: Any = None
         self.occurrences: Counter[tuple[str, ...]] = Counter()
@@ -85,6 +90,14 @@ class Stats:
             (row["namespace"],): row["schedules"] for row in await fetch("count_set_aside")
         }
         self.runs = _folded(await fetch("count_runs"), "workflow", "runs", "state")
+        rows = await fetch("list_depths", None)
+        self.depth = {(row["namespace"], row["queue"]): row["jobs"] for row in rows}
+        limited = [row for row in rows if row["max_depth"] is not None]
+        self.max_depth = {(row["namespace"], row["queue"]): row["max_depth"] for row in limited}
+        self.full = {(row["namespace"], row["queue"]): row["is_full"] for row in limited}
+        rows = await fetch("list_pools", None, None)
+        self.pool_slots = {(row["namespace"], row["name"]): row["slots"] for row in rows}
+        self.pool_needed = {(row["namespace"], row["name"]): row["needed"] for row in rows}
         self.nodes = await fetch("count_nodes")
         (self.shards,) = await fetch("count_shards")
         until: datetime = await self._database.fetchval("settled_moment")

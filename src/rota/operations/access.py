@@ -58,13 +58,20 @@ class Tokens(_Access):
     async def create(
         self, name: str, *, namespace: str, role: str, everywhere: bool = False,
         scopes: Sequence[str] = (), tasks: Sequence[str] = (), expires_at: datetime | None = None,
-        expires_in: float | None = None, by: Principal | None = None,
+        expires_in: float | None = None, submits_per_second: float | None = None,
+        by: Principal | None = None,
     ) -> CreatedToken:  # fmt: skip
         """Create a token for a namespace, or with `everywhere` for all of them.
 
         `by`, if given, is who creates it: the token can do no more than they can, and ends no later than
         the token they used. Without it, the creator has the database, and no such limits.
+        `submits_per_second`: how many jobs its requests may submit, at all servers together.
         """
+        if submits_per_second is not None and not 0 < submits_per_second <= 1e9:
+            raise ConfigError(
+                f"submits_per_second must be above 0 and at most 1e9, not {submits_per_second!r}",
+                field="submits_per_second",
+            )
         check_label("token", name)
         check_name("namespace", namespace)
         only = check_tasks(tasks, scopes, role)
@@ -76,6 +83,8 @@ class Tokens(_Access):
         if by is not None:
             by.check_may_create_token(check_scopes(scopes), everywhere=everywhere)
             expires_at = by.limit_expiry(expires_at)
+            if (most := by.identity.submits_per_second) is not None:
+                submits_per_second = min(submits_per_second or most, most)
         if expires_in is not None:
             now = await (await self._connections.opened()).store.now()
             expires_at = now + timedelta(seconds=expires_in)
@@ -86,6 +95,7 @@ class Tokens(_Access):
             namespace=ANYWHERE if everywhere else namespace, role=Role.parse(role).label,
             created_by=by.name if by else local_user(), expires_at=expires_at, scopes=allowed,
             tasks=only, made_with=by.identity.id if by and by.identity.prefix else None,
+            submits_per_second=submits_per_second,
         )  # fmt: skip
         store = await self._store()
         async with self._changing("create", f"token {prefix}", namespace=namespace) as change:

@@ -44,6 +44,11 @@ def _occurrences(detail: Detail) -> str:
     return f"{counted} of schedule {detail.get('schedule')}"
 
 
+def _place(detail: Detail) -> str:
+    queue = detail.get("queue")
+    return f"queue {queue}" if queue else "the namespace"
+
+
 def _deadline_missed(task: str, detail: Detail) -> str:
     was = f"; it was {state}" if (state := detail.get("state")) else ""
     return f"{task} was not done {_time(detail, 'deadline')} after it was due{was}"
@@ -74,6 +79,11 @@ _SENTENCES: dict[str, Callable[[str, Detail], str]] = {
         f"queue {d.get('queue')}: its oldest ready job has been due for {_time(d, 'lag')}"
         f"{'; it is paused' if d.get('paused') else ''}"
     ),
+    "queue_full": lambda _, d: (
+        f"{_place(d)} is full: it has {d.get('depth')} jobs that have not ended, and its max_depth is "
+        f"{d.get('max_depth')}. Submits are refused until there are fewer"
+    ),
+    "queue_open": lambda _, d: f"{_place(d)} takes jobs again: it has {d.get('depth')}",
     "missed": lambda _, d: f"{_occurrences(d)} missed, and not made up for",
     "overran": lambda _, d: f"{_occurrences(d)} left out: the run before was not over",
     "set_aside": lambda _, d: (

@@ -20,8 +20,8 @@ class Events(Operations):
         """List events, newest first.
 
         Kinds: ``failed``, ``dead_lettered``, ``timed_out``, ``slow``, ``slower``, ``late``,
-        ``deadline_missed``, ``queue_lag``, ``missed``, ``overran``, ``set_aside``, ``node_dead``,
-        ``task_unknown``.
+        ``deadline_missed``, ``queue_lag``, ``queue_full``, ``queue_open``, ``missed``, ``overran``,
+        ``set_aside``, ``node_dead``, ``task_unknown``.
         """
         return await EventStore(await self._database()).list(self._namespace, kind, since, limit)
 

@@ -14,8 +14,12 @@ from rota.operations.access import Sessions, Tokens, Users
 from rota.operations.base import InstallationOperations
 from rota.operations.connection import Connections
 from rota.operations.events import AuditLog
+from rota.operations.queues import count_soon
+from rota.store.depths import DepthStore
 from rota.store.grants import Purpose, grant_statements
 from rota.store.quotas import QuotaStore
+
+_COUNTED_AT_ONCE = 50  # queues; the others are counted by a scheduler
 
 
 class Installation:
@@ -68,7 +72,8 @@ class Namespaces(InstallationOperations):
             )
 
     async def set_limits(self, name: str, limits: Limits) -> Namespace:
-        """Set what a namespace may submit through servers. The limits hold within five seconds."""
+        """Set what a namespace may submit: `max_depth` on every way in, the others through servers,
+        within five seconds."""
         check_name("namespace", name)
         rate = limits.submits_per_second
         if rate is not None and not rate > 0:
@@ -77,6 +82,11 @@ class Namespaces(InstallationOperations):
         async with self._changing("limit", f"namespace {name}", namespace=name) as change:
             change.before = await store.get_namespace(name)
             change.after = after = await store.put_namespace(name, limits)
+        if limits.max_depth is not None:
+            depths = DepthStore(store.database)
+            for depth in (await depths.list(name))[:_COUNTED_AT_ONCE]:
+                await count_soon(depths, name, depth.queue)
+            after = await store.get_namespace(name) or after
         return after
 
     async def remove_limits(self, name: str) -> Namespace:

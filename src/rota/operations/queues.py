@@ -11,12 +11,14 @@ from msgspec import UNSET, UnsetType
 
 from rota.config import check_name
 from rota.core.keys import Rate, check_key, check_most
-from rota.errors import ConfigError, NotFound
+from rota.errors import ConfigError, NotFound, StoreUnavailable
 from rota.model import FairShare, LimitHolder, LimitStatus, QueuePolicy, QueueStatus
 from rota.operations.base import Operations
 from rota.store.changes import Change
+from rota.store.depths import DepthStore
 from rota.store.limits import LimitStore
 
+MOST_DEPTH = 2**53
 _LEAST_WEIGHT, _MOST_WEIGHT = 0.000001, 1_000_000
 
 
@@ -93,6 +95,24 @@ class Queues(Operations):
         async with self._changing_field("set", name, "max_run_time", must_exist) as change:
             await store.set_max_run_time(self._namespace, name, seconds)
             change.after = {"max_run_time": seconds}
+        return await self.get(name)
+
+    async def set_max_depth(
+        self, name: str, most: int | None, *, must_exist: bool = False
+    ) -> QueueStatus:
+        """Set how many jobs of this queue there may be that have not ended; None: no limit.
+
+        Above it submits raise `QueueFull`, until a fifth of it is free again. In your own transactions
+        they are only warned up to twice the limit. What retries, schedules and workflows bring is
+        counted, and never refused.
+        """
+        check_depth(most)
+        store = DepthStore((await self._rota.store()).database)
+        async with self._changing_field("set", name, "max_depth", must_exist) as change:
+            await store.set_max_depth(self._namespace, name, most)
+            change.after = {"max_depth": most}
+        if most is not None:
+            await count_soon(store, self._namespace, name)
         return await self.get(name)
 
     async def set_limits(
@@ -206,6 +226,25 @@ class Queues(Operations):
         """List the jobs that run under a limit, as `limits` names it; those that run longest first."""
         store = await self._rota.store()
         return await LimitStore(store.database).holders(self._namespace, limit)
+
+
+def check_depth(most: int | None) -> None:
+    if most is None:
+        return
+    if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST_DEPTH:
+        raise ConfigError(
+            f"max_depth must be a whole number from 1 to 2**53, or None, not {most!r:.300}",
+            field="max_depth",
+        )
+
+
+async def count_soon(store: DepthStore, namespace: str, queue: str) -> None:
+    """Count what is in a queue that has got a limit. If that takes too long, a scheduler does it."""
+    try:
+        await store.recount(namespace, queue)
+    except StoreUnavailable as error:
+        if not error.answered:
+            raise
 
 
 class _Limits(NamedTuple):

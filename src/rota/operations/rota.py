@@ -17,6 +17,7 @@ from rota.operations.events import AuditLog, Events
 from rota.operations.history import History
 from rota.operations.jobs import Jobs
 from rota.operations.nodes import Nodes
+from rota.operations.pools import Pools
 from rota.operations.queues import Queues
 from rota.operations.registry import Registry
 from rota.operations.runs import Runs
@@ -54,6 +55,7 @@ class Rota:
         self.dead = DeadLetters(self)
         self.queues = Queues(self)
         self.nodes = Nodes(self)
+        self.pools = Pools(self)
         self.registry = Registry(self)
         self.statistics = Statistics(self)
         self.schedules = Schedules(self)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 from uuid import UUID
 
@@ -19,6 +20,7 @@ from rota.lib.ids import new_id, new_ids
 from rota.lib.sync_bridge import sync_bridge
 from rota.model import Accepted
 from rota.operations.job_request import JobRequest, build_job, check_guarantee, give_keys
+from rota.operations.room import submit_when_there_is_room
 from rota.store.bulk import BulkStore
 from rota.store.drivers import (
     ask_encrypted,
@@ -78,7 +80,7 @@ class Submissions:
         if options.connection is not None:
             return await self._submit_one(job, options)
         with tracing.submitting(job):
-            accepted = await self.store_checked(job)
+            accepted = await submit_when_there_is_room(options, lambda: self.store_checked(job))
         if accepted.warnings:
             log.warning("job %s was accepted, but %s", accepted.id, "; ".join(accepted.warnings))
         reader = self._reader_of(job.task)
@@ -190,7 +192,8 @@ class Submissions:
             if options.connection is not None:
                 answers = await self._submit_through(options.connection, [job])
             else:
-                answers = [await self._store_one(job)]
+                store = partial(self._store_one, job)
+                answers = [await submit_when_there_is_room(options, store)]
             return self._handles([job], answers)[0]
 
     def _submit_sync(self, job: NewJob, options: SubmitOptions, submit: Submit) -> JobHandle[Any]:
@@ -211,19 +214,24 @@ class Submissions:
             if options.connection is not None:
                 jobs = _with_keys(bulk, task)
                 return self._handles(jobs, await self._submit_through(options.connection, jobs))
-            store = BulkStore((await self._rota.store()).database)
-            if bulk.template.unique is not None:
-                jobs = _with_keys(bulk, task)
-                return self._handles(jobs, await store.submit_unique(jobs, atomically=True))
-            if _has_keys(task, options):
-                return self._handles(bulk.jobs(), await store.write(_with_keys(bulk, task)))
-            if len(bulk.ids) >= _COPY_FROM:
-                await store.copy_jobs(bulk)
-                return [
-                    JobHandle(self._rota.jobs, id, reader=task.result_reader) for id in bulk.ids
-                ]
-            jobs = bulk.jobs()
-            return self._handles(jobs, await store.submit_atomically(jobs))
+            return await submit_when_there_is_room(
+                options, partial(self._store_bulk, task, options, bulk)
+            )
+
+    async def _store_bulk(
+        self, task: Task[..., Any], options: SubmitOptions, bulk: Bulk
+    ) -> list[JobHandle[Any]]:
+        store = BulkStore((await self._rota.store()).database)
+        if bulk.template.unique is not None:
+            jobs = _with_keys(bulk, task)
+            return self._handles(jobs, await store.submit_unique(jobs, atomically=True))
+        if _has_keys(task, options):
+            return self._handles(bulk.jobs(), await store.write(_with_keys(bulk, task)))
+        if len(bulk.ids) >= _COPY_FROM:
+            await store.copy_jobs(bulk)
+            return [JobHandle(self._rota.jobs, id, reader=task.result_reader) for id in bulk.ids]
+        jobs = bulk.jobs()
+        return self._handles(jobs, await store.submit_atomically(jobs))
 
     def submit_calls_sync(
         self, task: Task[..., Any], options: SubmitOptions, calls: Iterable[Any]
@@ -287,9 +295,12 @@ class Submissions:
         for job, answer in zip(jobs, answers, strict=True):
             raise_refused(job, answer)
         return [
-            JobHandle(self._rota.jobs, answer.id, answer.existed, self._reader_of(job.task))
+            JobHandle(
+                self._rota.jobs, answer.id, answer.existed, self._reader_of(job.task),
+                (answer.warning,) if answer.warning else (),
+            )
             for job, answer in zip(jobs, answers, strict=True)
-        ]
+        ]  # fmt: skip
 
     def _reader_of(self, task: str) -> ResultReader | None:
         known = self._rota.tasks.get(task)

@@ -23,8 +23,8 @@ from rota.store.webhooks import WebhookStore
 
 Kind: TypeAlias = Literal[
     "failed", "dead_lettered", "timed_out", "slow", "slower", "late", "deadline_missed",
-    "queue_lag", "missed", "overran", "set_aside", "node_dead", "task_unknown", "run_failed",
-    "run_late", "run_parked",
+    "queue_lag", "queue_full", "queue_open", "missed", "overran", "set_aside", "node_dead",
+    "task_unknown", "run_failed", "run_late", "run_parked",
 ]  # fmt: skip
 KINDS: tuple[str, ...] = get_args(Kind)
 Names: TypeAlias = list[str]  # inside Webhooks, `list` is its method

@@ -30,7 +30,8 @@ class ProblemField(msgspec.Struct, frozen=True):
 
 class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The body of an error (RFC 9457). `subject`: the id or name of what it is about. `key`: the
-    idempotency key that already belongs to another job, `subject`; or the unique key."""
+    idempotency key that already belongs to another job, `subject`; or the unique key. `quota`, `depth`
+    and `max_depth`: of a queue, or of its namespace, that is full."""
 
     type: str
     title: str
@@ -40,6 +41,9 @@ class ProblemDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tr
     subject: str = ""
     key: str = ""
     task: str = ""
+    quota: str = ""
+    depth: int | None = None
+    max_depth: int | None = None
     request_id: str = ""
     fields: list[ProblemField] = []
 
@@ -50,9 +54,10 @@ class Problem(Exception):
     def __init__(
         self, status: int, code: str, detail: str, *, fields: dict[str, str] | None = None,
         headers: dict[str, str] | None = None, retry_after: float | None = None,
-        subject: str = "", key: str = "", task: str = "",
+        subject: str = "", key: str = "", task: str = "", full: errors.QueueFull | None = None,
     ) -> None:  # fmt: skip
         super().__init__(detail)
+        self.full = full
         self.subject = subject
         self.key = key
         self.task = task
@@ -67,6 +72,7 @@ class Problem(Exception):
 
 # The first class that matches decides.
 _STATUSES: tuple[tuple[type[errors.RotaError], int, str], ...] = (
+    (errors.QueueFull, 429, "queue-full"),
     (errors.KeyConflict, 409, "key-conflict"),
     (errors.DuplicateJob, 409, "duplicate-job"),
     (errors.PayloadTooLarge, 413, "payload-too-large"),
@@ -111,6 +117,7 @@ def to_problem(error: BaseException) -> Problem | None:
                 task=getattr(error, "task", ""),
                 headers={"ETag": tag} if (tag := getattr(error, "tag", None)) else None,
                 retry_after=getattr(error, "retry_after", None),
+                full=error if isinstance(error, errors.QueueFull) else None,
             )  # fmt: skip
     if isinstance(error, errors.StoreUnavailable | errors.SchemaMismatch):
         # The message may name hosts and users.
@@ -145,6 +152,9 @@ def render(problem: Problem, request_id: str) -> tuple[bytes, dict[str, str]]:
         subject=problem.subject,
         key=problem.key,
         task=problem.task,
+        quota=problem.full.quota if problem.full else "",
+        depth=problem.full.depth if problem.full else None,
+        max_depth=problem.full.max_depth if problem.full else None,
         request_id=request_id,
         fields=[ProblemField(*item) for item in problem.fields.items()],
     )

@@ -11,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from rota.core.access import Identity
 from rota.errors import TooManyRequests
 from rota.store.quotas import Admission, QuotaStore
 
@@ -42,6 +43,17 @@ class Quotas:
             raise TooManyRequests(
                 _REASONS[admission.refused].format(namespace), code="quota",
                 field=admission.refused, retry_after=admission.retry_after or 1.0,
+            )  # fmt: skip
+
+    async def admit_token(self, identity: Identity, jobs: int) -> None:
+        """Count jobs as submitted with a token, or raise `TooManyRequests` if they are over its rate."""
+        if identity.submits_per_second is None or jobs == 0:
+            return
+        wait = await self.store.admit_token(identity.id, jobs)
+        if wait is not None:
+            raise TooManyRequests(
+                f"token {identity.prefix} exceeds its {identity.submits_per_second:g} submits a second",
+                code="quota", field="submits_per_second", retry_after=wait,
             )  # fmt: skip
 
     def forget(self) -> None:

@@ -14,6 +14,7 @@ from rota.server.api import (
     endpoints,
     health,
     jobs,
+    pools,
     queues,
     runs,
     schedule_sets,
@@ -43,8 +44,8 @@ from rota.server.dashboard import schedules as schedule_pages
 from rota.server.dashboard import tasks as task_pages
 
 _MODULES = (
-    access, users, bulk, callbacks, endpoints, health, jobs, dead, doctor, queues, runs, schedules,
-    schedule_sets, streams, tasks, workers, workflows, login,
+    access, users, bulk, callbacks, endpoints, health, jobs, dead, doctor, pools, queues, runs,
+    schedules, schedule_sets, streams, tasks, workers, workflows, login,
     pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
     calendar,
     cluster, doctor_page, nodes, task_pages, settings,

@@ -16,9 +16,10 @@ rota.check_job(): callers have to check as strictly.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -37,6 +38,8 @@ from rota.store.rows import (
     sublane_of,
 )
 
+T = TypeVar("T")
+
 _PART = 1_000
 
 # After the id and the rank or shard.
@@ -54,6 +57,7 @@ class _Opening(msgspec.Struct, frozen=True):
     now: datetime
     horizon_ms: int  # jobs that are due within it are ready
     shards: int
+    counted: bool = False  # the queue may be full
 
     @property
     def horizon(self) -> datetime:
@@ -66,6 +70,8 @@ def shard_of(id: UUID, shards: int) -> int:
 
 
 class BulkStore(JobStore):
+    _folded = False  # depths were brought up to date for what is being stored
+
     async def copy_jobs(self, bulk: Bulk) -> None:
         """Store jobs that are alike but for their arguments, without keys."""
         bulk = (await self.database.known_encryption()).bulk(bulk)
@@ -78,7 +84,21 @@ class BulkStore(JobStore):
                 async with self.database.transaction("copy") as connection:
                     await self._copy(connection, bulk)
 
-        await self.persistently(attempt)
+        await self._with_fresh_depths(bulk.template.namespace, lambda: self.persistently(attempt))
+
+    async def _with_fresh_depths(
+        self, namespace: str, attempt: Callable[[], Coroutine[Any, Any, T]]
+    ) -> T:
+        """Store jobs; if a queue turns out to be counted, begin anew after its depth was brought up to
+        date: in a transaction of its own, as one that stores many jobs would keep others from it."""
+        self._folded = False
+        try:
+            return await attempt()
+        except _FoldFirst:
+            await self.database.fetch("fold_flow", namespace)
+            self._folded = True
+        async with self._noting_refusals():
+            return await attempt()
 
     async def write(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs of one namespace; the answers are in their order."""
@@ -95,7 +115,7 @@ class BulkStore(JobStore):
                 found = await self._write_unique(connection, encryption, unique, repeated)
                 return _in_order(jobs, answers, found)
 
-        return await self.persistently(attempt)
+        return await self._with_fresh_depths(jobs[0].namespace, lambda: self.persistently(attempt))
 
     async def _write_unique(
         self, connection: Connection, encryption: Encryption, jobs: list[NewJob], repeated: bool
@@ -113,13 +133,17 @@ class BulkStore(JobStore):
         """Store those of the jobs that an earlier attempt has not stored."""
         answers: list[Submitted] = []
         for start in range(0, len(jobs), _PART):
-            answers += await self._submit_on(connection, jobs[start : start + _PART], True)
+            part = jobs[start : start + _PART]
+            answers += await self._submit_on(connection, part, True, "bulk")
         return answers
 
     async def _copy(self, connection: Connection, bulk: Bulk) -> None:
         job = bulk.template
         lane = lane_name(job.namespace, job.queue or "default", job.needs or ())
         opening = await self._one(_Opening, "open_copy", lane, on=connection)
+        if opening.counted:
+            queue = job.queue or "default"
+            await self._enter(connection, job.namespace, {queue: len(bulk.ids)})
         _, due_at, timeout, priority, *rest = _row(job, _PLAIN, lane, opening.now)
         ready = due_at <= opening.horizon
         rank = rank_of(due_at, priority)
@@ -144,7 +168,8 @@ class BulkStore(JobStore):
             await self._add(connection, keyless)
         found: list[Submitted] = []
         for start in range(0, len(keyed), _PART):
-            found += await self._submit_on(connection, keyed[start : start + _PART], False)
+            part = keyed[start : start + _PART]
+            found += await self._submit_on(connection, part, False, "bulk")
         answers = iter(found)
         return [
             next(answers) if _has_key(job) else Submitted(job.id, existed=False, conflict=False)
@@ -160,12 +185,14 @@ class BulkStore(JobStore):
         ready, later = [], []
         lanes: dict[str, tuple[int, int]] = {}  # the lowest rank, how many
         spelled: dict[Any, str] = {}
+        sizes: Counter[str] = Counter()  # of queues
         for job in jobs:
             defaults = known.get(job.task, _PLAIN)
             needs = defaults.needs if job.needs is None else job.needs
             place = (job.queue or defaults.queue, tuple(needs))
             if (lane := spelled.get(place)) is None:
                 lane = spelled[place] = lane_name(namespace, *place)
+            sizes[place[0]] += 1
             share = share_of(limited_task=job.task) if defaults.limited else None
             lane = sublane_of(lane, share)
             row = (*_row(job, defaults, lane, opening.now), share)
@@ -177,13 +204,24 @@ class BulkStore(JobStore):
                 lowest, count = lanes.get(lane, (rank, 0))
                 lanes[lane] = (min(lowest, rank), count + 1)
                 ready.append((job.id, rank, *row))
-        await self.database.fetch("ensure_lanes", sorted(spelled.values()), on=connection)
+        counted = await self._all(str, "ensure_lanes", sorted(spelled.values()), on=connection)
+        if counted:
+            await self._enter(connection, namespace, {queue: sizes[queue] for queue in counted})
         for query, rows in (("add_future", later), ("add_ready", ready)):
             if rows:
                 columns = [list(column) for column in zip(*rows, strict=True)]
                 await self.database.fetch(query, namespace, *columns, on=connection)
         if lanes:
             await self._hint(connection, namespace, lanes)
+
+    async def _enter(
+        self, connection: Connection, namespace: str, sizes: Mapping[str, int]
+    ) -> None:
+        """Count the jobs that come to these queues, or raise `QueueFull`."""
+        if not self._folded:
+            raise _FoldFirst
+        queues, jobs = list(sizes), list(sizes.values())
+        await self.database.fetch("enter_queues", namespace, queues, jobs, on=connection)
 
     async def _hint(
         self, connection: Connection, namespace: str, lanes: dict[str, tuple[int, int]]
@@ -192,6 +230,10 @@ class BulkStore(JobStore):
         await self.database.fetch(
             "hint_lanes", namespace, list(lanes), ranks, counts, on=connection
         )
+
+
+class _FoldFirst(Exception):
+    """Raised to leave a transaction that has found a counted queue."""
 
 
 def _in_order(

@@ -43,6 +43,9 @@ class QueueNow(msgspec.Struct, kw_only=True):
     scheduled: Count = Count(0, True)
     lag: float | None = None  # seconds that the oldest ready job has been due
     max_run_time: float | None  # seconds, of jobs without a timeout; None: the installation's
+    max_depth: int | None = None  # jobs that have not ended, from which on submits are refused
+    depth: int | None = None  # how many there are; None: they are not counted
+    is_full: bool | None = None  # submits are refused
 
     @property
     def exact(self) -> bool:

@@ -8,11 +8,13 @@ from collections.abc import Iterator
 from contextvars import ContextVar
 
 import asyncpg
+import msgspec
 
-from rota.errors import ConfigError, StoreUnavailable, SubmitError
+from rota.errors import ConfigError, QueueFull, StoreUnavailable, SubmitError
 from rota.store.hosts import MISCONFIGURED
 
 REFUSED = "RT001"  # the SQLSTATE of what rota.submit_jobs() refuses
+FULL = "RT004"  # and of what a queue has no room for
 
 # The driver's errors for a restart, a failover, a cut line or an overloaded server.
 TRANSIENT: tuple[type[BaseException], ...] = (
@@ -92,8 +94,33 @@ def translated_errors() -> Iterator[None]:
             raise _unavailable(error) from error
         if isinstance(error, asyncpg.PostgresError) and error.sqlstate == REFUSED:
             raise SubmitError(str(error.args[0]).removeprefix("rota: ")) from error
+        if isinstance(error, asyncpg.PostgresError) and error.sqlstate == FULL:
+            raise queue_full(str(error.args[0]), getattr(error, "detail", None)) from error
         raise
     answers.set(answers.get() + 1)
+
+
+class _Full(msgspec.Struct):
+    """The detail of an error of rota.check_intake()."""
+
+    queue: str
+    namespace: str
+    quota: str
+    depth: int
+    max_depth: int
+    retry_after: float | None = None
+
+
+def queue_full(message: str, detail: str | None) -> QueueFull:
+    """Return the error of a queue without room, from the message and the detail of the database's."""
+    message = message.removeprefix("rota: ")
+    try:
+        full = msgspec.json.decode(detail or "", type=_Full)
+    except msgspec.MsgspecError:
+        return QueueFull(message, retry_after=1.0)
+    if full.retry_after is not None:
+        message += f"; try again in {full.retry_after:g} s"
+    return QueueFull(message, **msgspec.structs.asdict(full))
 
 
 def _unavailable(error: Exception) -> StoreUnavailable:

@@ -16,7 +16,7 @@ import msgspec
 
 from rota.errors import ConfigError, RotaError, SchemaMismatch, SubmitError
 from rota.model import SignalSent
-from rota.store.driver_errors import REFUSED
+from rota.store.driver_errors import FULL, REFUSED, queue_full
 from rota.store.rows import NewJob, NewRun, NewSignal, Submitted
 
 # SQLSTATEs of a missing schema, function or table.
@@ -52,8 +52,8 @@ _POOLS = frozenset([
 
 def _statement(schema: str, placeholder: str) -> str:
     return (
-        f"select job_id, existed, conflict from {schema}.submit_jobs"  # noqa: S608 - checked name
-        f"(cast({placeholder} as json), false)"
+        f"select job_id, existed, conflict, null, warning from {schema}.submit_jobs"  # noqa: S608 - checked name
+        f"(cast({placeholder} as json), false, 'caller')"
     )
 
 
@@ -269,12 +269,26 @@ def _translated_errors(schema: str) -> Iterator[None]:
         if state == REFUSED:
             message = str(error).splitlines()[0].partition("rota: ")[2]
             raise SubmitError(message or str(error)) from error
+        if state == FULL:
+            message = str(error).splitlines()[0].partition("rota: ")[2]
+            raise queue_full(message or str(error), _detail(error)) from error
         if state in _MISSING:
             raise SchemaMismatch(
                 f"the connection's database has no Rota schema {schema!r} that this code can use: is it "
                 "the database that ROTA_DATABASE_URL names, and was `rota migrate` run there?"
             ) from error
         raise
+
+
+def _detail(error: BaseException | None) -> str | None:
+    """Return the DETAIL of a database's error, which asyncpg and psycopg have in different places."""
+    while error is not None:
+        diagnosis = getattr(error, "diag", None)
+        found = getattr(error, "detail", None) or getattr(diagnosis, "message_detail", None)
+        if isinstance(found, str):
+            return found
+        error = getattr(error, "orig", None) or error.__cause__
+    return None
 
 
 def _sqlstate(error: BaseException | None) -> str | None:

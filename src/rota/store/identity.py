@@ -25,6 +25,7 @@ class NewToken(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
     tasks: list[str] = []
     made_with: UUID | None = None  # the token that it was made with
+    submits_per_second: float | None = None
 
 
 class IdentityStore(Store):

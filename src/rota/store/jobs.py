@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from datetime import datetime
 from functools import partial
 from time import monotonic
@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.errors import StoreUnavailable
+from rota.errors import QueueFull, StoreUnavailable
 from rota.lib.encryption import TEXT
 from rota.lib.ids import unit
 from rota.model import (
@@ -50,10 +50,20 @@ class JobStore(Store):
         encoded = msgspec.json.encode(jobs).decode()
 
         async def attempt(repeated: bool) -> list[Submitted]:
-            rows = await self.database.fetch("submit_jobs", encoded, repeated)
+            rows = await self.database.fetch("submit_jobs", encoded, repeated, "own")
             return [Submitted(*row) for row in rows]
 
-        return await self.persistently(attempt)
+        async with self._noting_refusals():
+            return await self.persistently(attempt)
+
+    @contextlib.asynccontextmanager
+    async def _noting_refusals(self) -> AsyncIterator[None]:
+        """Keep what a refusal found out: its own transaction is undone."""
+        try:
+            yield
+        except QueueFull as error:
+            await self.database.fetch("fold_flow", error.namespace)
+            raise
 
     async def submit_atomically(self, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store all jobs or none: after a conflict of one key, which is an answer, nothing is stored."""
@@ -68,7 +78,8 @@ class JobStore(Store):
                         raise _Undo
             return answers
 
-        return await self.persistently(attempt)
+        async with self._noting_refusals():
+            return await self.persistently(attempt)
 
     async def submit_unique(
         self, jobs: Sequence[NewJob], *, atomically: bool = False, gate: Gate | None = None
@@ -79,9 +90,10 @@ class JobStore(Store):
         encryption = await self.database.known_encryption()
         prepared = list(encryption.jobs(jobs))
         while True:
-            answers = await self.persistently(
-                partial(self._submit_unique, gate, prepared, atomically)
-            )
+            async with self._noting_refusals():
+                answers = await self.persistently(
+                    partial(self._submit_unique, gate, prepared, atomically)
+                )
             again = encryption.to_repeat(jobs, answers)
             if not again:
                 return answers
@@ -111,10 +123,10 @@ class JobStore(Store):
         return [Submitted(*row) for row in rows]
 
     async def _submit_on(
-        self, connection: Connection, jobs: Sequence[NewJob], repeated: bool
+        self, connection: Connection, jobs: Sequence[NewJob], repeated: bool, how: str = "own"
     ) -> list[Submitted]:
         encoded = msgspec.json.encode(jobs).decode()
-        rows = await self.database.fetch("submit_jobs", encoded, repeated, on=connection)
+        rows = await self.database.fetch("submit_jobs", encoded, repeated, how, on=connection)
         return [Submitted(*row) for row in rows]
 
     async def persistently(self, attempt: Callable[[bool], Awaitable[T]]) -> T:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from uuid import UUID
 
 import msgspec
 
@@ -22,6 +23,11 @@ class QuotaStore(Store):
         """Decide whether so much may be submitted now; if so, it counts as submitted."""
         rows = await self.database.fetch("admit", namespace, jobs, payload_bytes, allow_debt)
         return Admission(*rows[0])
+
+    async def admit_token(self, id: UUID, jobs: int) -> float | None:
+        """Count jobs as submitted with a token; return the seconds to wait if they are over its rate."""
+        wait: float | None = await self.database.fetchval("admit_token", id, jobs)
+        return wait
 
     async def limited_namespaces(self) -> frozenset[str]:
         return frozenset(await self._all(str, "limited_namespaces"))

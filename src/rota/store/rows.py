@@ -160,6 +160,7 @@ class Submitted(msgspec.Struct, frozen=True):
     conflict: bool  # the key names a job with other content; nothing was stored
     # Of a unique job: stored, existed, changed, refused, encrypt, replayed or conflict.
     outcome: str | None = None
+    warning: str | None = None  # in a caller's own transaction: its queue is full
 
     @property
     def refused(self) -> bool:

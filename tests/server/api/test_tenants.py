@@ -39,6 +39,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "add_log_lines": {"items": []},
     "set_queue": {"max_run_time": 60},
     "set_weight": {"key": "k", "weight": 2},
+    "put_pool": {"max_slots": 1},
     "start_run": {},
     "skip_step": {"result": 1},
     "retry_members": {},
@@ -65,6 +66,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
     steps = [StepDefinition(name=SECRET, task=SECRET)]
     graph = Graph(Definition(name=SECRET, steps=steps, description=SECRET))
     await server.context.tenant(namespace).workflows.put(graph)
+    assert (await client.put(f"/v1/pools/{SECRET}", json={"max_slots": 1})).status_code == 200
     run = await client.post(f"/v1/workflows/{SECRET}/runs", json={})
     assert run.status_code == 201
     async with (await server.app.store()).database.connection() as c:
@@ -87,6 +89,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "session_id": str(session),
         "/v1/schedules/{name}": SECRET,
         "/v1/queues/{name}": SECRET,
+        "/v1/pools/{name}": SECRET,
         "/v1/tasks/{name}": SECRET,
         "/v1/namespaces/{name}": namespace,
         "node_id": str(node),
@@ -105,7 +108,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
 
 NOBODYS = {
     "job_id": str(uuid4()), "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
-    "/v1/tasks/{name}": "nobodys",
+    "/v1/tasks/{name}": "nobodys", "/v1/pools/{name}": "nobodys",
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),

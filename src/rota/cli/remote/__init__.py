@@ -22,7 +22,13 @@ from rota.cli.remote.jobs import (
 from rota.cli.remote.noun import needs_database
 from rota.cli.remote.runs import RemoteRuns, RemoteSignals, RemoteWorkflows
 from rota.cli.remote.schedules import RemoteSchedules
-from rota.cli.remote.services import RemoteEndpoints, RemoteEvents, RemoteNodes, RemoteWebhooks
+from rota.cli.remote.services import (
+    RemoteEndpoints,
+    RemoteEvents,
+    RemoteNodes,
+    RemotePools,
+    RemoteWebhooks,
+)
 from rota.client import AsyncClient
 from rota.config import Settings
 from rota.core.administration import Diagnosis
@@ -50,6 +56,7 @@ class RemoteApp:
         self.statistics = RemoteStatistics(client)
         self.queues = RemoteQueues(client)
         self.nodes = RemoteNodes(client)
+        self.pools = RemotePools(client)
         self.schedules = RemoteSchedules(client)
         self.events = RemoteEvents(client)
         self.webhooks = RemoteWebhooks(client, self.jobs)

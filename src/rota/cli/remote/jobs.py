@@ -100,6 +100,9 @@ class RemoteQueues(Noun):
     async def set_max_run_time(self, name: str, seconds: float | None) -> QueueStatus:
         return await self._client.queues.set_max_run_time(name, seconds, new=True)
 
+    async def set_max_depth(self, name: str, most: int | None) -> QueueStatus:
+        return await self._client.queues.set_max_depth(name, most, new=True)
+
     async def set_limits(self, name: str, **limits: Any) -> QueueStatus:
         return await self._client.queues.set_limits(name, new=True, **limits)
 

@@ -13,7 +13,7 @@ from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
 from rota.core.administration import EndpointStatus, NewEndpoint, NewWebhook, Webhook
 from rota.handle import JobHandle
-from rota.model import Event, JobSummary, NodeStatus, ShardStatus, Takeover
+from rota.model import Event, JobSummary, NodeStatus, PoolStatus, ShardStatus, Takeover
 
 Nodes = Sequence[NodeStatus]
 Events = list[Event]
@@ -39,6 +39,20 @@ class RemoteNodes(Noun):
 
     async def takeovers(self, within: float = 86_400) -> Sequence[Takeover]:
         return (await self._client.nodes.shards(hours=within / 3600)).takeovers
+
+
+class RemotePools(Noun):
+    async def list(self) -> Sequence[PoolStatus]:
+        return await self._client.pools.list()
+
+    async def get(self, name: str) -> PoolStatus:
+        return await self._client.pools.get(name)
+
+    async def put(self, name: str, **definition: Any) -> PoolStatus:
+        return await self._client.pools.put(name, **definition)
+
+    async def delete(self, name: str) -> PoolStatus:
+        return await self._client.pools.delete(name)
 
 
 class RemoteEvents(Noun):

@@ -43,6 +43,12 @@ class TokenRequest(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     ] = []
     expires_at: datetime | None = None
     everywhere: bool = False  # in all namespaces, not only in that of the request
+    submits_per_second: (
+        Annotated[
+            float, msgspec.Meta(gt=0, le=1e9, description="Jobs that its requests may submit.")
+        ]
+        | None
+    ) = None
 
 
 Everywhere = Annotated[

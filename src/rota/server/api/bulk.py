@@ -36,6 +36,7 @@ from rota.server.api.bodies import NDJSON, describe_body
 from rota.server.api.jobs import check_task_of_token
 from rota.server.policy import OPERATOR
 from rota.server.problems import Problem, to_problem
+from rota.server.quotas import Quotas
 from rota.server.requests import RotaRequest, TenantDep
 from rota.store.rows import NewJob, Submitted
 
@@ -110,8 +111,9 @@ class Lines:
 class Bulk:
     """Stores the jobs of one request."""
 
-    def __init__(self, tenant: Rota, principal: Principal, *, stop: bool) -> None:
+    def __init__(self, tenant: Rota, principal: Principal, quotas: Quotas, *, stop: bool) -> None:
         self._tenant = tenant
+        self._quotas = quotas
         self._principal = principal
         self._unknown: set[str] = set()  # tasks that no node has registered
         self._stop = stop
@@ -224,6 +226,7 @@ class Bulk:
 
     async def _store_jobs(self, jobs: list[NewJob]) -> list[Submitted]:
         try:
+            await self._quotas.admit_token(self._principal.identity, len(jobs))
             return await self._tenant.submissions.write_many(jobs)
         except (Problem, RotaError) as error:
             problem, cause = to_problem(error), error
@@ -233,6 +236,7 @@ class Bulk:
             problem.status, problem.code,
             f"{problem.detail}. The request ended there; {done:,} jobs before were processed",
             fields={**problem.fields, "jobs_dealt_with": str(done)}, headers=problem.headers,
+            full=problem.full, subject=problem.subject,
         ) from cause  # fmt: skip
 
     def _count(self, answers: list[Answer]) -> None:
@@ -292,7 +296,8 @@ async def submit_bulk(
 ) -> Response[BulkSummary]:
     if request.headers.get("content-encoding", "identity") != "identity":
         raise Problem(415, "unsupported-media-type", "send the lines without encoding")
-    bulk = Bulk(tenant, request.principal, stop=on_error == "stop")
+    quotas = request.context.quotas
+    bulk = Bulk(tenant, request.principal, quotas, stop=on_error == "stop")
     answers = bulk.run(request.stream())
     if answer == "lines":
         return Stream(_read_back(await _spooled(answers, bulk)), media_type=NDJSON)  # type: ignore[return-value]

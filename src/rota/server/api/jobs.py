@@ -100,6 +100,8 @@ async def submit_job(request: RotaRequest) -> Response[Accepted]:
         # The job's own headers take precedence.
         data.headers = {**tracing.incoming(headers), **(data.headers or {})} or None
     check_task_of_token(request.principal, data.name)
+    if request.principal.identity.submits_per_second is not None:
+        await context.quotas.admit_token(request.principal.identity, 1)
     accepted = await tenant.submissions.submit_request(data)
     answer = [(b"location", f"/v1/jobs/{accepted.id}".encode())]
     if accepted.existed and not accepted.duplicate:

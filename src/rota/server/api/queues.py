@@ -12,6 +12,7 @@ from msgspec import Meta
 from rota.client.wire import HolderList, LimitList, QueueList, ShareList
 from rota.core.keys import MOST
 from rota.model import QueuePolicy, QueueStatus
+from rota.operations.queues import MOST_DEPTH
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import TenantDep
 
@@ -54,7 +55,7 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     installation. `concurrency`: jobs that may run at a time, in the whole cluster;
     `concurrency_per_key`: of those, jobs with one concurrency_key. `rate`: starts in a period, such as
     100/minute, of which `rate_burst` may come at once. `policy`: which jobs start first, `priority` or
-    `fair`."""
+    `fair`. `max_depth`: jobs that have not ended, from which on submits are answered with 429."""
 
     max_run_time: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
     concurrency: _Most | msgspec.UnsetType | None = msgspec.UNSET
@@ -62,6 +63,7 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     rate: Annotated[str, Meta(max_length=40)] | msgspec.UnsetType | None = msgspec.UNSET
     rate_burst: _Most | None = None
     policy: QueuePolicy | msgspec.UnsetType = msgspec.UNSET
+    max_depth: Annotated[int, Meta(ge=1, le=MOST_DEPTH)] | msgspec.UnsetType | None = msgspec.UNSET
 
 
 @put("/v1/queues/{name:str}", policy=OPERATOR, summary="Set a queue's limits")
@@ -74,6 +76,8 @@ async def set_queue(
         queue = await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=not new)
     if data.policy is not msgspec.UNSET:
         queue = await tenant.queues.set_policy(name, data.policy, must_exist=not new)
+    if data.max_depth is not msgspec.UNSET:
+        queue = await tenant.queues.set_max_depth(name, data.max_depth, must_exist=not new)
     limits = data.concurrency, data.concurrency_per_key, data.rate
     if any(limit is not msgspec.UNSET for limit in limits) or data.rate_burst is not None:
         queue = await tenant.queues.set_limits(

@@ -238,7 +238,8 @@ async def set_limits(request: RotaRequest, context: ContextDep, name: FromPath[s
     limits = convert(
         {"max_jobs": fields.whole("max_jobs"),
          "max_payload_bytes": fields.whole("max_payload_bytes"),
-         "submits_per_second": fields.decimal("submits_per_second")},
+         "submits_per_second": fields.decimal("submits_per_second"),
+         "max_depth": fields.whole("max_depth")},
         Limits,
     )  # fmt: skip
     await context.installation.namespaces.set_limits(name, limits)

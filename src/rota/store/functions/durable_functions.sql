@@ -273,7 +273,7 @@ begin
            array_agg(number) filter (where new) as numbers
     into made from known;
     if made.ids is not null then
-        perform rota.submit_jobs(made.children, false);
+        perform rota.submit_jobs(made.children, false, 'never');
         update rota.present as p set run_id = k.run_id, step = -k.number
         from unnest(made.ids, made.runs, made.numbers) as k(id, run_id, number)
         cross join lateral (select o.ctid as at from rota.present as o where o.id = k.id offset 0) as its

@@ -16,7 +16,7 @@ begin
     where e.task <> 'rota' || '.webhook';
     if jobs is not null then
         begin
-            perform rota.submit_jobs(jobs, false);
+            perform rota.submit_jobs(jobs, false, 'never');
         exception when others then
             -- A failed delivery must not undo the event.
             raise warning 'rota: events could not be handed over to webhooks: %', sqlerrm;

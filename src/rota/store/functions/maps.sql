@@ -90,7 +90,8 @@ begin
         returning p.namespace, p.lane, p.rank
     )
     select count(*) into hinted from (
-        select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane) as each_lane;
+        select rota.hint(namespace, lane, min(rank), count(*)), rota.add_flow_of_lane(namespace, lane, count(*))
+        from readied group by namespace, lane) as each_lane;
 end $$;
 
 -- Ends chunks whose jobs have ended, and starts the next ones. Returns the steps of maps that end with them. A chunk that was

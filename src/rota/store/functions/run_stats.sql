@@ -19,15 +19,27 @@ create or replace function rota.from_places(places smallint[], counts bigint[]) 
 $$;
 
 -- One row for each task of what a statement has ended. Only of runs: what never started, or was cancelled, isn't one.
+-- All of them have left their queue, which matters where it is counted.
 create or replace function rota.tally_runs() returns trigger language plpgsql as $$
+declare
+    flows bigint;
 begin
-    insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags)
-    select date_trunc('minute', e.finished_at), e.namespace, rota.queue_of(e.lane), e.task, e.state = {state.failed},
-           sum(extract(epoch from e.finished_at - e.started_at)::float8),
-           array_agg(rota.bucket(extract(epoch from e.finished_at - e.started_at)::float8)),
-           array_agg(rota.bucket(extract(epoch from e.started_at - e.due_at)::float8))
-    from ended as e
-    where e.started_at is not null and e.state in ({state.succeeded}, {state.failed})
-    group by 1, 2, 3, 4, 5;
+    with task as materialized (
+        select date_trunc('minute', e.finished_at) as minute, e.namespace, rota.queue_of(e.lane) as queue, e.task,
+               e.state = {state.failed} as failed, count(*) as jobs,
+               sum(extract(epoch from e.finished_at - e.started_at)::float8) filter (where e.ran) as seconds,
+               array_agg(rota.bucket(extract(epoch from e.finished_at - e.started_at)::float8)) filter (where e.ran) as durations,
+               array_agg(rota.bucket(extract(epoch from e.started_at - e.due_at)::float8)) filter (where e.ran) as lags
+        from (select *, started_at is not null and state in ({state.succeeded}, {state.failed}) as ran from ended) as e
+        group by 1, 2, 3, 4, 5
+    ), tallied as (
+        insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags)
+        select minute, namespace, queue, task, failed, seconds, durations, lags from task where durations is not null
+    )
+    select count(*) into flows
+    from (select t.namespace, t.queue, -sum(t.jobs)::bigint as jobs from task as t group by 1, 2) as t
+    cross join lateral (
+        select from rota.queue as q where q.namespace = t.namespace and q.name = t.queue and q.intake is not null offset 0) as q
+    cross join lateral rota.add_flow(t.namespace, t.queue, t.jobs);
     return null;
 end $$;

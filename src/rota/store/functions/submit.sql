@@ -54,8 +54,9 @@ begin
 end $$;
 
 -- Stores one job without a key: a few small statements, which cost a third of rota.submit_together(). It is
--- checked by the same function, with the same defaults, and goes into the same tables.
-create or replace function rota.submit_alone(job json) returns uuid
+-- checked by the same function, with the same defaults, and goes into the same tables. functions/quotas.sql says what
+-- `how` is.
+create or replace function rota.submit_alone(job json, how text default 'caller', out job_id uuid, out warning text)
     language plpgsql volatile
     set enable_seqscan = off set enable_bitmapscan = off set plan_cache_mode = force_generic_plan
 as $$
@@ -78,6 +79,7 @@ declare
     its_attempts smallint;
     its_timeout real;
     its_rank bigint;
+    its_intake smallint;
 begin
     select * into j from json_to_record(job) as r(
         id uuid, namespace text, task text, payload json, headers json, queue text, needs text[],
@@ -110,16 +112,28 @@ begin
             j.concurrency_key, j.fairness_key, j.order_key, j.order_failure, case when t.limited then j.task end),
             j.punctual);
         its_lane := rota.sublane_of(its_base, its_share);
+        if how = 'caller' and not exists (select from rota.lane as l where l.lane = its_base || '#') then
+            perform rota.note_new_lane(its_base || '#');
+        end if;
         if j.order_key is not null then
             its_priority := 0;  -- the order counts
         end if;
     end if;
     if not exists (select from rota.lane as l where l.lane = its_base) then
-        insert into rota.lane (lane, namespace, queue, needs)
-        values (its_base, its_space, its_queue, rota.needs_of(its_base)) on conflict do nothing;
+        if how = 'caller' then
+            perform rota.note_new_lane(its_base);
+        else
+            insert into rota.lane (lane, namespace, queue, needs)
+            values (its_base, its_space, its_queue, rota.needs_of(its_base)) on conflict do nothing;
+        end if;
     end if;
-    if not exists (select from rota.queue as q where q.namespace = its_space and q.name = its_queue) then
-        insert into rota.queue (namespace, name) values (its_space, its_queue) on conflict do nothing;
+    select q.intake into its_intake from rota.queue as q where q.namespace = its_space and q.name = its_queue;
+    if not found and how <> 'caller' then
+        insert into rota.queue as q (namespace, name) values (its_space, its_queue) on conflict do nothing
+        returning q.intake into its_intake;
+    end if;
+    if its_intake is not null and not rota.is_internal_task(j.task) then
+        warning := rota.check_intake(its_space, its_queue, 1, how);
     end if;
     {{let its: id = its_id; due_at = its_due; run_id = null; schedule_id = null; timeout = its_timeout;
         priority = its_priority; guarantee = its_guarantee; max_attempts = its_attempts; namespace = its_space;
@@ -131,20 +145,26 @@ begin
         {{insert rota.present, submitted its: rank = its_rank}}
         on conflict (id) do nothing;
         if found then
+            if its_intake is not null then
+                perform rota.add_flow(its_space, its_queue, 1);
+            end if;
             perform rota.hint(its_space, its_lane, its_rank, 1);
         end if;
     else
         set_shards := (select value from rota.setting where name = 'shards');
         {{insert rota.future, submitted its: shard = rota.shard_of(its_id, set_shards)}}
         on conflict (id) do nothing;
+        if found and its_intake is not null then
+            perform rota.add_flow(its_space, its_queue, 1);
+        end if;
     end if;
-    return its_id;
+    job_id := its_id;
 end $$;
 
 -- Stores many jobs, with their idempotency keys, in one statement. A caller may bring the fingerprints of what
 -- the database can't read: one per encryption key that it has, the first of which is stored.
-create or replace function rota.submit_together(jobs json, repeated boolean default false)
-    returns table (job_id uuid, existed boolean, conflict boolean)
+create or replace function rota.submit_together(jobs json, repeated boolean default false, how text default 'caller')
+    returns table (job_id uuid, existed boolean, conflict boolean, warning text)
     language plpgsql volatile
     -- Joins below are between a few rows and keyed tables; a planner without statistics would
     -- sort and hash tables that it has never looked at.
@@ -157,7 +177,15 @@ declare
     payload_limit bigint := (select value from rota.setting where name = 'max_payload_bytes');
     shards bigint := (select value from rota.setting where name = 'shards');
     stored uuid[];
+    known uuid[] := '{}';
+    undone bigint;
 begin
+    if repeated then
+        -- What an earlier attempt has stored is not refused. (Not in the statement below: a role that only submits may
+        -- not read all jobs.)
+        stored := array(select id from json_to_recordset(jobs) as i(id uuid));
+        known := array(select o.id from rota.job as o where o.id = any(stored));
+    end if;
     return query
     with job as (
         select i.position, i.key, i.fingerprints, i.task, i.payload, i.headers,
@@ -221,49 +249,83 @@ begin
     ), lanes as (
         insert into rota.lane (lane, namespace, queue, needs)
         select distinct on (f.base) f.base, f.namespace, f.queue, rota.needs_of(f.base)
-        from fresh as f where not exists (select from rota.lane as l where l.lane = f.base)
+        from fresh as f where how <> 'caller' and not exists (select from rota.lane as l where l.lane = f.base)
         on conflict do nothing
+    ), noted as (
+        select rota.note_new_lane(n.lane) from (
+            select f.base as lane from fresh as f where how = 'caller'
+            union select f.base || '#' from fresh as f where how = 'caller' and f.share is not null) as n
+        where not exists (select from rota.lane as l where l.lane = n.lane)
+    ), bound as materialized (
+        select f.namespace, f.queue, q.name is not null as known, q.intake
+        from (select distinct namespace, queue from fresh) as f
+        left join rota.queue as q on q.namespace = f.namespace and q.name = f.queue
     ), queues as (
-        insert into rota.queue (namespace, name)
-        select distinct f.namespace, f.queue from fresh as f
-        where not exists (select from rota.queue as q where q.namespace = f.namespace and q.name = f.queue)
+        insert into rota.queue as q (namespace, name)
+        select b.namespace, b.queue from bound as b where how <> 'caller' and not b.known
         on conflict do nothing
+        returning q.namespace, q.name, q.intake
+    ), counted as materialized (
+        select b.namespace, b.queue, f.jobs
+        from (select namespace, queue from bound where intake is not null
+              union all select namespace, name from queues where intake is not null) as b
+        cross join lateral (
+            select count(*) as jobs from fresh as f
+            where f.namespace = b.namespace and f.queue = b.queue and f.id <> all(known) and not rota.is_internal_task(f.task)
+        ) as f
+    ), checked as materialized (
+        select rota.check_intake(namespace, queue, jobs, how) as warning from counted
     ), readied as (
         {{insert rota.present as p, submitted: run_id = null; step = null; schedule_id = null; payload = args}}
-        from fresh where due_at <= rota.now() + horizon
+        from fresh where due_at <= rota.now() + horizon and (select count(*) from checked) >= 0
         on conflict (id) do nothing
         returning p.id, p.namespace, p.lane, p.rank
     ), postponed as (
         {{insert rota.future as p, submitted: run_id = null; step = null; schedule_id = null; payload = args; shard = rota.shard_of(id, shards)}}
-        from fresh where due_at > rota.now() + horizon
+        from fresh where due_at > rota.now() + horizon and (select count(*) from checked) >= 0
         on conflict (id) do nothing
-        returning p.id
+        returning p.namespace, p.lane
     ), hinted as (
-        select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+        select rota.hint(namespace, lane, min(rank), count(*)) from readied
+        where (select count(*) from noted) >= 0 group by namespace, lane
+    ), flowed as (
+        select rota.add_flow(s.namespace, rota.queue_of(s.lane), s.jobs)
+        from (select namespace, lane, count(*) as jobs
+              from (select namespace, lane from readied union all select namespace, lane from postponed) as e
+              where exists (select from counted)
+              group by 1, 2) as s
     )
-    select answer, existed, conflict from decided
-    where (select count(*) from hinted) >= 0
+    select answer, existed, conflict, (select max(c.warning) from checked as c) from decided
+    where (select count(*) from noted) + (select count(*) from hinted) + (select count(*) from flowed) >= 0
     order by position;
 
     if repeated then
         -- A statement of its own sees what was committed before our inserts were let through: a
         -- job that meanwhile moved on. A unique index alone guards one table, not the move.
-        stored := array(select id from json_to_recordset(jobs) as i(id uuid));
-        delete from rota.present as p where p.id = any(stored) and p.state = {state.ready} and p.attempt = 0
-            and (exists (select from rota.past as o where o.id = p.id)
-                 or exists (select from rota.dead as o where o.id = p.id)
-                 or exists (select from rota.future as o where o.id = p.id));
-        delete from rota.future as p where p.id = any(stored) and p.attempt = 0
-            and (exists (select from rota.past as o where o.id = p.id)
-                 or exists (select from rota.dead as o where o.id = p.id)
-                 or exists (select from rota.present as o where o.id = p.id));
+        with gone as (
+            delete from rota.present as p where p.id = any(stored) and p.state = {state.ready} and p.attempt = 0
+                and (exists (select from rota.past as o where o.id = p.id)
+                     or exists (select from rota.dead as o where o.id = p.id)
+                     or exists (select from rota.future as o where o.id = p.id))
+            returning p.namespace, p.lane
+        )
+        select count(rota.add_flow_of_lane(g.namespace, g.lane, -1)::text) into undone from gone as g;
+        with gone as (
+            delete from rota.future as p where p.id = any(stored) and p.attempt = 0
+                and (exists (select from rota.past as o where o.id = p.id)
+                     or exists (select from rota.dead as o where o.id = p.id)
+                     or exists (select from rota.present as o where o.id = p.id))
+            returning p.namespace, p.lane
+        )
+        select count(rota.add_flow_of_lane(g.namespace, g.lane, -1)::text) into undone from gone as g;
     end if;
 end $$;
 
 -- Stores jobs. `repeated` false: the caller has just made the ids, so that they are new.
--- Otherwise a job with an id of the caller's is stored only if there is none of that id anywhere.
-create or replace function rota.submit_jobs(jobs json, repeated boolean default null)
-    returns table (job_id uuid, existed boolean, conflict boolean)
+-- Otherwise a job with an id of the caller's is stored only if there is none of that id anywhere. `how`: see
+-- functions/quotas.sql.
+create or replace function rota.submit_jobs(jobs json, repeated boolean default null, how text default 'caller')
+    returns table (job_id uuid, existed boolean, conflict boolean, warning text)
     language plpgsql volatile
 as $$
 begin
@@ -273,9 +335,9 @@ begin
     if not repeated and json_typeof(jobs) = 'array' and json_array_length(jobs) = 1
        and json_typeof(jobs -> 0) = 'object' and jobs -> 0 ->> 'key' is null
     then
-        return query select rota.submit_alone(jobs -> 0), false, false;
+        return query select a.job_id, false, false, a.warning from rota.submit_alone(jobs -> 0, how) as a;
     else
-        return query select * from rota.submit_together(jobs, repeated);
+        return query select * from rota.submit_together(jobs, repeated, how);
     end if;
 end $$;
 
@@ -331,7 +393,8 @@ begin
         'payload', null
     ))::jsonb || jsonb_build_object('payload', payload))::json;
     if wish is null then
-        select s.*, null::text as outcome into answer from rota.submit_jobs(json_build_array(job)) as s;
+        select s.job_id, s.existed, s.conflict, null::text as outcome into answer
+        from rota.submit_jobs(json_build_array(job)) as s;
     else
         select s.* into answer from rota.submit_unique(json_build_array(job), false, true) as s;
     end if;

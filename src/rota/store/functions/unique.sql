@@ -277,9 +277,9 @@ begin
     job_id := its_id;
     outcome := 'stored';
     if j.key is null then
-        perform rota.submit_alone(job);
+        perform rota.submit_alone(job, case when held then 'caller' else 'own' end);
     else
-        select * into answer from rota.submit_together(json_build_array(job), false);
+        select * into answer from rota.submit_together(json_build_array(job), false, case when held then 'caller' else 'own' end);
         job_id := answer.job_id;
         if answer.existed or answer.conflict then
             outcome := case when answer.conflict then 'conflict' else 'replayed' end;

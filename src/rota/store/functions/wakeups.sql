@@ -103,7 +103,7 @@ begin
         return;  -- the entry itself, when all lanes of a queue are hinted
     end if;
     insert into rota.arrival (base, lane, namespace, rank) values (its_base, sublane, space, its_rank);
-    if not exists (select from rota.lane as l where l.lane = its_base || '#') then
+    if not exists (select from rota.lane as l where l.lane = its_base || '#') and not rota.is_new_lane(its_base || '#') then
         insert into rota.lane (lane, namespace, queue, needs)
         values (its_base || '#', space, rota.queue_of(sublane), rota.needs_of(sublane)) on conflict do nothing;
     end if;

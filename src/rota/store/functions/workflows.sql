@@ -67,6 +67,7 @@ begin
         insert into rota.queue (namespace, name) values (announce.namespace, rota.queue_of(base)) on conflict do nothing;
     end if;
     perform rota.hint(announce.namespace, announce.lane, announce.rank, announce.count);
+    perform rota.add_flow_of_lane(announce.namespace, announce.lane, announce.count);
 end $$;
 
 -- Starts steps that wait: a job for each, ready at once. A step that no longer waits is left alone.

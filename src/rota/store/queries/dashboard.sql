@@ -40,7 +40,9 @@ select case when strpos(f.lane, '#') > 0 then split_part(f.lane, '#', 1) || '#' 
 from rota.future as f where f.namespace = $1 group by 1;
 
 -- name: queue_names
-select name, paused_at, max_run_time from rota.queue where namespace = $1 order by name limit 1000;
+select q.name, q.paused_at, q.max_run_time, d.max_depth, d.jobs as depth, q.intake > 0 as is_full
+from rota.queue as q left join rota.depth as d on q.intake is not null and d.namespace = q.namespace and d.queue = q.name
+where q.namespace = $1 order by q.name limit 1000;
 
 -- name: finished_tail
 -- The last pages of a day's history, up to now: appended in the order of time. $2: from which page on.

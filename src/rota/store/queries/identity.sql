@@ -7,18 +7,21 @@ select exists (select from pg_policies as p join pg_class as c on c.oid = 'rota.
                 and pg_has_role(current_user, oid, 'member'));
 
 -- name: create_token
-insert into rota.api_token (id, prefix, hash, name, namespace, role, scopes, created_by, expires_at, tasks, made_with)
-values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz, $10, $11::uuid)
-returning id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at;
+insert into rota.api_token (id, prefix, hash, name, namespace, role, scopes, created_by, expires_at, tasks, made_with,
+    submits_per_second)
+values ($1, $2, $3, $4, $5, $6, $7, $8, $9::timestamptz, $10, $11::uuid, $12)
+returning id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
+    submits_per_second;
 
 -- name: find_token
-select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
+select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at, submits_per_second,
        case when isfinite(expires_at) then extract(epoch from expires_at - rota.now())::float8 end as seconds_left
 from rota.api_token
 where hash = $1 and revoked_at is null and (expires_at is null or expires_at > rota.now());
 
 -- name: list_tokens
-select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at
+select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
+       submits_per_second
 from rota.api_token
 where ($1::text is null or namespace = $1) and ($2::boolean or revoked_at is null)
   and ($3::timestamptz is null or (created_at, id) < ($3, $4::uuid))
@@ -26,7 +29,8 @@ order by created_at desc, id desc
 limit $5;
 
 -- name: get_token
-select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at
+select id, prefix, name, namespace, role, scopes, tasks, created_at, created_by, expires_at, revoked_at, last_used_at,
+       submits_per_second
 from rota.api_token where prefix = $1 and ($2::text is null or namespace = $2);
 
 -- name: revoke_token
@@ -38,7 +42,11 @@ with recursive found as (
 )
 update rota.api_token as t set revoked_at = coalesce(t.revoked_at, rota.now())
 from found as f where t.id = f.id
-returning t.id, t.prefix, t.name, t.namespace, t.role, t.scopes, t.tasks, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.last_used_at;
+returning t.id, t.prefix, t.name, t.namespace, t.role, t.scopes, t.tasks, t.created_at, t.created_by, t.expires_at, t.revoked_at, t.last_used_at,
+    t.submits_per_second;
+
+-- name: admit_token
+select rota.admit_token($1, $2);
 
 -- name: mark_tokens_used
 update rota.api_token as t set last_used_at = rota.now() - make_interval(secs => u.ago)

@@ -1,7 +1,8 @@
 -- Reads and changes of jobs by users and programs.
 
 -- name: submit_jobs
-select job_id, existed, conflict from rota.submit_jobs($1::json, $2);
+-- $3: how they come, see functions/quotas.sql.
+select job_id, existed, conflict from rota.submit_jobs($1::json, $2, $3);
 
 -- name: open_bulk
 -- Before a COPY: the database's time (the only clock), what is due within the horizon, the shards.
@@ -10,26 +11,41 @@ select rota.now() as now,
        (select value from rota.setting where name = 'shards') as shards;
 
 -- name: open_copy
--- The same for jobs of one lane, which is made unless it exists.
+-- The same for jobs of one lane, which is made unless it exists. `counted`: see functions/quotas.sql.
 with queues as (
-    insert into rota.queue (namespace, name) select split_part($1, '/', 1), rota.queue_of($1) on conflict do nothing
+    insert into rota.queue as q (namespace, name) select split_part($1, '/', 1), rota.queue_of($1) on conflict do nothing
+    returning q.intake
 ), lanes as (
     insert into rota.lane (lane, namespace, queue, needs)
     select $1, split_part($1, '/', 1), rota.queue_of($1), rota.needs_of($1) on conflict do nothing
 )
 select rota.now() as now,
        (select value from rota.setting where name = 'horizon_ms') as horizon_ms,
-       (select value from rota.setting where name = 'shards') as shards;
+       (select value from rota.setting where name = 'shards') as shards,
+       coalesce((select q.intake from queues as q), (select q.intake from rota.queue as q
+                 where q.namespace = split_part($1, '/', 1) and q.name = rota.queue_of($1))) is not null as counted;
 
 -- name: ensure_lanes
+-- Returns the queues that are counted.
 with queues as (
-    insert into rota.queue (namespace, name)
+    insert into rota.queue as q (namespace, name)
     select distinct split_part(lane, '/', 1), rota.queue_of(lane) from unnest($1::text[]) as lane
     on conflict do nothing
+    returning q.name, q.intake
+), lanes as (
+    insert into rota.lane (lane, namespace, queue, needs)
+    select lane, split_part(lane, '/', 1), rota.queue_of(lane), rota.needs_of(lane) from unnest($1::text[]) as lane
+    on conflict do nothing
 )
-insert into rota.lane (lane, namespace, queue, needs)
-select lane, split_part(lane, '/', 1), rota.queue_of(lane), rota.needs_of(lane) from unnest($1::text[]) as lane
-on conflict do nothing;
+select name from queues where intake is not null
+union
+select q.name from unnest($1::text[]) as lane
+join rota.queue as q on q.namespace = split_part(lane, '/', 1) and q.name = rota.queue_of(lane) and q.intake is not null;
+
+-- name: enter_queues
+-- Refuses jobs that these queues have no room for, and counts the others.
+select rota.check_intake($1, e.queue, e.jobs, 'bulk') as warning, rota.add_flow($1, e.queue, e.jobs)
+from unnest($2::text[], $3::bigint[]) as e(queue, jobs);
 
 -- name: hint_lanes
 select rota.hint($1, lane, rank, count) from unnest($2::text[], $3::bigint[], $4::bigint[]) as h(lane, rank, count);
@@ -101,17 +117,24 @@ with risen as (
     returning id, namespace, lane, rank
 ), hinted as (
     select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+), flowed as (
+    select rota.add_flow_of_lane(namespace, lane, count(*)) from risen group by namespace, lane
 )
-select id from readied where (select count(*) from hinted) >= 0;
+select id from readied where (select count(*) from hinted) + (select count(*) from flowed) >= 0;
 
 -- name: discard_jobs
--- Off the dead-letter list: kept in the past as cancelled, until retention takes it.
+-- Off the dead-letter list: kept in the past as cancelled, until retention takes it. What comes to the past counts as having
+-- left its queue (rota.tally_runs()); these had left it before.
 with gone as (
     delete from rota.dead where namespace = $1 and id = any($2::uuid[]) returning *
+), flowed as (
+    select rota.add_flow_of_lane(namespace, lane, count(*)) from gone group by namespace, lane
+), kept as (
+    {{insert rota.past, ended: state = {state.cancelled}; result = result; error = error}}
+    from gone
+    returning id
 )
-{{insert rota.past, ended: state = {state.cancelled}; result = result; error = error}}
-from gone
-returning id;
+select id from kept where (select count(*) from flowed) >= 0;
 
 -- name: find_dead
 select id from rota.dead
@@ -184,8 +207,10 @@ where j.namespace = $1 and j.id = $2;
 select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
        q.rate_count, q.rate_period, q.rate_burst, q.policy,
        coalesce(p.ready, 0) as ready, coalesce(p.running, 0) as running, coalesce(f.scheduled, 0) as scheduled,
-       p.lag
+       p.lag, d.max_depth, d.jobs as depth, case when q.intake > 0 then coalesce(d.shut_at, n.shut_at) end as full_since
 from rota.queue as q
+left join rota.depth as d on q.intake is not null and d.namespace = q.namespace and d.queue = q.name
+left join rota.depth as n on q.intake is not null and n.namespace = q.namespace and n.queue = ''
 left join (
     select namespace, rota.queue_of(lane) as name, count(*) filter (where state = {state.ready}) as ready,
            count(*) filter (where state = {state.running}) as running,

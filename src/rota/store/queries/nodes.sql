@@ -130,4 +130,7 @@ update rota.node set heartbeat_timeouts = $2 where id = $1;
 select name, max_run_time from rota.queue where namespace = $1 and max_run_time is not null;
 
 -- name: lanes
-select lane, queue, needs from rota.lane where namespace = $1;
+-- Also those that a scheduler has not put to the others yet: see rota.settle_lanes().
+select lane, queue, needs from rota.lane where namespace = $1
+union
+select lane, queue, needs from rota.new_lane where namespace = $1;

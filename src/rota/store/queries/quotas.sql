@@ -4,22 +4,27 @@
 select refused, retry_after from rota.admit($1, $2, $3, $4);
 
 -- name: put_namespace
-insert into rota.namespace as n (name, max_jobs, max_payload_bytes, submits_per_second) values ($1, $2, $3, $4)
+with depth as (select rota.set_max_depth($1, '', $5))
+insert into rota.namespace as n (name, max_jobs, max_payload_bytes, submits_per_second)
+select $1, $2, $3, $4 from depth
 on conflict (name) do update set max_jobs = excluded.max_jobs, max_payload_bytes = excluded.max_payload_bytes,
     submits_per_second = excluded.submits_per_second,
     counted_at = '-infinity'
-returning n.name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second, n.stored_jobs, n.stored_bytes;
+returning n.name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second, n.stored_jobs, n.stored_bytes,
+    $5::bigint as max_depth, null::bigint as depth;
 
 -- name: get_namespace
-select name, created_at, max_jobs, max_payload_bytes, submits_per_second, stored_jobs, stored_bytes
-from rota.namespace where name = $1;
+select n.name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second, n.stored_jobs, n.stored_bytes,
+       d.max_depth, case when d.max_depth is not null then d.jobs end as depth
+from rota.namespace as n left join rota.depth as d on d.namespace = n.name and d.queue = '' where n.name = $1;
 
 -- name: list_namespaces
 -- Those with a row of their own, and those that only have jobs.
 select coalesce(n.name, u.name) as name, n.created_at, n.max_jobs, n.max_payload_bytes, n.submits_per_second,
-       n.stored_jobs, n.stored_bytes
+       n.stored_jobs, n.stored_bytes, d.max_depth, case when d.max_depth is not null then d.jobs end as depth
 from rota.namespace as n
 full join (select distinct namespace as name from rota.queue) as u on u.name = n.name
+left join rota.depth as d on d.namespace = n.name and d.queue = ''
 order by 1;
 
 -- name: namespace_is_known
@@ -30,7 +35,9 @@ select exists (select from rota.namespace where name = $1) or exists (select fro
 
 -- name: remove_namespace
 -- An encrypted one stays encrypted: its row stays, without limits.
-with gone as (
+with depth as materialized (
+    select max((select d.max_depth from rota.depth as d where d.namespace = $1 and d.queue = '')) as max_depth
+), gone as (
     delete from rota.namespace where name = $1 and not encrypted
     returning name, created_at, max_jobs, max_payload_bytes, submits_per_second, stored_jobs, stored_bytes
 ), freed as (
@@ -39,7 +46,8 @@ with gone as (
     where n.name = $1 and o.name = n.name and n.encrypted
     returning n.name, n.created_at, o.max_jobs, o.max_payload_bytes, o.submits_per_second, n.stored_jobs, n.stored_bytes
 )
-select * from gone union all select * from freed;
+select g.*, d.max_depth, null::bigint as depth, rota.set_max_depth(g.name, '', null) as freed
+from (select * from gone union all select * from freed) as g, depth as d;
 
 -- name: limited_namespaces
 select name from rota.namespace

@@ -80,12 +80,15 @@ with horizon as materialized (
 ), postponed as (
     {{insert rota.future as f, submitted: id = job_id; due_at = run_at; run_id = null; key = null; step = null}}
     from job where run_at > (select at from horizon)
-    returning f.id
+    returning f.namespace, f.lane
 ), hinted as (
     select rota.hint(namespace, lane, min(rank), count(*)) from readied group by namespace, lane
+), flowed as (
+    select rota.add_flow_of_lane(namespace, lane, count(*))
+    from (select namespace, lane from readied union all select namespace, lane from postponed) as e group by namespace, lane
 )
 select (select count(*) from noted) as noted, (select count(*) from readied) + (select count(*) from postponed) as fired,
-       0 * (select count(*) from hinted) as hinted;
+       0 * ((select count(*) from hinted) + (select count(*) from flowed)) as hinted;
 
 -- name: advance_schedules
 update rota.schedule as s set cursor = a.cursor, next_due = a.next_due, fired = s.fired + a.fired, undecided_version = a.undecided_version
@@ -331,9 +334,11 @@ with entry as (
         select rota.share_of(null, null, null, null, t.name) as share from rota.task as t
         where t.namespace = s.namespace and t.name = s.task and t.limited offset 0) as k on true
     where s.id = $2
-    returning f.id
+    returning f.namespace, f.lane
+), flowed as (
+    select rota.add_flow_of_lane(namespace, lane, count(*)) from waiting group by namespace, lane
 )
-select count(*) from waiting;
+select count(*) + 0 * (select count(*) from flowed) from waiting;
 
 -- name: close_backfills
 delete from rota.schedule as s
