@@ -45,6 +45,7 @@ SETTINGS = {
     "heartbeat": "Seconds between two signs of life of a node.",
     "missed_heartbeats": "So many heartbeats missed, and a node is dead.",
     "shard_lease": "Seconds for which a scheduler holds its shards without renewing them.",
+    "coordination": "Who shares the shards out: etcd://, zookeeper:// or consul://; empty: PostgreSQL.",
     "shards": "Into how many slices schedulers divide their work. Fixed when the schema is made; "
     "1: [a single leader](../guide/cluster.md#a-single-leader).",
     "poll": "Seconds after which an idle worker looks for work without having been told to.",
