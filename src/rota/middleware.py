@@ -63,6 +63,7 @@ class _NotInjected:
 
 
 INJECTED: Any = _NotInjected()
+_ENDED = object()  # in place of what a generator yields, when it yields nothing
 
 
 def check_middleware(middleware: Any) -> None:
@@ -98,9 +99,15 @@ def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: boo
         return call
     generators = tuple(generators)
 
+    # Each runs to its `yield`. What one raises there, those before it see as the handler's exception.
+    # Written out twice, with `next` that raises nothing: this is done for every job.
     async def call_async(payload: bytes, context: Any) -> Any:
-        running = _begun(generators, context)
+        running: list[Generator[Any, Any, Any]] = []
         try:
+            for middleware in generators:
+                generator = middleware(context)
+                if next(generator, _ENDED) is not _ENDED:
+                    running.append(generator)
             value = await call(payload, context)
         except BaseException as error:
             _failed(running, error)
@@ -110,8 +117,12 @@ def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: boo
         return value
 
     def call_plain(payload: bytes, context: Any) -> Any:
-        running = _begun(generators, context)
+        running: list[Generator[Any, Any, Any]] = []
         try:
+            for middleware in generators:
+                generator = middleware(context)
+                if next(generator, _ENDED) is not _ENDED:
+                    running.append(generator)
             value = call(payload, context)
         except BaseException as error:
             _failed(running, error)
@@ -121,23 +132,6 @@ def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: boo
         return value
 
     return call_async if is_async else call_plain
-
-
-def _begun(
-    generators: Sequence[GeneratorMiddleware], context: Any
-) -> list[Generator[Any, Any, Any]]:
-    """Run each to its `yield`. One that raises ends those before it, as an exception of the handler."""
-    running: list[Generator[Any, Any, Any]] = []
-    try:
-        for middleware in generators:
-            generator = middleware(context)
-            for _ in generator:
-                running.append(generator)
-                break
-    except BaseException as error:
-        _failed(running, error)
-        raise
-    return running
 
 
 def _returned(running: list[Generator[Any, Any, Any]], value: Any) -> None:
