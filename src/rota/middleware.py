@@ -97,11 +97,16 @@ def composed(call: Call, middlewares: Sequence[Callable[..., Any]], *, is_async:
 def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: bool) -> Call:
     if not generators:
         return call
-    generators = tuple(generators)
+    inside = _inside_async if is_async else _inside_plain
+    return inside(call, tuple(generators))
 
-    # Each runs to its `yield`. What one raises there, those before it see as the handler's exception.
-    # Written out twice, with `next` that raises nothing: this is done for every job.
-    async def call_async(payload: bytes, context: Any) -> Any:
+
+# Each runs to its `yield`. What one raises there, those before it see as the handler's exception.
+# Written out twice, with a `next` that raises nothing: this is done for every job.
+
+
+def _inside_async(call: Call, generators: Sequence[GeneratorMiddleware]) -> Call:
+    async def call_inside(payload: bytes, context: Any) -> Any:
         running: list[Generator[Any, Any, Any]] = []
         try:
             for middleware in generators:
@@ -116,7 +121,11 @@ def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: boo
             _returned(running, value)
         return value
 
-    def call_plain(payload: bytes, context: Any) -> Any:
+    return call_inside
+
+
+def _inside_plain(call: Call, generators: Sequence[GeneratorMiddleware]) -> Call:
+    def call_inside(payload: bytes, context: Any) -> Any:
         running: list[Generator[Any, Any, Any]] = []
         try:
             for middleware in generators:
@@ -131,7 +140,7 @@ def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: boo
             _returned(running, value)
         return value
 
-    return call_async if is_async else call_plain
+    return call_inside
 
 
 def _returned(running: list[Generator[Any, Any, Any]], value: Any) -> None:
