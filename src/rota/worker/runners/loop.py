@@ -123,10 +123,10 @@ class LoopRunner(Runner):
                 return await self._node.desk.transact(
                     work, lambda connection: self._call(work, task, connection)
                 )
-            context = None
+            own = None
             if task.takes_context:
-                context = Context(JobInfo.of(work), Channel(work, self._node.desk))
-            value = await task.call(work.payload, context)
+                own = Context(JobInfo.of(work), Channel(work, self._node.desk))
+            value = await task.call(work.payload, own)
             return (
                 _SUCCEEDED
                 if value is None
