@@ -63,6 +63,7 @@ class _NotInjected:
 
 
 INJECTED: Any = _NotInjected()
+_ENDED = object()  # in place of what a generator yields, when it yields nothing
 
 
 def check_middleware(middleware: Any) -> None:
@@ -96,11 +97,22 @@ def composed(call: Call, middlewares: Sequence[Callable[..., Any]], *, is_async:
 def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: bool) -> Call:
     if not generators:
         return call
-    generators = tuple(generators)
+    inside = _inside_async if is_async else _inside_plain
+    return inside(call, tuple(generators))
 
-    async def call_async(payload: bytes, context: Any) -> Any:
-        running = _begun(generators, context)
+
+# Each runs to its `yield`. What one raises there, those before it see as the handler's exception.
+# Written out twice, with a `next` that raises nothing: this is done for every job.
+
+
+def _inside_async(call: Call, generators: Sequence[GeneratorMiddleware]) -> Call:
+    async def call_inside(payload: bytes, context: Any) -> Any:
+        running: list[Generator[Any, Any, Any]] = []
         try:
+            for middleware in generators:
+                generator = middleware(context)
+                if next(generator, _ENDED) is not _ENDED:
+                    running.append(generator)
             value = await call(payload, context)
         except BaseException as error:
             _failed(running, error)
@@ -109,9 +121,17 @@ def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: boo
             _returned(running, value)
         return value
 
-    def call_plain(payload: bytes, context: Any) -> Any:
-        running = _begun(generators, context)
+    return call_inside
+
+
+def _inside_plain(call: Call, generators: Sequence[GeneratorMiddleware]) -> Call:
+    def call_inside(payload: bytes, context: Any) -> Any:
+        running: list[Generator[Any, Any, Any]] = []
         try:
+            for middleware in generators:
+                generator = middleware(context)
+                if next(generator, _ENDED) is not _ENDED:
+                    running.append(generator)
             value = call(payload, context)
         except BaseException as error:
             _failed(running, error)
@@ -120,24 +140,7 @@ def _inside(call: Call, generators: Sequence[GeneratorMiddleware], is_async: boo
             _returned(running, value)
         return value
 
-    return call_async if is_async else call_plain
-
-
-def _begun(
-    generators: Sequence[GeneratorMiddleware], context: Any
-) -> list[Generator[Any, Any, Any]]:
-    """Run each to its `yield`. One that raises ends those before it, as an exception of the handler."""
-    running: list[Generator[Any, Any, Any]] = []
-    try:
-        for middleware in generators:
-            generator = middleware(context)
-            for _ in generator:
-                running.append(generator)
-                break
-    except BaseException as error:
-        _failed(running, error)
-        raise
-    return running
+    return call_inside
 
 
 def _returned(running: list[Generator[Any, Any, Any]], value: Any) -> None:

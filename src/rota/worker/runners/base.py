@@ -38,6 +38,8 @@ class Desk(Protocol):
 class Channel:
     """Passes calls of one handler to its node. This one is for handlers on the event loop."""
 
+    __slots__ = ("_desk", "_work")
+
     def __init__(self, work: Work, desk: Desk) -> None:
         self._work = work
         self._desk = desk

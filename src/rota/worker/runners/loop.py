@@ -123,9 +123,10 @@ class LoopRunner(Runner):
                 return await self._node.desk.transact(
                     work, lambda connection: self._call(work, task, connection)
                 )
+            own = None
             if task.takes_context:
-                return await self._call(work, task, None)
-            value = await task.call(work.payload, None)
+                own = Context(JobInfo.of(work), Channel(work, self._node.desk))
+            value = await task.call(work.payload, own)
             return (
                 _SUCCEEDED
                 if value is None
