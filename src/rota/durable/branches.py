@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Generator
-from typing import Any, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 T = TypeVar("T")
 
@@ -81,20 +81,28 @@ def _throwing(coroutine: Coroutine[Any, Any, Any], error: BaseException) -> Call
     return lambda: coroutine.throw(error)
 
 
-def failed_at(error: BaseException | None) -> int | None:
-    """Return the number of what an exception comes from, if that is in the history: the first one."""
-    numbers: list[int] = []
+class FailedAt(NamedTuple):
+    """What of the history an exception comes from: there a resume begins. `kept`: what has a higher
+    number, and was done beside it: other branches of a gather that did not fail."""
+
+    number: int
+    kept: frozenset[int] = frozenset()
+
+
+def failed_at(error: BaseException | None) -> FailedAt | None:
+    """Return what an exception comes from, if that is in the history: the first one."""
+    found: list[FailedAt] = []
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
-        if (number := getattr(error, "_rota_number", None)) is not None:
-            numbers.append(number)
+        if (place := getattr(error, "_rota_place", None)) is not None:
+            found.append(place)
         error = error.__cause__ or error.__context__
-    return min(numbers, default=None)
+    return min(found, key=lambda place: place.number, default=None)
 
 
-def fails_at(error: T, number: int | None) -> T:
-    """Return an exception with the number of what it comes from."""
-    if number is not None:
-        error._rota_number = number  # type: ignore[attr-defined]
+def fails_at(error: T, place: FailedAt | None) -> T:
+    """Return an exception with what it comes from."""
+    if place is not None:
+        error._rota_place = place  # type: ignore[attr-defined]
     return error

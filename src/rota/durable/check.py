@@ -10,12 +10,13 @@ import msgspec
 
 from rota.context import Context, JobInfo
 from rota.core.workflow.model import CheckpointKind, StepState
-from rota.durable.branches import Left, Mismatch
+from rota.durable.branches import Left, Mismatch, failed_at
 from rota.durable.context import DurableContext
 from rota.durable.function import DurableFunction
 from rota.durable.replay import Replay
 from rota.durable.wire import Checkpoint, History
-from rota.errors import RunCancelled, StepFailed, WaitTimedOut
+from rota.errors import RunCancelled
+from rota.lib.capture import message_of
 from rota.model import Failure, Run, RunCheckpoint
 
 
@@ -63,7 +64,8 @@ async def check_replay(
 ) -> str | None:
     """Replay a history with the code at hand. Return what differs; None: nothing does.
 
-    Nothing is done and nothing is written: it ends where the history does.
+    Nothing is done and nothing is written: it ends where the history does. Code that raises something
+    differs, too, unless that comes from the history itself: a step that failed, or a cancel.
     """
     replay = Replay(_Offline(), history)
     job = JobInfo(id=UUID(int=0), task=function.name, attempt=1, max_attempts=1, token=0)
@@ -73,6 +75,18 @@ async def check_replay(
         await replay.run(function.called_with(payload, context))
     except Mismatch as error:
         return str(error)
-    except (Left, RunCancelled, StepFailed, WaitTimedOut):
+    except Left:
         return None
+    except Exception as error:  # noqa: BLE001 - the code may raise anything
+        return _raised(replay, error)
     return None
+
+
+def _raised(replay: Replay, error: Exception) -> str | None:
+    left = replay.left_over()
+    if isinstance(error, RunCancelled) and replay.cancelled:
+        return None
+    if failed_at(error) is not None and left is None:
+        return None
+    where = "at the end of the history" if left is None else f"where the history has {left}"
+    return f"the code raises {type(error).__name__}: {message_of(error)} {where}"

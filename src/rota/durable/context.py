@@ -7,7 +7,7 @@ import contextlib
 import hashlib
 import inspect
 import typing
-from collections.abc import Awaitable, Callable, Coroutine, Hashable
+from collections.abc import Awaitable, Callable, Coroutine, Hashable, Sequence
 from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Literal, TypeVar
@@ -21,7 +21,7 @@ from rota.core.codec import ResultReader, encode_hook
 from rota.core.time.interval import seconds_of
 from rota.core.workflow.model import CheckpointKind
 from rota.durable import wire
-from rota.durable.branches import Suspended, failed_at, fails_at
+from rota.durable.branches import FailedAt, Suspended, failed_at, fails_at
 from rota.durable.operations import (
     JobCall,
     Operation,
@@ -214,11 +214,31 @@ class DurableContext(Context):
             if isinstance(result, BaseException) and (
                 not return_exceptions or not isinstance(result, Exception)
             ):
-                # A resume repeats all that failed: else another one would be raised then.
-                failures = [each for each in results if isinstance(each, BaseException)]
-                numbers = [number for each in failures if (number := failed_at(each)) is not None]
-                raise fails_at(result, min(numbers, default=None))
+                raise fails_at(result, self._failed_together(branch, works, results))
         return results
+
+    def _failed_together(
+        self, gather: str, works: Sequence[Any], results: Sequence[Any]
+    ) -> FailedAt | None:
+        """Return where a resume begins after a gather: it repeats all that failed, or another one would
+        be raised then. What did not fail is kept, and what a branch did before it failed."""
+        failed: list[int] = []
+        kept: set[int] = set()
+        branches = self._replay.numbers_by_branch(gather)
+        for place_in_gather, (work, result) in enumerate(zip(works, results, strict=True)):
+            if isinstance(work, Operation):
+                own = self._replay.number_of(work.name)
+            else:
+                own = branches.get(f"{gather}.{place_in_gather}/", set())
+            place = failed_at(result) if isinstance(result, BaseException) else None
+            if place is None:
+                kept |= own
+            else:
+                failed.append(place.number)
+                kept |= {each for each in own if each < place.number or each in place.kept}
+        if not failed:
+            return None
+        return FailedAt(min(failed), frozenset(each for each in kept if each > min(failed)))
 
     async def race(
         self, *works: Operation[Any] | Coroutine[Any, Any, Any], losers: Losers = "cancel"

@@ -14,7 +14,7 @@ from rota.core.codec import ResultReader, encode_hook
 from rota.core.lifecycle import bounded_delay, may_retry, retry_delay
 from rota.core.workflow.model import CheckpointKind, StepState
 from rota.durable import wire
-from rota.durable.branches import fails_at
+from rota.durable.branches import FailedAt, fails_at
 from rota.durable.replay import Replay
 from rota.durable.wire import Checkpoint, NewCheckpoint
 from rota.errors import (
@@ -69,7 +69,7 @@ class Operation(Generic[T]):
         if found.state is StepState.CANCELLED:
             self.replay.cancel_found()
             raise RunCancelled("the run is being cancelled")
-        raise fails_at(self._error(found), found.number)
+        raise fails_at(self._error(found), FailedAt(found.number))
 
     async def _begin(self) -> Checkpoint:
         raise NotImplementedError

@@ -136,6 +136,19 @@ class Replay:
             and each.state in (StepState.WAITING, StepState.SKIPPED)
         ]
 
+    def number_of(self, name: str) -> set[int]:
+        """Return the number of what has this name, if it is known."""
+        return {self._known[name].number} if name in self._known else set()
+
+    def numbers_by_branch(self, gather: str) -> dict[str, set[int]]:
+        """Return the numbers of what the branches of a gather have done."""
+        found: dict[str, set[int]] = {}
+        for name, each in self._known.items():
+            if name.startswith(f"{gather}."):
+                branch = name[: name.find("/", len(gather)) + 1]
+                found.setdefault(branch, set()).add(each.number)
+        return found
+
     def _unseen_signals(self, names: Collection[str], branches: Collection[str]) -> list[int]:
         """Return the waits that are over without that somebody has seen their signals."""
         return [
@@ -190,12 +203,15 @@ class Replay:
 
     def check_all_asked(self) -> None:
         """Leave the function if the history has something that the code never asked for."""
+        if (left := self.left_over()) is not None:
+            raise self._mismatch(f"the history has {left}, which the code did not ask for")
+
+    def left_over(self) -> str | None:
+        """Return something in the history that the code never asked for, in words."""
         for branch, left in self._unasked.items():
             if left and not any(map(branch.startswith, self._left_out)):
-                found = next(iter(left.values()))
-                raise self._mismatch(
-                    f"the history has {_where(found)}, which the code did not ask for"
-                )
+                return _where(next(iter(left.values())))
+        return None
 
     def _mismatch(self, problem: str) -> Left:
         return self._leave(
@@ -506,11 +522,11 @@ class Replay:
 
     async def _note_failure(self, error: BaseException) -> None:
         """Note what of the history the function failed of: there a resume begins."""
-        if (number := failed_at(error)) is not None:
+        if (place := failed_at(error)) is not None:
             self._notes.append(
                 NewCheckpoint(
                     number=self.make_room(), kind=CheckpointKind.NOTE, state=StepState.FAILED,
-                    name="failure", digest=str(number),
+                    name="failure", digest=" ".join([str(place.number), *_ranges(place.kept)]),
                 )
             )  # fmt: skip
             await self.flush_notes()
@@ -546,6 +562,17 @@ class Replay:
         answer = await self.call(wire.SUSPEND, asked, str)
         if answer != "suspended":
             raise Interrupted(f"its job is {answer}")
+
+
+def _ranges(numbers: Collection[int]) -> list[str]:
+    """Return numbers as text, in ranges: `3-7`, `9`."""
+    ranges: list[list[int]] = []
+    for number in sorted(numbers):
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return [str(first) if first == last else f"{first}-{last}" for first, last in ranges]
 
 
 def _where(checkpoint: Checkpoint) -> str:

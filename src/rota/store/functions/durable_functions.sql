@@ -513,11 +513,20 @@ begin
           and c.kind in ({checkpoint.call}, {checkpoint.run}, {checkpoint.signal}));
 end $$;
 
--- Forgets what a function did from where it failed, so that its run can go on from there: the last note says where that is.
--- A failure that the function has dealt with stays in the history.
+-- Forgets what a function did from where it failed, so that its run can go on from there: the last note says where that is,
+-- and which numbers after it are kept (`5 6-9 12`): what other branches of a gather have done, which did not fail. A failure
+-- that the function has dealt with stays in the history.
 create or replace function rota.forget_failure(run uuid) returns void language sql volatile as $$
-    delete from rota.checkpoint as c where c.run_id = run and c.number >= (
-        select n.digest::int from rota.checkpoint as n
+    with note as (
+        select string_to_array(n.digest, ' ') as parts from rota.checkpoint as n
         where n.run_id = run and n.kind = {checkpoint.note} and n.state = {step.failed}
-        order by n.number desc limit 1)
+        order by n.number desc limit 1
+    ), kept as materialized (
+        select g.number from note as n
+        cross join lateral unnest(n.parts[2:]) as p(part)
+        cross join lateral generate_series(split_part(p.part, '-', 1)::int, split_part(p.part, '-', -1)::int) as g(number)
+    )
+    delete from rota.checkpoint as c
+    where c.run_id = run and c.number >= (select n.parts[1]::int from note as n)
+      and c.number not in (select k.number from kept as k)
 $$;
