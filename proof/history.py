@@ -4,6 +4,7 @@ Written by those who were there, and by nobody in Rota's store:
 
     meta.json         one object, see `Meta`
     journal-*.jsonl   by the jobs themselves, one file per process: see `Beat`
+    members-*.jsonl   by the calls of maps, likewise: see `Member`
     clients.jsonl     by those who submitted: see `Submission`
     operations.jsonl  by those who steered schedules and jobs: see `Operation`
     faults.jsonl      by whoever broke things: see `Fault`
@@ -38,6 +39,7 @@ from typing import Any, Literal, TypeVar
 import asyncpg
 import msgspec
 
+from proof.keyed_tasks import UNIQUE
 from proof.owners import OWN_SETTINGS
 
 T = TypeVar("T")
@@ -195,6 +197,18 @@ class Sight(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     seconds: float = 0.0
 
 
+class Member(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
+    """What a call for one item of a map wrote down."""
+
+    at: float
+    event: Literal["start", "ok", "failed"]
+    map: str  # its name in the run
+    item: int
+    job: str  # the chunk's, or its own
+    token: int
+    node: str
+
+
 class Submission(msgspec.Struct, frozen=True, omit_defaults=True, gc=False):
     """A client's record, written before it asks (answer "asked") and again when it knows more."""
 
@@ -219,16 +233,19 @@ class Operation(msgspec.Struct, frozen=True, omit_defaults=True):
     kind: Literal[
         "create", "update", "pause", "resume", "trigger", "backfill", "rename", "delete",
         "spoil", "cancel", "retry", "discard", "start run", "cancel run", "pause run",
-        "resume run", "retry step", "skip step", "send",
+        "resume run", "retry step", "skip step", "send", "submit unique", "drain", "undrain",
+        "start map",
     ]  # fmt: skip
     subject: str  # the name of a schedule or workflow, or the id of a job or run
     answer: Literal["done", "refused", "failed"]
     schedule: SchedulePromise | None = None  # create, update, rename: what it says from now on
-    id: str = ""  # create, rename: of the new schedule; trigger: of the job
-    # backfill: the range, in seconds since 1970.
+    # create, rename: of the new schedule; trigger, submit unique: of the job; start map: of the run
+    id: str = ""
+    # backfill: the range, in seconds since 1970. submit unique: when it was asked for the last time.
     first: float = 0.0
     end: float = 0.0
-    count: int = 0  # backfill: how many it says it made
+    # backfill: how many it says it made; start map: its members; submit unique: 1 if the job existed
+    count: int = 0
     absurd: bool = False  # create: nobody should want that, so that it may be refused
     detail: str = ""
 
@@ -273,6 +290,10 @@ class History:
         files = sorted(self.folder.glob("functions-*.jsonl"))
         return sorted((s for f in files for s in _lines(f, Sight)), key=lambda sight: sight.at)
 
+    def members(self) -> list[Member]:
+        files = sorted(self.folder.glob("members-*.jsonl"))
+        return sorted((m for f in files for m in _lines(f, Member)), key=lambda member: member.at)
+
     def submissions(self) -> list[Submission]:
         return list(_lines(self.folder / "clients.jsonl", Submission))
 
@@ -308,6 +329,8 @@ def _lines(file: Path, kind: type[T]) -> Iterator[T]:
                     raise ValueError(f"{file.name}, line {number}: {error}") from None
 
 
+_UNIQUE = ", ".join(f"'{task}'" for task in UNIQUE)
+
 # What is dumped: the view of all jobs without their payloads, and the tables around them. Moments are
 # seconds since 1970. `app_effect` is the workload's own table, made in the same schema (job uuid,
 # token bigint): a row per effect of an exactly_once job.
@@ -320,7 +343,8 @@ _DUMPS = {
                extract(epoch from started_at)::float8 as started_at,
                extract(epoch from finished_at)::float8 as finished_at, attempts, error::jsonb as error,
                nullif(concat_ws(' ', headers -> 'occurrence' ->> 'schedule',
-                                headers -> 'occurrence' ->> 'due_at'), '') as occurrence
+                                headers -> 'occurrence' ->> 'due_at'), '') as occurrence,
+               case when task in ({unique}) then payload ->> 'key' end as unique_key
         from {schema}.job order by id""",
     "occurrence": """
         select o.schedule_id::text, s.name as schedule, extract(epoch from o.due_at)::float8 as due_at,
@@ -373,6 +397,11 @@ _DUMPS = {
                extract(epoch from ended_at)::float8 as ended_at
         from {schema}.node order by started_at""",
     "batch": "select token, lane, node::text from {schema}.batch order by token, lane",
+    "map": """
+        select run_id::text, step, each_job, members, succeeded, failed, chunks, ended,
+               (select coalesce(sum(c.size), 0)::int from {schema}.map_chunk as c
+                where c.run_id = m.run_id and c.step = m.step) as stored
+        from {schema}.map as m order by run_id, step""",
     "submit_key": "select key, job_id::text from {schema}.submit_key order by key",
     "app_effect": "select job::text, token from {schema}.app_effect order by job, token",
 }
@@ -389,7 +418,8 @@ async def dump_database(url: str, schema: str, folder: Path) -> float:
         async with connection.transaction(isolation="repeatable_read", readonly=True):
             now = await connection.fetchval(f"select extract(epoch from {schema}.now())::float8")
             for name, query in _DUMPS.items():
-                await _dump(connection, query.format(schema=schema), folder / f"db-{name}.jsonl")
+                text = query.format(schema=schema, unique=_UNIQUE)
+                await _dump(connection, text, folder / f"db-{name}.jsonl")
         return float(now)
     finally:
         await connection.close()

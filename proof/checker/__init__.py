@@ -12,8 +12,10 @@ import gc
 from pathlib import Path
 
 from proof.checker.attempts import at_most_once_starts_once, attempts_are_counted, no_extra_runs
+from proof.checker.draining import drained_workers_start_nothing
 from proof.checker.ending import nothing_is_stuck
 from proof.checker.facts import Facts
+from proof.checker.fairness import shares_are_fair
 from proof.checker.fencing import effects_are_exactly_once, no_stale_write_is_taken
 from proof.checker.flows import (
     every_run_ends,
@@ -33,6 +35,7 @@ from proof.checker.functions import (
 from proof.checker.hanging import hung_work_is_stopped
 from proof.checker.leases import nothing_begins_without_a_lease
 from proof.checker.limits import free_places_are_taken, keys_are_in_order, limits_are_kept
+from proof.checker.maps import members_are_called_once
 from proof.checker.operating import (
     deleted_schedules_leave_nothing,
     effects_of_once_happen_once,
@@ -48,6 +51,7 @@ from proof.checker.soundness import the_history_is_sound
 from proof.checker.submitting import a_key_names_one_job, no_job_is_lost
 from proof.checker.summary import stats_of, title_of
 from proof.checker.timing import starts_are_on_time
+from proof.checker.unique import unique_jobs_are_single, unique_jobs_serve_all_submits
 
 __all__ = ["RULES", "Finding", "Report", "Rule", "Violation", "check"]
 
@@ -112,6 +116,17 @@ RULES = (
     Rule(32, "limits are kept", ("places",), limits_are_kept),
     Rule(33, "keys are in order", ("turns",), keys_are_in_order),
     Rule(34, "free places are taken", ("keyed jobs due in calm",), free_places_are_taken),
+    Rule(35, "shares are fair", ("pairs of keys",), shares_are_fair),
+    Rule(36, "unique jobs are single", ("jobs after another",), unique_jobs_are_single),
+    Rule(
+        37, "unique jobs serve all submits", ("submits", "answered with another's"),
+        unique_jobs_serve_all_submits,
+    ),
+    Rule(38, "drained workers start nothing", ("drains in calm",), drained_workers_start_nothing),
+    Rule(
+        39, "members of maps are called once", ("maps", "members", "maps in calm"),
+        members_are_called_once,
+    ),
 )  # fmt: skip
 
 

@@ -76,6 +76,7 @@ class JobRow(msgspec.Struct, gc=False, omit_defaults=True):
     error: ErrorRow | None = None
     attempts: list[AttemptRow] | None = None
     occurrence: str | None = None  # whose job it is, as its handler is told
+    unique_key: str | None = None
 
 
 class OccurrenceRow(msgspec.Struct, gc=False, omit_defaults=True):
@@ -152,6 +153,13 @@ class StepRow(msgspec.Struct, gc=False, omit_defaults=True):
     unjudged: bool = False  # it failed without having started
     job_id: str | None = None
     before: list[int] = []  # the numbers of the steps that it comes after
+
+
+class MapRow(msgspec.Struct):
+    run_id: str
+    members: int
+    succeeded: int
+    failed: int
 
 
 class GateRow(msgspec.Struct):
@@ -299,6 +307,8 @@ class Facts:
         self.sights: dict[str, list[Sight]] = defaultdict(list)  # of a run, in order of time
         for sight in history.sights():
             self.sights[sight.run].append(sight)
+        self.maps = {row.run_id: row for row in history.rows_as("map", MapRow)}
+        self.members = history.members()  # in order of time
         self.shards = history.rows_as("shard", ShardRow)
         self.moves = history.rows_as("shard_move", MoveRow)
         self.nodes = {row.id: row for row in history.rows_as("node", NodeRow)}

@@ -9,10 +9,10 @@ from proof.checker.report import Found, Tally, line
 from proof.checker.verdicts import run_at
 from proof.history import Operation
 
-# They, and runs, move on by themselves.
+# They, and runs, move on by themselves; nodes end.
 _ABOUT_JOBS = {
     "cancel", "retry", "discard", "cancel run", "pause run", "resume run", "retry step",
-    "skip step", "send",
+    "skip step", "send", "submit unique", "drain", "undrain",
 }  # fmt: skip
 
 

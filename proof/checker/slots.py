@@ -16,6 +16,7 @@ from itertools import pairwise
 
 import msgspec
 
+from proof.checker.draining import drains_of
 from proof.checker.facts import Facts, JobRow
 from proof.history import KILL, SHUTDOWN, WITHDRAWAL
 
@@ -93,6 +94,18 @@ class Slots:
             faults = [fault for kind in ends for fault in facts.faults_of(kind, node)]
             # A name is one life of a process: whatever it began after it was told to end is its last.
             worker.gone = min((fault.at for fault in faults), default=float("inf"))
+        # A worker that drains owes nothing, until it has heard that it may go on.
+        self._drained = [
+            (drain.node, drain.since, drain.over + facts.meta.lease_seconds)
+            for drain in drains_of(facts)
+        ]
+
+    def _drains(self, worker: _Worker, first: float, last: float) -> bool:
+        return any(
+            # One that has another identity by now is known by no name.
+            node in (worker.node, "") and since < last and over > first
+            for node, since, over in self._drained
+        )
 
     @property
     def known(self) -> bool:
@@ -108,6 +121,6 @@ class Slots:
                 cuts = [since, *worker.begun_before(since, until, due), until]
                 for begin, end in pairwise(cuts):
                     calm = not self._facts.disturbed(begin, begin + longest)
-                    if end - begin > longest and calm:
+                    if end - begin > longest and calm and not self._drains(worker, begin, end):
                         return Idle(worker.node, begin, end)
         return None

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from proof import keyed_tasks as keyed
 from proof.checker.facts import Facts, JobRow, Request
 from proof.checker.report import Found, Tally, line
+
+_OF_OTHERS = {*keyed.UNIQUE, keyed.SHARED}  # who write no record of each job
 
 
 def no_job_is_lost(facts: Facts, tally: Tally) -> Found:
@@ -44,6 +47,7 @@ def _unasked(facts: Facts, tally: Tally) -> Found:
         tally["jobs"] += 1
         # Whether its schedule really made it, the ledger's rule looks at.
         asked = row.schedule_id is not None or row.run_id is not None or row.id in facts.requests
+        asked = asked or row.task in _OF_OTHERS
         if not asked and row.key not in facts.open_keys:
             sentence = "is in the database, and neither a client nor a schedule asked for it"
             yield f"job {row.id}", sentence, (line("db-job", row),)

@@ -13,15 +13,20 @@ from typing import Any
 import asyncpg
 
 from proof import hung, keyed
+from proof.draining import DrainOperator
 from proof.flows import RunOperator
 from proof.function_operator import FunctionOperator
 from proof.history import WITHDRAWAL, Fault, Operation, Submission
+from proof.maps import MapOperator
 from proof.operators import Operator
+from proof.shares import ShareOperator
 from proof.simulation.clients import Client, Mix, choose_mix, choose_odd
 from proof.simulation.gateway import Gateway
 from proof.simulation.loop import Process, SimLoop, context_of
+from proof.simulation.patches import current
 from proof.simulation.workload import Journal, make_app
 from proof.spoiling import spoiling
+from proof.unique import UniqueClient
 from rota import App, NotFound, RotaError, Settings, StoreUnavailable
 from rota.node import Node, Role
 
@@ -89,6 +94,7 @@ class NodeMember(Member):
             node = Node(app, roles=self.roles)
             try:
                 await node.start()
+                self.cluster.processes[str(node.id)] = current().name
             except (RotaError, asyncpg.PostgresError):  # as a supervisor would
                 node = None
                 self._withdraw(begun)
@@ -156,6 +162,7 @@ class Cluster:
         self.nodes: list[NodeMember] = []
         self.clients: list[ClientMember] = []
         self._operators = 0
+        self.processes: dict[str, str] = {}  # by the ids of the nodes that they began as
 
     def build(self, random: Random) -> None:
         """Three schedulers and four workers, of which some are both."""
@@ -205,6 +212,31 @@ class Cluster:
         return RunOperator(
             self.make_app(), random, self.loop.time, self.operations.append,
             pace=random.uniform(0.5, 3.0),
+        )  # fmt: skip
+
+    def make_share_operator(self) -> ShareOperator:
+        random = Random(f"{self.seed} shares")
+        return ShareOperator(self.make_app(), random, pace=random.uniform(1.0, 3.0))
+
+    def make_unique_client(self) -> UniqueClient:
+        random = Random(f"{self.seed} unique")
+        return UniqueClient(
+            self.make_app(), random, self.loop.time, self.operations.append,
+            pace=random.uniform(0.3, 1.5),
+        )  # fmt: skip
+
+    def make_drain_operator(self) -> DrainOperator:
+        random = Random(f"{self.seed} drains")
+        return DrainOperator(
+            self.make_app(), random, self.loop.time, self.operations.append,
+            lambda id: self.processes.get(id, ""), pace=random.uniform(5.0, 20.0),
+        )  # fmt: skip
+
+    def make_map_operator(self) -> MapOperator:
+        random = Random(f"{self.seed} maps")
+        return MapOperator(
+            self.make_app(), random, self.loop.time, self.operations.append,
+            pace=random.uniform(3.0, 10.0),
         )  # fmt: skip
 
     def make_function_operator(self) -> FunctionOperator:

@@ -24,6 +24,10 @@ MOVES = {
     "hung": "handlers hang: without a sign of life, past their timeout, or with no limit of their own",
     "workflows": "runs of random graphs, cancelled, paused, resumed, their steps retried and skipped",
     "keys": "jobs under limits and in order, by task and by key",
+    "shares": "a fair queue, with a backlog of every key at the end",
+    "unique": "unique, debounced and throttled jobs, submitted again and again",
+    "drains": "workers are drained, and let go on",
+    "maps": "maps over lists, in chunks and as jobs of their own",
     "functions": "durable functions with random bodies, signals, and new code in the middle",
 }
 ALL = frozenset(MOVES)

@@ -30,6 +30,7 @@ from proof.simulation.loop import FIRST_MOMENT, SimLoop
 from proof.simulation.moves import DEFAULT, in_order
 from proof.simulation.mutant import Mutant
 from proof.simulation.network import Network
+from proof.simulation.others import Others
 from proof.simulation.patches import Patches
 from proof.simulation.template import SCHEMA, SimServer
 from proof.simulation.workload import LIMITS, SCHEDULED, choose_schedules, task_promises
@@ -177,6 +178,8 @@ class Simulation:
         if runs is not None:
             await self.cluster.on_behalf("operator.of.workflows", runs.begin())
         functions = await self._make_function_operator()
+        others = Others(self.cluster, self._moves)
+        await others.begin()
         vars(weather).update(rates)
         self.started = self.loop.time()
         self.cluster.boot()
@@ -188,6 +191,7 @@ class Simulation:
         if runs is not None:
             running = self.cluster.on_behalf("operator.of.runs", runs.run())
         working = functions and self.cluster.on_behalf("operator.of.functions", functions.run())
+        others.start()
         await self.nemesis.rage(random.uniform(30, 100))
         if operator is not None:
             operator.stopping = True
@@ -204,6 +208,7 @@ class Simulation:
         self.healed = self.loop.time()
         for client in self.cluster.clients:
             await client.finish()
+        await others.mended()
         await self._wait_until_done(operator)
         self.ended = self.loop.time()
 
@@ -227,7 +232,7 @@ class Simulation:
     async def _wait_until_done(self, operator: Operator | None) -> None:
         """All jobs have ended, and all schedules that can be read have come as far as the healing."""
         spoilt = operator.spoilt if operator is not None else []
-        await asyncio.sleep(self.healed + _CALM - self.loop.time())
+        await asyncio.sleep(max(self.healed + _CALM - self.loop.time(), 0.0))
         left = await self._wait_for_the_end(spoilt, self.healed + _QUIET_AFTER)
         quieting: asyncio.Future[None] | None = None
         if left is not None and operator is not None:
@@ -264,6 +269,8 @@ class Simulation:
             _write(folder, f"journal-{name}", beats)
         for name, sights in self.cluster.journal.sights.items():
             _write(folder, f"functions-{name}", sights)
+        for name, members in self.cluster.journal.members.items():
+            _write(folder, f"members-{name}", members)
         _write(folder, "clients", self.cluster.submissions)
         _write(folder, "operations", self.cluster.operations)
         assert self.nemesis is not None

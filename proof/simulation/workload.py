@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
-from proof import flows, functions, hung, keyed, odd
+from proof import flows, functions, hung, keyed, maps, odd, shares, unique
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -20,6 +20,7 @@ from proof.history import (
     OK,
     REFUSED,
     Beat,
+    Member,
     SchedulePromise,
     Sight,
     TaskPromise,
@@ -51,6 +52,7 @@ class Journal:
     def __init__(self) -> None:
         self.beats: dict[str, list[Beat]] = {}
         self.sights: dict[str, list[Sight]] = {}  # of durable functions
+        self.members: dict[str, list[Member]] = {}  # of maps
         self.inside: dict[str, str] = {}  # runs whose functions are in a step, and their processes
         self.deployed: dict[str, float] = {}  # when a machine got the new code
         self._serial = 0
@@ -72,6 +74,9 @@ class Journal:
             self.inside[sight.run] = sight.node
         elif self.inside.get(sight.run) == sight.node:
             del self.inside[sight.run]
+
+    def count(self, member: Member) -> None:
+        self.members.setdefault(member.node, []).append(member)
 
     def serial(self) -> str:
         self._serial += 1
@@ -110,6 +115,15 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
         hung.add_tasks(app, journal.attempt, _nap, _EFFECT, LIMITS)
     if "keys" in moves:
         keyed.add_tasks(app, journal.attempt, _nap)
+    if "shares" in moves:
+        shares.add_tasks(app, journal.attempt, _nap)
+    if "unique" in moves:
+        unique.add_tasks(app, journal.attempt, _nap)
+    if "maps" in moves:
+        maps.add_tasks(
+            app, journal.attempt, journal.count, lambda: asyncio.get_running_loop().time(),
+            lambda: current().name, _nap, lambda: current().random.random(),
+        )  # fmt: skip
     if "workflows" in moves:
         flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
     if "functions" in moves:
@@ -201,7 +215,7 @@ def _add_scheduled_tasks(app: App, journal: Journal) -> None:
             await _nap(0.3)
 
 
-_ENDS = {"doomed": "failed", **odd.ENDS, **hung.ENDS, **flows.ENDS, **functions.ENDS}
+_ENDS = {"doomed": "failed", **odd.ENDS, **hung.ENDS, **flows.ENDS, **functions.ENDS, **maps.ENDS}
 
 
 def task_promises(app: App) -> dict[str, TaskPromise]:

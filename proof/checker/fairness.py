@@ -1,0 +1,74 @@
+"""The keys of a fair queue that have a backlog get slots in proportion to their weights.
+
+While two keys have jobs that wait, the seconds that their jobs ran, over their keys' weights, differ by
+no more than what can be under way when that time begins and ends.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from proof import keyed_tasks as keyed
+from proof.checker.facts import Facts
+from proof.checker.report import Found, Tally
+
+Span = tuple[float, float]
+_SHORTEST = 5.0  # seconds: less says nothing
+
+
+def shares_are_fair(facts: Facts, tally: Tally) -> Found:
+    served = {key: _spans(facts, key) for key in keyed.SHARES}
+    backlogs = {key: _backlog(facts, key) for key in keyed.SHARES}
+    for one, other in combinations(keyed.SHARES, 2):
+        first = max(backlogs[one][0], backlogs[other][0])
+        last = min(backlogs[one][1], backlogs[other][1])
+        if last - first < _SHORTEST:
+            continue
+        tally["pairs of keys"] += 1
+        weights = keyed.SHARES[one], keyed.SHARES[other]
+        got = [
+            sum(max(0.0, min(end, last) - max(start, first)) for start, end in served[key]) / weight
+            for key, weight in zip((one, other), weights, strict=True)
+        ]
+        allowed = 1.5 * keyed.AT_ONCE * keyed.LONGEST * sum(1 / weight for weight in weights)
+        if abs(got[0] - got[1]) > allowed:
+            sentence = (
+                f"{one} got {got[0]:.1f} s for a weight of 1 and {other} {got[1]:.1f} s, while both "
+                f"waited from {first:.1f} to {last:.1f}: {allowed:.1f} s apart are allowed"
+            )
+            yield f"queue {keyed.SHARED}", sentence, ()
+
+
+def _key_of(share: str | None) -> str:
+    """The fairness key among the keys of a job."""
+    parts = dict(part.split("=", 1) for part in (share or "").split("&") if part)
+    return parts.get("f", "")
+
+
+def _spans(facts: Facts, key: str) -> list[Span]:
+    return [
+        (attempt.start.at, attempt.end.at if attempt.end is not None else facts.meta.ended)
+        for job, attempts in facts.attempts.items()
+        if job in facts.jobs and _is_of(facts, job, key)
+        for attempt in attempts
+    ]
+
+
+def _is_of(facts: Facts, job: str, key: str) -> bool:
+    row = facts.jobs[job]
+    return row.task == keyed.SHARED and _key_of(row.share) == key
+
+
+def _backlog(facts: Facts, key: str) -> Span:
+    """From when to when jobs of a key waited that were submitted after the healing."""
+    healed = facts.meta.healed
+    rows = [
+        row
+        for row in facts.jobs.values()
+        if _is_of(facts, row.id, key) and facts.at(row.created_at) >= healed - 1.0
+    ]
+    starts = sorted(facts.attempts[row.id][0].start.at for row in rows if row.id in facts.attempts)
+    if len(starts) <= keyed.AT_ONCE:
+        return float("inf"), float("-inf")
+    # All that came together are there; and the last of them may wait for nobody but for their slots.
+    return max(facts.at(row.due_at) for row in rows), starts[-keyed.AT_ONCE - 1]

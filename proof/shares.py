@@ -1,0 +1,72 @@
+"""A fair queue: keys with weights, some of which are idle for long, and a backlog of all of them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
+from random import Random
+from typing import Any
+
+from proof.keyed_tasks import AT_ONCE, LONGEST, SHARED, SHARES
+from rota import App, Context, Retry
+from rota.errors import StoreUnavailable
+
+_LATE = "d"  # idle until everybody has a backlog: it gets no credit for that
+_BACKLOG = 40  # jobs of each key
+
+
+def add_tasks(
+    app: App,
+    attempt: Callable[[Context], AbstractContextManager[None]],
+    nap: Callable[[float], Awaitable[None]],
+) -> None:
+    @app.task(
+        name=SHARED, queue=SHARED, retry=Retry(max_attempts=8, base=0.3), fairness_key="key"
+    )  # fmt: skip
+    async def share(key: str, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(LONGEST)
+
+
+class ShareOperator:
+    def __init__(self, app: App, random: Random, *, pace: float) -> None:
+        self._app = app
+        self._random = random
+        self._pace = pace
+        self.stopping = False
+
+    async def begin(self) -> None:
+        queues = self._app.queues
+        await self._persist(lambda: queues.set_policy(SHARED, "fair"))
+        await self._persist(lambda: queues.set_limits(SHARED, concurrency=AT_ONCE))
+        for key, weight in SHARES.items():
+            await self._persist(
+                lambda key=key, weight=weight: queues.set_weight(SHARED, key, weight)
+            )
+
+    async def run(self) -> None:
+        """Some jobs now and then, most of them of one key."""
+        early = [key for key in SHARES if key != _LATE]
+        while not self.stopping:
+            await asyncio.sleep(self._random.expovariate(1 / self._pace))
+            key = self._random.choice([*early, early[0], early[0]])
+            await self._submit([key] * self._random.randint(1, 4))
+
+    async def leave(self) -> None:
+        """More than can run at once of each key."""
+        keys = [key for key in SHARES for _ in range(_BACKLOG)]
+        self._random.shuffle(keys)
+        for first in range(0, len(keys), 40):
+            await self._submit(keys[first : first + 40])
+
+    async def _submit(self, keys: list[str]) -> None:
+        await self._persist(lambda: self._app.tasks[SHARED].submit_many(keys))
+
+    async def _persist(self, act: Callable[[], Awaitable[Any]]) -> None:
+        while True:
+            try:
+                await act()
+                return
+            except StoreUnavailable:
+                await asyncio.sleep(0.5)
