@@ -5,10 +5,13 @@
 -- The columns of `claim`, in its order. Committed by itself: the locks that it takes end with it.
 select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.rank, c.priority,
        c.key, c.headers, c.schedule_id, c.lane, c.run_id, c.step, c.early
-from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[], $7::int[], $8::float8[]) as c;
+from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[], $7::int[], $8::float8[], null, null, $9::jsonb) as c;
 
 -- name: shared_pause
-select rota.shared_pause($1::text[]);
+select rota.shared_pause($1::text[], $2::text[]);
+
+-- name: settle_allotments
+select meter, target from rota.settle_allotments($1, $2, $3, $4::text[], $5::int[], $6::int[]);
 
 -- name: resort
 -- Claimed jobs of tasks that have become limited since they were stored: back, into sublanes of their own.
@@ -122,7 +125,7 @@ order by u.head nulls last, 1 limit $3;
 -- name: list_limits
 -- The limits that are in use: how many jobs run, and how many sublanes wait for a place. Of a rate: the next start.
 select m.name, m.most, m.spacing, m.burst,
-       m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, rota.count_held(m.namespace, m.name) as running,
+       m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, rota.count_held(m.namespace, m.name) + rota.allotted(m.namespace, m.name) as running,
        (select count(*) from rota.sublane as s
         where s.namespace = m.namespace and s.blocked_on = m.name and s.state = 3) as waiting
 from rota.meter as m where m.namespace = $1 and ($2::text is null or m.name = $2)
