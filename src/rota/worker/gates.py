@@ -58,7 +58,10 @@ class GatedLane:
         self.few = _FEW
 
     def open(self) -> bool:
-        return all(gate.running < gate.limit for gate in self.gates)
+        for gate in self.gates:  # no generator: for each job
+            if gate.running >= gate.limit:
+                return False
+        return True
 
 
 class Gates:
@@ -137,7 +140,8 @@ class Gates:
         freed = work.gates
         work.gates = ()
         if len(self.lanes) == 1:
-            return self.admit(self.lanes.get(work.lane))
+            lane = self.lanes.get(work.lane)
+            return self.admit(lane) if lane is not None and lane.waiting else []
         following: list[tuple[Work, str]] = []
         for lane in self.lanes.values():
             if lane.waiting and not set(lane.gates).isdisjoint(freed):

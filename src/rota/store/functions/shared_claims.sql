@@ -282,6 +282,7 @@ begin
             select from rota.meter as m where m.namespace = space and m.name = o.name collate "C")
         order by o.name
         on conflict do nothing;
+        later := clock_timestamp();
         perform from rota.meter as m where m.namespace = space and m.name = any(meters)
         order by m.name for no key update;
         if (select count(*) from rota.meter as m where m.namespace = space and m.name = any(meters))
@@ -291,12 +292,14 @@ begin
         end if;
         -- From here on nobody else claims under these limits, and what others have claimed can be seen. The time that
         -- we have waited counts, or a start would be late for the moment it was granted.
-        moment := clock_timestamp() - statement_timestamp() + rota.now();
+        moment := clock_timestamp() - later + rota.now();
         if gates is not null then
             wide := rota.wide_lanes(space, lanes);
         end if;
         for each_one in
-            select distinct on (o.name) o.*, r.held, r.next_at, bool_or(s.lane = any(wide)) over (partition by o.name) as wide,
+            select distinct on (o.name) o.*, r.held, r.next_at,
+                   r.recheck_at > rota.now() and r.recheck_at <= rota.now() + interval '50 milliseconds' as not_yet,
+                   bool_or(s.lane = any(wide)) over (partition by o.name) as wide,
                    bool_or(s.lane <> all(wide)) over (partition by o.name) as single, r.created_at > rota.now() - interval '10 seconds'
                    or r.used_at < rota.now() - interval '5 seconds' as is_new
             from rota.sublane as s cross join lateral rota.meters_of(space, s.queue, s.share) as o
@@ -305,7 +308,8 @@ begin
         loop
             if each_one.spacing is not null then
                 rooms := rooms || jsonb_build_object(
-                    each_one.name, rota.starts_at(each_one.next_at, each_one.spacing, each_one.burst, moment));
+                    each_one.name, case when each_one.not_yet then 0 else
+                        rota.starts_at(each_one.next_at, each_one.spacing, each_one.burst, moment) end);
                 update rota.meter as r set spacing = each_one.spacing, burst = each_one.burst
                 where r.namespace = space and r.name = each_one.name
                   and (r.spacing, r.burst) is distinct from (each_one.spacing, each_one.burst);
@@ -397,16 +401,16 @@ begin
                         set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1,
                             claimed_at = rota.now(), started_at = null, progress = null
                         where p.ctid = any(array(select at from picked))
-                        returning p.*
+                        returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout,
+                                  p.crashes, p.rank, p.priority, p.key, p.headers, p.schedule_id, p.lane, p.run_id, p.step,
+                                  null::float8, p.due_at
                     ), noted as (
                         insert into rota.batch (token, lane, node, low, high, low_id, high_id, gates)
                         select new_token, c.lane, me, min(p.rank), max(p.rank), (array_agg(p.id order by p.id))[1],
                                (array_agg(p.id order by p.id))[count(*)], its_gates
                         from claimed as p having count(*) > 0
                     )
-                    select p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout, p.crashes, p.rank,
-                           p.priority, p.key, p.headers, p.schedule_id, p.lane, p.run_id, p.step, null::float8, p.due_at
-                    from claimed as p order by p.rank, p.id;
+                    select * from claimed as p order by p.rank, p.id;
                 get diagnostics singles = row_count;
                 if singles < n or c.share <> '' then
                     perform rota.settle_sublane(c.lane, singles > 0);
@@ -478,6 +482,19 @@ begin
             rooms := rooms || coalesce((
                 select jsonb_object_agg(t.meter, (rooms ->> t.meter)::int - n)
                 from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane), '{}');
+            if n < c.jobs or cardinality(lanes) > 1 then
+                -- A rate that has granted all it can is not asked again before it is worth it.
+                for each_one in
+                    select r.name, r.name = 'queue:' || c.queue || '/rate' as whole from rota.meter as r
+                    where r.namespace = space and r.spacing is not null and (rooms ->> r.name)::int <= 0
+                      and r.name = any(array(select t.meter collate "C" from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane))
+                loop
+                    full_ones := full_ones || each_one.name;
+                    if not each_one.whole and part is not null and not c.ordered then
+                        update rota.sublane as s set state = 3, blocked_on = each_one.name where s.lane = c.lane;
+                    end if;
+                end loop;
+            end if;
         end if;
         if c.fair and part is not null then
             perform rota.charge_sublane(c.lane, cardinality(part));
@@ -519,9 +536,11 @@ begin
             recheck_at = case
                 when r.name <> all(full_ones) then r.recheck_at
                 when r.spacing is null then rota.now() + interval '1 second'
-                else greatest(r.next_at - (r.burst - 1) * r.spacing * interval '1 second', rota.now()) end
+                else greatest(r.next_at - (r.burst - 1) * r.spacing * interval '1 second',
+                              rota.now() + least(r.burst * r.spacing / 2, 0.05) * interval '1 second') end
         where r.namespace = space and r.name = any(meters)
-          and (r.used_at < rota.now() - interval '1 second' or r.name = any(full_ones));
+          and (r.used_at < rota.now() - interval '1 second'
+               or r.name = any(full_ones) and (r.recheck_at is null or r.recheck_at <= rota.now()));
     end if;
     perform rota.plan_rechecks(space);
     if wide <> '{}' then
