@@ -15,7 +15,7 @@ from rota.errors import ConfigError, RetryAfter
 
 GuaranteeName: TypeAlias = Literal["at_least_once", "at_most_once", "exactly_once"]
 RunnerName: TypeAlias = Literal["loop", "process", "thread"]
-QueuePolicy: TypeAlias = Literal["priority", "fair"]
+QueuePolicy: TypeAlias = Literal["priority", "fair", "fifo", "edf"]
 StateName: TypeAlias = Literal[
     "waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"
 ]

@@ -83,7 +83,8 @@ def set_queue(
     policy: Annotated[
         str | None,
         option(
-            "Which jobs start first: priority, or fair between fairness keys.", metavar="POLICY"
+            "Which jobs start first: priority, fair between fairness keys, fifo, or edf (earliest deadline).",
+            metavar="POLICY",
         ),
     ] = None,
 ) -> None:

@@ -265,6 +265,12 @@ begin
                 select from rota.queue as q where q.namespace = space and q.name = s.queue and q.paused_at is not null)
             order by s.head limit 1 for no key update);
     end if;
+    if lanes <> '{}' and exists (
+        select from rota.queue as q
+        where q.namespace = space and q.sorting and q.name = any(array(select rota.queue_of(b.base) from unnest(bases) as b(base))))
+    then
+        lanes := rota.sort_lanes(space, lanes);
+    end if;
     if lanes = '{}' then
         perform rota.plan_rechecks(space);
         return;

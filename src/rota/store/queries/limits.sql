@@ -2,8 +2,9 @@
 -- functions/shared_claims.sql.
 
 -- name: claim_shared
--- The columns of `claim`, in its order. Committed by itself: the locks that it takes end with it.
-select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.rank, c.priority,
+-- The columns of `claim`, in its order; as the rank what tells the due time. Committed by itself: the locks that it takes end with it.
+select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes,
+       rota.rank(c.due_at, c.priority) as rank, c.priority,
        c.key, c.headers, c.schedule_id, c.lane, c.run_id, c.step, c.early
 from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[], $7::int[], $8::float8[], null, null, $9::jsonb) as c;
 
@@ -72,10 +73,11 @@ with settings as (
 select governed from settings where (select count(*) from hinted) >= 0;
 
 -- name: set_queue_policy
--- Acts on the backlog at once. In a fair queue all begin at the same virtual time.
+-- Acts on the backlog at once. In a fair queue all begin at the same virtual time. What another policy has ordered is moved
+-- by the claims that come by.
 with settings as (
-    insert into rota.queue as q (namespace, name, policy) values ($1, $2, $3)
-    on conflict (namespace, name) do update set policy = excluded.policy
+    insert into rota.queue as q (namespace, name, policy, sorting) values ($1, $2, $3, $3 in ('fifo', 'edf'))
+    on conflict (namespace, name) do update set policy = excluded.policy, sorting = q.sorting or excluded.sorting
     returning q.governed
 ), split as (
     insert into rota.lane (lane, namespace, queue, needs)

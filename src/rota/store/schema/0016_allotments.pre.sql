@@ -22,6 +22,12 @@ alter table rota.batch add column gates text[];
 -- About the lowest rank of a sublane's ready jobs: claims begin to read there.
 alter table rota.sublane add column low bigint not null default -9223372036854775808;
 
+-- `fifo` and `edf` (earliest deadline first) give jobs another rank, in sublanes of their own. `sorting`: there may be some.
+alter table rota.queue drop constraint queue_policy_check;
+alter table rota.queue
+    add constraint queue_policy_check check (policy in ('priority', 'fair', 'fifo', 'edf')),
+    add column sorting boolean not null default false;
+
 -- The claim has one more parameter.
 drop function if exists rota.claim_shared(uuid, text[], int[], int, text[], text[], int[], float8[], text, bigint);
 drop function if exists rota.shared_pause(text[]);
