@@ -8,6 +8,7 @@ from uuid import UUID
 
 import msgspec
 
+from rota.context import PermitAsk
 from rota.core.keys import Rate
 from rota.model import FairShare, LimitHolder, LimitStatus
 from rota.store.database import Store
@@ -77,6 +78,21 @@ class LimitStore(Store):
         )
         return {row["meter"]: row["target"] for row in rows}
 
+    async def take_permit(
+        self, node: UUID, job: UUID, token: int, namespace: str, ask: PermitAsk
+    ) -> tuple[bool, float, bool]:
+        """Return whether a place was granted, else when to ask again, and whether the lease is lost."""
+        rate = ask.rate
+        spacing = None if rate is None else rate.period / rate.count
+        row = (await self.database.fetch(
+            "take_permit", node, job, token, namespace, ask.name, ask.number, ask.concurrency,
+            spacing, None if rate is None else rate.burst,
+        ))[0]  # fmt: skip
+        return row["granted"], row["wait"], row["lost"]
+
+    async def leave_permit(self, job: UUID, token: int, namespace: str, ask: PermitAsk) -> None:
+        await self.database.fetch("leave_permit", job, token, namespace, ask.name, ask.number)
+
     async def shared_pause(
         self, lanes: Sequence[str], enough: Sequence[str] = ()
     ) -> float | None:
@@ -131,6 +147,9 @@ class LimitStore(Store):
 
     async def forget_unique_keys(self, limit: int) -> int:
         return await self._one(int, "forget_unique_keys", limit)
+
+    async def forget_permits(self, limit: int) -> None:
+        await self.database.fetch("forget_permits", limit)
 
     async def forget_sublanes(self, limit: int) -> int:
         return await self._one(int, "forget_sublanes", limit)
