@@ -252,7 +252,7 @@ class SyncContext(_JobContext):
         self, name: str, *, concurrency: int | None = None, rate: str | None = None,
         rate_burst: int | None = None, timeout: float | None = None,
     ) -> Iterator[None]:  # fmt: skip
-        """Wait for a place under a limit of the whole cluster, and hold it inside. See `Context.limit`."""
+        """Wait for a place under a limit, and hold it inside. See `Context.limit`."""
         body = msgspec.json.encode(_ask(name, concurrency, rate, rate_burst))
         until, call = _until(timeout), self._channel.call
         try:

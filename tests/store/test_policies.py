@@ -69,7 +69,9 @@ async def test_edf_starts_the_nearest_deadline(app, greet, take, sandbox):
     assert await take() == fast + slow
 
 
-async def test_a_policy_that_is_taken_back_orders_by_priority_again(app, greet, take, sandbox, hot, node):
+async def test_a_policy_that_is_taken_back_orders_by_priority_again(
+    app, greet, take, sandbox, hot, node
+):
     await app.queues.set_policy("default", "fifo")
     ids = await submitted(greet, sandbox, 0, 9, 5)
     assert await take(1) == ids[:1]

@@ -83,7 +83,7 @@ def set_queue(
     policy: Annotated[
         str | None,
         option(
-            "Which jobs start first: priority, fair between fairness keys, fifo, or edf (earliest deadline).",
+            "Which jobs start first: priority, fair (between fairness keys), fifo or edf (deadline).",
             metavar="POLICY",
         ),
     ] = None,

@@ -93,9 +93,7 @@ class LimitStore(Store):
     async def leave_permit(self, job: UUID, token: int, namespace: str, ask: PermitAsk) -> None:
         await self.database.fetch("leave_permit", job, token, namespace, ask.name, ask.number)
 
-    async def shared_pause(
-        self, lanes: Sequence[str], enough: Sequence[str] = ()
-    ) -> float | None:
+    async def shared_pause(self, lanes: Sequence[str], enough: Sequence[str] = ()) -> float | None:
         """Return the seconds until such a claim may find something; None: until there is a hint.
 
         `enough`: sublanes of which the caller has all that it may run.

@@ -163,7 +163,7 @@ def _insert(head: str, given: dict[str, str], named: dict[str, dict[str, str]]) 
     target, table, columns, values_name = parts.groups()
     values = _values(_COLUMNS[columns], {**named.get(values_name, {}), **given})
     if table == "present":
-        # A job that comes back may lie in a sublane that another policy has ordered; a new one never does.
+        # A job that comes back may lie in a sublane that another policy has ordered.
         rank = "rank({due_at}, {priority})"
         if columns == "moved":
             rank = "rank_in({share}, {namespace}, {task}, {due_at}, {priority})"

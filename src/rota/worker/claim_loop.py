@@ -122,9 +122,7 @@ class Worker(Service):
         if self._lanes and not wishes:  # the limits of its queues are reached
             return await self._be_full()
         gated = self.slots.gates.lanes
-        plain = [
-            wish for wish in wishes if not is_shared(wish.lane) and wish.lane not in gated
-        ]
+        plain = [wish for wish in wishes if not is_shared(wish.lane) and wish.lane not in gated]
         claimed, short = await self._claim(plain) if plain else (0, True)
         again = NEVER
         if self.shared.entries:

@@ -4,8 +4,8 @@ Protocol. An allotment is how many jobs this node may run at a time under a limi
 node lives; the sum over all living nodes never exceeds the limit (docs/architecture.md, "Allotments").
 So jobs under such a limit are claimed ahead like any others, and a place that one leaves is the next
 one's without a statement. What the database may count on is the ceiling, which is told with each claim:
-until its answer is here no more than that run, and more only after the answer. So an answer that is lost,
-or comes late, leaves the database with too high a number, never with too low a one.
+until its answer is here no more than that run, and more only after the answer. So an answer that is
+lost, or comes late, leaves the database with too high a number, never with too low a one.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class GatedLane:
         self.few = _FEW
 
     def open(self) -> bool:
-        for gate in self.gates:  # no generator: for each job
-            if gate.running >= gate.limit:
-                return False
-        return True
+        if len(self.gates) == 1:  # for each job
+            gate = self.gates[0]
+            return gate.running < gate.limit
+        return all(gate.running < gate.limit for gate in self.gates)
 
 
 class Gates:

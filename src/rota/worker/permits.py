@@ -1,8 +1,8 @@
 """Serves ctx.limit(): places that a handler asks for while it runs.
 
-Protocol. An ask is a row that carries the job's token. It is granted under the lock of its limit, first come,
-first served, and counts while the job runs under that token: whatever dies, nobody has to give it back
-(docs/architecture.md, "Permits"). A handler asks again until it is granted, each time for at most a
+Protocol. An ask is a row that carries the job's token. It is granted under the lock of its limit, first
+come, first served, and counts while the job runs under that token: whatever dies, nobody has to give it
+back (docs/architecture.md, "Permits"). A handler asks again until it is granted, each time for at most a
 second: so a stop reaches it, its heartbeats go on, and the time that it waits counts for its timeout. A
 permit that is given back wakes the node of who is next; if that is lost, the next ask finds it.
 """
