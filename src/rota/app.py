@@ -10,6 +10,7 @@ from datetime import timedelta
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, Concatenate, Self, overload
 
+from rota.batching import BatchDecorator, gathered
 from rota.config import Settings, check_name
 from rota.core.keys import KeySource, OrderFailure
 from rota.core.time.schedule import compile_schedule, make_spec
@@ -207,6 +208,30 @@ class App(Extensions):
         if function is not None:
             return self._register(function, name, checked)
         return lambda function: self._register(function, name, checked)
+
+    def batch_task(
+        self, *, max_size: int = 100, max_wait: float = 1.0, name: str | None = None, **options: Any
+    ) -> BatchDecorator:
+        """Register a coroutine function that gets the arguments of several jobs at a time, as a task.
+
+        Its parameters are lists with an entry for each job; a job is submitted with one entry. What it
+        returns is None, or a list with a result for each job, in their order: an exception in a place of
+        the list fails that job alone. What it raises fails all of them. Each job has its own attempts,
+        retries and dead letter, takes a slot of its node, and counts for limits by itself.
+
+        Args:
+            max_size: jobs in one call at most; never more than the node's `concurrency`.
+            max_wait: seconds that the first job waits for others.
+            name: as for `task`, which explains the other options, too.
+        """
+
+        def register(function: Callable[..., Any]) -> Task[..., Any]:
+            title = name or function.__name__
+            slots = lambda: self.settings.concurrency  # noqa: E731
+            handler = gathered(function, title, max_size, max_wait, slots, options)
+            return self._register(handler, title, TaskOptions.checked(**options))
+
+        return register
 
     def _register(
         self, function: Callable[..., Any], name: str | None, options: TaskOptions

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import inspect
-from collections.abc import Awaitable, Callable, Mapping
+import itertools
+import re
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from datetime import datetime
+from time import monotonic
 from typing import Any, Literal, TypeAlias, TypeVar, overload
 from uuid import UUID
 
 import msgspec
 
-from rota.errors import OnceNotKept, StoreUnavailable
+from rota.core.keys import Rate, check_most
+from rota.errors import ConfigError, OnceNotKept, StoreUnavailable
 from rota.lib.capture import storable
 from rota.lifecycle import State
 
@@ -157,6 +162,39 @@ class Context(_JobContext):
 
     __slots__ = ()
 
+    @contextlib.asynccontextmanager
+    async def limit(
+        self, name: str, *, concurrency: int | None = None, rate: str | None = None,
+        rate_burst: int | None = None, timeout: float | None = None,
+    ) -> AsyncIterator[None]:  # fmt: skip
+        """Wait for a place under a limit of the whole cluster, and hold it inside.
+
+        ``async with ctx.limit("stripe", concurrency=5, rate="100/s"):`` lets at most five handlers into
+        such blocks at a time, and a hundred a second, whichever tasks and nodes they are of. Who asks
+        first is first. The place ends with the block, or with the attempt, however that ends. The time
+        of waiting counts for the job's timeout.
+
+        Args:
+            name: of the limit: letters, digits, and any of ``_.:-``.
+            concurrency: how many may be inside at a time.
+            rate: how many may enter in a period, such as ``100/minute``.
+            rate_burst: how many of them may enter at once; a tenth of a second's worth by default.
+            timeout: seconds to wait at most; then `TimeoutError` is raised.
+        """
+        body = msgspec.json.encode(_ask(name, concurrency, rate, rate_burst))
+        until, call = _until(timeout), self._channel.call
+        try:
+            while True:
+                async with asyncio.timeout(None if until is None else max(until - monotonic(), 0)):
+                    answer = await call("limit_take", body)
+                if msgspec.json.decode(answer, type=PermitAnswer).granted:
+                    break
+                _check_time(name, until, timeout)
+            yield
+        finally:
+            with contextlib.suppress(StoreUnavailable):  # it ends with the job
+                await call("limit_leave", body)
+
     @overload
     async def once(
         self, key: str, effect: Callable[[], Awaitable[T]], *, on_unknown: OnUnknown = "refuse"
@@ -209,6 +247,22 @@ class SyncContext(_JobContext):
 
     __slots__ = ()
 
+    @contextlib.contextmanager
+    def limit(
+        self, name: str, *, concurrency: int | None = None, rate: str | None = None,
+        rate_burst: int | None = None, timeout: float | None = None,
+    ) -> Iterator[None]:  # fmt: skip
+        """Wait for a place under a limit, and hold it inside. See `Context.limit`."""
+        body = msgspec.json.encode(_ask(name, concurrency, rate, rate_burst))
+        until, call = _until(timeout), self._channel.call
+        try:
+            while not msgspec.json.decode(call("limit_take", body), type=PermitAnswer).granted:
+                _check_time(name, until, timeout)
+            yield
+        finally:
+            with contextlib.suppress(StoreUnavailable):  # it ends with the job
+                call("limit_leave", body)
+
     def once(self, key: str, effect: Callable[[], T], *, on_unknown: OnUnknown = "refuse") -> T:
         """Do a side effect at most once for all attempts of all jobs that use this key.
 
@@ -250,6 +304,51 @@ class OnceAnswer(msgspec.Struct):
         if not self.kept:
             raise OnceNotKept(key)
         return msgspec.json.decode(self.result)
+
+
+class PermitAsk(msgspec.Struct):
+    """What a handler asks for by `limit`. `number` tells its asks apart."""
+
+    number: int
+    name: str
+    concurrency: int | None = None
+    rate: Rate | None = None
+
+
+class PermitAnswer(msgspec.Struct):
+    granted: bool
+
+
+_LIMIT_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
+_asks = itertools.count(1)
+
+
+def _ask(name: str, concurrency: int | None, rate: str | None, burst: int | None) -> PermitAsk:
+    if not isinstance(name, str) or not _LIMIT_NAME.fullmatch(name):
+        raise ConfigError(
+            "the name of a limit must be 1 to 100 letters, digits and any of _.:-, "
+            f"not {name!r:.300}",
+            field="name",
+        )
+    check_most("concurrency", concurrency)
+    if concurrency is None and rate is None:
+        raise ConfigError(f"limit({name!r}) needs a concurrency or a rate", field="concurrency")
+    if rate is None and burst is not None:
+        raise ConfigError("rate_burst needs a rate", field="rate_burst")
+    return PermitAsk(
+        next(_asks) % 2**31, name, concurrency, None if rate is None else Rate.parse(rate, burst)
+    )
+
+
+def _until(timeout: float | None) -> float | None:
+    if timeout is not None and not 0 <= timeout < 1e9:
+        raise ConfigError(f"timeout must be 0 seconds or more, not {timeout!r}", field="timeout")
+    return None if timeout is None else monotonic() + timeout
+
+
+def _check_time(name: str, until: float | None, timeout: float | None) -> None:
+    if until is not None and monotonic() >= until:
+        raise TimeoutError(f"limit {name!r} had no place for {timeout:g} seconds")
 
 
 def encode_progress(done: float, total: float | None, message: str) -> bytes:

@@ -16,7 +16,7 @@ from rota.lib.display import Bar, amount, as_html, printable, progress_bar
 
 GuaranteeName: TypeAlias = Literal["at_least_once", "at_most_once", "exactly_once"]
 RunnerName: TypeAlias = Literal["loop", "process", "thread"]
-QueuePolicy: TypeAlias = Literal["priority", "fair"]
+QueuePolicy: TypeAlias = Literal["priority", "fair", "fifo", "edf"]
 StateName: TypeAlias = Literal[
     "waiting", "scheduled", "ready", "running", "succeeded", "failed", "cancelled", "skipped"
 ]

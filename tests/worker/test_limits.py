@@ -126,16 +126,16 @@ async def test_jobs_of_an_order_key_run_in_order_retries_included(make_app, star
 
 async def test_what_a_lost_answer_took_is_given_back(make_app, start, runs, monkeypatch):
     app = limited_app(make_app, runs, concurrency=2)
-    honest, lost = LimitStore.claim_shared, []
+    honest, lost = LimitStore.claim_allotted, []
 
     async def claim(self, *args):
         rows = await honest(self, *args)
-        if rows and not lost:
+        if rows[0] and not lost:
             lost.append(rows)
             raise StoreUnavailable("the answer was lost")
         return rows
 
-    monkeypatch.setattr(LimitStore, "claim_shared", claim)
+    monkeypatch.setattr(LimitStore, "claim_allotted", claim)
     await start(app)
     for n in range(6):
         await app.tasks["charge"].submit(f"c{n}")
@@ -148,14 +148,14 @@ async def test_queues_without_limits_read_nothing_of_them(make_app, start, runs,
     async def refuse(self, *args):
         raise AssertionError("a plain lane was claimed from as if it had limits")
 
-    for name in ("claim_shared", "shared_pause", "resort"):
+    for name in ("claim_shared", "claim_allotted", "settle_allotments", "shared_pause", "resort"):
         monkeypatch.setattr(LimitStore, name, refuse)
     app = limited_app(make_app, runs)
     await start(app)
     await app.tasks["charge"].submit_many([f"c{n}" for n in range(20)])
     await eventually(lambda: runs.done == 20)
     async with (await app.store()).database.connection() as connection:
-        for table in ("arrival", "sublane", "meter", "place"):
+        for table in ("arrival", "sublane", "meter", "place", "allotment"):
             count = await connection.fetchval(f"select count(*) from {app.settings.schema}.{table}")
             assert count == 0
 

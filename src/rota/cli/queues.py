@@ -84,7 +84,8 @@ def set_queue(
     policy: Annotated[
         str | None,
         option(
-            "Which jobs start first: priority, or fair between fairness keys.", metavar="POLICY"
+            "Which jobs start first: priority, fair (between fairness keys), fifo or edf (deadline).",
+            metavar="POLICY",
         ),
     ] = None,
     max_depth: Annotated[

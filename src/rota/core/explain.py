@@ -234,7 +234,26 @@ def _running(facts: Mapping[str, Any], max_run_time: float) -> Explanation:
         )
     if facts["cancel_at"] is not None:
         return Explanation("stopping", f"It is being stopped: it runs {where}, and was cancelled.")
-    return Explanation("running", f"It is running {where}.{_limits(facts, holder, max_run_time)}")
+    asks = _asks(facts)
+    return Explanation(
+        "waiting_for_limit" if asks else "running",
+        f"It is running {where}{asks}.{_limits(facts, holder, max_run_time)}",
+    )
+
+
+def _asks(facts: Mapping[str, Any]) -> str:
+    """Say which limits its handler waits for."""
+    waits = []
+    for ask in facts.get("permits") or ():
+        said = f"`limit:{ask['name']}`"
+        if ask["most"] is not None and ask["running"] >= ask["most"]:
+            said += f", whose {_count(ask['most'], 'place')} {', '.join(ask['holders'])} hold"
+        elif ask["next_at"] is not None and ask["next_at"] > facts["now"]:
+            said += f", which lets the next one in at {_moment(ask['next_at'])}"
+        if ask["before"]:
+            said += f", after {ask['before']} that asked before"
+        waits.append(said)
+    return f", and waits for {' and for '.join(waits)}" if waits else ""
 
 
 def _limits(facts: Mapping[str, Any], holder: Mapping[str, Any], max_run_time: float) -> str:

@@ -316,4 +316,8 @@ class Jobs(Operations):
             facts["limits"] = await (await self._rota.store()).explain_limits(
                 self._namespace, facts["id"]
             )
+        if facts["state"] == State.RUNNING:
+            facts["permits"] = await (await self._rota.store()).explain_permits(
+                self._namespace, facts["id"]
+            )
         return explain(facts, self._rota.settings.max_run_time)

@@ -174,7 +174,8 @@ class Queues(Operations):
             name: of the queue.
             policy: ``priority`` (the default): by priority and due time; ``fair``: slots are shared
                 between the fairness keys of its jobs, by their weights, in seconds of run time. Inside
-                a share by priority and due time.
+                a share by priority and due time; ``fifo``: by due time alone; ``edf``: by deadline,
+                which is the `deadline` of a job's task after its due time, or an hour without one.
             must_exist: refuse a queue that has had no job and that no task declares.
         """
         if policy not in get_args(QueuePolicy):

@@ -60,6 +60,7 @@ class Work(msgspec.Struct, eq=False):
     handle: Any = None  # the runner's own (an asyncio.Task, a child process)
     place: Any = None  # the worker's own: where it runs or waits
     queue: str | None = None  # the worker's own: the queue whose limit it counts against
+    gates: Any = ()  # the worker's own: the limits under whose allotments it runs
     span: Any = None  # of its run, when it is traced
     book: LogBook | None = None  # keeps its log; None: nothing is kept
     recorder: Recorder | None = None  # of its output; None: no output so far

@@ -100,6 +100,7 @@ class Janitor(Service):
             pass
         while await self._limits.forget_sublanes(_STEP) >= _STEP:
             pass
+        await self._limits.forget_permits(_STEP)
         while await self._stats.forget(max(settings.retention_days, _STATS_DAYS), _STEP) >= _STEP:
             pass
         while await self._limits.forget_unique_keys(_STEP) >= _STEP:

@@ -223,6 +223,10 @@ class JobStore(Store):
         """Return the limits that a ready job is under, and the job before it of its order_key."""
         return [dict(row) for row in await self.database.fetch("explain_limits", namespace, id)]
 
+    async def explain_permits(self, namespace: str, id: UUID) -> list[dict[str, Any]]:
+        """Return the limits that a running job's handler waits for."""
+        return [dict(row) for row in await self.database.fetch("explain_permits", namespace, id)]
+
     async def list_nodes(self, namespace: str, *, ended: bool = False) -> list[NodeStatus]:
         return await self._all(NodeStatus, "list_nodes", namespace, ended)
 

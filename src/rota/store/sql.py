@@ -163,7 +163,11 @@ def _insert(head: str, given: dict[str, str], named: dict[str, dict[str, str]]) 
     target, table, columns, values_name = parts.groups()
     values = _values(_COLUMNS[columns], {**named.get(values_name, {}), **given})
     if table == "present":
-        values.setdefault("rank", f"rota.rank({values['due_at']}, {values['priority']})")
+        # A job that comes back may lie in a sublane that another policy has ordered.
+        rank = "rank({due_at}, {priority})"
+        if columns == "moved":
+            rank = "rank_in({share}, {namespace}, {task}, {due_at}, {priority})"
+        values.setdefault("rank", "rota." + rank.format(**values))
     elif table == "future":
         shards = "(select value from rota.setting where name = 'shards')"
         values.setdefault("shard", f"rota.shard_of({values['id']}, {shards})")

@@ -70,7 +70,7 @@ class Worker(Service):
         starter.may_start = lambda: not self.draining
         self.slots = Slots(settings, starter.begin)
         self.cursors = Cursors()
-        self.shared = SharedLanes(LimitStore(store.database), tasks)
+        self.shared = SharedLanes(LimitStore(store.database), tasks, self.slots, settings)
         self.idle = IdleAdvertisement(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we poll more often
@@ -101,6 +101,7 @@ class Worker(Service):
     async def tick(self) -> float:
         if self.draining or self.starter.keyless:
             await self.idle.leave()
+            await self._settle(0)
             return 0.2
         # Without the database's time, nobody knows when a job's moment has come.
         if not self._lease.trusted or not self._lease.clock.known:
@@ -114,13 +115,15 @@ class Worker(Service):
         demand = self.slots.demand(monotonic())
         # What waits for its moment takes no slot yet; but only so much is held as can start then.
         demand -= max(len(self._wheel) - self.slots.early_allowance(), 0)
+        await self._settle(demand)
         if demand < self.slots.worth_claiming():
-            return await self._be_full()
+            return min(await self._be_full(), self.shared.settle_in())
         await self._refresh_lanes()
         wishes = self._wishes(demand)
         if self._lanes and not wishes:  # the limits of its queues are reached
             return await self._be_full()
-        plain = [wish for wish in wishes if not is_shared(wish.lane)]
+        gated = self.slots.gates.lanes
+        plain = [wish for wish in wishes if not is_shared(wish.lane) and wish.lane not in gated]
         claimed, short = await self._claim(plain) if plain else (0, True)
         again = NEVER
         if self.shared.entries:
@@ -130,28 +133,62 @@ class Worker(Service):
             if self.cursors.may_have_more(self._open_lanes()):  # which were not asked this time
                 return _NEXT_LANES
             self._seen_all = self.hints_work and len(wishes) == len(self._lanes)
-            return min(await self._rest(max(demand - claimed, 1)), again)
+            rest = await self._rest(max(demand - claimed, 1))
+            return min(rest, again, self.shared.settle_in())
         await self.idle.withdraw(full=False)
         return 0.0
+
+    async def _settle(self, demand: int) -> None:
+        """Settle what we may run under limits, if it is time to."""
+        if self.shared.settle_in() <= 0 and self._lease.trusted:
+            await self.shared.settle(self._lease.node_id, demand)
+
+    def note_asked(self) -> None:
+        """Another node wants some of what we may run under limits, or has left us some."""
+        if self.slots.gates.by_name:
+            self.shared.asked = True
+        self.wake()
 
     async def _claim_shared(self, wishes: list[LaneClaim]) -> tuple[int, float]:
         """Claim from sublanes what can start now. Return how much, and the pause until the next."""
         wanted = {wish.lane: wish.slots for wish in wishes if is_shared(wish.lane)}
-        free = self.slots.free() - len(self._wheel)
-        if free <= 0 or self.shared.must_wait:
-            return 0, NEVER  # a free slot, or the flush, wakes us
+        free = max(self.slots.free() - len(self._wheel), 0)
+        if self.shared.must_wait:
+            free = 0  # the flush wakes us
+        ahead = bool(self.slots.gates.lanes)  # what runs under allotments is claimed ahead
+        if free <= 0 and not ahead:
+            return 0, NEVER  # a free slot wakes us
         if not wanted:  # this time: there were too few slots for all lanes
             return 0, self.shared.next_look()
         node = self._lease.node_id
+        sent = self._loop.time()
+        cursors = [
+            self.cursors.wish(lane.removesuffix("#"), slots, sent) for lane, slots in wanted.items()
+        ]
+        lows = {wish.lane: wish.rank for wish in cursors}
         try:
-            rows = await self.shared.claim(node, wanted, free, self.task_names)
+            rows = await self.shared.claim(node, wanted, free, self.task_names, lows)
             self._note_shared(wanted, rows)
+            self._advance_shared(cursors, rows, sent)
             await self._take_placed(node, rows)
         except BaseException as error:
             self._doubt(error)
             raise
-        short = len(rows) < min(free, sum(wanted.values()))
+        asked = sum(wanted.values())
+        short = len(rows) < (asked if ahead else min(free, asked))
         return len(rows), await self.shared.pause(short)
+
+    def _advance_shared(self, wishes: list[LaneClaim], rows: list[Any], sent: float) -> None:
+        """Move the cursors of the lanes themselves. Sublanes know in the database where to begin."""
+        last = {row["lane"]: row for row in rows}
+        found = Counter(row["lane"] for row in rows)
+        places = [
+            (wish.lane, last[wish.lane]["rank"], last[wish.lane]["id"])
+            for wish in wishes
+            if wish.lane in last
+        ]
+        counts = {wish.lane: found[wish.lane] for wish in wishes}
+        self.cursors.advance(wishes, places, counts, sent, self._loop.time())
 
     def _note_shared(self, wanted: Mapping[str, int], rows: list[Any]) -> None:
         found = Counter(entry_of(row["lane"]) for row in rows)
@@ -304,7 +341,12 @@ class Worker(Service):
         self._uncount(work)
         self.shared.note_end(work)
         # A free slot is a reason to claim only while there may be something to find.
-        if self.slots.release(work) and not self._seen_all:
+        gated = bool(work.gates)
+        low = self.slots.release(work)
+        if gated:
+            if self.slots.gates.is_low(work):
+                self.wake()
+        elif low and not self._seen_all:
             self.wake()
 
     # -- hints and signals
@@ -396,5 +438,6 @@ class Worker(Service):
         for work in (*self._wheel.clear(), *self.slots.take_waiting_since(float("inf"))):
             self._uncount(work)
         self.stop_running("lease")
+        self.slots.gates.forget()
         self.cursors.sweep_all()
         self.idle.forget()

@@ -39,10 +39,12 @@ from rota.runtime.attempts import succeeded
 from rota.runtime.heartbeat import Lease
 from rota.runtime.work import Work
 from rota.store.database import Database
+from rota.store.limits import LimitStore
 from rota.store.sync_effects import TransactionTerms, result_needed, transaction_ended
 from rota.store.work import WorkStore
 from rota.worker.finisher import Finisher
 from rota.worker.functions import Functions
+from rota.worker.permits import Permits
 
 log = logging.getLogger("rota.effects")
 
@@ -63,6 +65,7 @@ class Effects:
         self._finisher = finisher
         self._lease = lease
         self._functions = functions or Functions(database, lease)
+        self.permits = Permits(LimitStore(database), settings.namespace, lease)
         # The keys that were begun and not ended: whether they are still running.
         self._begun: dict[tuple[Work, str], bool] = {}
 
@@ -216,6 +219,10 @@ class Effects:
                 await self.drop(work, msgspec.json.decode(body, type=str))
             case "once_leave":  # cancelled inside: nobody knows whether it happened
                 self._begun[work, msgspec.json.decode(body, type=str)] = False
+            case "limit_take":
+                return await self.permits.take(work, body)
+            case "limit_leave":
+                await self.permits.leave(work, body)
             case members.RECORD:
                 return await self._functions.chunks.record(work, body)
             case _:

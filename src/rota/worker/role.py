@@ -157,6 +157,10 @@ class WorkerRole:
                 task = asyncio.ensure_future(self._fetch_signals())
                 self._fetching.add(task)
                 task.add_done_callback(self._fetching.discard)
+        elif first == "allotment":
+            self.worker.note_asked()
+        elif first == "permit":
+            self._execution.permits.wake(rest)
         elif first == "callback":
             self._app.endpoints.callbacks.look_now()
         elif first == "endpoints":

@@ -5,6 +5,10 @@ slot would keep a place from others. A place is free when the outcome of its job
 finisher does in batches: so lanes whose jobs have ended are told to the first claim after their flush,
 and claims wait for that flush, which is a few milliseconds away. If it is lost (we die, or serve other
 lanes), somebody finds the place within about a second: blocked sublanes are looked at again.
+
+Jobs that are only under limits of whole queues and tasks are claimed ahead, and run under allotments:
+see `gates`. While this node has one it asks once a second what it may run, and at once when another node
+wants some of it.
 """
 
 from __future__ import annotations
@@ -14,15 +18,19 @@ from time import monotonic
 from typing import Any
 from uuid import UUID
 
+from rota.config import Settings
 from rota.runtime.work import Work
 from rota.store.limits import Ended, LimitStore
 from rota.task import Task
+from rota.worker.gates import Gate
+from rota.worker.slots import Slots
 
 MARK = "#"  # the last letter of the entry for a lane's sublanes; in a sublane, after the lane
 _AT_ONCE = 3  # claims without a pause while there is something ready
 _SOON = 0.05
 _NEXT = 0.01  # until they are looked into again, where there were too few slots for all lanes
 _NEVER = float("inf")
+_SETTLE_EVERY = 1.0
 
 
 def is_shared(lane: str) -> bool:
@@ -45,8 +53,15 @@ def _merge(sums: dict[str, Ended], others: Mapping[str, Ended]) -> None:
 
 
 class SharedLanes:
-    def __init__(self, store: LimitStore, tasks: Mapping[str, Task[..., Any]]) -> None:
+    def __init__(
+        self, store: LimitStore, tasks: Mapping[str, Task[..., Any]], slots: Slots,
+        settings: Settings,
+    ) -> None:  # fmt: skip
         self._store = store
+        self._slots = slots
+        self._settings = settings
+        self._turn = 0  # rises with all that is told of our allotments
+        self.asked = False  # somebody wants what we have
         self._limited = frozenset(name for name, task in tasks.items() if task.is_limited)
         self.entries: frozenset[str] = frozenset()  # of the lanes that are served
         self._ended: dict[str, Ended] = {}  # their outcomes are not written yet
@@ -61,7 +76,7 @@ class SharedLanes:
     # -- places that become free
 
     def note_end(self, work: Work) -> None:
-        if self.entries and entry_of(work.lane) in self.entries:
+        if self.entries and not work.gates and entry_of(work.lane) in self.entries:
             ran = monotonic() - work.started if work.started else 0.0
             _add(self._ended, work.lane, Ended(1, ran))
 
@@ -83,12 +98,25 @@ class SharedLanes:
     # -- claiming
 
     async def claim(
-        self, node: UUID, wanted: Mapping[str, int], most: int, tasks: Sequence[str]
-    ) -> list[Any]:
+        self, node: UUID, wanted: Mapping[str, int], most: int, tasks: Sequence[str],
+        lows: Mapping[str, int],
+    ) -> list[Any]:  # fmt: skip
+        """Claim from sublanes. `lows`: the rank to begin at, of lanes that have a cursor."""
         freed, self._freed = self._freed, {}
         lanes = {entry.removesuffix(MARK): count for entry, count in wanted.items()}
+        gates, now = self._slots.gates, monotonic()
+        self._turn += 1
+        free, capacity = max(self._slots.free(), 0), self._slots.capacity()
+        told = {
+            "turn": self._turn, "free": free, "slots": capacity, "lows": lows,
+            "held": gates.held(now, self._settings.prefetch),
+        }  # fmt: skip
         try:
-            return await self._store.claim_shared(node, lanes, most, tasks, freed)
+            rows, found = await self._store.claim_allotted(node, lanes, most, tasks, freed, told)
+            if found is not None:
+                gates.take(found.lanes, found.allowed, found.more, capacity, now)
+                self._slots.open_gates()
+            return rows
         except BaseException:
             # Whether it was counted isn't known: as free places yes, as seconds no.
             _merge(self._freed, {lane: Ended(0, 0.0) for lane in freed})
@@ -113,7 +141,7 @@ class SharedLanes:
             self._in_vain = 0
             return 0.0
         bases = [entry.removesuffix(MARK) for entry in sorted(self.entries)]
-        seconds = await self._store.shared_pause(bases)
+        seconds = await self._store.shared_pause(bases, self._slots.gates.full_lanes())
         if seconds is None:
             return _NEVER
         if seconds > 0:
@@ -121,6 +149,61 @@ class SharedLanes:
             return seconds
         self._in_vain += 1
         return 0.0 if self._in_vain <= _AT_ONCE else _SOON
+
+    # -- allotments
+
+    def settle_in(self) -> float:
+        """Return the seconds until the allotments are to be settled."""
+        gates = self._slots.gates.by_name.values()
+        if not gates:
+            return float("inf")
+        if self.asked:
+            return 0.0 if self._is_spare() else _SOON
+        return max(min(gate.settled_at for gate in gates) + _SETTLE_EVERY - monotonic(), 0.0)
+
+    def _is_spare(self) -> bool:
+        gates = self._slots.gates.by_name.values()
+        return any(gate.ceiling < gate.told or not gate.settled_at for gate in gates)
+
+    async def settle(self, node: UUID, demand: int) -> None:
+        """Tell what we can't use of our allotments, and learn what we may run."""
+        gates = self._slots.gates
+        for gate in list(gates.by_name.values()):
+            if not gates.jobs(gate) and not gate.told:
+                gates.drop(gate.name)
+        self._slots.open_gates()
+        known = sorted(gates.by_name.values(), key=lambda gate: gate.name)
+        if not known:
+            self.asked = False
+            return
+        free = max(min(self._slots.free(), demand), 0)
+        wishes = [self._wish(gate, free) for gate in known]
+        for gate, wish in zip(known, wishes, strict=True):
+            gate.limit = min(gate.limit, wish)  # before it is told: nothing above it starts now
+        self._turn += 1
+        ceilings = [gate.ceiling for gate in known]
+        answers = await self._store.settle_allotments(
+            node, self._settings.namespace, self._turn, [gate.name for gate in known],
+            ceilings, wishes,
+        )  # fmt: skip
+        now = monotonic()
+        for gate, ceiling, wish in zip(known, ceilings, wishes, strict=True):
+            gate.settled_at = now
+            if gate.name not in answers:
+                continue
+            answer = answers[gate.name]
+            if answer is None:
+                gates.drop(gate.name)
+            else:
+                gate.limit, gate.told = answer, max(answer, ceiling)
+                gate.unmet = answer < wish
+        self._slots.open_gates()
+        # What still runs above what we may run is given back as it ends.
+        self.asked = any(gate.running > gate.limit for gate in gates.by_name.values())
+
+    def _wish(self, gate: Gate, free: int) -> int:
+        jobs = self._slots.gates.jobs(gate)
+        return min(self._slots.capacity(), jobs + (free if gate.more else 0))
 
     async def without_misplaced(self, node: UUID, rows: list[Any]) -> list[Any]:
         """Put jobs of limited tasks that lie in a plain lane into their sublanes; return the others.

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from itertools import chain
+from time import monotonic
 from typing import TypeAlias
 from uuid import UUID
 
@@ -16,6 +17,7 @@ from rota.config import Settings
 from rota.core.demand import prefetch
 from rota.core.lifecycle import runs_alone
 from rota.runtime.work import Work
+from rota.worker.gates import Gates
 from rota.worker.runners.base import Runner
 
 # Starts a work that has got its slot; usually by handing it to the runner at once.
@@ -64,6 +66,7 @@ class Slots:
     def __init__(self, settings: Settings, begin: Begin) -> None:
         self._settings = settings
         self._begin = begin
+        self.gates = Gates()
         self._places: dict[str, _Places] = {}
         self._suspect: Work | None = None  # the one prime suspect that runs here
         self._suspects: deque[tuple[float, Work]] = deque()
@@ -78,7 +81,7 @@ class Slots:
             places.measure(now, self._settings.prefetch)
             held = len(places.running) + len(places.waiting)
             demand += max(places.size - held + places.prefetch, 0)
-        return demand - len(self._suspects)
+        return demand - len(self._suspects) - self.gates.waiting()
 
     def free(self) -> int:
         """Return how many jobs could start now."""
@@ -96,10 +99,18 @@ class Slots:
         return max(1, sum(places.prefetch for places in self._places.values()) // 2)
 
     def busy(self) -> bool:
-        return any(places.running or places.waiting for places in self._places.values())
+        return any(places.running or places.waiting for places in self._places.values()) or bool(
+            self.gates.waiting()
+        )
 
     def put(self, work: Work, runner: str, now: float) -> None:
         work.place = self._places[runner]
+        if self.gates.lanes and not self.gates.enter(work):
+            self.gates.wait(work, runner, now)
+            return
+        self._put(work, now)
+
+    def _put(self, work: Work, now: float) -> None:
         if runs_alone(work.crashes):
             if self._suspect is not None:
                 self._suspects.append((now, work))
@@ -129,7 +140,18 @@ class Slots:
             following = waiting.popleft()[1]
             places.running[following] = None
             self._begin(places.runner, following)
+        if work.gates:
+            self._admit(self.gates.leave(work))
         return len(waiting) < places.few
+
+    def _admit(self, works: list[tuple[Work, str]]) -> None:
+        """Give slots to jobs that their limits have let through."""
+        for work, _ in works:
+            self._put(work, monotonic())
+
+    def open_gates(self) -> None:
+        """Let through what may run after the limits have changed."""
+        self._admit(self.gates.admit_all())
 
     def _next_suspect(self) -> None:
         self._suspect = None
@@ -141,17 +163,22 @@ class Slots:
     def find(self, id: UUID) -> Work | None:
         """Find a job among those that run or wait. Reads all of them: rare, and there are few."""
         waiting = (*(places.waiting for places in self._places.values()), self._suspects)
-        works = chain(self.running_works(), (work for queue in waiting for _, work in queue))
+        works = chain(
+            self.running_works(), (work for queue in waiting for _, work in queue),
+            self.gates.waiting_works(),
+        )  # fmt: skip
         return next((work for work in works if work.id == id), None)
 
     def take_waiting_since(self, moment: float) -> list[Work]:
         """Remove and return what has waited for a slot since before this moment."""
-        taken: list[Work] = []
+        taken: list[Work] = self.gates.take_waiting_since(moment)
         for waiting in (*(places.waiting for places in self._places.values()), self._suspects):
             while waiting and waiting[0][0] <= moment:
                 taken.append(waiting.popleft()[1])
         if self._suspect in taken:
             self._next_suspect()
+        for work in [work for work in taken if work.gates]:
+            self._admit(self.gates.leave(work))
         return taken
 
     def running_works(self) -> list[Work]:

@@ -54,8 +54,9 @@ class QueueSettings(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     `max_run_time`: seconds that an attempt may take when its job has no timeout; null: that of the
     installation. `concurrency`: jobs that may run at a time, in the whole cluster;
     `concurrency_per_key`: of those, jobs with one concurrency_key. `rate`: starts in a period, such as
-    100/minute, of which `rate_burst` may come at once. `policy`: which jobs start first, `priority` or
-    `fair`. `max_depth`: jobs that have not ended, from which on submits are answered with 429."""
+    100/minute, of which `rate_burst` may come at once. `policy`: which jobs start first, `priority`,
+    `fair`, `fifo` or `edf` (earliest deadline first). `max_depth`: jobs that have not ended, from which
+    on submits are answered with 429."""
 
     max_run_time: _Seconds | msgspec.UnsetType | None = msgspec.UNSET
     concurrency: _Most | msgspec.UnsetType | None = msgspec.UNSET

@@ -130,6 +130,10 @@ create or replace function rota.seed_meter(space text, meter_name text, kind tex
           and p.token = b.token and p.state = {state.running}
         offset 0) as p
     where split_part(b.lane, '/', 1) = space
+      -- What runs under an allotment is counted by that.
+      and (b.gates is null or meter_name <> all(b.gates) or not exists (
+          select from rota.allotment as a
+          where a.namespace = space and a.meter = meter_name collate "C" and a.node = b.node))
       and case kind when 'queue' then rota.queue_of(b.lane) = subject else p.task = subject end
       and (its_key is null or coalesce(rota.share_part(p.share, 'c'), '') = its_key)
     group by b.token
@@ -159,9 +163,13 @@ begin
         select m.ctid from rota.meter as m
         where m.used_at < rota.now() - interval '1 minute' and m.recheck_at is null
           and (m.next_at is null or m.next_at <= rota.now())  -- or a rate would begin anew
-          and rota.count_held(m.namespace, m.name) = 0
+          and rota.count_held(m.namespace, m.name) + rota.allotted(m.namespace, m.name) = 0
         limit how_many for update skip locked));
     get diagnostics more = row_count;
+    delete from rota.allotment as a where not exists (
+        select from rota.meter as m where m.namespace = a.namespace and m.name = a.meter
+          and (a.node = '00000000-0000-0000-0000-000000000000' or exists (
+              select from rota.node as n where n.id = a.node and n.state in ('live', 'draining'))));
     delete from rota.place as l where not exists (
         select from rota.meter as m where m.namespace = l.namespace and m.name = l.meter);
     return gone + more;

@@ -27,10 +27,11 @@ begin
         select lane, base, namespace, min(rank) as head, sum(jobs)::int as jobs, sum(seconds) as seconds from seen
         group by 1, 2, 3
     )
-    insert into rota.sublane as s (lane, base, namespace, queue, share, fair_key, head, fair, state, outstanding, served)
+    insert into rota.sublane as s (lane, base, namespace, queue, share, fair_key, head, fair, state, outstanding, served, low)
     select a.lane, a.base, a.namespace, q.name, p.share, coalesce(rota.share_part(p.share, 'f'), ''),
            case when q.policy = 'fair' then rota.fair_floor(a.base) else coalesce(a.head, 9223372036854775807) end,
-           q.policy = 'fair', case when a.head is null then 2 else 1 end, a.jobs, a.seconds
+           q.policy = 'fair', case when a.head is null then 2 else 1 end, a.jobs, a.seconds,
+           coalesce(a.head, 9223372036854775807)
     from arrived as a
     join rota.queue as q on q.namespace = a.namespace and q.name = rota.queue_of(a.lane)
     cross join lateral (
@@ -53,7 +54,8 @@ begin
                                            * (excluded.served / excluded.outstanding - s.cost), 0.0001) end,
         charged = s.charged - rota.charged_for(s.outstanding, s.charged, excluded.outstanding),
         outstanding = greatest(s.outstanding - excluded.outstanding, 0),
-        served = s.served + excluded.served;
+        served = s.served + excluded.served,
+        low = least(s.low, excluded.low);
     return found;
 end $$;
 
@@ -115,7 +117,8 @@ begin
               and (full_one.due or s.base = any(bases))
             order by s.head
             limit least(greatest(
-                case when full_one.spacing is null then full_one.most - rota.count_held(space, full_one.name)
+                case when full_one.spacing is null
+                     then full_one.most - rota.count_held(space, full_one.name) - rota.allotted(space, full_one.name)
                      else rota.starts_at(full_one.next_at, full_one.spacing, full_one.burst, rota.now()) end,
                 full_one.due::int), 100)
             for no key update skip locked));
@@ -182,12 +185,24 @@ begin
     end if;
 end $$;
 
+-- Of these lanes, those whose jobs are under limits of whole queues and tasks alone: they run under allotments.
+create or replace function rota.wide_lanes(space text, lanes text[]) returns text[] language sql volatile
+    set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
+    select coalesce(array_agg(s.lane), '{}') from rota.sublane as s
+    where s.lane = any(lanes) and not s.fair and s.share ~ '^(t=[^&]*)?(&?q=[^&]*)?$' and (
+        select bool_and(o.spacing is null and o.its_key is null) from rota.meters_of(space, s.queue, s.share) as o)
+$$;
+
 -- Up to wanted[i] jobs of the sublanes of bases[i], and `most` in all, under one new token. In the lanes `freed` so many
 -- jobs have `ended`, which had run so many `seconds`. `asked`: the request of an
--- HTTP worker, which is noted in the batch. Each statement below sees what was committed
+-- HTTP worker, which is noted in the batch. `gates`: of a node that keeps allotments, what it has of them: `turn`, the
+-- number of this change; `free` slots and `slots` in all; `held`, by limit: the most that it runs until it has our
+-- answer, the jobs that it has, and how many more it may have ahead; `lows`, by lane: the rank to begin at. It gets a row
+-- without an id, whose payload says what it may run. Each statement below sees what was committed
 -- before it: first the locks, then the counts, then the claim.
 create or replace function rota.claim_shared(me uuid, bases text[], wanted int[], most int, tasks text[], freed text[],
-        ended int[] default '{}', seconds float8[] default '{}', asked text default null, this_try bigint default null)
+        ended int[] default '{}', seconds float8[] default '{}', asked text default null, this_try bigint default null,
+        gates jsonb default null)
     returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
         guarantee smallint, timeout real, crashes smallint, rank bigint, priority smallint, key text, headers json,
         schedule_id uuid, lane text, run_id uuid, step int, early float8, due_at timestamptz) language plpgsql volatile
@@ -214,6 +229,13 @@ declare
     first_job uuid;  -- of an order_key: the one that goes first
     later timestamptz;
     n int;
+    wide text[] := '{}';      -- lanes whose jobs run under allotments
+    allowed jsonb := '{}';    -- by limit: how many of them we may run
+    answer jsonb := '{}';     -- by lane: its limits, and whether there may be more in it
+    its_gates text[];
+    got jsonb := '{}';        -- by limit: how many we have taken
+    more jsonb := '{}';       -- the limits whose lanes may have more
+    singles int;
 begin
     if freed <> '{}' then
         insert into rota.arrival (base, lane, namespace, jobs, seconds)
@@ -243,6 +265,12 @@ begin
                 select from rota.queue as q where q.namespace = space and q.name = s.queue and q.paused_at is not null)
             order by s.head limit 1 for no key update);
     end if;
+    if lanes <> '{}' and exists (
+        select from rota.queue as q
+        where q.namespace = space and q.sorting and q.name = any(array(select rota.queue_of(b.base) from unnest(bases) as b(base))))
+    then
+        lanes := rota.sort_lanes(space, lanes);
+    end if;
     if lanes = '{}' then
         perform rota.plan_rechecks(space);
         return;
@@ -260,6 +288,7 @@ begin
             select from rota.meter as m where m.namespace = space and m.name = o.name collate "C")
         order by o.name
         on conflict do nothing;
+        later := clock_timestamp();
         perform from rota.meter as m where m.namespace = space and m.name = any(meters)
         order by m.name for no key update;
         if (select count(*) from rota.meter as m where m.namespace = space and m.name = any(meters))
@@ -269,9 +298,15 @@ begin
         end if;
         -- From here on nobody else claims under these limits, and what others have claimed can be seen. The time that
         -- we have waited counts, or a start would be late for the moment it was granted.
-        moment := clock_timestamp() - statement_timestamp() + rota.now();
+        moment := clock_timestamp() - later + rota.now();
+        if gates is not null then
+            wide := rota.wide_lanes(space, lanes);
+        end if;
         for each_one in
-            select distinct on (o.name) o.*, r.held, r.next_at, r.created_at > rota.now() - interval '10 seconds'
+            select distinct on (o.name) o.*, r.held, r.next_at,
+                   r.recheck_at > rota.now() and r.recheck_at <= rota.now() + interval '50 milliseconds' as not_yet,
+                   bool_or(s.lane = any(wide)) over (partition by o.name) as wide,
+                   bool_or(s.lane <> all(wide)) over (partition by o.name) as single, r.created_at > rota.now() - interval '10 seconds'
                    or r.used_at < rota.now() - interval '5 seconds' as is_new
             from rota.sublane as s cross join lateral rota.meters_of(space, s.queue, s.share) as o
             join rota.meter as r on r.namespace = space and r.name = o.name collate "C"
@@ -279,7 +314,8 @@ begin
         loop
             if each_one.spacing is not null then
                 rooms := rooms || jsonb_build_object(
-                    each_one.name, rota.starts_at(each_one.next_at, each_one.spacing, each_one.burst, moment));
+                    each_one.name, case when each_one.not_yet then 0 else
+                        rota.starts_at(each_one.next_at, each_one.spacing, each_one.burst, moment) end);
                 update rota.meter as r set spacing = each_one.spacing, burst = each_one.burst
                 where r.namespace = space and r.name = each_one.name
                   and (r.spacing, r.burst) is distinct from (each_one.spacing, each_one.burst);
@@ -288,12 +324,27 @@ begin
             if each_one.is_new then
                 perform rota.seed_meter(space, each_one.name, each_one.kind, each_one.subject, each_one.its_key);
             end if;
-            if each_one.is_new or each_one.held + claim_shared.most > each_one.most then
-                n := each_one.most - rota.recount(space, each_one.name);
+            n := case when each_one.its_key is null then rota.allotted(space, each_one.name) else 0 end;
+            if each_one.is_new or each_one.held > 0 and each_one.held + n + claim_shared.most > each_one.most then
+                singles := rota.recount(space, each_one.name);
             else
-                n := each_one.most - each_one.held;
+                singles := each_one.held;
             end if;
-            rooms := rooms || jsonb_build_object(each_one.name, n);
+            if each_one.single and singles + n >= each_one.most and n > 0 then
+                perform rota.wish_for_places(space, each_one.name, singles + claim_shared.most);
+            end if;
+            if each_one.wide then
+                n := rota.allot(me, space, (gates ->> 'turn')::bigint, each_one.name, each_one.most, singles,
+                        coalesce((gates -> 'held' -> each_one.name ->> 0)::int, 0),
+                        least((gates ->> 'slots')::int,
+                              coalesce((gates -> 'held' -> each_one.name ->> 1)::int, 0) + (gates ->> 'free')::int));
+                if n is null then
+                    return;  -- a later claim of this node has come first
+                end if;
+                allowed := allowed || jsonb_build_object(each_one.name, n);
+                n := rota.allotted(space, each_one.name);
+            end if;
+            rooms := rooms || jsonb_build_object(each_one.name, each_one.most - singles - n);
             update rota.meter as r set most = each_one.most
             where r.namespace = space and r.name = each_one.name and r.most <> each_one.most;
         end loop;
@@ -312,23 +363,76 @@ begin
             join unnest(bases, wanted) as w(base, slots) on w.base = s.base
             cross join lateral (
                 select p.rank, p.id from rota.present as p
-                where p.lane = s.lane and p.state = {state.ready} and p.due_at <= rota.now()
+                where p.lane = s.lane and p.rank >= coalesce((gates -> 'lows' ->> s.lane)::bigint, s.low)
+                  and p.state = {state.ready} and p.due_at <= rota.now()
                   and p.task = any(tasks)
                   and not (remote and p.guarantee = {guarantee.exactly_once})
                 order by p.rank, p.id
                 limit case when rota.share_part(s.share, 'o') is null then w.slots else 1 end) as p
-            where s.lane = any(lanes)
+            where s.lane = any(lanes) and cardinality(lanes) > 1
         ), numbered as (
             select e.lane, e.slots, row_number() over (partition by e.base order by e.rank, e.id) as place from seen as e
         ), allotted as (
             select e.lane, count(*) filter (where e.place <= e.slots) as jobs from numbered as e group by e.lane
         )
-        select s.lane, s.queue, s.share, s.order_job, rota.share_part(s.share, 'o') is not null as ordered, a.jobs, s.fair
+        select s.lane, s.queue, s.share, s.order_job, rota.share_part(s.share, 'o') is not null as ordered, s.fair, s.low,
+               case when cardinality(lanes) > 1 then a.jobs when rota.share_part(s.share, 'o') is null then w.slots else 1 end as jobs
         from rota.sublane as s left join allotted as a on a.lane = s.lane
+        left join unnest(bases, wanted) as w(base, slots) on w.base = s.base
         where s.lane = any(lanes) order by s.head, s.lane
     loop
         part := null;
         first_job := null;
+        if c.lane = any(wide) then
+            its_gates := array(select t.meter from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane);
+            -- What it may run and doesn't have yet, and some ahead.
+            n := least(c.jobs, (
+                select min((allowed ->> g.name)::int - coalesce((gates -> 'held' -> g.name ->> 1)::int, 0)
+                           + case when (allowed ->> g.name)::int > 0
+                                  then coalesce((gates -> 'held' -> g.name ->> 2)::int, 0) else 0 end)
+                from unnest(its_gates) as g(name)));
+            later := null;
+            first_job := null;
+            if n > 0 then
+                return query
+                    with picked as (
+                        select p.ctid as at from rota.present as p
+                        where p.lane = c.lane and p.rank >= coalesce((gates -> 'lows' ->> c.lane)::bigint, c.low)
+                          and p.state = {state.ready} and p.due_at <= rota.now() and p.task = any(tasks)
+                        order by p.rank, p.id
+                        limit n
+                        for update skip locked
+                    ), claimed as (
+                        update rota.present as p
+                        set state = {state.running}, node = me, token = new_token, attempt = p.attempt + 1,
+                            claimed_at = rota.now(), started_at = null, progress = null
+                        where p.ctid = any(array(select at from picked))
+                        returning p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout,
+                                  p.crashes, p.rank, p.priority, p.key, p.headers, p.schedule_id, p.lane, p.run_id, p.step,
+                                  null::float8, p.due_at
+                    ), noted as (
+                        insert into rota.batch (token, lane, node, low, high, low_id, high_id, gates)
+                        select new_token, c.lane, me, min(p.rank), max(p.rank), (array_agg(p.id order by p.id))[1],
+                               (array_agg(p.id order by p.id))[count(*)], its_gates
+                        from claimed as p having count(*) > 0
+                    )
+                    select * from claimed as p order by p.rank, p.id;
+                get diagnostics singles = row_count;
+                if singles < n or c.share <> '' then
+                    perform rota.settle_sublane(c.lane, singles > 0);
+                end if;
+                got := got || (select jsonb_object_agg(g.name, coalesce((got ->> g.name)::int, 0) + singles)
+                               from unnest(its_gates) as g(name));
+            end if;
+            if n <= 0 or singles = n then
+                more := more || (select jsonb_object_agg(g.name, true) from unnest(its_gates) as g(name));
+            end if;
+            answer := answer || jsonb_build_object(c.lane, to_jsonb(its_gates));
+            if n < c.jobs and exists (select from unnest(its_gates) as g(name) where (allowed ->> g.name)::int = 0) then
+                full_ones := full_ones || its_gates;
+            end if;
+            continue;
+        end if;
         if (rooms ->> ('queue:' || c.queue))::int <= 0 then
             -- The whole queue is full: its sublanes stay as they are, however many there are.
             full_ones := full_ones || ('queue:' || c.queue);
@@ -361,7 +465,10 @@ begin
             continue when n <= 0;
             with picked as (
                 select p.ctid as at from rota.present as p
-                where p.lane = c.lane and p.state = {state.ready} and p.due_at <= rota.now()
+                where p.lane = c.lane
+                  and p.rank >= case when first_job is null then coalesce((gates -> 'lows' ->> c.lane)::bigint, c.low)
+                                     else -9223372036854775808 end
+                  and p.state = {state.ready} and p.due_at <= rota.now()
                   and p.task = any(tasks)
                   and not (remote and p.guarantee = {guarantee.exactly_once})
                   and (first_job is null or p.id = first_job)
@@ -383,6 +490,19 @@ begin
             rooms := rooms || coalesce((
                 select jsonb_object_agg(t.meter, (rooms ->> t.meter)::int - n)
                 from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane), '{}');
+            if n < c.jobs or cardinality(lanes) > 1 then
+                -- A rate that has granted all it can is not asked again before it is worth it.
+                for each_one in
+                    select r.name, r.name = 'queue:' || c.queue || '/rate' as whole from rota.meter as r
+                    where r.namespace = space and r.spacing is not null and (rooms ->> r.name)::int <= 0
+                      and r.name = any(array(select t.meter collate "C" from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane))
+                loop
+                    full_ones := full_ones || each_one.name;
+                    if not each_one.whole and part is not null and not c.ordered then
+                        update rota.sublane as s set state = 3, blocked_on = each_one.name where s.lane = c.lane;
+                    end if;
+                end loop;
+            end if;
         end if;
         if c.fair and part is not null then
             perform rota.charge_sublane(c.lane, cardinality(part));
@@ -424,10 +544,37 @@ begin
             recheck_at = case
                 when r.name <> all(full_ones) then r.recheck_at
                 when r.spacing is null then rota.now() + interval '1 second'
-                else greatest(r.next_at - (r.burst - 1) * r.spacing * interval '1 second', rota.now()) end
-        where r.namespace = space and r.name = any(meters);
+                else greatest(r.next_at - (r.burst - 1) * r.spacing * interval '1 second',
+                              rota.now() + least(r.burst * r.spacing / 2, 0.05) * interval '1 second') end
+        where r.namespace = space and r.name = any(meters)
+          and (r.used_at < rota.now() - interval '1 second'
+               or r.name = any(full_ones) and (r.recheck_at is null or r.recheck_at <= rota.now()));
     end if;
     perform rota.plan_rechecks(space);
+    if wide <> '{}' then
+        -- Of what there are no more jobs for nothing is kept.
+        for each_one in
+            select a.name, a.target::int, h.ceiling, h.jobs
+            from jsonb_each_text(allowed) as a(name, target)
+            cross join lateral (
+                select coalesce((gates -> 'held' -> a.name ->> 0)::int, 0) as ceiling,
+                       coalesce((gates -> 'held' -> a.name ->> 1)::int, 0) + coalesce((got ->> a.name)::int, 0) as jobs) as h
+            where not more ? a.name and h.jobs < a.target::int
+        loop
+            update rota.allotment as a
+            set places = greatest(each_one.ceiling, each_one.jobs), wish = each_one.jobs,
+                since = case when greatest(each_one.ceiling, each_one.jobs) = 0 then rota.now() else a.since end
+            where a.namespace = space and a.meter = each_one.name and a.node = me;
+            allowed := allowed || jsonb_build_object(each_one.name, each_one.jobs);
+        end loop;
+        return query
+            select null::uuid, null::text, json_build_object('lanes', answer, 'allowed', allowed, 'more', more), null::bigint, null::smallint,
+                   null::smallint, null::smallint, null::real, null::smallint, null::bigint, null::smallint, null::text, null::json,
+                   null::uuid, null::text, null::uuid, null::int, null::float8, null::timestamptz;
+    end if;
+    if taken = '{}' then
+        return;
+    end if;
     return query
         select p.id, p.task, p.payload, p.token, p.attempt, p.max_attempts, p.guarantee, p.timeout, p.crashes, p.rank,
                p.priority, p.key, p.headers, p.schedule_id, p.lane, p.run_id, p.step, null::float8, p.due_at
@@ -455,16 +602,20 @@ declare
     next record;
 begin
     select p.rank, p.due_at into next from rota.present as p
-    where p.lane = its_lane and p.state = {state.ready} order by p.rank, p.id limit 1;
+    where p.lane = its_lane and p.rank >= (select s.low from rota.sublane as s where s.lane = its_lane)
+      and p.state = {state.ready} order by p.rank, p.id limit 1;
     if not found then
         update rota.sublane as s
         set state = case when s.share = '' then 1 else 2 end, changed_at = rota.now(),
+            low = case when s.share = '' then s.low else 9223372036854775807 end,
             head = case when s.share <> '' then s.head
                         when s.fair then greatest(s.head, rota.fair_floor(s.base))
                         else -9223372036854775808 end
         where s.lane = its_lane;
     elsif took then
-        update rota.sublane as s set head = next.rank where s.lane = its_lane and not s.fair;
+        update rota.sublane as s
+        set head = case when s.fair then s.head else next.rank end, low = case when s.share = '' then s.low else next.rank end
+        where s.lane = its_lane and not (s.fair and s.share = '');
     elsif next.due_at > rota.now() then
         update rota.sublane as s
         set state = 3, recheck_at = next.due_at, head = case when s.fair then s.head else next.rank end
@@ -479,11 +630,14 @@ begin
 end $$;
 
 -- The seconds until a claim from these sublanes may find something: 0 if there is something ready, null if nothing is
--- known. The lanes themselves don't count: of those it is not known whether they have jobs.
-create or replace function rota.shared_pause(bases text[]) returns float8 language sql volatile as $$
+-- known. The lanes themselves don't count: of those it is not known whether they have jobs. Nor do those of which the
+-- caller has `enough`.
+create or replace function rota.shared_pause(bases text[], enough text[] default '{}') returns float8
+    language sql volatile as $$
     select case
         when exists (
-                select from rota.sublane as s where s.base = any(bases) and s.state = 1 and s.share <> '' and not exists (
+                select from rota.sublane as s
+                where s.base = any(bases) and s.state = 1 and s.share <> '' and s.lane <> all(enough) and not exists (
                     select from rota.meter as m
                     where m.namespace = s.namespace and m.recheck_at > rota.now()
                       and m.name in ('queue:' || s.queue, 'queue:' || s.queue || '/rate')))

@@ -2,13 +2,17 @@
 -- functions/shared_claims.sql.
 
 -- name: claim_shared
--- The columns of `claim`, in its order. Committed by itself: the locks that it takes end with it.
-select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes, c.rank, c.priority,
+-- The columns of `claim`, in its order; as the rank what tells the due time. Committed by itself: the locks that it takes end with it.
+select c.id, c.task, c.payload, c.token, c.attempt, c.max_attempts, c.guarantee, c.timeout, c.crashes,
+       rota.rank(c.due_at, c.priority) as rank, c.priority,
        c.key, c.headers, c.schedule_id, c.lane, c.run_id, c.step, c.early
-from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[], $7::int[], $8::float8[]) as c;
+from rota.claim_shared($1, $2::text[], $3::int[], $4, $5::text[], $6::text[], $7::int[], $8::float8[], null, null, $9::jsonb) as c;
 
 -- name: shared_pause
-select rota.shared_pause($1::text[]);
+select rota.shared_pause($1::text[], $2::text[]);
+
+-- name: settle_allotments
+select meter, target from rota.settle_allotments($1, $2, $3, $4::text[], $5::int[], $6::int[]);
 
 -- name: resort
 -- Claimed jobs of tasks that have become limited since they were stored: back, into sublanes of their own.
@@ -69,10 +73,11 @@ with settings as (
 select governed from settings where (select count(*) from hinted) >= 0;
 
 -- name: set_queue_policy
--- Acts on the backlog at once. In a fair queue all begin at the same virtual time.
+-- Acts on the backlog at once. In a fair queue all begin at the same virtual time. What another policy has ordered is moved
+-- by the claims that come by.
 with settings as (
-    insert into rota.queue as q (namespace, name, policy) values ($1, $2, $3)
-    on conflict (namespace, name) do update set policy = excluded.policy
+    insert into rota.queue as q (namespace, name, policy, sorting) values ($1, $2, $3, $3 in ('fifo', 'edf'))
+    on conflict (namespace, name) do update set policy = excluded.policy, sorting = q.sorting or excluded.sorting
     returning q.governed
 ), split as (
     insert into rota.lane (lane, namespace, queue, needs)
@@ -122,17 +127,18 @@ order by u.head nulls last, 1 limit $3;
 -- name: list_limits
 -- The limits that are in use: how many jobs run, and how many sublanes wait for a place. Of a rate: the next start.
 select m.name, m.most, m.spacing, m.burst,
-       m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, rota.count_held(m.namespace, m.name) as running,
+       m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, rota.count_held(m.namespace, m.name) + rota.allotted(m.namespace, m.name)
+           + rota.count_asks(m.namespace, m.name, true) as running,
        (select count(*) from rota.sublane as s
-        where s.namespace = m.namespace and s.blocked_on = m.name and s.state = 3) as waiting
+        where s.namespace = m.namespace and s.blocked_on = m.name and s.state = 3)
+           + rota.count_asks(m.namespace, m.name, false) as waiting
 from rota.meter as m where m.namespace = $1 and ($2::text is null or m.name = $2)
 order by m.name limit $3;
 
 -- name: limit_holders
 -- The jobs that run under a limit, the longest first.
 select p.id, p.task, n.name as node, coalesce(p.started_at, p.claimed_at) as since
-from (select distinct i.id from rota.place as l cross join lateral unnest(l.ids) as i(id)
-      where l.namespace = $1 and l.meter = $2) as i
+from rota.holders_of($1, $2, $3::int) as i(id)
 cross join lateral (
     select p.* from rota.present as p where p.id = i.id and p.state = {state.running} offset 0) as p
 left join rota.node as n on n.id = p.node
@@ -140,11 +146,9 @@ order by 4, 1 limit $3;
 
 -- name: explain_limits
 -- What a ready job waits for: the limits that are full, or the job that goes before it by its order_key.
-select m.spacing, m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, s.state, s.blocked_on, s.recheck_at, s.order_job, o.name, o.most, rota.count_held(s.namespace, o.name) as running,
-       array(select l.id::text from (
-            select distinct i.id from rota.place as l cross join lateral unnest(l.ids) as i(id)
-            where l.namespace = s.namespace and l.meter = o.name) as l
-            where exists (select from rota.present as p where p.id = l.id and p.state = {state.running}) limit 5) as holders,
+select m.spacing, m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, s.state, s.blocked_on, s.recheck_at, s.order_job, o.name, o.most,
+       rota.count_held(s.namespace, o.name) + rota.allotted(s.namespace, o.name) as running,
+       array(select h.id::text from rota.holders_of(s.namespace, o.name, 5) as h(id)) as holders,
        rota.share_part(s.share, 'o') as order_key,
        (select rota.state_label(j.state) from rota.job as j where j.id = s.order_job and j.id <> $2) as order_state
 from rota.sublane as s
@@ -154,3 +158,32 @@ where s.lane = (select p.lane from rota.present as p where p.id = $2 and p.names
 
 -- name: forget_sublanes
 select rota.forget_sublanes($1);
+
+-- name: take_permit
+select granted, wait, lost from rota.take_permit($1, $2, $3, $4, $5, $6, $7, $8, $9);
+
+-- name: leave_permit
+select rota.leave_permit($1, $2, $3, $4, $5);
+
+-- name: forget_permits
+delete from rota.permit as r
+where r.ctid = any(array(
+    select r.ctid from rota.permit as r
+    where r.asked_at < rota.now() - interval '1 minute' and not rota.runs_under(r.job_id, r.token) limit $1));
+
+-- name: explain_permits
+-- What a running job waits for: the limits that its handler has asked for.
+select r.name, m.most, r.asked_at,
+       (select count(*) from rota.permit as o
+        where o.namespace = r.namespace and o.name = r.name and o.granted_at is not null
+          and rota.runs_under(o.job_id, o.token)) as running,
+       (select count(*) from rota.permit as o
+        where o.namespace = r.namespace and o.name = r.name and o.granted_at is null and o.number < r.number) as before,
+       array(select o.job_id::text from rota.permit as o
+             where o.namespace = r.namespace and o.name = r.name and o.granted_at is not null
+               and rota.runs_under(o.job_id, o.token) order by o.granted_at limit 5) as holders,
+       t.next_at - (t.burst - 1) * t.spacing * interval '1 second' as next_at
+from rota.permit as r
+left join rota.meter as m on m.namespace = r.namespace and m.name = 'limit:' || r.name
+left join rota.meter as t on t.namespace = r.namespace and t.name = 'limit:' || r.name || '/rate'
+where r.namespace = $1 and r.job_id = $2 and r.granted_at is null and rota.runs_under(r.job_id, r.token);
