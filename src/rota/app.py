@@ -77,6 +77,9 @@ class App(Extensions):
         self.dead = self.rota.dead
         self.queues = self.rota.queues
         self.nodes = self.rota.nodes
+        self.alerts = self.rota.alerts
+        self.bulk = self.rota.bulk
+        self.views = self.rota.views
         self.registry = self.rota.registry
         self.statistics = self.rota.statistics
         self.schedules = self.rota.schedules

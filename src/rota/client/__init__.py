@@ -32,7 +32,7 @@ from rota.client.administration import (
     Webhooks,
 )
 from rota.client.bulk import JobsRefused
-from rota.client.cluster import Dead, Events, Nodes, Queues, Tasks
+from rota.client.cluster import Alerts, Bulk, Dead, Events, Nodes, Queues, Tasks
 from rota.client.connections import AsyncConnection, BlockingConnection, C, Resource, call
 from rota.client.exchanges import Exchange, RetryPolicy, fetch
 from rota.client.jobs import Jobs
@@ -93,6 +93,8 @@ class _Client(Resource[C]):
         self.workflows = Workflows(connection)
         self.runs = Runs(connection)
         self.queues = Queues(connection)
+        self.alerts = Alerts(connection)
+        self.bulk = Bulk(connection)
         self.nodes = Nodes(connection)
         self.tasks = Tasks(connection)
         self.dead = Dead(connection)

@@ -18,7 +18,9 @@ from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned
 from rota.core.unique import ThrottleKeep, UniqueConflict, UniqueScope
 from rota.model import (
+    Alert,
     Attempt,
+    BulkChange,
     Count,
     DeadCount,
     DeadGroup,
@@ -33,7 +35,9 @@ from rota.model import (
     QueueStatus,
     RunCheckpoint,
     RunStep,
+    SavedView,
     ShardStatus,
+    ShareService,
     StateName,
     Takeover,
     TaskInfo,
@@ -201,6 +205,22 @@ class EndedSessions(msgspec.Struct, frozen=True):
 
 class QueueList(msgspec.Struct, frozen=True):
     items: Sequence[QueueStatus]
+
+
+class ShareServiceList(msgspec.Struct, frozen=True):
+    items: Sequence[ShareService]
+
+
+class AlertList(msgspec.Struct, frozen=True):
+    items: Sequence[Alert]
+
+
+class BulkChangeList(msgspec.Struct, frozen=True):
+    items: Sequence[BulkChange]
+
+
+class SavedViewList(msgspec.Struct, frozen=True):
+    items: Sequence[SavedView]
 
 
 class ShareList(msgspec.Struct, frozen=True):

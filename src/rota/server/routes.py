@@ -7,6 +7,7 @@ from litestar.types import ControllerRouterHandler
 from rota.server import login
 from rota.server.api import (
     access,
+    alerts,
     bulk,
     callbacks,
     dead,
@@ -24,6 +25,8 @@ from rota.server.api import (
     workers,
     workflows,
 )
+from rota.server.dashboard import alerts as alert_pages
+from rota.server.dashboard import bulk as bulk_pages
 from rota.server.dashboard import (
     calendar,
     cluster,
@@ -32,6 +35,7 @@ from rota.server.dashboard import (
     nodes,
     overview,
     pages,
+    queue,
     schedule_edit,
     settings,
 )
@@ -43,11 +47,10 @@ from rota.server.dashboard import schedules as schedule_pages
 from rota.server.dashboard import tasks as task_pages
 
 _MODULES = (
-    access, users, bulk, callbacks, endpoints, health, jobs, dead, doctor, queues, runs, schedules,
-    schedule_sets, streams, tasks, workers, workflows, login,
-    pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
-    calendar,
-    cluster, doctor_page, nodes, task_pages, settings,
+    access, users, alerts, bulk, callbacks, endpoints, health, jobs, dead, doctor, queues, runs,
+    schedules, schedule_sets, streams, tasks, workers, workflows, login,
+    pages, live, overview, alert_pages, bulk_pages, queue, job_pages, job, run_pages, schedule_pages,
+    schedule_edit, queue_pages, calendar, cluster, doctor_page, nodes, task_pages, settings,
 )  # fmt: skip
 
 

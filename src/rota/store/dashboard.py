@@ -169,8 +169,10 @@ class DashboardStore(Store):
         pages: int = await self.database.fetchval("day_pages", at)
         return f"({max(pages - _TAIL_PAGES, 0)},0)"
 
-    async def failed(self, since: datetime) -> dict[datetime, int]:
-        return dict(await self._fetch("failed_by_minute", since))
+    async def failures(self, since: datetime) -> tuple[int, datetime | None]:
+        """Return how many jobs have failed since, 20,000 at most, and when the latest did."""
+        row = (await self._fetch("failures_since", since))[0]
+        return row["jobs"], row["latest"]
 
     async def events(self, since: datetime) -> list[Any]:
         return await self._fetch("events_lately", since)

@@ -21,7 +21,14 @@ from rota.cli.remote.jobs import (
 from rota.cli.remote.noun import needs_database
 from rota.cli.remote.runs import RemoteRuns, RemoteSignals, RemoteWorkflows
 from rota.cli.remote.schedules import RemoteSchedules
-from rota.cli.remote.services import RemoteEndpoints, RemoteEvents, RemoteNodes, RemoteWebhooks
+from rota.cli.remote.services import (
+    RemoteAlerts,
+    RemoteBulk,
+    RemoteEndpoints,
+    RemoteEvents,
+    RemoteNodes,
+    RemoteWebhooks,
+)
 from rota.client import AsyncClient
 from rota.config import Settings
 from rota.core.arguments import Limits
@@ -48,6 +55,8 @@ class RemoteApp:
         self.statistics = RemoteStatistics(client)
         self.queues = RemoteQueues(client)
         self.nodes = RemoteNodes(client)
+        self.alerts = RemoteAlerts(client)
+        self.bulk = RemoteBulk(client)
         self.schedules = RemoteSchedules(client)
         self.events = RemoteEvents(client)
         self.webhooks = RemoteWebhooks(client, self.jobs)

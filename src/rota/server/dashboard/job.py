@@ -11,12 +11,14 @@ from uuid import UUID
 import msgspec
 from litestar.params import FromPath, QueryParameter
 
+from rota.core.explain import Explanation
 from rota.errors import NotFound
 from rota.model import Attempt, Guarantee, Job, State
 from rota.operations.job_request import JobRequest
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, Reader, convert
+from rota.server.dashboard.remedies import Button, buttons
 from rota.server.dashboard.words import pretty, span
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
@@ -38,6 +40,7 @@ async def show_job(
     state = State.parse(job.state)
     return await pages.show(
         request, "job.html", now=now, job=job, explanation=explanation,
+        remedies=_remedies(explanation, job, pages.Here(request)),
         tries=_tries(job, now, nodes), node_name=nodes.get(str(job.node)) if job.node else None,
         lines=lines[:_LINES], more_lines=len(lines) > _LINES,
         schedule=await stats.schedule_of(job_id),
@@ -49,6 +52,14 @@ async def show_job(
         can_retry=state is State.FAILED or (state is State.SCHEDULED and job.attempt > 0),
         can_discard=state is State.FAILED, how=_how(job),
     )  # fmt: skip
+
+
+def _remedies(explanation: Explanation, job: Job, here: pages.Here) -> list[Button]:
+    """What can be done, without the actions on the job itself, which stand at the top of the page."""
+    own = (f"/jobs/{job.id}/", f"from={job.id}")
+    return [
+        one for one in buttons(explanation.remedies, here) if not any(w in one.path for w in own)
+    ]
 
 
 def _tries(job: Job, now: datetime, nodes: dict[str, str]) -> list[tuple[Attempt, str]]:
@@ -135,7 +146,8 @@ def _how(job: Job) -> list[pages.Copyable]:
 @pages.action("/jobs/{job_id:uuid}/retry", policy=OPERATOR, on_error="/jobs/{job_id}")
 async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> pages.Back:
     await tenant.jobs.retry(job_id)
-    return pages.back(request, f"/jobs/{job_id}", "The job will run again.")
+    target = pages.returning(await Fields.of(request), f"/jobs/{job_id}")
+    return pages.back(request, target, "The job will run again.")
 
 
 @pages.action("/jobs/{job_id:uuid}/cancel", policy=OPERATOR, on_error="/jobs/{job_id}")

@@ -18,7 +18,7 @@ from litestar.response import Redirect
 
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError, NotFound, TooMuchToRead
-from rota.model import Count, JobSummary, OutcomeKind, State
+from rota.model import Count, JobSummary, ManyChanged, OutcomeKind, State
 from rota.operations.jobs import MANY, Action
 from rota.operations.rota import Rota
 from rota.server.api.jobs import Fingerprint
@@ -27,9 +27,9 @@ from rota.server.dashboard import pages
 from rota.server.dashboard.forms import Fields
 from rota.server.dashboard.search_words import is_search, read_search
 from rota.server.dashboard.words import plural
-from rota.server.login import safe_target
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
+from rota.server.targets import safe_target
 from rota.store.dashboard import DashboardStore
 from rota.store.search import JobFilter
 
@@ -222,14 +222,26 @@ async def change_jobs(request: RotaRequest, tenant: TenantDep) -> pages.Back | p
         )  # fmt: skip
     if wanted is not None:
         changed = await tenant.jobs.change_matching(word, wanted, everything=True)
-        done, left = changed.changed, changed.matched - changed.changed
     else:
-        done = len(await tenant.jobs.change_many(word, ids))
-        left = len(ids) - done
-    text = _summary(done, word)
-    if left:
+        changed = await tenant.jobs.change_selected(
+            word, ids, f"{len(ids)} jobs", limit=MANY, dry_run=False
+        )
+    text = _summary(changed.changed, word)
+    if left := changed.matched - changed.changed:
         text += f" {plural(left, 'other')} had changed meanwhile."
-    return pages.back(request, target, text)
+    return await _done(request, tenant, target, text, changed)
+
+
+async def _done(
+    request: RotaRequest, tenant: Rota, target: str, text: str, changed: ManyChanged
+) -> pages.Back:
+    """Go back with a message that leads to what becomes of the jobs, and offers to undo it."""
+    if changed.bulk is None:
+        return pages.back(request, target, text, kind="warning")
+    more = pages.Here(request).url(f"/jobs/changes/{changed.bulk}")
+    can_undo = (await tenant.bulk.get(changed.bulk)).can_undo
+    undo = f"/jobs/changes/{changed.bulk}/undo" if can_undo else None
+    return pages.back(request, target, text, undo=undo, more=more)
 
 
 # -- dead letters
@@ -283,7 +295,7 @@ async def _change_group(
                 curl=pages.curl("POST", f"/v1/dead/{fingerprint}/{word}"),
             )],
         )  # fmt: skip
-    changed = 0
+    changed, done = 0, None
     for _ in range(_ROUNDS):
         try:
             done = await tenant.dead.change_group(word, fingerprint)
@@ -294,7 +306,8 @@ async def _change_group(
         changed += done.changed
         if not done.more:
             break
-    return pages.back(request, "/dead", _summary(changed, word))
+    assert done is not None
+    return await _done(request, tenant, "/dead", _summary(changed, word), done)
 
 
 def _summary(changed: int, action: Action) -> str:

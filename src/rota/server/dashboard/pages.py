@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Callable
 from functools import cache, partial
@@ -32,6 +33,7 @@ from rota.server.identity.credentials import csrf_token
 from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, PUBLIC, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
+from rota.server.targets import safe_target
 
 Html: TypeAlias = Response[str]
 Back: TypeAlias = Redirect
@@ -122,11 +124,20 @@ def curl(method: str, path: str, body: Any = None) -> str:
     return " ".join([*parts, f'"$ROTA"{shlex.quote(path)}'])
 
 
+# Forms that a message may offer: a cookie that somebody else has set must not offer others.
+_UNDO = re.compile(r"/(queues/[^/?#]{1,300}/undo/\d{1,19}|jobs/changes/[0-9a-f-]{36}/undo)")
+
+
 class Flash(msgspec.Struct, frozen=True):
-    """The message of the form that was sent before, shown once by the next page."""
+    """The message of the form that was sent before, shown once by the next page.
+
+    `undo`: the form that undoes what it did; `more`: the page that shows what becomes of it.
+    """
 
     text: str
     kind: str = "done"  # or warning, problem
+    undo: str | None = None
+    more: str | None = None
 
 
 class Here:
@@ -233,10 +244,19 @@ def show_bare(template: str, status_code: int = 200, /, **given: Any) -> Html:
     return Response(html, media_type="text/html", status_code=status_code)
 
 
-def back(request: RotaRequest, path: str, text: str, *, kind: str = "done") -> Back:
-    """Answer a form with a redirect to a page that shows a message."""
+def returning(fields: Any, otherwise: str) -> str:
+    """Return the page that a form names in its field `return`, if it is one of ours."""
+    wanted = fields.text("return")
+    return safe_target(wanted) if wanted else otherwise
+
+
+def back(
+    request: RotaRequest, path: str, text: str, *, kind: str = "done", undo: str | None = None,
+    more: str | None = None,
+) -> Back:  # fmt: skip
+    """Answer a form with a redirect to a page that shows a message, with the form that undoes it."""
     target = path if "?" in path else Here(request).url(path)
-    flash = msgspec.json.encode(Flash(text[:_MOST_FLASH_CHARACTERS], kind))
+    flash = msgspec.json.encode(Flash(text[:_MOST_FLASH_CHARACTERS], kind, undo, more))
     # In a cookie: if it were in the address, anybody could make a link that shows their text.
     cookie = Cookie(
         key=_FLASH, value=base64.urlsafe_b64encode(flash).decode(), path="/", httponly=True,
@@ -259,9 +279,14 @@ def _read_flash(request: RotaRequest) -> Flash | None:
     if value is None:
         return None
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(value), type=Flash)
+        flash = msgspec.json.decode(base64.urlsafe_b64decode(value), type=Flash)
     except (binascii.Error, msgspec.MsgspecError, ValueError):
         return None
+    if flash.undo is not None and not _UNDO.fullmatch(flash.undo):
+        flash = msgspec.structs.replace(flash, undo=None)
+    if flash.more is not None and safe_target(flash.more) != flash.more:
+        flash = msgspec.structs.replace(flash, more=None)
+    return flash
 
 
 # -- errors

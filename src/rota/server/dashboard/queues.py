@@ -11,10 +11,9 @@ from litestar.params import QueryParameter
 from rota.core.time.interval import seconds_of
 from rota.model import NodeStatus, QueuePeriod
 from rota.operations.statistics import WITHIN
-from rota.server.api.queues import QueueName
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.words import rate, span
-from rota.server.policy import OPERATOR, VIEWER
+from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import QueueNow
 
@@ -85,18 +84,4 @@ def _row(
     )  # fmt: skip
 
 
-@pages.action("/queues/{name:str}/pause", policy=OPERATOR)
-async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> pages.Back:
-    await tenant.queues.pause(name, must_exist=True)
-    return pages.back(
-        request, "/queues", f"Queue {name} paused: none of its jobs starts until it is resumed."
-    )
-
-
-@pages.action("/queues/{name:str}/resume", policy=OPERATOR)
-async def resume(request: RotaRequest, tenant: TenantDep, name: QueueName) -> pages.Back:
-    await tenant.queues.resume(name)
-    return pages.back(request, "/queues", f"Queue {name} resumed.")
-
-
-ROUTES = [show_queues, pause, resume]
+ROUTES = [show_queues]

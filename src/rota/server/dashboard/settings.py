@@ -23,9 +23,9 @@ from rota.server.api.endpoints import WebhookRequest
 from rota.server.dashboard import pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, convert
-from rota.server.login import safe_target
 from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
+from rota.server.targets import safe_target
 from rota.store.quotas import Limits
 
 _ROWS = 50

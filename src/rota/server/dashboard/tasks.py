@@ -95,7 +95,7 @@ def _how(name: str, within: str) -> list[pages.Copyable]:
 
 def draw(found: RunStats, here: pages.Here, **filters: str) -> dict[str, Any]:
     """Draw the charts of a task, a queue or the namespace. A column leads to the jobs that it counts."""
-    labels = [_label(one.at, found.step) for one in found.periods]
+    labels = [label_of(one.at, found.step) for one in found.periods]
     step = timedelta(seconds=found.step)
     bars = []
     for one in found.periods:
@@ -145,7 +145,7 @@ def _count(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
-def _label(at: datetime, step: int) -> str:
+def label_of(at: datetime, step: int) -> str:
     local = at.astimezone(zone_shown.get())
     if step < 3 * 3600:
         return f"{local:%H:%M}"

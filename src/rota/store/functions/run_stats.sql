@@ -21,6 +21,9 @@ $$;
 -- One row for each task of what a statement has ended. Only of runs: what never started, or was cancelled, isn't one.
 create or replace function rota.tally_runs() returns trigger language plpgsql as $$
 begin
+    if tg_table_name = 'dead' and current_setting('rota.restoring', true) = 'on' then  -- an undo: they were counted
+        return null;
+    end if;
     insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags)
     select date_trunc('minute', e.finished_at), e.namespace, rota.queue_of(e.lane), e.task, e.state = {state.failed},
            sum(extract(epoch from e.finished_at - e.started_at)::float8),

@@ -76,13 +76,12 @@ where i.inhparent = 'rota.past'::regclass
 order by c.relname = 'past_other'
 limit 1;
 
--- name: failed_by_minute
--- Of the last hour, 20,000 at most.
-select date_trunc('minute', d.finished_at) as minute, count(*) as jobs
+-- name: failures_since
+-- 20,000 at most.
+select count(*) as jobs, max(d.finished_at) as latest
 from (select d.finished_at from rota.dead as d
       where d.namespace = $1 and d.finished_at >= $2 and not rota.is_internal_task(d.task)
-      order by d.finished_at desc limit 20000) as d
-group by 1;
+      order by d.finished_at desc limit 20000) as d;
 
 -- name: events_lately
 -- How many of each kind there were since $2, and the latest; 2,000 are looked at.
