@@ -43,6 +43,14 @@ class Statistics(Operations):
         """Return the runs of the namespace, without Rota's own tasks."""
         return await self._series(within, "", "")
 
+    async def before(self, within: str = "1h") -> tuple[int, int]:
+        """Return the runs of the namespace, and the failures, in the same time before `within`."""
+        first, end, step = await self._stretch(within)
+        store = RunStatsStore(await self._database())
+        begin = first - (end - first)
+        rows = await store.series(self._namespace, _SPAN[within], "", "", begin, first, step)
+        return sum(row["runs"] for row in rows), sum(row["failed"] for row in rows)
+
     async def queues(self, within: str = "1h") -> dict[str, Sequence[QueuePeriod]]:
         """Return the runs and the numbers of ready jobs of each queue."""
         first, end, step = await self._stretch(within)

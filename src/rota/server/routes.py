@@ -30,14 +30,21 @@ from rota.server.dashboard import bulk as bulk_pages
 from rota.server.dashboard import (
     calendar,
     cluster,
+    compare,
+    find,
+    forecast,
     job,
+    job_log,
     live,
+    look,
     nodes,
     overview,
     pages,
     queue,
     schedule_edit,
+    services,
     settings,
+    views,
 )
 from rota.server.dashboard import doctor as doctor_page
 from rota.server.dashboard import jobs as job_pages
@@ -49,7 +56,8 @@ from rota.server.dashboard import tasks as task_pages
 _MODULES = (
     access, users, alerts, bulk, callbacks, endpoints, health, jobs, dead, doctor, queues, runs,
     schedules, schedule_sets, streams, tasks, workers, workflows, login,
-    pages, live, overview, alert_pages, bulk_pages, queue, job_pages, job, run_pages, schedule_pages,
+    pages, live, overview, alert_pages, bulk_pages, queue, compare, find,
+    forecast, job_log, look, views, services, job_pages, job, run_pages, schedule_pages,
     schedule_edit, queue_pages, calendar, cluster, doctor_page, nodes, task_pages, settings,
 )  # fmt: skip
 

@@ -18,31 +18,32 @@ from rota.operations.job_request import JobRequest
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, Reader, convert
+from rota.server.dashboard.job_log import LEVELS, AttemptNumber, Find, Level, read_log
 from rota.server.dashboard.remedies import Button, buttons
 from rota.server.dashboard.words import pretty, span
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
-_LINES = 300
 _COLOURS = {"succeeded": "good", "running": "live", "cancelled": "idle", "returned": "idle"}
 
 
 @pages.page("/jobs/{job_id:uuid}", policy=VIEWER)
 async def show_job(
-    request: RotaRequest, tenant: TenantDep, stats: StatsDep, job_id: FromPath[UUID]
-) -> pages.Html:
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, job_id: FromPath[UUID],
+    attempt: AttemptNumber = None, level: Level = "all", find: Find = None,
+) -> pages.Html:  # fmt: skip
     job = await tenant.jobs.get(job_id)
     explanation = await tenant.jobs.explain(job_id)
     now = await (await tenant.store()).now()
-    lines = await tenant.jobs.log_lines(job_id, read={}, limit=_LINES + 1)
+    log = await read_log(tenant, job, attempt, level, find)
     nodes = {str(node.id): node.name for node in await tenant.nodes.list(ended=True)}
     state = State.parse(job.state)
     return await pages.show(
         request, "job.html", now=now, job=job, explanation=explanation,
         remedies=_remedies(explanation, job, pages.Here(request)),
         tries=_tries(job, now, nodes), node_name=nodes.get(str(job.node)) if job.node else None,
-        lines=lines[:_LINES], more_lines=len(lines) > _LINES,
+        log=log, levels=[*LEVELS],
         schedule=await stats.schedule_of(job_id),
         payload=pretty(job.payload), result=None if job.result is None else pretty(job.result),
         headers=pretty(_other_headers(job)) if _other_headers(job) else None,

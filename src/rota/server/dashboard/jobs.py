@@ -30,14 +30,15 @@ from rota.server.dashboard.words import plural
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.server.targets import safe_target
-from rota.store.dashboard import DashboardStore
-from rota.store.search import JobFilter
+from rota.store.dashboard import DashboardStore, Match
+from rota.store.search import JobFilter, compact_json
 
 _ROWS = 50
 _MOST_ROWS = 200
 _PAGE_MS = 3_000
 _WITHIN = ("15m", "1h", "6h", "24h", "7d", "30d")
 _LONGEST = 90 * 86_400
+_COLUMNS = ("queue", "node", "attempt", "due", "took")
 _ROUNDS = 20  # of ten thousand jobs of a group
 # The message after an action.
 _DONE: dict[Action, str] = {
@@ -151,16 +152,26 @@ async def show_jobs(
         too_much = str(error)
     here = pages.Here(request)
     return await pages.show(
-        request, "jobs.html", now=now, asked=asked, jobs=items, count=count, too_much=too_much,
+        request, "jobs.html", now=now, columns=here.look.columns or _COLUMNS, asked=asked,
+        jobs=items, count=count, too_much=too_much,
         next=here.url("/jobs", **given, cursor=following) if following else None,
         first=here.url("/jobs", **given), cursor=cursor,
         states=[state.label for state in State], withins=_WITHIN,
         outcomes=[kind.label for kind in OutcomeKind],
         tasks=await stats.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
-        how=[_how(asked)], nodes=await _node_names(tenant, items), ended=[
+        matches=await _matches(stats, items, asked.text), how=[_how(asked)],
+        nodes=await _node_names(tenant, items), ended=[
             _moment(text, "ended") for text in (asked.ended_from, asked.ended_to)
         ],
     )  # fmt: skip
+
+
+async def _matches(
+    stats: DashboardStore, jobs: Sequence[JobSummary], text: str | None
+) -> dict[UUID, Match]:
+    if not text or not jobs:
+        return {}
+    return await stats.matches([job.id for job in jobs], text, compact_json(text))
 
 
 async def _node_names(tenant: Rota, jobs: Sequence[JobSummary]) -> dict[UUID, str]:

@@ -51,10 +51,32 @@ async def overview(
     return await show(
         request, "overview.html", now=now, alerts=alerts, quiet=quiet, silences=SILENCES, queues=queues,
         live=[node for node in nodes if node.state in ("live", "draining")],
-        runs=runs, within=within, withins=[*WITHIN], rate=_rate(runs), **draw(runs, Here(request)),
+        runs=runs, trends=_trends(runs, await tenant.statistics.before(within)),
+        within=within, withins=[*WITHIN], rate=_rate(runs), **draw(runs, Here(request)),
         coming=await _coming(tenant, stats, now, len(shards)),
         schedules=await stats.schedule_count(), dead=await stats.recent_dead(5),
     )  # fmt: skip
+
+
+class Trend(msgspec.Struct, frozen=True):
+    """How a number differs from the same time before."""
+
+    text: str
+    kind: str = ""  # better, worse
+
+
+def _trends(runs: RunStats, before: tuple[int, int]) -> dict[str, Trend]:
+    found = {}
+    for name, now, then in (("runs", runs.runs, before[0]), ("failed", runs.failed, before[1])):
+        if not then:
+            continue
+        share = (now - then) / then
+        arrow = "▲" if share > 0 else "▼" if share < 0 else "="
+        kind = (
+            ("worse" if share > 0 else "better") if name == "failed" and abs(share) >= 0.1 else ""
+        )
+        found[name] = Trend(f"{arrow} {abs(share):,.0%}", kind)
+    return found
 
 
 def _rate(runs: RunStats) -> str:

@@ -40,6 +40,7 @@ Back: TypeAlias = Redirect
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 
 ZONE_COOKIE = "rota_zone"  # also in rota.js and login.js
+LOOK_COOKIE = "rota_look"
 _FLASH = "rota_flash"
 _FLASH_SECONDS = 60
 _MOST_FLASH_CHARACTERS = 1_000
@@ -55,10 +56,12 @@ NAVIGATION = (
 SETTINGS = (
     ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
+    ("/endpoints", "Endpoints", VIEWER),
     ("/doctor", "Check-up", EVERYWHERE),
 )  # fmt: skip
 ASSETS = {
     "/rota.css": "text/css", "/rota.js": "text/javascript", "/login.js": "text/javascript",
+    "/palette.js": "text/javascript",
     "/icon.svg": "image/svg+xml",
 }  # fmt: skip
 _TITLES = {
@@ -140,6 +143,28 @@ class Flash(msgspec.Struct, frozen=True):
     more: str | None = None
 
 
+class Look(msgspec.Struct, frozen=True):
+    """How the user wants pages to look: a cookie, so that the first paint is right."""
+
+    theme: str = ""  # light, dark; empty: as the system
+    compact: bool = False
+    columns: tuple[str, ...] | None = None  # of the table of jobs; None: the usual ones
+
+    @classmethod
+    def of(cls, request: AnyRequest) -> Look:
+        theme, _, rest = request.cookies.get(LOOK_COOKIE, "").partition(".")
+        density, _, columns = rest.partition(".")
+        return cls(
+            theme if theme in ("light", "dark") else "", density == "compact",
+            tuple(columns.split("-"))[:20] if columns else None,
+        )  # fmt: skip
+
+    @property
+    def cookie(self) -> str:
+        density = "compact" if self.compact else ""
+        return f"{self.theme}.{density}.{'-'.join(self.columns or ())}"
+
+
 class Here:
     """The request as templates see it: address, user, permissions and links."""
 
@@ -160,6 +185,7 @@ class Here:
         self.csrf = csrf_token(secret) if secret else ""
         self.csrf_field = CSRF_FIELD
         self.zone = zone_name(request)
+        self.look = Look.of(request)
         self.version = rota.__version__
 
     def url(self, path: str, **parameters: Any) -> str:
@@ -303,9 +329,14 @@ def problem_page(request: AnyRequest, problem: Problem) -> Response[Any] | None:
         return Redirect(login, status_code=303)
     if (target := _page_of_form(request, problem)) is not None:
         return back(RotaRequest(request.scope), target, problem.detail, kind="problem")
+    given: dict[str, Any] = {"here": None}
+    if "principal" in request.scope["state"]:
+        # With the navigation. The database isn't asked: it may be what is missing.
+        shown = Here(RotaRequest(request.scope))
+        given = {"here": shown, "url": shown.url, "flash": None}
     answer = show_bare(
         "problem.html", problem.status, title=_TITLES.get(problem.status, "Internal error"),
-        problem=problem, request_id=request.scope["state"].get("request_id", ""),
+        problem=problem, request_id=request.scope["state"].get("request_id", ""), **given,
     )  # fmt: skip
     answer.headers.update(problem.headers)
     return answer

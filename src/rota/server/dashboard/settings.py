@@ -36,7 +36,7 @@ _TOKEN_LABELS = {
 }  # fmt: skip
 _WEBHOOK_LABELS = {"url": "URL", "kinds": "Events", "format": "Format"}
 # Scopes that only pages need, and every token has.
-_NOT_OFFERED = {"root", "live", "session", "settings", "calendar", "cluster"}
+_NOT_OFFERED = {"root", "live", "session", "settings", "calendar", "cluster", "find", "forecast"}
 Text = Annotated[str | None, QueryParameter(max_length=500)]
 
 
