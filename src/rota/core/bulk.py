@@ -15,6 +15,7 @@ _WORDS = {"running": "running", "ready": "ready", "scheduled": "scheduled", "wai
 class Outcome(msgspec.Struct, frozen=True):
     sentence: str
     finished: int
+    untouched: int  # jobs that may still be as the action left them
 
 
 def outcome_of(action: str, jobs: int, states: Mapping[str, int], looked_at: int) -> Outcome:
@@ -36,7 +37,8 @@ def outcome_of(action: str, jobs: int, states: Mapping[str, int], looked_at: int
     if gone > 0:
         parts.append(f"{gone:,} no longer stored")
     of = f" (of the first {looked_at:,})" if jobs > looked_at else ""
-    return Outcome(f"{head}: {', '.join(parts)}{of}" if parts else head, finished)
+    untouched = states.get("ready" if action == "retry" else "cancelled", 0)
+    return Outcome(f"{head}: {', '.join(parts)}{of}" if parts else head, finished, untouched)
 
 
 def _word(action: str, state: str) -> str:

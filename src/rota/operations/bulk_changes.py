@@ -99,7 +99,8 @@ class BulkChanges(Operations):
         return BulkChange(
             id=stored.id, action=stored.action, by=stored.actor, at=stored.at, jobs=stored.jobs,
             counted=min(stored.jobs, _COUNTED), states=states, finished=outcome.finished,
-            sentence=outcome.sentence, can_undo=0 if stored.undone_at else stored.remembered,
+            sentence=outcome.sentence,
+            can_undo=0 if stored.undone_at else min(stored.remembered, outcome.untouched),
             undone_at=stored.undone_at, undone=stored.undone,
         )  # fmt: skip
 

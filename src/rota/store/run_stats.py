@@ -53,11 +53,13 @@ class RunStatsStore(Store):
         )
 
     async def queues(
-        self, namespace: str, span: int, first: datetime, end: datetime
-    ) -> Sequence[Any]:
-        return await self.database.fetch("queue_series", namespace, span, first, end)
+        self, namespace: str, span: int, first: datetime, end: datetime,
+        names: Sequence[str] | None = None,
+    ) -> Sequence[Any]:  # fmt: skip
+        return await self.database.fetch("queue_series", namespace, span, first, end, names)
 
     async def tasks(
-        self, namespace: str, span: int, first: datetime, end: datetime
-    ) -> Sequence[Any]:
-        return await self.database.fetch("task_totals", namespace, span, first, end)
+        self, namespace: str, span: int, first: datetime, end: datetime,
+        names: Sequence[str] | None = None,
+    ) -> Sequence[Any]:  # fmt: skip
+        return await self.database.fetch("task_totals", namespace, span, first, end, names)

@@ -71,11 +71,14 @@ def _trends(runs: RunStats, before: tuple[int, int]) -> dict[str, Trend]:
         if not then:
             continue
         share = (now - then) / then
-        arrow = "▲" if share > 0 else "▼" if share < 0 else "="
+        if abs(share) < 0.005:
+            continue
+        arrow = "▲" if share > 0 else "▼"
         kind = (
             ("worse" if share > 0 else "better") if name == "failed" and abs(share) >= 0.1 else ""
         )
-        found[name] = Trend(f"{arrow} {abs(share):,.0%}", kind)
+        change = f"{abs(share):.0%}" if share < 2 else f"{now / then:,.0f}-fold"
+        found[name] = Trend(f"{arrow} {change}", kind)
     return found
 
 

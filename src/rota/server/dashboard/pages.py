@@ -329,7 +329,9 @@ def problem_page(request: AnyRequest, problem: Problem) -> Response[Any] | None:
         return Redirect(login, status_code=303)
     if (target := _page_of_form(request, problem)) is not None:
         return back(RotaRequest(request.scope), target, problem.detail, kind="problem")
-    given: dict[str, Any] = {"here": None}
+    given: dict[str, Any] = {
+        "here": None, "places": () if problem.status == 401 else [each[:2] for each in NAVIGATION],
+    }  # fmt: skip
     if "principal" in request.scope["state"]:
         # With the navigation. The database isn't asked: it may be what is missing.
         shown = Here(RotaRequest(request.scope))

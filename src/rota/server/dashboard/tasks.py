@@ -21,11 +21,13 @@ from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.search import JobFilter
 
+_ROWS = 50
 _LATEST = 10
 _SLOWEST = 10
 _ERRORS = 8
 
 Within = Annotated[str, QueryParameter(max_length=10)]
+After = Annotated[str, QueryParameter(max_length=200)]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -38,17 +40,26 @@ class Row(msgspec.Struct, frozen=True):
 
 
 @pages.page("/tasks", policy=VIEWER)
-async def show_tasks(request: RotaRequest, tenant: TenantDep, within: Within = "24h") -> pages.Html:
-    totals = {one.task: one for one in await tenant.statistics.tasks(within)}
+async def show_tasks(
+    request: RotaRequest, tenant: TenantDep, within: Within = "24h", after: After = ""
+) -> pages.Html:
+    found = await tenant.registry.list(after=after, limit=_ROWS + 1)
+    shown = found[:_ROWS]
+    totals = {
+        one.task: one
+        for one in await tenant.statistics.tasks(within, names=[task.name for task in shown])
+    }
     rows = []
-    for task in await tenant.registry.list(limit=500):
+    for task in shown:
         one = totals.get(task.name)
         mean = one.seconds / one.runs if one and one.runs else None
         rows.append(Row(
             task.name, task.queue, task.workers, one.runs if one else 0, one.failed if one else 0, mean
         ))  # fmt: skip
     return await pages.show(
-        request, "tasks.html", rows=rows, within=within, withins=[*WITHIN], full=len(rows) == 500,
+        request, "tasks.html", rows=rows, within=within, withins=[*WITHIN], after=after,
+        next=pages.Here(request).url("/tasks", within=within, after=shown[-1].name)
+        if len(found) > _ROWS else None,
         how=[pages.Copyable(
             "List the tasks", cli=pages.cli("tasks"), curl=pages.curl("GET", "/v1/tasks"),
             python="await app.registry.list()",
