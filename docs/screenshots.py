@@ -15,7 +15,7 @@ import shutil
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Callable
-from datetime import datetime, timedelta
+from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -23,6 +23,7 @@ from uuid import UUID
 from playwright.async_api import Browser, Page, async_playwright
 
 from rota import App, Context, Latest, Retry
+from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import compile_schedule
 from rota.durable.context import DurableContext
 from rota.lib.ids import new_id
@@ -31,6 +32,7 @@ from rota.operations.installation import Installation
 from rota.server.serving import Server
 from rota.store.changes import Actor, acting_as, changing
 from rota.store.identity import IdentityStore
+from rota.store.search import JobFilter
 
 FOLDER = Path(__file__).parent / "images" / "dashboard"
 DESK = {"width": 1360, "height": 900}
@@ -288,6 +290,7 @@ async def office(folder: Path) -> AsyncIterator[tuple[App, Server, dict[str, str
         await asyncio.sleep(2)
         paths |= await start_runs(app)
         await app.webhooks.add("https://hooks.example.org/rota", kinds=["failed", "node_dead"])
+        paths |= await use_dashboard(app)
         await make_people(app)
         yield app, server, paths
     finally:
@@ -295,6 +298,39 @@ async def office(folder: Path) -> AsyncIterator[tuple[App, Server, dict[str, str
             await node.stop()
         await app.close()
         await other.close()
+
+
+async def use_dashboard(app: App) -> dict[str, str]:
+    """What people did with the dashboard: limits and shares, a bulk action, marks, views, a calendar."""
+    await app.queues.configure("parcels", policy="fair", concurrency=8, rate="600/minute")
+    for key, weight in (("acme", 3.0), ("globex", 1.0), ("initech", 0.5)):
+        await app.queues.set_weight("parcels", key, weight)
+    schema, chance = app.settings.schema, random.Random(3)
+    async with (await app.store()).database.connection() as c:
+        for key, share in (("acme", 18.0), ("globex", 6.0), ("initech", 3.0)):
+            served = 0.0
+            for minute in range(60, 0, -1):
+                served += share * chance.random()
+                await c.execute(
+                    f"insert into {schema}.share_service values ('default', 'parcels', $1, "
+                    "date_trunc('minute', now()) - make_interval(mins => $2), $3)",
+                    key, minute, served,
+                )  # fmt: skip
+    await app.alerts.list()
+    await app.alerts.silence("queue-paused:slow-mail", "4h", note="moved to the new server tonight")
+    done = await app.jobs.change_matching("retry", JobFilter(task="invoice"))
+    await app.views.save("Failed payments", "/jobs?state=failed&task=invoice", shared=True)
+    await app.endpoints.add("notify-crm", "https://crm.example.org/hooks/rota", queue="mail")
+    days = frozenset(
+        date(2026, month, day) for month, day in ((1, 1), (5, 1), (10, 3), (12, 25), (12, 26))
+    )
+    await app.schedules.put_calendar(NamedCalendar(
+        name="holidays", dates=days, ranges=((date(2026, 12, 28), date(2026, 12, 31)),),
+        weekdays=frozenset({6}), description="Days without deliveries",
+    ))  # fmt: skip
+    jobs = await app.jobs.list(task="send_mail", state="succeeded", limit=1)
+    nodes = await app.nodes.list()
+    return {"bulk": str(done.bulk), "other": str(jobs[0].id), "node": str(nodes[0].id)}
 
 
 def shots(paths: dict[str, str]) -> dict[str, str]:
@@ -306,6 +342,12 @@ def shots(paths: dict[str, str]) -> dict[str, str]:
         "runs": "/runs", "run": f"/runs/{paths['month']}", "run-function": f"/runs/{paths['order']}",
         "schedules": "/schedules", "schedule": "/schedules/nightly-backup",
         "schedule-edit": "/schedules/stand-up-digest/edit", "queues": "/queues", "dead": "/dead",
+        "queue": "/queues/parcels", "task": "/tasks/send_mail", "alerts": "/alerts", "events": "/events",
+        "forecast": "/forecast", "compare": f"/jobs/compare?a={paths['bad']}&b={paths['other']}",
+        "change": f"/jobs/changes/{paths['bulk']}", "changes": "/jobs/changes",
+        "find": "/find?text=mail", "views": "/views", "calendars": "/calendars?name=holidays",
+        "endpoints": "/endpoints",
+        "search": "/jobs?text=example.org", "tasks": "/tasks", "node": f"/nodes/{paths['node']}",
         "calendar": "/calendar?zone=Europe/Berlin", "calendar-month": "/calendar?view=month",
         "cluster": "/cluster", "audit": "/audit", "tokens": "/tokens", "users": "/users",
         "namespaces": "/namespaces", "webhooks": "/webhooks",
@@ -320,7 +362,7 @@ async def log_in(page: Page, app: App, url: str) -> None:
 
 
 async def picture(
-    browser: Browser, app: App, url: str, paths: dict[str, str], kind: str, only: str | None
+    browser: Browser, app: App, url: str, paths: dict[str, str], kind: str, only: list[str] | None
 ) -> None:
     phone = kind == "phone"
     context = await browser.new_context(
@@ -329,11 +371,11 @@ async def picture(
     )  # fmt: skip
     page = await context.new_page()
     await page.goto(f"{url}/login")
-    if only in (None, "login"):
+    if only is None or "login" in only:
         await page.screenshot(path=FOLDER / f"login-{kind}.png")
     await log_in(page, app, url)
     for name, path in shots(paths).items():
-        if only is None or name == only:
+        if only is None or name in only:
             await page.goto(url + path)
             if name.startswith("calendar"):
                 await page.get_by_text("still being computed").wait_for(state="detached")
@@ -346,7 +388,7 @@ async def picture(
     await context.close()
 
 
-async def main(kinds: list[str], only: str | None) -> None:
+async def main(kinds: list[str], only: list[str] | None) -> None:
     chromium = shutil.which("chromium") or shutil.which("chromium-browser")
     if chromium is None:
         sys.exit("There is no chromium here: apt-get install chromium")
@@ -369,6 +411,6 @@ async def main(kinds: list[str], only: str | None) -> None:
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kind", action="append", choices=["light", "dark", "phone"])
-    parser.add_argument("--only", help="the name of one picture")
+    parser.add_argument("--only", action="append", help="the name of a picture")
     given = parser.parse_args()
     asyncio.run(main(given.kind or ["light", "dark", "phone"], given.only))

@@ -41,8 +41,8 @@ _TABLES = (
     "job_log", "tally", "run_stats", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "user_account", "login_failure", "login_place", "oidc_login",
     "installation", "arrival", "sublane", "meter", "place", "allotment", "permit", "fair_weight",
-    "unique_key", "pool", "flow", "depth", "new_lane", "namespace", "map_member", "map_result",
-    "map_chunk", "map",
+    "unique_key", "pool", "flow", "depth", "new_lane", "alert_mark", "saved_view", "bulk_change",
+    "share_service", "namespace", "map_member", "map_result", "map_chunk", "map",
     "pending_step", "checkpoint", "run_signal", "step", "run", "workflow_step", "workflow",
 )  # fmt: skip
 

@@ -79,6 +79,9 @@ class App(Extensions):
         self.queues = self.rota.queues
         self.nodes = self.rota.nodes
         self.pools = self.rota.pools
+        self.alerts = self.rota.alerts
+        self.bulk = self.rota.bulk
+        self.views = self.rota.views
         self.registry = self.rota.registry
         self.statistics = self.rota.statistics
         self.history = self.rota.history

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import Any, Literal, Self, TypeAlias
 from uuid import UUID
@@ -393,6 +393,22 @@ class FairShare(msgspec.Struct, frozen=True, kw_only=True):
     waiting: bool  # whether it has jobs that wait
 
 
+class ShareService(msgspec.Struct, frozen=True, kw_only=True):
+    """The seconds in which the jobs of a fairness key ran, minute by minute."""
+
+    key: str | None  # empty: jobs without a fairness_key; None: all other keys together
+    first: datetime
+    seconds: Sequence[float]  # by minute, from `first` on
+
+    @property
+    def total(self) -> float:
+        return sum(self.seconds)
+
+    @property
+    def minutes(self) -> list[datetime]:
+        return [self.first + timedelta(minutes=n) for n in range(len(self.seconds))]
+
+
 class LimitStatus(msgspec.Struct, frozen=True, kw_only=True):
     """A limit that is in use: `queue:images`, `task:charge/key:customer-42`, `queue:images/rate`."""
 
@@ -481,12 +497,31 @@ class DeadCount(msgspec.Struct, frozen=True):
 
 class ManyChanged(msgspec.Struct, frozen=True, kw_only=True):
     """The result of an action on many jobs. `matched`: how many there were, the limit at most. `more`:
-    there may be others; repeat the call for them."""
+    there may be others; repeat the call for them. `bulk`: under this id `app.bulk` has what
+    became of them."""
 
     dry_run: bool
     matched: int
     changed: int
     more: bool
+    bulk: UUID | None = None
+
+
+class BulkChange(msgspec.Struct, frozen=True, kw_only=True):
+    """A bulk action, what became of its jobs, and whether it can be undone."""
+
+    id: UUID
+    action: str  # cancel, retry, discard
+    by: str
+    at: datetime
+    jobs: int
+    counted: int  # jobs whose states were looked up; fewer than `jobs` if there are many
+    states: dict[str, int]  # of those, by state
+    finished: int  # of those, how many have ended
+    sentence: str  # 5 retried: 3 succeeded, 2 failed again
+    can_undo: int  # jobs that an undo would try to bring back
+    undone_at: datetime | None = None
+    undone: int | None = None  # jobs that an undo brought back
 
 
 class JobSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -542,6 +577,47 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     task: str
     job_id: UUID | None
     detail: dict[str, Any]
+
+
+class Remedy(msgspec.Struct, frozen=True):
+    """What somebody can do about what an explanation or an alert says.
+
+    `verb`: ``resume_queue``, ``retry_job``, ``raise_limit``, or ``show_...`` for the place to look at;
+    `subject`: the name or id of what it concerns, empty for pages without one.
+    """
+
+    verb: str
+    subject: str
+    text: str
+
+
+class Alert(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that needs somebody's attention now.
+
+    An acknowledgement covers what had happened by then: with the next occurrence (`latest_at`) the alert
+    is active again. A silence covers everything until its end.
+    """
+
+    key: str  # stable: names the condition, such as queue-paused:mail
+    severity: Literal["problem", "warning"]
+    text: str
+    latest_at: datetime | None = None  # when it last happened, or since when it holds
+    active: bool = True  # neither acknowledged nor silenced
+    acknowledged_at: datetime | None = None
+    silenced_until: datetime | None = None
+    marked_by: str | None = None
+    note: str = ""
+    remedies: tuple[Remedy, ...] = ()
+
+
+class SavedView(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the dashboard with its filters, saved under a name."""
+
+    owner: str
+    name: str
+    address: str
+    shared: bool
+    created_at: datetime
 
 
 class LogLine(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,7 +13,9 @@ from typer._completion_shared import get_completion_script
 
 import rota
 from rota.cli import (
+    alerts,
     audit,
+    bulk,
     cluster,
     dead,
     doctor,
@@ -121,7 +123,7 @@ def completion(
 
 
 # Their commands register themselves with these groups.
-_JOBS = (submit, dead, job_logs, watch)
+_JOBS = (submit, dead, job_logs, watch, bulk)
 _SCHEDULES = (
     schedule_create,
     schedule_files,
@@ -139,6 +141,7 @@ cli.add_typer(runs.group, name="runs", rich_help_panel=_DAILY)
 cli.add_typer(signals.group, name="signals", rich_help_panel=_DAILY)
 cli.add_typer(queues.group, name="queues", rich_help_panel=_DAILY)
 cli.add_typer(pools.group, name="pools", rich_help_panel=_DAILY)
+cli.add_typer(alerts.group, name="alerts", rich_help_panel=_DAILY)
 cli.add_typer(tasks.group, name="tasks", rich_help_panel=_DAILY)
 command(cli, "events", _DAILY)(events.list_events)
 cli.add_typer(history.group, name="history", rich_help_panel=_DAILY)

@@ -147,6 +147,17 @@ def _number(option_name: str, text: str) -> int | None:
     return int(text)
 
 
+@command(group, "undo")
+def undo(
+    session: Session,
+    name: Name,
+    entry: Annotated[int, argument("ENTRY", "Id of the change, as `rota audit --json` shows it.")],
+) -> None:
+    """Undo a pause, a resume, a setting or a weight, unless it was changed again."""
+    queue = session.run(session.app.queues.undo(name, entry))
+    session.screen.answer(queue, f"undid change {entry} of {name}")
+
+
 @command(group, "shares")
 def list_shares(session: Session, name: Name) -> None:
     """List the shares of a fair queue: weights, and the seconds in which their jobs have run."""

@@ -32,7 +32,7 @@ from rota.client.administration import (
     Webhooks,
 )
 from rota.client.bulk import JobsRefused
-from rota.client.cluster import Dead, Events, Nodes, Pools, Queues, Tasks
+from rota.client.cluster import Alerts, Bulk, Dead, Events, Nodes, Pools, Queues, Tasks
 from rota.client.connections import AsyncConnection, BlockingConnection, C, Resource, call
 from rota.client.exchanges import Exchange, RetryPolicy, fetch
 from rota.client.jobs import Jobs
@@ -94,6 +94,8 @@ class _Client(Resource[C]):
         self.runs = Runs(connection)
         self.queues = Queues(connection)
         self.pools = Pools(connection)
+        self.alerts = Alerts(connection)
+        self.bulk = Bulk(connection)
         self.nodes = Nodes(connection)
         self.tasks = Tasks(connection)
         self.dead = Dead(connection)

@@ -1,4 +1,5 @@
-"""`client.pools`, `client.queues`, `client.nodes`, `client.tasks`, `client.dead` and `client.events`."""
+"""`client.pools`, `client.queues`, `client.alerts`, `client.bulk`, `client.nodes`, `client.tasks`,
+`client.dead` and `client.events`."""
 
 from __future__ import annotations
 
@@ -12,9 +13,11 @@ from msgspec import UNSET, UnsetType
 
 from rota.client import wire
 from rota.client.connections import C, Resource, call, iteration
-from rota.client.exchanges import Exchange, Page, Pages, fetch, send
+from rota.client.exchanges import Exchange, Page, Pages, fetch, order, send
 from rota.client.streams import Stream
 from rota.model import (
+    Alert,
+    BulkChange,
     DeadCount,
     DeadGroup,
     Event,
@@ -27,6 +30,7 @@ from rota.model import (
     QueuePolicy,
     QueueStatus,
     RunStats,
+    ShareService,
     TaskInfo,
 )
 
@@ -91,6 +95,17 @@ class Queues(Resource[C]):
     def resume(self, name: str) -> Exchange[QueueStatus]:
         """Start the jobs of a paused queue again."""
         return send("POST", _path("queues", name, "resume"), QueueStatus, repeatable=True)
+
+    @call
+    def undo(self, name: str, entry: int) -> Exchange[QueueStatus]:
+        """Undo a change of a queue by its id in the audit log, unless it was changed again."""
+        return send("POST", _path("queues", name, "undo"), QueueStatus, query={"entry": entry})
+
+    @call
+    def service(self, name: str) -> Exchange[Sequence[ShareService]]:
+        """Return the seconds that fairness keys were served in the last hour, by minute."""
+        path = _path("queues", name, "service")
+        return (yield from fetch(path, wire.ShareServiceList)).items
 
     @call
     def set_max_run_time(
@@ -171,6 +186,51 @@ class Queues(Resource[C]):
         """List the jobs that run under a limit."""
         path = f"/v1/limits/holders?name={quote(limit, safe='')}"
         return (yield from fetch(path, wire.HolderList)).items
+
+
+class Alerts(Resource[C]):
+    """`client.alerts`"""
+
+    @call
+    def list(self, *, active: bool = False) -> Exchange[Sequence[Alert]]:
+        """List alerts; with `active`, without those that are acknowledged or silenced."""
+        return (yield from fetch("/v1/alerts", wire.AlertList, active=active)).items
+
+    @call
+    def acknowledge(self, key: str, *, note: str = "") -> Exchange[Alert]:
+        """Say that somebody has seen an alert. It is active again when it happens again."""
+        body = {"key": key, "note": note}
+        return send("POST", "/v1/alerts:acknowledge", Alert, body, repeatable=True)
+
+    @call
+    def silence(self, key: str, time: str = "1h", *, note: str = "") -> Exchange[Alert]:
+        """Silence an alert for a time, such as ``4h``, whatever happens meanwhile."""
+        body = {"key": key, "for": time, "note": note}
+        return send("POST", "/v1/alerts:silence", Alert, body, repeatable=True)
+
+    @call
+    def restore(self, key: str) -> Exchange[None]:
+        """Forget that an alert was acknowledged or silenced."""
+        return order("POST", "/v1/alerts:restore", {"key": key}, repeatable=False)
+
+
+class Bulk(Resource[C]):
+    """`client.bulk`: actions on many jobs, what became of them, and their undo."""
+
+    @call
+    def list(self) -> Exchange[Sequence[BulkChange]]:
+        """List the newest bulk actions."""
+        return (yield from fetch("/v1/jobs/changes", wire.BulkChangeList)).items
+
+    @call
+    def get(self, id: UUID | str) -> Exchange[BulkChange]:
+        """Return a bulk action with the states of its jobs now."""
+        return fetch(_path("jobs", "changes", id), BulkChange)
+
+    @call
+    def undo(self, id: UUID | str) -> Exchange[BulkChange]:
+        """Bring back the jobs that are still as the action left them. It can be done once."""
+        return send("POST", _path("jobs", "changes", id, "undo"), BulkChange)
 
 
 class Nodes(Resource[C]):

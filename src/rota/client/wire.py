@@ -20,7 +20,9 @@ from rota.core.time.lint import Warned
 from rota.core.time.status import Audit, LatestOccurrence
 from rota.core.unique import ThrottleKeep, UniqueConflict, UniqueScope
 from rota.model import (
+    Alert,
     Attempt,
+    BulkChange,
     Count,
     DeadCount,
     DeadGroup,
@@ -36,7 +38,9 @@ from rota.model import (
     QueueStatus,
     RunCheckpoint,
     RunStep,
+    SavedView,
     ShardStatus,
+    ShareService,
     StateName,
     Takeover,
     TaskInfo,
@@ -203,6 +207,22 @@ class QueueList(msgspec.Struct, frozen=True):
 
 class PoolList(msgspec.Struct, frozen=True):
     items: Sequence[PoolStatus]
+
+
+class ShareServiceList(msgspec.Struct, frozen=True):
+    items: Sequence[ShareService]
+
+
+class AlertList(msgspec.Struct, frozen=True):
+    items: Sequence[Alert]
+
+
+class BulkChangeList(msgspec.Struct, frozen=True):
+    items: Sequence[BulkChange]
+
+
+class SavedViewList(msgspec.Struct, frozen=True):
+    items: Sequence[SavedView]
 
 
 class ShareList(msgspec.Struct, frozen=True):

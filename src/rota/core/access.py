@@ -18,9 +18,10 @@ ANYWHERE = "*"  # the namespace of a role that holds in all of them
 
 # The nouns that a token can be limited to, as `jobs` or `jobs:read`: those of all routes.
 SCOPE_NOUNS = frozenset({
-    "audit", "calendar", "cluster", "dead", "doctor", "endpoints", "events", "jobs", "limits", "live",
-    "metrics", "namespaces", "nodes", "queues", "root", "runs", "schedules", "session", "sessions",
-    "settings", "shards", "signals", "tasks", "tokens", "users", "webhooks", "workers", "workflows",
+    "alerts", "audit", "calendar", "calendars", "cluster", "dead", "doctor", "endpoints", "events",
+    "find", "forecast", "jobs", "limits", "live", "metrics", "namespaces", "nodes", "queues",
+    "root", "runs", "schedules", "session", "sessions", "settings", "shards", "signals", "tasks",
+    "tokens", "users", "views", "webhooks", "workers", "workflows",
 })  # fmt: skip
 SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 

@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from rota.core.durations import format_duration
+from rota.core.remedies import remedies_of
 from rota.core.time.plan import REASONS
-from rota.model import Guarantee, State
+from rota.model import Guarantee, Remedy, State
 
 _COMMANDS = "rota.command"
 _FOR_EVER = 900_000_000  # seconds: a timeout that means none
@@ -19,10 +20,11 @@ _ENDINGS = {State.CANCELLED: "was cancelled", State.SKIPPED: "was skipped"}
 
 
 class Explanation(msgspec.Struct, frozen=True):
-    """A stable code for programs, and a sentence for users."""
+    """A stable code for programs, a sentence for users, and what can be done about it."""
 
     code: str
     sentence: str
+    remedies: tuple[Remedy, ...] = ()
 
     def __str__(self) -> str:
         return self.sentence
@@ -43,11 +45,17 @@ def explain(facts: Mapping[str, Any], max_run_time: float = 0) -> Explanation:
     `max_run_time`: the installation's, in seconds; 0: none.
     """
     explanation = _explain(facts, max_run_time)
+    explanation = Explanation(
+        explanation.code, explanation.sentence, remedies_of(explanation.code, facts)
+    )
     known = facts.get("registered", True) or facts["attempt"] > 0
     if known or State(facts["state"]) not in _BEFORE or _knowing(_servers(facts)):
         return explanation
     advice = f"No node has registered a task named {facts['task']!r} so far: is the name right?"
-    return Explanation(explanation.code, f"{explanation.sentence} {advice}")
+    return Explanation(
+        explanation.code, f"{explanation.sentence} {advice}",
+        (Remedy("show_tasks", "", "Tasks"), *explanation.remedies),
+    )  # fmt: skip
 
 
 def _explain(facts: Mapping[str, Any], max_run_time: float) -> Explanation:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 
 from rota.core.administration import AuditEntry
+from rota.errors import NotFound
 from rota.model import Event
 from rota.operations.base import InstallationOperations, Operations
 from rota.store.events import EventStore, EventStream
@@ -55,3 +56,10 @@ class AuditLog(InstallationOperations):
             until,
         )
         return [to_value(row, AuditEntry) for row in rows]
+
+    async def get(self, namespace: str, id: int) -> AuditEntry:
+        """Return one change; `NotFound` when there is none (any more)."""
+        rows = await (await self._database()).fetch("get_change", namespace, id)
+        if not rows:
+            raise NotFound(f"the audit log has no entry {id}", subject=id)
+        return to_value(rows[0], AuditEntry)

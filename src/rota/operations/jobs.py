@@ -238,13 +238,17 @@ class Jobs(Operations):
         limit: int, dry_run: bool,
     ) -> ManyChanged:  # fmt: skip
         """Act on jobs that were selected by a description, under the name of that description."""
-        changed = 0
+        changed, bulk = 0, None
         if not dry_run:
             async with self._changing(action, subject, before=before) as change:
-                changed = len(await self.change_many(action, ids))
-                change.after = {"matched": len(ids), "changed": changed}
+                begun = await self._rota.bulk.begin(action, ids)
+                done = await self.change_many(action, ids)
+                changed = len(done)
+                if done:
+                    bulk = await self._rota.bulk.note(action, done, begun)
+                change.after = {"matched": len(ids), "changed": changed, "ids": done[:_NAMED]}
         more = len(ids) == limit
-        return ManyChanged(dry_run=dry_run, matched=len(ids), changed=changed, more=more)
+        return ManyChanged(dry_run=dry_run, matched=len(ids), changed=changed, more=more, bulk=bulk)
 
     async def dead_letters(
         self, *, task: str | None = None, queue: str | None = None, error: str | None = None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from difflib import get_close_matches
 from typing import Any, NamedTuple, get_args
@@ -11,8 +11,16 @@ from msgspec import UNSET, UnsetType
 
 from rota.config import check_name
 from rota.core.keys import Rate, check_key, check_most
-from rota.errors import ConfigError, NotFound, StoreUnavailable
-from rota.model import FairShare, LimitHolder, LimitStatus, QueuePolicy, QueueStatus
+from rota.core.service import service_by_key
+from rota.errors import ConfigError, Conflict, NotFound, StoreUnavailable
+from rota.model import (
+    FairShare,
+    LimitHolder,
+    LimitStatus,
+    QueuePolicy,
+    QueueStatus,
+    ShareService,
+)
 from rota.operations.base import Operations
 from rota.store.changes import Change
 from rota.store.depths import DepthStore
@@ -165,6 +173,56 @@ class Queues(Operations):
             change.after = _record(after)
         return await self.get(name)
 
+    async def configure(
+        self,
+        name: str,
+        *,
+        policy: QueuePolicy | UnsetType = UNSET,
+        max_run_time: float | UnsetType | None = UNSET,
+        concurrency: int | UnsetType | None = UNSET,
+        concurrency_per_key: int | UnsetType | None = UNSET,
+        rate: str | UnsetType | None = UNSET,
+        rate_burst: int | UnsetType | None = UNSET,
+        max_depth: int | UnsetType | None = UNSET,
+        must_exist: bool = False,
+    ) -> QueueStatus:
+        """Change several settings at once: all of them, or none. What is left out stays as it is.
+
+        See `set_policy`, `set_max_run_time`, `set_limits` and `set_max_depth`.
+        """
+        check_name("queue", name)
+        async with self._changing("set", f"queue {name}") as change:
+            before: dict[str, Any] = {}
+            try:
+                before = _settings_of(await self.get(name))
+            except NotFound:
+                if must_exist:
+                    raise
+            if policy is not UNSET:
+                await self.set_policy(name, policy)
+            if max_run_time is not UNSET:
+                await self.set_max_run_time(name, max_run_time)
+            limits = concurrency, concurrency_per_key, rate
+            if any(one is not UNSET for one in limits) or rate_burst not in (UNSET, None):
+                burst = rate_burst if isinstance(rate_burst, int) and rate is not None else None
+                await self.set_limits(
+                    name, concurrency=concurrency, concurrency_per_key=concurrency_per_key,
+                    rate=rate, rate_burst=burst,
+                )  # fmt: skip
+            depths = DepthStore((await self._rota.store()).database)
+            if max_depth is not UNSET:
+                check_depth(max_depth)
+                await depths.set_max_depth(self._namespace, name, max_depth)
+            queue = await self.get(name)
+            after = _settings_of(queue)
+            changed = [field for field in after if before.get(field) != after[field]]
+            change.before = {field: before[field] for field in changed if field in before} or None
+            change.after = {field: after[field] for field in changed}
+            change.happened = bool(changed)
+        if isinstance(max_depth, int):
+            await count_soon(depths, self._namespace, name)
+        return queue
+
     async def set_policy(
         self, name: str, policy: QueuePolicy, *, must_exist: bool = False
     ) -> QueueStatus:
@@ -212,6 +270,63 @@ class Queues(Operations):
             await limits.set_fair_weight(self._namespace, name, key, weight)
             change.after = {"fairness_key": key, "weight": weight}
 
+    async def undo(self, name: str, entry: int) -> QueueStatus:
+        """Undo a change of a queue: a pause, a resume, a setting or a weight.
+
+        Refused with `Conflict` if what it changed has been changed since, and for other kinds of change.
+
+        Args:
+            name: of the queue.
+            entry: the id of the change in the audit log.
+        """
+        done = await self._rota.audit.get(self._namespace, entry)
+        if done.subject != f"queue {name}" or done.action not in ("pause", "resume", "set"):
+            raise Conflict(
+                f"entry {entry} of the audit log is no change of queue {name!r} that can be undone",
+                code="not-undoable", subject=entry,
+            )  # fmt: skip
+        async with self._changing("undo", f"queue {name}") as change:
+            change.before, change.after = done.after, done.before
+            if done.action in ("pause", "resume"):
+                paused = (await self.get(name)).paused_at is not None
+                self._check_unchanged(entry, paused == (done.action == "pause"))
+                await (self.resume(name) if paused else self.pause(name))
+            else:
+                await self._undo_setting(name, entry, done.before or {}, done.after or {})
+        return await self.get(name)
+
+    async def _undo_setting(
+        self, name: str, entry: int, before: Mapping[str, Any], after: Mapping[str, Any]
+    ) -> None:
+        if "weight" in after:
+            limits = LimitStore((await self._rota.store()).database)
+            key = after["fairness_key"]
+            weight = await limits.fair_weight(self._namespace, name, key)
+            self._check_unchanged(entry, weight == after["weight"])
+            await self.set_weight(name, key, before.get("weight"))
+            return
+        now = _settings_of(await self.get(name))
+        self._check_unchanged(entry, all(now[field] == after[field] for field in after))
+        given = {field: before.get(field, _UNSET_QUEUE[field]) for field in after}
+        await self.configure(name, **given)
+
+    @staticmethod
+    def _check_unchanged(entry: int, unchanged: bool) -> None:
+        if not unchanged:
+            raise Conflict(
+                f"change {entry} can't be undone: what it set has been changed since",
+                code="changed", subject=entry,
+            )  # fmt: skip
+
+    async def service(self, name: str) -> Sequence[ShareService]:
+        """Return the seconds that the fairness keys of a queue were served, by minute, of the last hour.
+
+        The keys that were served most come first, 12 at most; the others are together under `None`.
+        """
+        store = await self._rota.store()
+        rows = await LimitStore(store.database).service(self._namespace, name)
+        return service_by_key(rows, await store.now())
+
     async def shares(self, name: str) -> Sequence[FairShare]:
         """List the shares of a fair queue, the one that is served next first."""
         await self.get(name)
@@ -258,6 +373,20 @@ def _limits_of(queue: QueueStatus) -> _Limits:
     count, period, burst = queue.rate_count, queue.rate_period, queue.rate_burst
     rate = None if count is None else Rate(count, period or 1.0, burst or 1)
     return _Limits(queue.concurrency, queue.concurrency_per_key, rate)
+
+
+def _settings_of(queue: QueueStatus) -> dict[str, Any]:
+    limits = _record(_limits_of(queue))
+    return {
+        "policy": queue.policy, "max_run_time": queue.max_run_time, **limits,
+        "max_depth": queue.max_depth,
+    }  # fmt: skip
+
+
+_UNSET_QUEUE: Mapping[str, Any] = {
+    "policy": "priority", "max_run_time": None, "concurrency": None, "concurrency_per_key": None,
+    "rate": None, "rate_burst": None, "max_depth": None,
+}  # fmt: skip
 
 
 def _record(limits: _Limits) -> dict[str, Any]:

@@ -9,6 +9,8 @@ from rota.config import Settings
 from rota.core.arguments import Limits
 from rota.core.time.schedule import make_spec
 from rota.handle import JobHandle
+from rota.operations.alerts import Alerts
+from rota.operations.bulk_changes import BulkChanges
 from rota.operations.connection import Connections
 from rota.operations.dead_letters import DeadLetters
 from rota.operations.encryption import StoredEncryption
@@ -21,6 +23,7 @@ from rota.operations.pools import Pools
 from rota.operations.queues import Queues
 from rota.operations.registry import Registry
 from rota.operations.runs import Runs
+from rota.operations.saved_views import SavedViews
 from rota.operations.schedule_changes import Change
 from rota.operations.schedules import Schedules
 from rota.operations.signals import Signals
@@ -60,6 +63,9 @@ class Rota:
         self.statistics = Statistics(self)
         self.schedules = Schedules(self)
         self.events = Events(self)
+        self.alerts = Alerts(self)
+        self.bulk = BulkChanges(self)
+        self.views = SavedViews(self)
         self.webhooks = Webhooks(self)
         self.workflows = Workflows(self)
         self.runs = Runs(self)

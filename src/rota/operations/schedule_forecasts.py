@@ -18,6 +18,7 @@ from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import compile_schedule
 from rota.core.time.status import LoadForecast, UsualDuration
 from rota.core.time.stored import decode_spec
+from rota.core.time.week import DAYS, HourAhead, coming_week
 from rota.errors import ConfigError
 from rota.lib.computing import Spend
 from rota.operations.schedule_reads import ScheduleReads
@@ -45,6 +46,22 @@ class CalendarLoad(msgspec.Struct, frozen=True):
     zones: Sequence[str]
     slots: int
     left_out: bool  # there are more schedules than are computed
+    tasks: Mapping[str, str] = {}  # of the schedules, by name
+
+
+class WeekAhead(msgspec.Struct, frozen=True, kw_only=True):
+    """The coming week from the current hour on. `slots` is 0 if no worker is alive; then ten are
+    assumed. `measured`: how many of the schedules' tasks have run lately, so that their mean duration is
+    known; others are taken to run for a second."""
+
+    start: datetime
+    hours: Sequence[HourAhead]
+    slots: int
+    exact: bool
+    waiting: int
+    left_out: bool
+    measured: int
+    schedules: int
 
 
 class ComingSchedule(msgspec.Struct, frozen=True):
@@ -123,9 +140,28 @@ class ScheduleForecasts(ScheduleReads):
             load = add_up(expected, slots or _FALLBACK_SLOTS, by_name=by_name)
             zones = sorted({"UTC", *(row["tz"] or "UTC" for row in rows)})
             left_out = max(len(rows) - _MOST_SCHEDULES + 1, 0)
-            return CalendarLoad(expected, load, waiting, zones, slots, bool(left_out))
+            tasks = {row["name"]: row["task"] for row in rows}
+            return CalendarLoad(expected, load, waiting, zones, slots, bool(left_out), tasks)
 
         return await self.compute_read(compute)
+
+    async def coming_week(self, zone: ZoneInfo = _UTC) -> WeekAhead:
+        """Forecast the coming week hour by hour, in a short time: see `forecast` for each run."""
+        now = await (await self._rota.store()).now()
+        start = now.replace(minute=0, second=0, microsecond=0)
+        load = await self.calendar_load(start, start + timedelta(days=DAYS), zone, by_name=False)
+        totals = await self._rota.statistics.tasks("7d")
+        means = {one.task: one.seconds / one.runs for one in totals if one.runs}
+        seconds = {name: means.get(task, 1.0) for name, task in load.tasks.items()}
+        hours = await self.compute_read(
+            lambda _: coming_week(load.expected, seconds, load.slots or _FALLBACK_SLOTS, start)
+        )
+        return WeekAhead(
+            start=start, hours=hours, slots=load.slots, waiting=load.waiting, left_out=load.left_out,
+            exact=all(one.exact for one in load.expected) and not load.waiting,
+            measured=sum(task in means for task in set(load.tasks.values())),
+            schedules=len(load.expected),
+        )  # fmt: skip
 
     async def coming(self, until: datetime, most: int) -> tuple[list[ComingSchedule], int]:
         """Return the schedules that fire before a moment, soonest first, with their occurrences.

@@ -43,11 +43,21 @@ class Statistics(Operations):
         """Return the runs of the namespace, without Rota's own tasks."""
         return await self._series(within, "", "")
 
-    async def queues(self, within: str = "1h") -> dict[str, Sequence[QueuePeriod]]:
-        """Return the runs and the numbers of ready jobs of each queue."""
+    async def before(self, within: str = "1h") -> tuple[int, int]:
+        """Return the runs of the namespace, and the failures, in the same time before `within`."""
         first, end, step = await self._stretch(within)
         store = RunStatsStore(await self._database())
-        rows = await store.queues(self._namespace, _SPAN[within], first, end)
+        begin = first - (end - first)
+        rows = await store.series(self._namespace, _SPAN[within], "", "", begin, first, step)
+        return sum(row["runs"] for row in rows), sum(row["failed"] for row in rows)
+
+    async def queues(
+        self, within: str = "1h", *, names: Sequence[str] | None = None
+    ) -> dict[str, Sequence[QueuePeriod]]:
+        """Return the runs and the numbers of ready jobs of each queue. `names`: only of these."""
+        first, end, step = await self._stretch(within)
+        store = RunStatsStore(await self._database())
+        rows = await store.queues(self._namespace, _SPAN[within], first, end, names)
         found: dict[str, dict[datetime, list[Any]]] = {}
         for row in rows:
             found.setdefault(row["queue"], {}).setdefault(_period(row["at"], step), []).append(row)
@@ -64,11 +74,16 @@ class Statistics(Operations):
             for name, periods in found.items()
         }  # fmt: skip
 
-    async def tasks(self, within: str = "1h") -> Sequence[TaskTotals]:
-        """Return the sums of each task that nodes have registered, by name, 500 at most."""
+    async def tasks(
+        self, within: str = "1h", *, names: Sequence[str] | None = None
+    ) -> Sequence[TaskTotals]:
+        """Return the sums of each task that nodes have registered, by name, 500 at most.
+
+        `names`: only of these.
+        """
         first, end, _ = await self._stretch(within)
         store = RunStatsStore(await self._database())
-        rows = await store.tasks(self._namespace, _SPAN[within], first, end)
+        rows = await store.tasks(self._namespace, _SPAN[within], first, end, names)
         return [TaskTotals(**row) for row in rows]
 
     async def _stretch(self, within: str) -> tuple[datetime, datetime, int]:

@@ -82,6 +82,7 @@ class Janitor(Service):
             self._tallies_at = began + max(_TALLIES_EVERY, 20 * (monotonic() - began))
         if (began := monotonic()) >= self._samples_at:
             await self._stats.sample_queues(_SAMPLED)
+            await self._stats.sample_shares()
             self._samples_at = began + max(_SAMPLES_EVERY, 20 * (monotonic() - began))
         await self._vacuum_if_needed()
         return 0.0 if more else 1.0

@@ -7,7 +7,6 @@ password works without a script.
 
 from __future__ import annotations
 
-import re
 from typing import Annotated
 
 import msgspec
@@ -33,10 +32,9 @@ from rota.server.identity.oidc import OpenIDConnect
 from rota.server.policy import PUBLIC, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import ContextDep, PrincipalDep, RotaRequest
+from rota.server.targets import safe_target
 
 _STATE_COOKIE = "rota_oidc"
-# Not //elsewhere, nor a backslash, which browsers treat as a slash.
-_OWN_PATH = re.compile(r"/(?:(?!/)[!-\[\]-~]{1,2000})?")
 
 Next = Annotated[str | None, QueryParameter(name="next", max_length=3000)]
 
@@ -55,11 +53,6 @@ class LoggedIn(msgspec.Struct):
 
     name: str
     csrf: str
-
-
-def safe_target(path: str | None) -> str:
-    """Return the path to go to after the login: one of this server, whatever the address says."""
-    return path if path and _OWN_PATH.fullmatch(path) else "/"
 
 
 @post("/login/link", policy=PUBLIC, summary="Log in with a one-time link", status_code=200)

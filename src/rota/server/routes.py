@@ -7,6 +7,7 @@ from litestar.types import ControllerRouterHandler
 from rota.server import login
 from rota.server.api import (
     access,
+    alerts,
     bulk,
     callbacks,
     dead,
@@ -25,16 +26,26 @@ from rota.server.api import (
     workers,
     workflows,
 )
+from rota.server.dashboard import alerts as alert_pages
+from rota.server.dashboard import bulk as bulk_pages
 from rota.server.dashboard import (
     calendar,
     cluster,
+    compare,
+    find,
+    forecast,
     job,
+    job_log,
     live,
+    look,
     nodes,
     overview,
     pages,
+    queue,
     schedule_edit,
+    services,
     settings,
+    views,
 )
 from rota.server.dashboard import doctor as doctor_page
 from rota.server.dashboard import jobs as job_pages
@@ -44,11 +55,11 @@ from rota.server.dashboard import schedules as schedule_pages
 from rota.server.dashboard import tasks as task_pages
 
 _MODULES = (
-    access, users, bulk, callbacks, endpoints, health, jobs, dead, doctor, pools, queues, runs,
+    access, users, alerts, bulk, callbacks, endpoints, health, jobs, dead, doctor, pools, queues, runs,
     schedules, schedule_sets, streams, tasks, workers, workflows, login,
-    pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
-    calendar,
-    cluster, doctor_page, nodes, task_pages, settings,
+    pages, live, overview, alert_pages, bulk_pages, queue, compare, find,
+    forecast, job_log, look, views, services, job_pages, job, run_pages, schedule_pages,
+    schedule_edit, queue_pages, calendar, cluster, doctor_page, nodes, task_pages, settings,
 )  # fmt: skip
 
 

@@ -39,6 +39,12 @@ class Actor(msgspec.Struct, frozen=True, kw_only=True):
 
 
 _actor: ContextVar[Actor | None] = ContextVar("rota_actor", default=None)
+_recorded: ContextVar[int | None] = ContextVar("rota_recorded", default=None)
+
+
+def last_recorded() -> int | None:
+    """Return the id of the audit row that this context has written last: what an undo is given."""
+    return _recorded.get()
 
 
 @contextlib.contextmanager
@@ -122,11 +128,11 @@ async def record(database: Database, connection: Connection, change: Change) -> 
 
 async def record_on(connection: Connection, query: str, change: Change) -> None:
     actor = change.actor or current_actor()
-    await connection.execute(
+    _recorded.set(await connection.fetchval(
         query, change.namespace, actor.name, actor.via, change.action, change.subject,
         as_json(change.before), as_json(change.after), actor.request_id, actor.address,
         actor.interface,
-    )  # fmt: skip
+    ))  # fmt: skip
 
 
 def as_json(value: Any) -> str | None:

@@ -70,6 +70,20 @@ class Dead(msgspec.Struct, frozen=True):
     whole: bool
 
 
+class Match(msgspec.Struct, frozen=True):
+    """Where the text of a search was found: a piece of the place, with the match inside."""
+
+    place: str
+    piece: str
+    before: int
+    length: int
+
+    @property
+    def parts(self) -> tuple[str, str, str]:
+        end = self.before + self.length
+        return self.piece[: self.before], self.piece[self.before : end], self.piece[end:][:80]
+
+
 class Coming(msgspec.Struct, frozen=True):
     """Delayed jobs of the coming minutes."""
 
@@ -172,8 +186,10 @@ class DashboardStore(Store):
         pages: int = await self.database.fetchval("day_pages", at)
         return f"({max(pages - _TAIL_PAGES, 0)},0)"
 
-    async def failed(self, since: datetime) -> dict[datetime, int]:
-        return dict(await self._fetch("failed_by_minute", since))
+    async def failures(self, since: datetime) -> tuple[int, datetime | None]:
+        """Return how many jobs have failed since, 20,000 at most, and when the latest did."""
+        row = (await self._fetch("failures_since", since))[0]
+        return row["jobs"], row["latest"]
 
     async def events(self, since: datetime) -> list[Any]:
         return await self._fetch("events_lately", since)
@@ -259,6 +275,24 @@ class DashboardStore(Store):
     async def set_aside(self) -> list[str]:
         """Return the names of schedules that some node can't plan."""
         return await self._all(str, "set_aside", self._namespace)
+
+    async def node_release(self, node: str) -> tuple[str | None, str | None]:
+        """Return the name of a node and the release that it runs; None: it is not known any more."""
+        rows = await self._fetch("node_release", node) if node else []
+        return (rows[0]["name"], rows[0]["release"]) if rows else (None, None)
+
+    async def matches(
+        self, ids: Sequence[UUID], text: str, compact: str | None
+    ) -> dict[UUID, Match]:
+        """Return where a text is found in jobs: a piece around the first place."""
+        rows = await self._fetch("job_matches", list(ids), text, compact)
+        return {
+            row["id"]: Match(row["place"], row["piece"], row["before"], row["length"])
+            for row in rows if "$rota-encrypted" not in row["piece"]
+        }  # fmt: skip
+
+    async def queue_names(self) -> list[str]:
+        return [row["name"] for row in await self._fetch("queue_names")]
 
     async def tasks(self) -> list[str]:
         return await self._all(str, "known_tasks", self._namespace)

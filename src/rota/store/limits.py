@@ -135,6 +135,10 @@ class LimitStore(Store):
     async def list_shares(self, namespace: str, queue: str, limit: int = 1000) -> list[FairShare]:
         return await self._all(FairShare, "list_shares", namespace, queue, limit)
 
+    async def service(self, namespace: str, queue: str) -> list[Any]:
+        """Return what fairness keys were served, by minute, of the last hour and the minute before."""
+        return await self.database.fetch("share_service", namespace, queue)
+
     async def list_limits(
         self, namespace: str, name: str | None = None, limit: int = 1000
     ) -> list[LimitStatus]:

@@ -30,6 +30,10 @@ class RunStatsStore(Store):
         """Note how many jobs of each queue are ready now, and for how long the first has been due."""
         await self.database.fetch("sample_queues", most)
 
+    async def sample_shares(self) -> None:
+        """Note what the keys of fair queues were served until now."""
+        await self.database.fetch("sample_shares")
+
     async def forget(self, days: int, step: int) -> int:
         """Delete old rows, and return how many."""
         return await self._one(int, "forget_run_stats", days, step)
@@ -49,11 +53,13 @@ class RunStatsStore(Store):
         )
 
     async def queues(
-        self, namespace: str, span: int, first: datetime, end: datetime
-    ) -> Sequence[Any]:
-        return await self.database.fetch("queue_series", namespace, span, first, end)
+        self, namespace: str, span: int, first: datetime, end: datetime,
+        names: Sequence[str] | None = None,
+    ) -> Sequence[Any]:  # fmt: skip
+        return await self.database.fetch("queue_series", namespace, span, first, end, names)
 
     async def tasks(
-        self, namespace: str, span: int, first: datetime, end: datetime
-    ) -> Sequence[Any]:
-        return await self.database.fetch("task_totals", namespace, span, first, end)
+        self, namespace: str, span: int, first: datetime, end: datetime,
+        names: Sequence[str] | None = None,
+    ) -> Sequence[Any]:  # fmt: skip
+        return await self.database.fetch("task_totals", namespace, span, first, end, names)

@@ -163,11 +163,11 @@ def _arguments(namespace: str, wanted: JobFilter) -> Sequence[Any]:
     return (namespace, states, wanted.task, wanted.queue, wanted.tag, wanted.since, wanted.until,
             wanted.text, wanted.schedule,
             wanted.outcome.label if wanted.outcome is not None else None,
-            _compact(wanted.text), wanted.group, wanted.node, wanted.ended_from,
+            compact_json(wanted.text), wanted.group, wanted.node, wanted.ended_from,
             wanted.ended_to)  # fmt: skip
 
 
-def _compact(text: str | None) -> str | None:
+def compact_json(text: str | None) -> str | None:
     """Return a piece of JSON without the spaces between its parts; None if that changes nothing."""
     found = _BETWEEN.sub(r"\1", text.strip()) if text else None
     return found if found != text else None

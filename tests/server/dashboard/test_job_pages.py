@@ -149,7 +149,9 @@ async def test_a_dead_node_is_on_the_page_that_its_alert_leads_to_and_is_not_bus
     [line] = re.findall(
         r"<li class=\"bad\">(?:(?!</li>).)*1 node died.*?</li>", overview, re.DOTALL
     )
-    link = re.search(r'href="([^"]+)"', line)
+    links = re.findall(r'href="([^"]+)"', line)
+    assert (await browser.get(html.unescape(links[0]))).status_code == 200  # the node itself
+    link = re.search(r'href="([^"]*cluster[^"]*)"', line)
     assert link
     page = (await browser.get(html.unescape(link[1]))).text
     row = re.search(r"<tr[^>]*>(?:(?!</tr>).)*fell-over.*?</tr>", page, re.DOTALL)

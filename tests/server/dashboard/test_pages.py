@@ -23,7 +23,7 @@ from rota.model import Count
 from rota.scheduler.firer import Firer
 from rota.scheduler.shards import AllShards
 from rota.server.dashboard.words import number, span
-from rota.server.login import safe_target
+from rota.server.targets import safe_target
 from rota.store import dashboard as store_module
 from rota.store.dashboard import DashboardStore
 from rota.store.events import EventStore, Slower, timed_out
@@ -335,7 +335,7 @@ NOW = "now()"
 QUESTIONS: dict[str, str] = {
     "lanes_now": "'default', 1000",
     "coming_jobs": f"'default', {NOW}, {NOW} + interval '1 hour', 128, 30",
-    "failed_by_minute": f"'default', {NOW} - interval '1 hour'",
+    "failures_since": f"'default', {NOW} - interval '1 hour'",
     "events_lately": f"'default', {NOW} - interval '1 hour'",
     "strips": f"'default', array['{uuid4()}'::uuid], 14",
     "job_mark": f"'default', '{uuid4()}'",

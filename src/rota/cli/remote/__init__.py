@@ -23,6 +23,8 @@ from rota.cli.remote.noun import needs_database
 from rota.cli.remote.runs import RemoteRuns, RemoteSignals, RemoteWorkflows
 from rota.cli.remote.schedules import RemoteSchedules
 from rota.cli.remote.services import (
+    RemoteAlerts,
+    RemoteBulk,
     RemoteEndpoints,
     RemoteEvents,
     RemoteNodes,
@@ -57,6 +59,8 @@ class RemoteApp:
         self.queues = RemoteQueues(client)
         self.nodes = RemoteNodes(client)
         self.pools = RemotePools(client)
+        self.alerts = RemoteAlerts(client)
+        self.bulk = RemoteBulk(client)
         self.schedules = RemoteSchedules(client)
         self.events = RemoteEvents(client)
         self.webhooks = RemoteWebhooks(client, self.jobs)

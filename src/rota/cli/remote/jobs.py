@@ -118,6 +118,9 @@ class RemoteQueues(Noun):
     async def limits(self) -> Sequence[LimitStatus]:
         return await self._client.queues.limits()
 
+    async def undo(self, name: str, entry: int) -> QueueStatus:
+        return await self._client.queues.undo(name, entry)
+
 
 class RemoteStatistics(Noun):
     async def task(self, name: str, within: str = "1h") -> RunStats:

@@ -1,4 +1,4 @@
-"""Nodes, events, endpoints and webhooks of a server."""
+"""Nodes, events, alerts, bulk actions, endpoints and webhooks of a server."""
 
 from __future__ import annotations
 
@@ -13,7 +13,16 @@ from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
 from rota.core.administration import EndpointStatus, NewEndpoint, NewWebhook, Webhook
 from rota.handle import JobHandle
-from rota.model import Event, JobSummary, NodeStatus, PoolStatus, ShardStatus, Takeover
+from rota.model import (
+    Alert,
+    BulkChange,
+    Event,
+    JobSummary,
+    NodeStatus,
+    PoolStatus,
+    ShardStatus,
+    Takeover,
+)
 
 Nodes = Sequence[NodeStatus]
 Events = list[Event]
@@ -115,3 +124,28 @@ class RemoteWebhooks(Noun):
 
     async def disallow(self, entry: str) -> None:
         needs_database("webhooks disallow")
+
+
+class RemoteAlerts(Noun):
+    async def list(self, *, active: bool = False) -> Sequence[Alert]:
+        return await self._client.alerts.list(active=active)
+
+    async def acknowledge(self, key: str, *, note: str = "") -> Alert:
+        return await self._client.alerts.acknowledge(key, note=note)
+
+    async def silence(self, key: str, time: str = "1h", *, note: str = "") -> Alert:
+        return await self._client.alerts.silence(key, time, note=note)
+
+    async def restore(self, key: str) -> None:
+        await self._client.alerts.restore(key)
+
+
+class RemoteBulk(Noun):
+    async def list(self, limit: int = 20) -> Sequence[BulkChange]:
+        return (await self._client.bulk.list())[:limit]
+
+    async def get(self, id: UUID) -> BulkChange:
+        return await self._client.bulk.get(id)
+
+    async def undo(self, id: UUID) -> BulkChange:
+        return await self._client.bulk.undo(id)

@@ -9,7 +9,7 @@ from litestar import get, post, put
 from litestar.params import JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
-from rota.client.wire import HolderList, LimitList, QueueList, ShareList
+from rota.client.wire import HolderList, LimitList, QueueList, ShareList, ShareServiceList
 from rota.core.keys import MOST
 from rota.model import QueuePolicy, QueueStatus
 from rota.operations.queues import MOST_DEPTH
@@ -72,20 +72,11 @@ async def set_queue(
     tenant: TenantDep, name: QueueName, data: JSONBody[QueueSettings], new: New = False
 ) -> QueueStatus:
     """A new limit holds for jobs that wait already; what runs goes on."""
-    queue = None if new else await tenant.queues.get(name)
-    if data.max_run_time is not msgspec.UNSET:
-        queue = await tenant.queues.set_max_run_time(name, data.max_run_time, must_exist=not new)
-    if data.policy is not msgspec.UNSET:
-        queue = await tenant.queues.set_policy(name, data.policy, must_exist=not new)
-    if data.max_depth is not msgspec.UNSET:
-        queue = await tenant.queues.set_max_depth(name, data.max_depth, must_exist=not new)
-    limits = data.concurrency, data.concurrency_per_key, data.rate
-    if any(limit is not msgspec.UNSET for limit in limits) or data.rate_burst is not None:
-        queue = await tenant.queues.set_limits(
-            name, concurrency=data.concurrency, concurrency_per_key=data.concurrency_per_key,
-            rate=data.rate, rate_burst=data.rate_burst, must_exist=not new,
-        )  # fmt: skip
-    return queue or await tenant.queues.get(name)
+    return await tenant.queues.configure(
+        name, policy=data.policy, max_run_time=data.max_run_time, concurrency=data.concurrency,
+        concurrency_per_key=data.concurrency_per_key, rate=data.rate, rate_burst=data.rate_burst,
+        max_depth=data.max_depth, must_exist=not new,
+    )  # fmt: skip
 
 
 class ShareWeight(msgspec.Struct, forbid_unknown_fields=True):
@@ -108,6 +99,26 @@ async def set_weight(tenant: TenantDep, name: QueueName, data: JSONBody[ShareWei
     return ShareList(await tenant.queues.shares(name))
 
 
+@get(
+    "/v1/queues/{name:str}/service", policy=VIEWER,
+    summary="Get the service of a fair queue's shares in the last hour",
+)  # fmt: skip
+async def list_service(tenant: TenantDep, name: QueueName) -> ShareServiceList:
+    """Seconds in which the jobs of each fairness key ran, by minute. The twelve that were served most;
+    a null key: all others."""
+    await tenant.queues.get(name)
+    return ShareServiceList(await tenant.queues.service(name))
+
+
+@post("/v1/queues/{name:str}/undo", policy=OPERATOR, summary="Undo a change", status_code=200)
+async def undo_queue(
+    tenant: TenantDep, name: QueueName,
+    entry: Annotated[int, QueryParameter(ge=1, description="The change's id in the audit log.")],
+) -> QueueStatus:  # fmt: skip
+    """Undo a pause, a resume, or a change of a setting or weight, unless it was changed again."""
+    return await tenant.queues.undo(name, entry)
+
+
 @get("/v1/limits", policy=VIEWER, summary="List limits that are in use")
 async def list_limits(tenant: TenantDep) -> LimitList:
     """`waiting`: the groups of jobs with the same keys that wait for a place."""
@@ -123,5 +134,5 @@ async def list_holders(
 
 ROUTES = [
     list_queues, get_queue, set_queue, pause_queue, resume_queue, list_shares, set_weight,
-    list_limits, list_holders,
+    list_service, undo_queue, list_limits, list_holders,
 ]  # fmt: skip

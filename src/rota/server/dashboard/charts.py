@@ -59,7 +59,7 @@ def curve(values: Sequence[float | None], label: str) -> Markup:
 
 # -- charts with axes: their text is part of them, and they keep their proportions
 
-_W, _H, _LEFT, _TOP, _BOTTOM = 720.0, 190.0, 52.0, 8.0, 22.0
+_W, _H, _LEFT, _TOP, _BOTTOM = 720.0, 190.0, 64.0, 8.0, 22.0
 _CHART = Markup(
     '<svg class="chart" viewBox="0 0 {0:g} {1:g}" role="group" aria-label="{2}">{3}</svg>'
 )

@@ -10,13 +10,14 @@ import msgspec
 from litestar.params import QueryParameter
 
 from rota.model import ShardStatus, Takeover
-from rota.server.dashboard.pages import Copyable, Html, cli, curl, page, show
+from rota.server.dashboard.pages import Copyable, Here, Html, cli, curl, page, show
 from rota.server.dashboard.words import NOTHING
 from rota.server.policy import VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
 
 _COLOURS = 4
 _MOVES = 20
+_ROWS = 50
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -36,8 +37,11 @@ async def cluster(
     context: ContextDep,
     principal: PrincipalDep,
     ended: Annotated[str | None, QueryParameter(pattern="^(|yes)$")] = None,
+    skip: Annotated[int, QueryParameter(ge=0, le=1_000_000)] = 0,
 ) -> Html:
-    nodes = await tenant.nodes.list(ended=bool(ended))
+    found = await tenant.nodes.list(ended=bool(ended))
+    nodes = found[skip : skip + _ROWS]
+    following = skip + _ROWS if len(found) > skip + _ROWS else None
     shards = await tenant.nodes.shards()
     # They concern nodes of all namespaces.
     moves: Sequence[Takeover] = ()
@@ -47,7 +51,9 @@ async def cluster(
     owners = _owners(shards)
     alive = [node for node in nodes if node.state in ("live", "draining")]
     return await show(
-        request, "cluster.html", nodes=nodes, shards=shards, owners=owners,
+        request, "cluster.html", nodes=nodes, count=len(found), skip=skip,
+        next=Here(request).url("/cluster", ended=ended or None, skip=following) if following else None,
+         shards=shards, owners=owners,
         owner_of={owner.id: owner for owner in owners}, moves=moves, ended=bool(ended),
         coordinators=sorted({node.coordinator for node in alive if node.coordinator}),
         coordinator_faults=sorted({n.coordinator_fault for n in alive if n.coordinator_fault}),

@@ -11,35 +11,39 @@ from uuid import UUID
 import msgspec
 from litestar.params import FromPath, QueryParameter
 
+from rota.core.explain import Explanation
 from rota.errors import NotFound
 from rota.model import Attempt, Guarantee, Job, State
 from rota.operations.job_request import JobRequest
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, Reader, convert
+from rota.server.dashboard.job_log import LEVELS, AttemptNumber, Find, Level, read_log
+from rota.server.dashboard.remedies import Button, buttons
 from rota.server.dashboard.words import pretty, span
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
-_LINES = 300
 _COLOURS = {"succeeded": "good", "running": "live", "cancelled": "idle", "returned": "idle"}
 
 
 @pages.page("/jobs/{job_id:uuid}", policy=VIEWER)
 async def show_job(
-    request: RotaRequest, tenant: TenantDep, stats: StatsDep, job_id: FromPath[UUID]
-) -> pages.Html:
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, job_id: FromPath[UUID],
+    attempt: AttemptNumber = None, level: Level = "all", find: Find = None,
+) -> pages.Html:  # fmt: skip
     job = await tenant.jobs.get(job_id)
     explanation = await tenant.jobs.explain(job_id)
     now = await (await tenant.store()).now()
-    lines = await tenant.jobs.log_lines(job_id, read={}, limit=_LINES + 1)
+    log = await read_log(tenant, job, attempt, level, find)
     nodes = {str(node.id): node.name for node in await tenant.nodes.list(ended=True)}
     state = State.parse(job.state)
     return await pages.show(
         request, "job.html", now=now, job=job, explanation=explanation,
+        remedies=_remedies(explanation, job, pages.Here(request)),
         tries=_tries(job, now, nodes), node_name=nodes.get(str(job.node)) if job.node else None,
-        lines=lines[:_LINES], more_lines=len(lines) > _LINES,
+        log=log, levels=[*LEVELS],
         schedule=await stats.schedule_of(job_id),
         payload=pretty(job.payload), result=None if job.result is None else pretty(job.result),
         headers=pretty(_other_headers(job)) if _other_headers(job) else None,
@@ -49,6 +53,14 @@ async def show_job(
         can_retry=state is State.FAILED or (state is State.SCHEDULED and job.attempt > 0),
         can_discard=state is State.FAILED, how=_how(job),
     )  # fmt: skip
+
+
+def _remedies(explanation: Explanation, job: Job, here: pages.Here) -> list[Button]:
+    """What can be done, without the actions on the job itself, which stand at the top of the page."""
+    own = (f"/jobs/{job.id}/", f"from={job.id}")
+    return [
+        one for one in buttons(explanation.remedies, here) if not any(w in one.path for w in own)
+    ]
 
 
 def _tries(job: Job, now: datetime, nodes: dict[str, str]) -> list[tuple[Attempt, str]]:
@@ -135,7 +147,8 @@ def _how(job: Job) -> list[pages.Copyable]:
 @pages.action("/jobs/{job_id:uuid}/retry", policy=OPERATOR, on_error="/jobs/{job_id}")
 async def retry_job(request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]) -> pages.Back:
     await tenant.jobs.retry(job_id)
-    return pages.back(request, f"/jobs/{job_id}", "The job will run again.")
+    target = pages.returning(await Fields.of(request), f"/jobs/{job_id}")
+    return pages.back(request, target, "The job will run again.")
 
 
 @pages.action("/jobs/{job_id:uuid}/cancel", policy=OPERATOR, on_error="/jobs/{job_id}")

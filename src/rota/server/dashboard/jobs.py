@@ -18,7 +18,7 @@ from litestar.response import Redirect
 
 from rota.core.time.interval import seconds_of
 from rota.errors import ConfigError, NotFound, TooMuchToRead
-from rota.model import Count, JobSummary, OutcomeKind, State
+from rota.model import Count, JobSummary, ManyChanged, OutcomeKind, State
 from rota.operations.jobs import MANY, Action
 from rota.operations.rota import Rota
 from rota.server.api.jobs import Fingerprint
@@ -27,17 +27,18 @@ from rota.server.dashboard import pages
 from rota.server.dashboard.forms import Fields
 from rota.server.dashboard.search_words import is_search, read_search
 from rota.server.dashboard.words import plural
-from rota.server.login import safe_target
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
-from rota.store.dashboard import DashboardStore
-from rota.store.search import JobFilter
+from rota.server.targets import safe_target
+from rota.store.dashboard import DashboardStore, Match
+from rota.store.search import JobFilter, compact_json
 
 _ROWS = 50
 _MOST_ROWS = 200
 _PAGE_MS = 3_000
 _WITHIN = ("15m", "1h", "6h", "24h", "7d", "30d")
 _LONGEST = 90 * 86_400
+_COLUMNS = ("queue", "node", "attempt", "due", "took")
 _ROUNDS = 20  # of ten thousand jobs of a group
 # The message after an action.
 _DONE: dict[Action, str] = {
@@ -151,16 +152,26 @@ async def show_jobs(
         too_much = str(error)
     here = pages.Here(request)
     return await pages.show(
-        request, "jobs.html", now=now, asked=asked, jobs=items, count=count, too_much=too_much,
+        request, "jobs.html", now=now, columns=here.look.columns or _COLUMNS, asked=asked,
+        jobs=items, count=count, too_much=too_much,
         next=here.url("/jobs", **given, cursor=following) if following else None,
         first=here.url("/jobs", **given), cursor=cursor,
         states=[state.label for state in State], withins=_WITHIN,
         outcomes=[kind.label for kind in OutcomeKind],
         tasks=await stats.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
-        how=[_how(asked)], nodes=await _node_names(tenant, items), ended=[
+        matches=await _matches(stats, items, asked.text), how=[_how(asked)],
+        nodes=await _node_names(tenant, items), ended=[
             _moment(text, "ended") for text in (asked.ended_from, asked.ended_to)
         ],
     )  # fmt: skip
+
+
+async def _matches(
+    stats: DashboardStore, jobs: Sequence[JobSummary], text: str | None
+) -> dict[UUID, Match]:
+    if not text or not jobs:
+        return {}
+    return await stats.matches([job.id for job in jobs], text, compact_json(text))
 
 
 async def _node_names(tenant: Rota, jobs: Sequence[JobSummary]) -> dict[UUID, str]:
@@ -222,14 +233,26 @@ async def change_jobs(request: RotaRequest, tenant: TenantDep) -> pages.Back | p
         )  # fmt: skip
     if wanted is not None:
         changed = await tenant.jobs.change_matching(word, wanted, everything=True)
-        done, left = changed.changed, changed.matched - changed.changed
     else:
-        done = len(await tenant.jobs.change_many(word, ids))
-        left = len(ids) - done
-    text = _summary(done, word)
-    if left:
+        changed = await tenant.jobs.change_selected(
+            word, ids, f"{len(ids)} jobs", limit=MANY, dry_run=False
+        )
+    text = _summary(changed.changed, word)
+    if left := changed.matched - changed.changed:
         text += f" {plural(left, 'other')} had changed meanwhile."
-    return pages.back(request, target, text)
+    return await _done(request, tenant, target, text, changed)
+
+
+async def _done(
+    request: RotaRequest, tenant: Rota, target: str, text: str, changed: ManyChanged
+) -> pages.Back:
+    """Go back with a message that leads to what becomes of the jobs, and offers to undo it."""
+    if changed.bulk is None:
+        return pages.back(request, target, text, kind="warning")
+    more = pages.Here(request).url(f"/jobs/changes/{changed.bulk}")
+    can_undo = (await tenant.bulk.get(changed.bulk)).can_undo
+    undo = f"/jobs/changes/{changed.bulk}/undo" if can_undo else None
+    return pages.back(request, target, text, undo=undo, more=more)
 
 
 # -- dead letters
@@ -283,7 +306,7 @@ async def _change_group(
                 curl=pages.curl("POST", f"/v1/dead/{fingerprint}/{word}"),
             )],
         )  # fmt: skip
-    changed = 0
+    changed, done = 0, None
     for _ in range(_ROUNDS):
         try:
             done = await tenant.dead.change_group(word, fingerprint)
@@ -294,7 +317,8 @@ async def _change_group(
         changed += done.changed
         if not done.more:
             break
-    return pages.back(request, "/dead", _summary(changed, word))
+    assert done is not None
+    return await _done(request, tenant, "/dead", _summary(changed, word), done)
 
 
 def _summary(changed: int, action: Action) -> str:

@@ -6,6 +6,7 @@ import base64
 import binascii
 import hashlib
 import json
+import re
 import shlex
 from collections.abc import Callable
 from functools import cache, partial
@@ -32,12 +33,14 @@ from rota.server.identity.credentials import csrf_token
 from rota.server.policy import ADMIN, EVERYWHERE, OPERATOR, PUBLIC, VIEWER
 from rota.server.problems import Problem
 from rota.server.requests import RotaRequest
+from rota.server.targets import safe_target
 
 Html: TypeAlias = Response[str]
 Back: TypeAlias = Redirect
 AnyRequest: TypeAlias = Request[Any, Any, Any]
 
 ZONE_COOKIE = "rota_zone"  # also in rota.js and login.js
+LOOK_COOKIE = "rota_look"
 _FLASH = "rota_flash"
 _FLASH_SECONDS = 60
 _MOST_FLASH_CHARACTERS = 1_000
@@ -53,10 +56,12 @@ NAVIGATION = (
 SETTINGS = (
     ("/tokens", "Tokens", ADMIN), ("/users", "Users", ADMIN),
     ("/namespaces", "Namespaces", VIEWER), ("/webhooks", "Webhooks", ADMIN),
+    ("/endpoints", "Endpoints", VIEWER),
     ("/doctor", "Check-up", EVERYWHERE),
 )  # fmt: skip
 ASSETS = {
     "/rota.css": "text/css", "/rota.js": "text/javascript", "/login.js": "text/javascript",
+    "/palette.js": "text/javascript",
     "/icon.svg": "image/svg+xml",
 }  # fmt: skip
 _TITLES = {
@@ -122,11 +127,42 @@ def curl(method: str, path: str, body: Any = None) -> str:
     return " ".join([*parts, f'"$ROTA"{shlex.quote(path)}'])
 
 
+# Forms that a message may offer: a cookie that somebody else has set must not offer others.
+_UNDO = re.compile(r"/(queues/[^/?#]{1,300}/undo/\d{1,19}|jobs/changes/[0-9a-f-]{36}/undo)")
+
+
 class Flash(msgspec.Struct, frozen=True):
-    """The message of the form that was sent before, shown once by the next page."""
+    """The message of the form that was sent before, shown once by the next page.
+
+    `undo`: the form that undoes what it did; `more`: the page that shows what becomes of it.
+    """
 
     text: str
     kind: str = "done"  # or warning, problem
+    undo: str | None = None
+    more: str | None = None
+
+
+class Look(msgspec.Struct, frozen=True):
+    """How the user wants pages to look: a cookie, so that the first paint is right."""
+
+    theme: str = ""  # light, dark; empty: as the system
+    compact: bool = False
+    columns: tuple[str, ...] | None = None  # of the table of jobs; None: the usual ones
+
+    @classmethod
+    def of(cls, request: AnyRequest) -> Look:
+        theme, _, rest = request.cookies.get(LOOK_COOKIE, "").partition(".")
+        density, _, columns = rest.partition(".")
+        return cls(
+            theme if theme in ("light", "dark") else "", density == "compact",
+            tuple(columns.split("-"))[:20] if columns else None,
+        )  # fmt: skip
+
+    @property
+    def cookie(self) -> str:
+        density = "compact" if self.compact else ""
+        return f"{self.theme}.{density}.{'-'.join(self.columns or ())}"
 
 
 class Here:
@@ -149,6 +185,7 @@ class Here:
         self.csrf = csrf_token(secret) if secret else ""
         self.csrf_field = CSRF_FIELD
         self.zone = zone_name(request)
+        self.look = Look.of(request)
         self.version = rota.__version__
 
     def url(self, path: str, **parameters: Any) -> str:
@@ -233,10 +270,19 @@ def show_bare(template: str, status_code: int = 200, /, **given: Any) -> Html:
     return Response(html, media_type="text/html", status_code=status_code)
 
 
-def back(request: RotaRequest, path: str, text: str, *, kind: str = "done") -> Back:
-    """Answer a form with a redirect to a page that shows a message."""
+def returning(fields: Any, otherwise: str) -> str:
+    """Return the page that a form names in its field `return`, if it is one of ours."""
+    wanted = fields.text("return")
+    return safe_target(wanted) if wanted else otherwise
+
+
+def back(
+    request: RotaRequest, path: str, text: str, *, kind: str = "done", undo: str | None = None,
+    more: str | None = None,
+) -> Back:  # fmt: skip
+    """Answer a form with a redirect to a page that shows a message, with the form that undoes it."""
     target = path if "?" in path else Here(request).url(path)
-    flash = msgspec.json.encode(Flash(text[:_MOST_FLASH_CHARACTERS], kind))
+    flash = msgspec.json.encode(Flash(text[:_MOST_FLASH_CHARACTERS], kind, undo, more))
     # In a cookie: if it were in the address, anybody could make a link that shows their text.
     cookie = Cookie(
         key=_FLASH, value=base64.urlsafe_b64encode(flash).decode(), path="/", httponly=True,
@@ -259,9 +305,14 @@ def _read_flash(request: RotaRequest) -> Flash | None:
     if value is None:
         return None
     try:
-        return msgspec.json.decode(base64.urlsafe_b64decode(value), type=Flash)
+        flash = msgspec.json.decode(base64.urlsafe_b64decode(value), type=Flash)
     except (binascii.Error, msgspec.MsgspecError, ValueError):
         return None
+    if flash.undo is not None and not _UNDO.fullmatch(flash.undo):
+        flash = msgspec.structs.replace(flash, undo=None)
+    if flash.more is not None and safe_target(flash.more) != flash.more:
+        flash = msgspec.structs.replace(flash, more=None)
+    return flash
 
 
 # -- errors
@@ -278,9 +329,16 @@ def problem_page(request: AnyRequest, problem: Problem) -> Response[Any] | None:
         return Redirect(login, status_code=303)
     if (target := _page_of_form(request, problem)) is not None:
         return back(RotaRequest(request.scope), target, problem.detail, kind="problem")
+    given: dict[str, Any] = {
+        "here": None, "places": () if problem.status == 401 else [each[:2] for each in NAVIGATION],
+    }  # fmt: skip
+    if "principal" in request.scope["state"]:
+        # With the navigation. The database isn't asked: it may be what is missing.
+        shown = Here(RotaRequest(request.scope))
+        given = {"here": shown, "url": shown.url, "flash": None}
     answer = show_bare(
         "problem.html", problem.status, title=_TITLES.get(problem.status, "Internal error"),
-        problem=problem, request_id=request.scope["state"].get("request_id", ""),
+        problem=problem, request_id=request.scope["state"].get("request_id", ""), **given,
     )  # fmt: skip
     answer.headers.update(problem.headers)
     return answer

@@ -11,13 +11,13 @@ from litestar.params import QueryParameter
 from rota.core.time.interval import seconds_of
 from rota.model import NodeStatus, QueuePeriod
 from rota.operations.statistics import WITHIN
-from rota.server.api.queues import QueueName
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.words import rate, span
-from rota.server.policy import OPERATOR, VIEWER
+from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import QueueNow
 
+_ROWS = 20  # each has three small charts
 Within = Annotated[str, QueryParameter(max_length=10)]
 
 
@@ -33,15 +33,19 @@ class Row(msgspec.Struct, frozen=True):
 
 @pages.page("/queues", policy=VIEWER)
 async def show_queues(
-    request: RotaRequest, tenant: TenantDep, stats: StatsDep, within: Within = "1h"
-) -> pages.Html:
-    series = await tenant.statistics.queues(within)
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, within: Within = "1h",
+    after: Annotated[str, QueryParameter(max_length=200)] = "",
+) -> pages.Html:  # fmt: skip
+    found = [queue for queue in await stats.queues() if queue.name > after]
+    shown = found[:_ROWS]
+    series = await tenant.statistics.queues(within, names=[queue.name for queue in shown])
     nodes = await tenant.nodes.list()
-    rows = [
-        _row(queue, series.get(queue.name, ()), nodes, within) for queue in await stats.queues()
-    ]
+    rows = [_row(queue, series.get(queue.name, ()), nodes, within) for queue in shown]
+    last = shown[-1].name if len(found) > _ROWS else None
     return await pages.show(
-        request, "queues.html", rows=rows, max_run_time=tenant.settings.max_run_time,
+        request, "queues.html", rows=rows, after=after,
+        next=pages.Here(request).url("/queues", within=within, after=last) if last else None,
+        max_run_time=tenant.settings.max_run_time,
         within=within, withins=[*WITHIN], how=_how([row.queue for row in rows]),
     )  # fmt: skip
 
@@ -85,18 +89,4 @@ def _row(
     )  # fmt: skip
 
 
-@pages.action("/queues/{name:str}/pause", policy=OPERATOR)
-async def pause(request: RotaRequest, tenant: TenantDep, name: QueueName) -> pages.Back:
-    await tenant.queues.pause(name, must_exist=True)
-    return pages.back(
-        request, "/queues", f"Queue {name} paused: none of its jobs starts until it is resumed."
-    )
-
-
-@pages.action("/queues/{name:str}/resume", policy=OPERATOR)
-async def resume(request: RotaRequest, tenant: TenantDep, name: QueueName) -> pages.Back:
-    await tenant.queues.resume(name)
-    return pages.back(request, "/queues", f"Queue {name} resumed.")
-
-
-ROUTES = [show_queues, pause, resume]
+ROUTES = [show_queues]

@@ -23,9 +23,9 @@ from rota.server.api.endpoints import WebhookRequest
 from rota.server.dashboard import pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, convert
-from rota.server.login import safe_target
 from rota.server.policy import ADMIN, EVERYWHERE, VIEWER
 from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDep
+from rota.server.targets import safe_target
 
 _ROWS = 50
 _YEAR = 365 * 86_400
@@ -35,7 +35,7 @@ _TOKEN_LABELS = {
 }  # fmt: skip
 _WEBHOOK_LABELS = {"url": "URL", "kinds": "Events", "format": "Format"}
 # Scopes that only pages need, and every token has.
-_NOT_OFFERED = {"root", "live", "session", "settings", "calendar", "cluster"}
+_NOT_OFFERED = {"root", "live", "session", "settings", "calendar", "cluster", "find", "forecast"}
 Text = Annotated[str | None, QueryParameter(max_length=500)]
 
 

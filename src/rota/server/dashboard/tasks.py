@@ -21,11 +21,13 @@ from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.search import JobFilter
 
+_ROWS = 50
 _LATEST = 10
 _SLOWEST = 10
 _ERRORS = 8
 
 Within = Annotated[str, QueryParameter(max_length=10)]
+After = Annotated[str, QueryParameter(max_length=200)]
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -38,17 +40,26 @@ class Row(msgspec.Struct, frozen=True):
 
 
 @pages.page("/tasks", policy=VIEWER)
-async def show_tasks(request: RotaRequest, tenant: TenantDep, within: Within = "24h") -> pages.Html:
-    totals = {one.task: one for one in await tenant.statistics.tasks(within)}
+async def show_tasks(
+    request: RotaRequest, tenant: TenantDep, within: Within = "24h", after: After = ""
+) -> pages.Html:
+    found = await tenant.registry.list(after=after, limit=_ROWS + 1)
+    shown = found[:_ROWS]
+    totals = {
+        one.task: one
+        for one in await tenant.statistics.tasks(within, names=[task.name for task in shown])
+    }
     rows = []
-    for task in await tenant.registry.list(limit=500):
+    for task in shown:
         one = totals.get(task.name)
         mean = one.seconds / one.runs if one and one.runs else None
         rows.append(Row(
             task.name, task.queue, task.workers, one.runs if one else 0, one.failed if one else 0, mean
         ))  # fmt: skip
     return await pages.show(
-        request, "tasks.html", rows=rows, within=within, withins=[*WITHIN], full=len(rows) == 500,
+        request, "tasks.html", rows=rows, within=within, withins=[*WITHIN], after=after,
+        next=pages.Here(request).url("/tasks", within=within, after=shown[-1].name)
+        if len(found) > _ROWS else None,
         how=[pages.Copyable(
             "List the tasks", cli=pages.cli("tasks"), curl=pages.curl("GET", "/v1/tasks"),
             python="await app.registry.list()",
@@ -95,7 +106,7 @@ def _how(name: str, within: str) -> list[pages.Copyable]:
 
 def draw(found: RunStats, here: pages.Here, **filters: str) -> dict[str, Any]:
     """Draw the charts of a task, a queue or the namespace. A column leads to the jobs that it counts."""
-    labels = [_label(one.at, found.step) for one in found.periods]
+    labels = [label_of(one.at, found.step) for one in found.periods]
     step = timedelta(seconds=found.step)
     bars = []
     for one in found.periods:
@@ -145,7 +156,7 @@ def _count(value: float) -> str:
     return f"{value:,.0f}" if value == round(value) else f"{value:,.1f}"
 
 
-def _label(at: datetime, step: int) -> str:
+def label_of(at: datetime, step: int) -> str:
     local = at.astimezone(zone_shown.get())
     if step < 3 * 3600:
         return f"{local:%H:%M}"

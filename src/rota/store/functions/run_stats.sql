@@ -23,6 +23,8 @@ $$;
 create or replace function rota.tally_runs() returns trigger language plpgsql as $$
 declare
     flows bigint;
+    -- An undo of a bulk action: they were counted when they ended.
+    restoring boolean := tg_table_name = 'dead' and coalesce(current_setting('rota.restoring', true), '') = 'on';
 begin
     with task as materialized (
         select date_trunc('minute', e.finished_at) as minute, e.namespace, rota.queue_of(e.lane) as queue, e.task,
@@ -34,7 +36,8 @@ begin
         group by 1, 2, 3, 4, 5
     ), tallied as (
         insert into rota.tally (minute, namespace, queue, task, failed, seconds, durations, lags)
-        select minute, namespace, queue, task, failed, seconds, durations, lags from task where durations is not null
+        select minute, namespace, queue, task, failed, seconds, durations, lags from task
+        where durations is not null and not restoring
     )
     select count(*) into flows
     from (select t.namespace, t.queue, -sum(t.jobs)::bigint as jobs from task as t group by 1, 2) as t

@@ -3,7 +3,12 @@
 -- name: record_change
 insert into rota.audit (namespace, actor, via, action, subject, before, after, request_id, address,
     interface)
-values ($1, $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, $9, $10);
+values ($1, $2, $3, $4, $5, $6::jsonb, $7::jsonb, $8, $9, $10)
+returning id;
+
+-- name: get_change
+select id, at, namespace, actor, via, action, subject, before::text, after::text, request_id, address, interface
+from rota.audit where namespace = $1 and id = $2;
 
 -- name: list_changes
 select id, at, namespace, actor, via, action, subject, before::text, after::text, request_id, address, interface

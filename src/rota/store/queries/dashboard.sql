@@ -78,13 +78,12 @@ where i.inhparent = 'rota.past'::regclass
 order by c.relname = 'past_other'
 limit 1;
 
--- name: failed_by_minute
--- Of the last hour, 20,000 at most.
-select date_trunc('minute', d.finished_at) as minute, count(*) as jobs
+-- name: failures_since
+-- 20,000 at most.
+select count(*) as jobs, max(d.finished_at) as latest
 from (select d.finished_at from rota.dead as d
       where d.namespace = $1 and d.finished_at >= $2 and not rota.is_internal_task(d.task)
-      order by d.finished_at desc limit 20000) as d
-group by 1;
+      order by d.finished_at desc limit 20000) as d;
 
 -- name: events_lately
 -- How many of each kind there were since $2, and the latest; 2,000 are looked at.
@@ -189,6 +188,23 @@ select s.id, s.name, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->
 from rota.occurrence as o join rota.schedule as s on s.id = o.schedule_id
 where o.job_id = $2 and s.namespace = $1 and s.deleted_at is null;
 
+-- name: node_release
+select n.name, n.release from rota.node as n where n.namespace = $1 and n.id::text = $2;
+
+-- name: job_matches
+-- Where the text of a search is found in some jobs: a piece around it, of the first place of each. $4: the same without
+-- spaces between the parts of JSON.
+select distinct on (j.id) j.id, w.place,
+       substr(w.text, greatest(w.at - 50, 1), 200) as piece, least(w.at - 1, 50) as before, w.length
+from rota.job as j
+cross join lateral (values (1, 'key', j.key), (2, 'payload', j.payload::text), (3, 'error', j.error ->> 'message'),
+                           (4, 'headers', j.headers::text)) as t(rank, place, text)
+cross join lateral (
+    select t.rank, t.place, t.text, strpos(lower(t.text), lower(n.needle)) as at, length(n.needle) as length
+    from (values ($3::text), ($4::text)) as n(needle) where n.needle is not null) as w
+where j.namespace = $1 and j.id = any($2::uuid[]) and w.at > 0
+order by j.id, w.rank;
+
 -- name: known_tasks
 select name from rota.task where namespace = $1 order by name limit 500;
 
@@ -207,7 +223,8 @@ select count(*) from (select from rota.schedule as s where s.namespace = $1 and 
 
 -- name: calendar_schedules
 -- Those that fire. (Paused ones don't.)
-select s.id, s.name, s.version, s.spec, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz
+select s.id, s.name, s.task, s.version, s.spec,
+       case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->> 'tz' end as tz
 from rota.schedule as s
 where s.namespace = $1 and s.source not in ('backfill', 'deleted') and s.paused_at is null and s.next_due is not null
 order by s.name

@@ -124,6 +124,31 @@ select coalesce(u.key, w.key) as key, coalesce(w.weight, 1) as weight, coalesce(
 from used as u full join weights as w on w.key = u.key
 order by u.head nulls last, 1 limit $3;
 
+-- name: sample_shares
+-- What the keys of fair queues were served until now, if that has changed since the sample of a minute before: the 100 of a
+-- queue that were served most. Old samples go by the way.
+with old as (
+    delete from rota.share_service where ctid = any(array(
+        select ctid from rota.share_service where at < rota.now() - interval '1 day' limit 5000 for update skip locked))
+)
+insert into rota.share_service as h (namespace, queue, key, at, served)
+select q.namespace, q.name, s.key, date_trunc('minute', rota.now()), s.served
+from rota.queue as q
+cross join lateral (
+    select s.fair_key as key, sum(s.served) as served from rota.sublane as s
+    where s.namespace = q.namespace and s.queue = q.name and s.fair group by 1 having sum(s.served) > 0
+    order by 2 desc limit 100) as s
+where q.policy = 'fair' and s.served is distinct from (
+    select h.served from rota.share_service as h
+    where h.namespace = q.namespace and h.queue = q.name and h.key = s.key and h.at < date_trunc('minute', rota.now())
+      and h.at >= rota.now() - interval '2 hours' order by h.at desc limit 1)
+on conflict (namespace, queue, at, key) do update set served = excluded.served;
+
+-- name: share_service
+select h.key, h.at, h.served from rota.share_service as h
+where h.namespace = $1 and h.queue = $2 and h.at >= date_trunc('minute', rota.now()) - interval '120 minutes'
+order by h.at, h.key;
+
 -- name: list_limits
 -- The limits that are in use: how many jobs run, and how many sublanes wait for a place. Of a rate: the next start.
 select m.name, m.most, m.spacing, m.burst,

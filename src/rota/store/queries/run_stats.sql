@@ -83,7 +83,8 @@ order by s.at;
 -- name: queue_series
 -- Of all queues, 500 at most.
 select s.queue, s.at, s.runs, s.failed, s.ready, s.ready_lag
-from (select q.name from rota.queue as q where q.namespace = $1 order by q.name limit 500) as q
+from (select q.name from rota.queue as q where q.namespace = $1 and ($5::text[] is null or q.name = any($5))
+      order by q.name limit 500) as q
 cross join lateral (
     select * from rota.run_stats as s
     where s.namespace = $1 and s.span = $2 and s.task = '' and s.queue = q.name and s.at >= $3 and s.at < $4) as s
@@ -93,7 +94,8 @@ order by s.queue, s.at;
 -- Of the tasks that nodes have registered, 500 at most.
 select t.name as task, coalesce(sum(s.runs), 0)::bigint as runs, coalesce(sum(s.failed), 0)::bigint as failed,
        coalesce(sum(s.seconds), 0)::float8 as seconds, max(s.at) as last_at
-from (select t.name, t.queue from rota.task as t where t.namespace = $1 order by t.name limit 500) as t
+from (select t.name, t.queue from rota.task as t where t.namespace = $1 and ($5::text[] is null or t.name = any($5))
+      order by t.name limit 500) as t
 left join lateral (
     select * from rota.run_stats as s
     where s.namespace = $1 and s.span = $2 and s.task = t.name and s.at >= $3 and s.at < $4) as s on true

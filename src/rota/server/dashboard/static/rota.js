@@ -244,15 +244,24 @@ addEventListener("pageshow", (event) => event.persisted && connect());
 
 // -- a job's log, line by line
 
+const LEVELS = { info: ["info", "warning", "error", "critical", "stderr"], warning: ["warning", "error", "critical", "stderr"], error: ["error", "critical"], printed: ["stdout", "stderr"] };
 for (const list of all("[data-log-url]")) {
   const follower = new EventSource(list.dataset.logUrl);
-  let first = true;
+  const known = new Set(all("li[data-line]", list).map((one) => one.dataset.line));
+  const levels = LEVELS[list.dataset.level], find = list.dataset.find.toLowerCase();
+  const wrap = $("#log-wrap"), followEnd = $("#log-follow");
+  const wrapped = () => { list.classList.toggle("nowrap-lines", !wrap.checked); localStorage.setItem("rota-wrap", wrap.checked ? "yes" : "no"); };
+  if (wrap) { wrap.checked = localStorage.getItem("rota-wrap") !== "no"; wrapped(); wrap.addEventListener("change", wrapped); }
+  followEnd?.addEventListener("change", () => { if (followEnd.checked) list.scrollTop = list.scrollHeight; });
   follower.addEventListener("line", (event) => {
-    if (first) { list.replaceChildren(); first = false; }
     const line = JSON.parse(event.data);
-    const atEnd = list.scrollTop + list.clientHeight >= list.scrollHeight - 8;
+    const name = `${line.token}-${line.seq}`;
+    // Lines that the page has stay as they are, so that what is selected stays selected.
+    if (known.has(name) || (levels && !levels.includes(line.stream)) || !line.text.toLowerCase().includes(find)) return;
+    known.add(name);
     const item = document.createElement("li");
     item.className = `is-${line.stream}`;
+    item.dataset.line = name;
     const time = document.createElement("time");
     time.dateTime = line.at;
     time.dataset.moment = "clock";
@@ -264,8 +273,8 @@ for (const list of all("[data-log-url]")) {
     item.append(time, stream, text);
     list.append(item);
     showTimes(item);
-    while (list.children.length > 5000) list.firstChild.remove();
-    if (atEnd) list.scrollTop = list.scrollHeight;
+    while (list.children.length > 5000) list.firstElementChild.remove();
+    if (followEnd?.checked && !isSelected(list)) list.scrollTop = list.scrollHeight;
     $("#log-empty")?.setAttribute("hidden", "");
     list.hidden = false;
   });
@@ -352,7 +361,7 @@ for (const form of all("form[data-preview]")) {
 
 // -- keys
 
-const PLACES = { o: "/", j: "/jobs", s: "/schedules", q: "/queues", d: "/dead", c: "/cluster" };
+const PLACES = { o: "/", j: "/jobs", s: "/schedules", q: "/queues", d: "/dead", c: "/cluster", a: "/calendar", t: "/tasks", r: "/runs" };
 let going = 0;
 
 function step(by) {
@@ -376,7 +385,7 @@ document.addEventListener("keydown", (event) => {
   const typing = event.target.matches("input:not([type=checkbox]), textarea, select");
   if (event.key === "Escape" && typing) { event.target.blur(); return; }
   if (typing || $("dialog[open]")) return;
-  if (going && performance.now() - going < 1500 && PLACES[event.key]) { going = 0; event.preventDefault(); go(PLACES[event.key]); return; }
+  if (going && performance.now() - going < 1500 && PLACES[event.key]) { going = 0; event.preventDefault(); event.stopImmediatePropagation(); go(PLACES[event.key]); return; }
   going = 0;
   const keys = {
     "/": () => $("#search").focus(),
