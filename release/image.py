@@ -86,6 +86,8 @@ def size_of(storage: Storage, tag: str) -> int:
 
 
 def _make_base(storage: Storage, archive: Path, name: str, variant: str, packages: str) -> None:
+    if storage.buildah("images", "--quiet", "--filter", f"reference={name}"):
+        return  # made before, in this storage
     leaving_out = [f"--dpkgopt=path-exclude={pattern}" for pattern in _LEFT_OUT]
     _run("mmdebstrap", f"--variant={variant}", f"--include={packages}", *leaving_out, _SUITE,
          str(archive))  # fmt: skip
@@ -117,13 +119,16 @@ def _shortened(text: str) -> str:
 
 def main(given: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0] if __doc__ else None)
+    parser.add_argument(
+        "--storage", type=Path, help="a folder that keeps the bases for the next time"
+    )
     parser.add_argument("--tag", default=f"localhost/rota:{version()}", help="the image's name")
     parser.add_argument(
         "--into", type=Path, default=ROOT / "dist/rota-image.tar", help="the archive to write"
     )
     options = parser.parse_args(given)
     with tempfile.TemporaryDirectory(prefix="rota-image-") as name:
-        storage = Storage(Path(name))
+        storage = Storage(options.storage or Path(name))
         try:
             build_image(storage, options.tag, Path(name))
             options.into.parent.mkdir(exist_ok=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import socket
 import tempfile
 import time
@@ -20,7 +21,7 @@ from release.image import Storage, build_image, check_programs, size_of
 from rota import App
 from tests.support.containers import Engine
 
-pytestmark = [pytest.mark.proof, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.proof, pytest.mark.timeout(3600)]
 
 TAG = "localhost/rota:test"
 APP = """
@@ -54,7 +55,8 @@ def storage() -> Iterator[Storage]:
     except Refused as error:
         pytest.skip(f"no image can be built: {error}")
     with tempfile.TemporaryDirectory(prefix="rota-image-") as name:
-        storage = Storage(Path(name))
+        # Where the bases are kept from one run to the next, if somebody wants that.
+        storage = Storage(Path(os.environ.get("ROTA_TEST_IMAGE_STORAGE") or name))
         began = time.monotonic()
         try:
             build_image(storage, TAG, Path(name))

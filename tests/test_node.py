@@ -238,6 +238,7 @@ async def test_a_stopped_node_leaves_no_task_no_thread_and_no_process(app: App) 
 
 # -- behind PgBouncer
 
+
 @pytest.fixture
 async def pooled_url(database_url: str) -> AsyncIterator[str]:
     async with pgbouncer(database_url) as url:

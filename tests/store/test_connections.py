@@ -262,7 +262,9 @@ async def test_a_hook_makes_every_connection(make_app: Callable[..., App], datab
         database_url="postgresql://project:region:instance/shop", connect=connect, heartbeat=0.5
     )
     async with node_tasks.app.using(settings), Node(node_tasks.app).running():
-        assert await (await node_tasks.app.tasks["remember"].submit("hooked")).result(60) == "hooked"
+        assert (
+            await (await node_tasks.app.tasks["remember"].submit("hooked")).result(60) == "hooked"
+        )
         child = await node_tasks.app.tasks["look_then_disturb_in_child"].submit(disturbance="x")
         with pytest.raises(Exception, match="make this exactly_once task a coroutine"):
             await child.result(60)

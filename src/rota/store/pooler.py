@@ -8,8 +8,8 @@ transaction (`transaction`: PgBouncer, RDS Proxy, Supavisor).
 
 So a second connection opens a transaction, which holds a backend, and the first asks for its own again.
 A transaction pooler that gives out the backend used last has given ours to the second; one that takes
-turns answers from another. Either way the first has another backend now, or gets no answer while the pool is
-used up. Three rounds in which it keeps its own mean that it has one. What is wrongly taken for a
+turns answers from another. Either way the first has another backend now, or gets no answer while the
+pool is used up. Three rounds in which it keeps its own mean that it has one. What is wrongly taken for a
 transaction pooler costs speed; the reverse would be wrong, so any doubt means `transaction`. The setting
 `pooler` says it instead.
 """

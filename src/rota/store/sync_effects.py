@@ -139,7 +139,7 @@ class SyncEffects:
                     "pip install 'rota[psycopg]', or make it a coroutine"
                 ) from None
             # prepare_threshold: behind a transaction pooler prepared statements don't stay put.
-            given = {} if terms.password is None else {"password": terms.password}
+            given: dict[str, Any] = {} if terms.password is None else {"password": terms.password}
             self._connection = psycopg.connect(
                 terms.url, autocommit=True, prepare_threshold=None, **given,
                 **psycopg_arguments(terms.url, _CONNECT_SECONDS),

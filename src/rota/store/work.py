@@ -317,18 +317,18 @@ class UpkeepStore(Store):
         parent, and finishes queue up behind a wait for that lock. So the wait is short, and while a long
         reader (pg_dump) holds the lock the partition stays, empty.
         """
-        table = f"{self.database.schema}.{name}"
         return (
-            not filled or await self._within(_READERS_WAIT, f"truncate table {table}")
-        ) and await self._within(_EVERYBODY_WAITS, f"drop table {table}")
+            not filled or await self._drop_within(_READERS_WAIT, name, True)
+        ) and await self._drop_within(_EVERYBODY_WAITS, name, False)
 
-    async def _within(self, wait: str, statement: str) -> bool:
-        """Run a statement; False if it could not get its locks in time."""
+    async def _drop_within(self, wait: str, name: str, rows_only: bool) -> bool:
+        """Drop a day or its rows; False if its locks could not be had in time."""
+        drop = self.database.queries["drop_day"]
         async with self.database.connection() as connection:
             try:
                 async with connection.transaction():
                     await connection.execute(f"set local lock_timeout = '{wait}'")
-                    await connection.execute(statement)
+                    await connection.execute(drop, name, rows_only)
             except (asyncpg.LockNotAvailableError, asyncpg.UndefinedTableError):
                 return False
         return True
