@@ -11,7 +11,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators failover cost sweep screenshots docs lock release clean
+.PHONY: help run test proof reference test-postgres check bench bench-workflows bench-engine profile chaos simulate mutants takeover coordinators failover cost sweep screenshots docs lock release image clean
 
 help:
 	@echo "make run     start Rota with the example shop in this terminal"
@@ -36,6 +36,7 @@ help:
 	@echo "make docs    build the documentation into site/"
 	@echo "make lock    pin the newest versions that pyproject.toml allows, in requirements/"
 	@echo "make release  build wheel, sdist, SBOM and checksums into dist/; ARGS=--draft for a trial"
+	@echo "make image   build the image from Debian's packages, without a registry, into dist/rota-image.tar"
 	@echo "make clean   remove everything that was made here, .venv included"
 
 # The embedded PostgreSQL keeps its data in .rota; ROTA_DATABASE_URL, if set, is used instead.
@@ -47,7 +48,7 @@ run: $(VENV)/installed
 # Files side by side: most tests wait for something. PARALLEL= for one after the other.
 # In the order of tests/conftest.py, the longest files first: by itself, xdist begins with those of most tests.
 BY_FILE := --dist loadfile --no-loadscope-reorder
-PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/django6/tried
+PROGRAMS := $(VENV)/pgbouncer $(VENV)/chaos $(VENV)/prometheus $(VENV)/browser $(VENV)/nodejs $(VENV)/services $(VENV)/django6/tried $(VENV)/containers
 test: PARALLEL ?= -n 5 $(BY_FILE)
 test: $(VENV)/installed $(PROGRAMS)
 	@$(BIN)/python -m pytest -m "not proof" $(PARALLEL) $(ARGS)
@@ -132,6 +133,10 @@ lock: | $(BIN)/python
 # Refuses a tree that isn't committed, and a version that CHANGELOG.md doesn't date.
 release: $(VENV)/installed
 	@$(BIN)/python -m release.build $(ARGS)
+
+# Needs root, mmdebstrap and buildah: see docs/guide/containers.md for Docker.
+image: $(VENV)/installed $(VENV)/containers
+	@$(BIN)/python -m release.image $(ARGS)
 
 clean:
 	rm -rf $(VENV) .rota site dist build .pytest_cache .mypy_cache .ruff_cache \
@@ -221,6 +226,19 @@ $(VENV)/prometheus: | $(BIN)/python
 		else \
 			echo "No Prometheus here: its tests will be skipped"; \
 		fi; }
+	@touch $@
+
+# One test builds the image on a Debian that is made here, and runs it. Tried once.
+$(VENV)/containers: | $(BIN)/python
+	@has() { for each in podman buildah mmdebstrap crun; do command -v $$each >/dev/null || return 1; done; }; \
+	has || { \
+		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+			echo "Installing podman, buildah and mmdebstrap for the tests of the image"; \
+			packages="--no-install-recommends podman buildah mmdebstrap crun"; \
+			{ $(APT) install -y $$packages || { $(APT) update && $(APT) install -y $$packages; }; } \
+				>/dev/null 2>&1; \
+		fi; \
+		has || echo "No podman, buildah or mmdebstrap to be had: the tests of the image will be skipped"; }
 	@touch $@
 
 # The reference worker in JavaScript needs Node.js 18 or newer, and no package.

@@ -38,6 +38,15 @@ _MARK = re.compile(r"<!-- generated: (\w+) -->\n(?:.*?<!-- end of generated -->\
 SETTINGS = {
     "database_url": "Where PostgreSQL is; several hosts for "
     "[failover](../guide/operations.md#failover). Without it, the embedded one is used.",
+    "database_password": "The password, if it isn't in the URL; in code also a function: see "
+    "[passwords that rotate](../guide/managed-postgres.md#passwords-that-rotate).",
+    "database_password_file": "A file with the password, read for every new connection.",
+    "pooler": "What stands before PostgreSQL: `auto`, `none`, `session` or `transaction`, see "
+    "[poolers](../guide/managed-postgres.md#poolers-and-proxies).",
+    "connect": "In code alone: a coroutine function that makes asyncpg's connections.",
+    "read_url": "A [read replica](../guide/managed-postgres.md#read-replicas) for the server's lists, "
+    "status and dashboard.",
+    "read_max_lag": "Seconds; a replica that is further behind isn't used.",
     "data_dir": "Where the embedded PostgreSQL lives.",
     "schema": "The PostgreSQL schema of Rota's tables.",
     "installation": "Name of the installation; nodes refuse a database that belongs to another.",

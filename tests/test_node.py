@@ -3,11 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import socket
-import subprocess
-import tempfile
 import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
@@ -24,6 +19,7 @@ from rota.store.database import Database
 from rota.store.work import WorkStore
 from rota.worker.claim_loop import Worker
 from tests.support import node_tasks
+from tests.support.pgbouncer import NO_PGBOUNCER, pgbouncer
 
 Task = Any
 
@@ -242,52 +238,14 @@ async def test_a_stopped_node_leaves_no_task_no_thread_and_no_process(app: App) 
 
 # -- behind PgBouncer
 
-_NO_PGBOUNCER = pytest.mark.skipif(
-    shutil.which("pgbouncer") is None, reason="pgbouncer is not installed on this machine"
-)
-
 
 @pytest.fixture
 async def pooled_url(database_url: str) -> AsyncIterator[str]:
-    direct = await asyncpg.connect(database_url)
-    host = await direct.fetchval("show unix_socket_directories")
-    port = await direct.fetchval("show port")
-    name = await direct.fetchval("select current_database()")
-    await direct.close()
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        listen = free.getsockname()[1]
-    folder = Path(tempfile.mkdtemp(prefix="rota-pgbouncer-"))
-    config = folder / "pgbouncer.ini"
-    config.write_text(
-        f"[databases]\n{name} = host={host} port={port} dbname={name} user=postgres\n"
-        f"[pgbouncer]\nlisten_addr = 127.0.0.1\nlisten_port = {listen}\nauth_type = any\n"
-        f"pool_mode = transaction\nmax_client_conn = 200\ndefault_pool_size = 10\n"
-        f"unix_socket_dir =\n"
-    )
-    # Not as root, which it refuses: as the server's own user, who can reach the server's socket.
-    owner = Path(host).stat().st_uid
-    os.chown(folder, owner, -1)
-    process = subprocess.Popen(
-        ["pgbouncer", str(config)], user=owner, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
-    url = f"postgresql://postgres@127.0.0.1:{listen}/{name}"
-    await eventually(lambda: _answers(url), what="PgBouncer's start")
-    yield url
-    process.terminate()
-    process.wait(60)
-    shutil.rmtree(folder)
+    async with pgbouncer(database_url) as url:
+        yield url
 
 
-async def _answers(url: str) -> bool:
-    try:
-        await (await asyncpg.connect(url, statement_cache_size=0)).close()
-    except (OSError, asyncpg.PostgresError):
-        return False
-    return True
-
-
-@_NO_PGBOUNCER
+@NO_PGBOUNCER
 async def test_everything_works_behind_pgbouncer_in_transaction_mode(
     app: App, pooled_url: str
 ) -> None:
@@ -315,7 +273,7 @@ async def repeatable_reads(database_url: str) -> AsyncIterator[None]:
     await connection.close()
 
 
-@_NO_PGBOUNCER
+@NO_PGBOUNCER
 async def test_behind_pgbouncer_transactions_read_what_is_committed_and_settings_don_t_leak(
     app: App, repeatable_reads: None, pooled_url: str
 ) -> None:

@@ -8,23 +8,24 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import msgspec
 
 from rota.errors import ConfigError
 
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
-_SECRET_FIELDS = frozenset(
-    {"database_url", "encryption_keys", "oidc_client_secret", "coordination"}
-)
+_SECRET_FIELDS = frozenset({
+    "database_url", "database_password", "read_url", "encryption_keys", "oidc_client_secret",
+    "coordination",
+})  # fmt: skip
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
 
 # The numbers that settings may be.
 _BOUNDS: tuple[tuple[str, Callable[[float], bool], str], ...] = (
-    (("heartbeat shard_lease poll connect_timeout statement_timeout request_timeout session_hours "
-     "link_minutes log_lines_per_second"), lambda value: value > 0, "above 0"),
+    (("heartbeat shard_lease poll connect_timeout read_max_lag statement_timeout request_timeout "
+     "session_hours link_minutes log_lines_per_second"), lambda value: value > 0, "above 0"),
     ("grace kill_grace log_bytes max_run_time lag_after", lambda value: value >= 0, "0 or more"),
     (("concurrency processes threads max_crashes max_payload_bytes max_payload_depth "
      "max_result_bytes retention_days log_days ledger_days dead_letter_days max_body_bytes "
@@ -80,6 +81,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """The settings of this process. Each field can be given as ``ROTA_<FIELD>`` in the environment."""
 
     database_url: str | None = None  # None: the embedded PostgreSQL under data_dir
+    # Instead of one in the URL. A file is read for every new connection; in code, a function is called.
+    database_password: Any = None
+    database_password_file: Path | None = None
+    # What stands between Rota and PostgreSQL: none, or a pooler that works by session or by transaction.
+    pooler: Literal["auto", "none", "session", "transaction"] = "auto"
+    connect: Any = None  # in code alone: a coroutine function that makes asyncpg's connections
+    read_url: str | None = None  # a read replica, for the server's lists, status and dashboard
+    read_max_lag: float = 10.0  # a replica that is further behind, in seconds, isn't used
     data_dir: Path = msgspec.field(default_factory=default_data_dir)
     schema: str = "rota"
     namespace: str = "default"
@@ -186,6 +195,13 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
                     raise ConfigError(f"{field} must be {bounds}, not {value!r}")
         if not self.metrics_host.strip():
             raise ConfigError("metrics_host must be an address, such as 127.0.0.1 or 0.0.0.0")
+        if self.connect is not None and not callable(self.connect):
+            raise ConfigError(
+                "connect is a function and can only be given in code: App(connect=...). It takes the "
+                "arguments of asyncpg.connect() and returns a connection"
+            )
+        if self.database_password is not None and self.database_password_file is not None:
+            raise ConfigError("give database_password or database_password_file, not both")
         if (self.tls_cert is None) != (self.tls_key is None):
             raise ConfigError("tls_cert and tls_key go together: give both, or none")
 

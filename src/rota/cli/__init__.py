@@ -94,6 +94,9 @@ def version(
     check: Annotated[
         bool, option("Also compare with the schema of the database; exit with 1 if it doesn't fit.")
     ] = False,
+    wait: Annotated[
+        float, option("With --check: wait this many seconds for a schema that fits.", min=0)
+    ] = 0,
 ) -> None:
     """Show the version of Rota and of Python."""
     versions = {"rota": rota.__version__, "python": platform.python_version()}
@@ -101,7 +104,7 @@ def version(
     if not check:
         session.screen.answer(versions, shown)
         return
-    fit = session.run(session.app.connector.schema_fit())
+    fit = session.run(session.app.connector.schema_fit(wait=wait))
     lines = [f"schema: {fit.verdict}"]
     if fit.post:
         lines.append(f"after the last node of the release before: {', '.join(fit.post)}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
@@ -13,6 +14,7 @@ from rota.cli.loading import find_reference
 from rota.cli.options import argument, given, option
 from rota.cli.session import Session
 from rota.commands import enable_commands
+from rota.errors import ConfigError
 from rota.lib.redaction import secrets_of
 from rota.store.changes import act_as, local_actor
 
@@ -57,7 +59,11 @@ def _allow_commands(app: App, asked: bool) -> None:
 
 def start(
     session: Session,
-    reference: Annotated[str, argument("MODULE:APP", "The app to run.")],
+    reference: Annotated[
+        str | None,
+        argument("MODULE:APP", "The app to run. Schedulers and servers need none. (default: ROTA_APP)",
+                 envvar="ROTA_APP", show_envvar=False),
+    ] = None,
     role: Annotated[
         list[str] | None,
         option("scheduler, worker or server. Repeatable. (default: scheduler and worker)",
@@ -97,7 +103,7 @@ def start(
     from rota.node import ROLES
 
     log_fields = logs.configure(log_level, "json" if session.screen.structured else log_format)
-    app = session.load(reference)
+    app = _app_of(session, reference, role or ROLES)
     logs.apply_level(log_level)
     log_fields.redactor.learn(secrets_of(app.settings))
     app.settings = app.settings.replace(
@@ -127,6 +133,22 @@ def start(
         await node.run()
 
     session.run(run())
+
+
+def _app_of(session: Session, reference: str | None, roles: Sequence[str]) -> App:
+    """Return the app to run. Without one, there is nothing for a worker to do."""
+    if reference:
+        return session.load(reference)
+    if "worker" in roles:
+        raise ConfigError(
+            "a worker needs an app, whose tasks it runs: name it, as in "
+            "`rota start shop.tasks:app`, or in ROTA_APP"
+        )
+    app = session.app
+    # It declares nothing, and must not speak for the application that does.
+    app.settings = app.settings.replace(app_name="", release="")
+    app.prepare()
+    return app
 
 
 def _parse_queue(text: str) -> tuple[str, int | None]:

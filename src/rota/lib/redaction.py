@@ -44,14 +44,17 @@ def secrets_of(settings: Settings) -> set[str]:
     found: set[str] = set()
     if settings.oidc_client_secret:
         found.add(settings.oidc_client_secret)
+    if isinstance(settings.database_password, str):
+        found.add(settings.database_password)
     for key in (settings.encryption_keys or "").split(","):
         found.add(key.partition(":")[2].strip())
-    try:
-        password = urlsplit(settings.database_url or "").password
-    except ValueError:  # it can't be read as a URL: all of it may be a secret
-        password = settings.database_url
-    if password:
-        found.update((password, unquote(password)))
+    for url in (settings.database_url, settings.read_url):
+        try:
+            password = urlsplit(url or "").password
+        except ValueError:  # it can't be read as a URL: all of it may be a secret
+            password = url
+        if password:
+            found.update((password, unquote(password)))
     return {secret for secret in found if secret}
 
 

@@ -8,12 +8,13 @@ import os
 import threading
 import weakref
 from collections.abc import AsyncIterator
+from time import monotonic
 from typing import Protocol, TypeAlias, TypeVar
 
 from rota.config import Settings
 from rota.core.administration import Diagnosis
 from rota.core.checkup import Finding
-from rota.errors import RotaError
+from rota.errors import RotaError, StoreUnavailable
 from rota.lib.sync_bridge import sync_bridge
 from rota.operations.doctor import examine
 from rota.operations.recovery import Recovery, recover, survey
@@ -145,10 +146,23 @@ class Connector:
                 await check_schema(connection, schema)
             return pending
 
-    async def schema_fit(self) -> SchemaFit:
-        """Compare the schema of the database with this release. Changes nothing."""
-        async with self._unchecked() as connection:
-            return await compare_schema(connection, self.settings.schema)
+    async def schema_fit(self, *, wait: float = 0) -> SchemaFit:
+        """Compare the schema of the database with this release. Changes nothing.
+
+        `wait`: for this many seconds, ask again while it doesn't fit or the database doesn't answer.
+        """
+        end = monotonic() + wait
+        while True:
+            try:
+                async with self._unchecked() as connection:
+                    fit = await compare_schema(connection, self.settings.schema)
+            except StoreUnavailable:
+                if monotonic() >= end:
+                    raise
+            else:
+                if fit.fits or monotonic() >= end:
+                    return fit
+            await asyncio.sleep(min(1.0, max(0.0, end - monotonic())))
 
     async def diagnose(self) -> Diagnosis:
         """Examine the database and the installation in it. What fails is a finding, and no error."""

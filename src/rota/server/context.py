@@ -15,12 +15,13 @@ from rota.config import Settings
 from rota.operations.connection import Opened
 from rota.operations.installation import Installation
 from rota.operations.rota import Rota
-from rota.runtime.ticker import Service
+from rota.runtime.ticker import Service, Ticker
 from rota.server.calculation import compute_change, compute_read
 from rota.server.identity.credentials import Sessions, Tokens
 from rota.server.identity.oidc import OpenIDConnect
 from rota.server.identity.passwords import Passwords
 from rota.server.quotas import Quotas
+from rota.server.reading import Reading, ReplicaWatch
 from rota.server.remote_workers.claims import Claims
 from rota.server.remote_workers.subscription import Subscriptions
 from rota.server.remote_workers.workers import RemoteWorkers
@@ -30,6 +31,7 @@ from rota.store.endpoints import EndpointStore
 from rota.store.identity import IdentityStore
 from rota.store.quotas import QuotaStore
 from rota.store.remote import RemoteStore
+from rota.store.replica import ReadingDatabase, ReadReplica
 from rota.store.row_security import RowSecurity
 
 log = logging.getLogger("rota.server")
@@ -83,6 +85,9 @@ class ServerContext:
         self.claims = Claims(self.subscriptions, app.settings, self.stopping)
         self.tenant = lru_cache(_MOST_NAMESPACES)(self._make_tenant)
         self.remote_workers = lru_cache(_MOST_NAMESPACES)(self._make_remote_workers)
+        self.replica: ReadReplica | None = None
+        self.reader = lru_cache(_MOST_NAMESPACES)(self._make_reader)
+        self.reading: Reading | None = None  # with a replica
 
     def _make_tenant(self, namespace: str) -> Rota:
         database = self.row_security.for_namespace(namespace)
@@ -93,6 +98,22 @@ class ServerContext:
         rota.schedules.compute_read = compute_read
         rota.schedules.most_occurrences = _MOST_OCCURRENCES
         return rota
+
+    def _make_reader(self, namespace: str) -> Rota:
+        """Make the operations that read from the replica; for requests that change nothing."""
+        assert self.replica is not None
+        security = RowSecurity(self.replica.database, enabled=self.row_security.enabled)
+        primary = self.row_security.for_namespace(namespace)
+        database = ReadingDatabase(self.replica, security, namespace, primary)
+        rota = Rota(
+            ServerConnections(self.settings.replace(namespace=namespace), database), self.app.tasks
+        )
+        rota.schedules.compute_read = compute_read
+        rota.schedules.most_occurrences = _MOST_OCCURRENCES
+        return rota
+
+    def read_from(self, replica: ReadReplica) -> None:
+        self.replica, self.reading = replica, Reading(self)
 
     def _make_remote_workers(self, namespace: str) -> RemoteWorkers:
         store = RemoteStore(self._hot.for_namespace(namespace), namespace)
@@ -125,12 +146,30 @@ class ServerContext:
             context = cls(
                 app, database, row_security, RowSecurity(hot, enabled=row_security.enabled)
             )
-            yield context
+            async with _reading_replica(context, shared):
+                yield context
             await context.subscriptions.close()
         finally:
             await hot.close()
             await shared.close()
             await database.close()
+
+
+@contextlib.asynccontextmanager
+async def _reading_replica(context: ServerContext, primary: Database) -> AsyncIterator[None]:
+    """Follow the replica of `read_url`, if there is one, for as long as the server runs."""
+    if context.settings.read_url is None:
+        yield
+        return
+    replica = ReadReplica(primary, primary.settings)
+    context.read_from(replica)
+    ticker = Ticker(ReplicaWatch(replica))
+    ticker.start()
+    try:
+        yield
+    finally:
+        await ticker.stop()
+        await replica.close()
 
 
 def context_of(server: Litestar) -> ServerContext:

@@ -44,6 +44,7 @@ _REFERRER_OF_DATA = (b"referrer-policy", b"no-referrer")
 _NO_STORE = (b"cache-control", b"no-store")
 _FOR_PAGES = (*_ALWAYS, _CSP, _REFERRER)
 _FOR_DATA = (*_ALWAYS, _CSP_OF_DATA, _REFERRER_OF_DATA)
+_DATA_AGE = b"rota-data-age"  # of what a read replica has answered: see `reading`
 _HSTS = (b"strict-transport-security", b"max-age=31536000")
 
 
@@ -61,7 +62,7 @@ class Frame:
         request_id = _request_id(scope)
         state: dict[str, Any] = scope.setdefault("state", {})
         state["request_id"] = request_id
-        framed = _framed(send, request_id, secure=scope.get("scheme") == "https")
+        framed = _framed(send, request_id, state, secure=scope.get("scheme") == "https")
         if _has_nul(scope):
             problem = Problem(400, "nul", "the URL contains a NUL character, which can't be stored")
             await _send_problem(problem, request_id, framed)
@@ -126,9 +127,11 @@ def _has_nul(scope: Scope) -> bool:
     return "\0" in scope["path"] or (b"%00" in query and b"\0" in unquote_to_bytes(query))
 
 
-def _framed(send: Send, request_id: str, *, secure: bool) -> Send:
+def _framed(send: Send, request_id: str, state: dict[str, Any], *, secure: bool) -> Send:
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
+            if "on_answer" in state:
+                state["on_answer"]()
             named = {name.lower(): value for name, value in message["headers"]}
             is_page = named.get(b"content-type", b"").startswith(b"text/html")
             headers = [
@@ -138,6 +141,8 @@ def _framed(send: Send, request_id: str, *, secure: bool) -> Send:
             ]
             if b"cache-control" not in named:
                 headers.append(_NO_STORE)
+            if "data_age" in state:
+                headers.append((_DATA_AGE, b"%.1f" % state["data_age"]))
             if secure:
                 headers.append(_HSTS)
             message["headers"] = headers

@@ -166,7 +166,10 @@ def provide_principal(request: RotaRequest) -> Principal:
 
 
 def provide_tenant(request: RotaRequest) -> Rota:
-    return request.context.tenant(request.principal.namespace)
+    context = request.context
+    if context.reading is not None:
+        return context.reading.rota_for(request)
+    return context.tenant(request.principal.namespace)
 
 
 async def provide_stats(request: RotaRequest) -> DashboardStore:

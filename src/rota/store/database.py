@@ -1,9 +1,10 @@
 """Connections to PostgreSQL that survive restarts, failovers and poolers.
 
 Protocol. A `Database` is a small pool. Before it opens, one probe connection finds out whether a
-transaction pooler (PgBouncer) stands in between: the process id a pooler hands out at log-in is not
-that of the backend that answers. Behind a pooler there are no prepared statements and no session
-settings: what a hot statement needs is then set within its own transaction, and LISTEN is not used.
+pooler stands in between (see `pooler`). Behind a transaction pooler there are no prepared statements and
+no session settings: what a hot statement needs is then set within its own transaction, and LISTEN is not
+used. Behind a session pooler, settings are made by statements after a connection was made: poolers
+refuse most of them at log-in.
 
 `hot` databases pin the planner: the queue's statements have exactly one good plan, by index, and with
 statistics of a minute ago (of an empty table, or a full one) the planner could choose another.
@@ -24,6 +25,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator
 from typing import Any, TypeAlias, TypeVar
 
@@ -35,9 +37,11 @@ from rota.errors import ConfigError, StoreUnavailable
 from rota.lib import failpoints, ids
 from rota.lib.ids import new_id
 from rota.store import ambient, session
+from rota.store.credentials import Password
 from rota.store.driver_errors import FAREWELLS, TRANSIENT, translated_errors
 from rota.store.encrypted import Encryption
 from rota.store.hosts import Hosts
+from rota.store.pooler import Mode, detect_mode
 from rota.store.rows import to_value
 from rota.store.sql import load_queries
 
@@ -51,33 +55,32 @@ async def _keep_session(connection: Connection) -> None:
     """Replace asyncpg's reset between uses, which is a round trip: we leave no state behind."""
 
 
-async def _clean(connection: Connection) -> None:
-    """Reset a connection after a handler's transaction has ended, or close it if that fails."""
-    if connection.is_closed():
-        return
-    try:
-        await connection.execute(session.CLEAN)
-    except BaseException as error:
-        connection.terminate()
-        if not isinstance(error, Exception):
-            raise
-
-
 class Database:
     """A pool of connections, and the named queries of one schema."""
 
-    def __init__(self, url: str, settings: Settings, *, hot: bool = False) -> None:
+    def __init__(
+        self, url: str, settings: Settings, *, hot: bool = False, reads: bool = False
+    ) -> None:
         self.url = url
         self.schema = settings.schema
         self.settings = settings
         self.queries = load_queries(settings.schema)
-        self.behind_pooler = False
+        self.behind_pooler = False  # one by transaction
+        self._pooler: Mode = "none"
+        self._knows_backends = True
         self._hot = hot
         self.encryption = Encryption(settings)
         self._name = f"rota {new_id().hex[-8:]}"  # which its own connections have
-        self._hosts = Hosts(url, settings.connect_timeout)
+        self.password = Password(settings)
+        self._hosts = Hosts(
+            url,
+            settings.connect_timeout,
+            password=self.password,
+            hook=settings.connect,
+            reads=reads,
+        )
         self.session = session.settings_of(settings, hot)
-        if self._hosts.chooses_by_writes:
+        if self._hosts.chooses_by_writes or reads:
             del self.session["default_transaction_read_only"]  # by which a standby is recognised
         self._pool: asyncpg.Pool[Any] | None = None
 
@@ -93,13 +96,13 @@ class Database:
         if self._pool is not None:
             return
         with translated_errors():
-            self.behind_pooler = await self._detect_pooler()
+            await self._find_pooler()
             self._pool = await asyncpg.create_pool(
                 min_size=0,
                 max_size=self.settings.pool_size,
                 max_inactive_connection_lifetime=300,
                 reset=_keep_session,
-                connect=self._hosts.connect,
+                connect=self._connect,
                 **self._connect_arguments(),
             )
 
@@ -110,25 +113,37 @@ class Database:
         }
         if self.behind_pooler:
             return {**shared, "statement_cache_size": 0}
+        if self._pooler == "session":
+            return shared
         keepalives = {"tcp_keepalives_idle": "15", "tcp_keepalives_interval": "5",
                       "tcp_keepalives_count": "3"}  # fmt: skip
         application = {"application_name": self._name}
         return {**shared, "server_settings": {**self.session, **keepalives, **application}}
 
-    async def _detect_pooler(self) -> bool:
+    async def _connect(self, *_: Any, **arguments: Any) -> Connection:
+        """Make a connection of the pool, or a dedicated one."""
+        connection = await self._hosts.connect(**arguments)
+        if self._pooler == "session":
+            await connection.execute(self._stated)
+        return connection
+
+    @functools.cached_property
+    def _stated(self) -> str:
+        """The settings as statements, for where they can't be given at log-in."""
+        return session.for_session({**self.session, "application_name": self._name})
+
+    async def _find_pooler(self) -> None:
         try:
-            probe = await self._hosts.connect(statement_cache_size=0)
+            found, self._knows_backends = await detect_mode(self._hosts.connect)
         except ValueError:
             # Not quoted, nor chained: it may hold a piece of the password.
             raise ConfigError(
                 "the database URL can't be read; it looks like postgresql://user:password@host:5432/"
                 "name. Special characters in the password must be percent-encoded (/ is %2F, @ is %40)"
             ) from None
-        try:
-            backend: int = await probe.fetchval("select pg_backend_pid()")
-            return backend != probe.get_server_pid()
-        finally:
-            await probe.close(timeout=5)
+        told = self.settings.pooler
+        self._pooler = found if told == "auto" else told
+        self.behind_pooler = self._pooler == "transaction"
 
     async def close(self) -> None:
         pool, self._pool = self._pool, None
@@ -169,16 +184,16 @@ class Database:
         """End a backend, so that nothing sent to it arrives any more; what it has begun is rolled back.
 
         For a statement that is repeated because its answer was lost: a line that stalls may deliver the
-        first request long after the second was answered. Does nothing behind a pooler, where a backend
-        can't be told from its process id.
+        first request long after the second was answered. Does nothing behind a pooler, where the process
+        id that we know is not the backend's.
         """
-        if self.behind_pooler:
+        if not self._knows_backends:
             return
         async with self.connection() as connection:
             await self.end_backend_on(connection, backend)
 
     async def end_backend_on(self, connection: Connection, backend: int) -> None:
-        if self.behind_pooler:
+        if not self._knows_backends:
             return
         if not await connection.fetchval(self.queries["end_backend"], backend, self._name):
             raise StoreUnavailable("an earlier attempt at this is still under way")
@@ -232,7 +247,20 @@ class Database:
                         await connection.execute(session.RESET)
             finally:
                 if lent and not self.behind_pooler:
-                    await _clean(connection)
+                    await self._clean(connection)
+
+    async def _clean(self, connection: Connection) -> None:
+        """Reset a connection after a handler's transaction has ended, or close it if that fails."""
+        if connection.is_closed():
+            return
+        # At log-in, `reset all` comes back to our settings; behind a session pooler it doesn't.
+        again = f"; {self._stated}" if self._pooler == "session" else ""
+        try:
+            await connection.execute(f"{session.CLEAN}{again}")
+        except BaseException as error:
+            connection.terminate()
+            if not isinstance(error, Exception):
+                raise
 
     @contextlib.asynccontextmanager
     async def _begun(self, connection: Connection) -> AsyncIterator[None]:
@@ -279,7 +307,7 @@ class Database:
     async def dedicated(self) -> Connection:
         """Return a connection outside the pool, for heartbeats, LISTEN and handlers' transactions."""
         with translated_errors():
-            return await self._hosts.connect(**self._connect_arguments())
+            return await self._connect(**self._connect_arguments())
 
 
 class Store:

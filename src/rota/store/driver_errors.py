@@ -89,6 +89,13 @@ def translated_errors() -> Iterator[None]:
         yield
     except MISCONFIGURED as error:
         raise ConfigError(f"the database URL doesn't work: {error}") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        lacking = StoreUnavailable(
+            f"the role that Rota logs in with may not do this: {error}. `rota grants ROLE --apply --for "
+            "worker` (or scheduler, server, read), run by the owner of the tables, grants what it needs"
+        )
+        lacking.answered = True
+        raise lacking from error
     except Exception as error:
         if is_transient(error):
             raise _unavailable(error) from error

@@ -2,45 +2,159 @@
 
 A role that only submits, such as an application's in its own transactions, may add jobs and read what a
 submit looks up. It can't read other jobs' results, change or delete a job, or see tokens and people.
+What workers, schedulers and servers need follows from the queries that they run: see `privileges`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 from rota.errors import ConfigError
+from rota.store.privileges import definer_functions, known_tables, needs_of
+from rota.store.sql import query_files
 
-Purpose: TypeAlias = Literal["submit", "submit-unique"]
+Purpose: TypeAlias = Literal[
+    "submit", "submit-unique", "worker", "scheduler", "server", "read", "owner"
+]
+Grants: TypeAlias = list[tuple[str, list[str]]]  # privileges, and the tables they are for
 
-# By purpose: privileges, and the tables they are for.
-PURPOSES: Mapping[str, tuple[tuple[str, tuple[str, ...]], ...]] = {
-    "submit": (
-        ("select", ("migration", "namespace", "node", "schema_object", "setting", "task")),
-        ("insert", ("arrival",)),
-        ("select, insert", ("future", "lane", "present", "queue")),
-        ("select, insert, update", ("submit_key",)),
+_ORDER = ("select", "insert", "update", "delete")
+# Who may read them could log in, or sign what Rota sends.
+SECRETS = frozenset({
+    "api_token", "callback_secret", "endpoint", "login_failure", "login_link", "login_place",
+    "membership", "oidc_login", "session", "user_account", "webhook",
+})  # fmt: skip
+# What every node reads when it opens the database.
+_OPENING = ("migration", "schema_object", "setting", "installation", "namespace", "row_security")
+
+
+class _Role(NamedTuple):
+    """The files of queries that a role runs, and the tables that it has no business in changing."""
+
+    files: tuple[str, ...]
+    calls: tuple[str, ...] = ("identify",)  # functions of queries in other files
+    only_reads: frozenset[str] = frozenset()
+
+
+_WORKS = (
+    "work", "nodes", "limits", "logs", "workflows", "durable_functions", "maps", "signatures",
+    "endpoints", "encryption", "events", "jobs", "unique", "stats", "schema_objects",
+)  # fmt: skip
+_SCHEDULES = (
+    "schedules", "shards", "upkeep", "logs", "nodes", "events", "run_stats", "limits", "encryption",
+    "workflows", "work", "durable_functions", "maps", "stats", "unique", "jobs", "schema_objects",
+)  # fmt: skip
+_SETTINGS = frozenset({
+    "allowed_host", "callback_secret", "declaration", "fair_weight", "installation", "migration",
+    "row_security", "schedule_version", "schema_object", "setting", "webhook", "workflow",
+    "workflow_step",
+})  # fmt: skip
+_NEVER_CHANGED = frozenset({"migration", "row_security", "schema_object"})
+_ROLES: Mapping[str, _Role] = {
+    "worker": _Role((*_WORKS, "webhooks"), only_reads=_SETTINGS),
+    "scheduler": _Role(
+        _SCHEDULES,
+        only_reads=_SETTINGS - {"declaration", "schedule_version", "setting"},
     ),
-    # Unique jobs lock the job that stands for them, or change it.
-    "submit-unique": (
-        ("select", ("migration", "namespace", "node", "schema_object", "setting", "task")),
-        ("insert", ("arrival",)),
-        ("select, insert", ("lane", "queue")),
-        ("select, insert, update, delete", ("future", "present")),
-        ("select, insert, update", ("submit_key", "unique_key")),
+    "server": _Role(
+        tuple(file for file in query_files() if file not in ("upkeep", "shards", "recovery")),
+        only_reads=_NEVER_CHANGED,
     ),
 }
+
+# The two that users' own transactions run as are listed by hand: they are promised to be no more.
+_SUBMITS: Mapping[str, Grants] = {
+    "submit": [
+        ("select", ["migration", "namespace", "node", "schema_object", "setting", "task"]),
+        ("insert", ["arrival"]),
+        ("select, insert", ["future", "lane", "present", "queue"]),
+        ("select, insert, update", ["submit_key"]),
+    ],
+    # Unique jobs lock the job that stands for them, or change it.
+    "submit-unique": [
+        ("select", ["migration", "namespace", "node", "schema_object", "setting", "task"]),
+        ("insert", ["arrival"]),
+        ("select, insert", ["lane", "queue"]),
+        ("select, insert, update, delete", ["future", "present"]),
+        ("select, insert, update", ["submit_key", "unique_key"]),
+    ],
+}
+PURPOSES = (*_SUBMITS, *_ROLES, "read", "owner")
 
 
 def grant_statements(purpose: str, role: str, schema: str) -> list[str]:
     """The SQL that gives a role what it needs. The role's name is quoted here."""
     if purpose not in PURPOSES:
         raise ConfigError(f"purpose {purpose!r} is not one of: {', '.join(PURPOSES)}")
-    if not role or "\0" in role or len(role.encode()) > 63:
-        raise ConfigError("a role's name is 1 to 63 bytes long, without NUL")
+    if not role or "\0" in role or "$grant$" in role or len(role.encode()) > 63:
+        raise ConfigError("a role's name is 1 to 63 bytes long, without NUL and $grant$")
     quoted = '"' + role.replace('"', '""') + '"'
-    grants = [
-        f"grant {privileges} on {', '.join(f'{schema}.{table}' for table in tables)} to {quoted};"
-        for privileges, tables in PURPOSES[purpose]
+    if purpose == "owner":
+        return _owner(quoted)
+    statements = [f"grant usage on schema {schema} to {quoted};"]
+    for privileges, tables in table_grants(purpose):
+        listed = ", ".join(f"{schema}.{table}" for table in tables)
+        statements.append(f"grant {privileges} on {listed} to {quoted};")
+    return statements + _besides(purpose, quoted, schema)
+
+
+def table_grants(purpose: str) -> Grants:
+    """Return the privileges of a purpose, and the tables that each is for."""
+    if purpose in _SUBMITS:
+        return _SUBMITS[purpose]
+    if purpose == "read":
+        return [("select", sorted(known_tables() - SECRETS))]
+    chosen = _ROLES[purpose]
+    by_privileges: dict[str, list[str]] = {}
+    needed = needs_of(chosen.files).tables
+    for table in sorted({*needed, *_OPENING}):
+        used = {"select"} if table in chosen.only_reads else {"select", *needed.get(table, ())}
+        listed = ", ".join(verb for verb in _ORDER if verb in used)
+        by_privileges.setdefault(listed, []).append(table)
+    return sorted(by_privileges.items())
+
+
+def _besides(purpose: str, quoted: str, schema: str) -> list[str]:
+    """Return what is no privilege of a table: sequences, functions, membership, maintenance."""
+    if purpose not in _ROLES:
+        return []
+    needs = needs_of(_ROLES[purpose].files)
+    statements = [
+        f"grant usage on sequence {schema}.{name} to {quoted};" for name in sorted(needs.sequences)
     ]
-    return [f"grant usage on schema {schema} to {quoted};", *grants]
+    statements += [
+        f"grant execute on function {schema}.{name} to {quoted};"
+        for name in sorted({*needs.functions, *_ROLES[purpose].calls} & definer_functions())
+    ]
+    if purpose == "server":
+        # Requests about a namespace run as rota_tenant, which row security restricts to it.
+        statements.append(
+            "do $grant$ begin if exists (select from pg_roles where rolname = 'rota_tenant') then "
+            f"grant rota_tenant to {quoted}; end if; end $grant$;"
+        )
+    if purpose == "scheduler":
+        # Before PostgreSQL 17 only the owner can vacuum, and autovacuum has to do.
+        statements.append(
+            "do $grant$ begin if current_setting('server_version_num')::int >= 170000 then "
+            f"execute 'grant maintain on {schema}.present to {_inner(quoted)}'; end if; end $grant$;"
+        )
+    return statements
+
+
+def _owner(quoted: str) -> list[str]:
+    """Return what a superuser runs once, before the role's first `rota migrate`."""
+    tenant = (
+        "do $grant$ begin if not exists (select from pg_roles where rolname = 'rota_tenant') then "
+        "create role rota_tenant nologin; end if; end $grant$;"
+    )
+    database = (
+        "do $grant$ begin execute format('grant connect, create, temporary on database %I to ', "
+        f"current_database()) || '{_inner(quoted)}'; end $grant$;"
+    )
+    return [tenant, f"grant rota_tenant to {quoted} with admin option;", database]
+
+
+def _inner(quoted: str) -> str:
+    """Return a quoted name for use inside a text."""
+    return quoted.replace("'", "''")

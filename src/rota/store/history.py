@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 from uuid import UUID
 
@@ -37,14 +37,9 @@ class HistoryStore(Store):
 
     async def pages_of_day(self, name: str) -> AsyncIterator[list[str]]:
         """Iterate over the rows of a day as JSON, as they are stored, some at a time."""
-        table, after = f"{self.database.schema}.{name}", NIL
+        day, after = _day_of(name), NIL
         while True:
-            async with self.database.connection() as connection:
-                rows = await connection.fetch(
-                    f"select id, row_to_json(p)::text as row from {table} as p"  # noqa: S608
-                    " where id > $1 order by id limit $2",
-                    after, _PAGE,
-                )  # fmt: skip
+            rows = await self.database.fetch("rows_of_day", name, day, after, _PAGE)
             if rows:
                 yield [row["row"] for row in rows]
             if len(rows) < _PAGE:
@@ -53,12 +48,7 @@ class HistoryStore(Store):
 
     async def count_day(self, name: str) -> int:
         """Count the rows of a day; 0 if it was dropped meanwhile."""
-        table = f"{self.database.schema}.{name}"
-        async with self.database.connection() as connection:
-            if await connection.fetchval("select to_regclass($1)", table) is None:
-                return 0
-            count: int = await connection.fetchval(f"select count(*) from {table}")  # noqa: S608
-        return count
+        return await self._one(int, "count_day", name, _day_of(name))
 
     async def old_rows(self, kind: str, days: int, limit: int) -> Sequence[Any]:
         """Return rows that are not dropped by the day, as (id, JSON). `kind`: one of STEPWISE."""
@@ -66,3 +56,8 @@ class HistoryStore(Store):
 
     async def forget_rows(self, kind: str, ids: Sequence[UUID]) -> None:
         await self.database.fetch(f"forget_{kind}", ids)
+
+
+def _day_of(name: str) -> datetime:
+    """Return when the day of a partition begins."""
+    return datetime.strptime(name, "past_%Y%m%d").replace(tzinfo=UTC)

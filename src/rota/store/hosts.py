@@ -20,6 +20,8 @@ from urllib.parse import parse_qsl, urlencode
 
 import asyncpg
 
+from rota.store.credentials import ConnectHook, Password
+
 SILENCE_SECONDS = 15
 _IDLE, _INTERVAL, _COUNT = 6, 3, 3  # together the same
 
@@ -43,11 +45,26 @@ class Host(NamedTuple):
     name: str
 
 
+# The password was wrong, which it may not be when it is read again.
+_BAD_PASSWORD = (asyncpg.InvalidPasswordError, asyncpg.InvalidAuthorizationSpecificationError)
+
+
 class Hosts:
-    def __init__(self, url: str, connect_timeout: float) -> None:
+    """The servers of a URL.
+
+    `password` is read for each connection; `hook` makes connections instead of asyncpg, for the
+    connectors of cloud providers; `reads`: a standby is as good as a primary.
+    """
+
+    def __init__(
+        self, url: str, connect_timeout: float, *, password: Password | None = None,
+        hook: ConnectHook | None = None, reads: bool = False,
+    ) -> None:  # fmt: skip
         self._hosts = split_hosts(url)
+        self._password = password
+        self._make = hook or asyncpg.connect
         self._timeout = connect_timeout
-        self._wanted = wanted_session(url)
+        self._wanted = None if reads else wanted_session(url)
         # A session that says that it writes would hide which of the servers takes no writes.
         self.chooses_by_writes = len(self._hosts) > 1 or _says_session(url)
         self._best = 0
@@ -69,7 +86,7 @@ class Hosts:
             host = self._hosts[index]
             try:
                 arguments["dsn"] = host.url
-                connection: asyncpg.Connection[Any] = await asyncpg.connect(**arguments)
+                connection = await self._connect_to(arguments)
             except _PASSED_OVER as error:
                 errors.append((host, error))
                 continue
@@ -77,6 +94,21 @@ class Hosts:
             watch_silence(connection)
             return connection
         raise _summary(errors)
+
+    async def _connect_to(self, arguments: dict[str, Any]) -> asyncpg.Connection[Any]:
+        if not self._password:
+            made: asyncpg.Connection[Any] = await self._make(**arguments)
+            return made
+        try:
+            made = await self._make(**arguments, password=await self._password.read())
+        except _BAD_PASSWORD as error:
+            if not self._password.rotates:
+                raise
+            # Not a misconfiguration: the next reading may be that of a new password.
+            raise ConnectionError(
+                f"{error} (the password {self._password.source} is read again for each connection)"
+            ) from error
+        return made
 
 
 def _summary(errors: Sequence[tuple[Host, BaseException]]) -> BaseException:

@@ -108,6 +108,27 @@ def load_queries(schema: str) -> dict[str, str]:
     return queries
 
 
+@cache
+def named_queries(file: str) -> dict[str, str]:
+    """Return the queries of one file of queries/, by name, for the schema `rota`."""
+    text = (resources.files("rota.store") / "queries" / f"{file}.sql").read_text("utf-8")
+    parts = _QUERY.split(text)
+    return {
+        name: render(query, "rota") for name, query in zip(parts[1::2], parts[2::2], strict=True)
+    }
+
+
+def query_files() -> list[str]:
+    """Return the names of the files of queries/."""
+    files = (resources.files("rota.store") / "queries").iterdir()
+    return sorted(file.name[:-4] for file in files if file.name.endswith(".sql"))
+
+
+def schema_texts() -> list[str]:
+    """Return the migrations, for the schema `rota`."""
+    return [render(text, "rota") for text in _texts("schema")]
+
+
 def function_statements(schema: str) -> list[str]:
     """Return one `create or replace function` statement for each function."""
     return [

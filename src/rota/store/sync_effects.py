@@ -51,6 +51,7 @@ class TransactionTerms(msgspec.Struct):
     behind_pooler: bool = False
     encryptor: Encryptor | None = None  # what its result is encrypted with; a key of this job's own
     step: bool = False  # of a workflow: its result must be kept
+    password: str | None = None  # if it isn't in the URL; read for this job
 
 
 class SyncEffects:
@@ -138,8 +139,9 @@ class SyncEffects:
                     "pip install 'rota[psycopg]', or make it a coroutine"
                 ) from None
             # prepare_threshold: behind a transaction pooler prepared statements don't stay put.
+            given: dict[str, Any] = {} if terms.password is None else {"password": terms.password}
             self._connection = psycopg.connect(
-                terms.url, autocommit=True, prepare_threshold=None,
+                terms.url, autocommit=True, prepare_threshold=None, **given,
                 **psycopg_arguments(terms.url, _CONNECT_SECONDS),
             )  # fmt: skip
             if not terms.behind_pooler:

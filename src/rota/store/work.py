@@ -336,30 +336,26 @@ class UpkeepStore(Store):
         parent, and finishes queue up behind a wait for that lock. So the wait is short, and while a long
         reader (pg_dump) holds the lock the partition stays, empty.
         """
-        table = f"{self.database.schema}.{name}"
         return (
-            not filled or await self._within(_READERS_WAIT, f"truncate table {table}", table, rows)
-        ) and await self._within(_EVERYBODY_WAITS, f"drop table {table}")
+            not filled or await self._drop_within(_READERS_WAIT, name, True, rows)
+        ) and await self._drop_within(_EVERYBODY_WAITS, name, False)
 
-    async def _within(
-        self, wait: str, statement: str, table: str = "", rows: int | None = None
+    async def _drop_within(
+        self, wait: str, name: str, rows_only: bool, rows: int | None = None
     ) -> bool:
-        """Run a statement; False if it could not get its locks in time.
+        """Drop a day or its rows; False if its locks could not be had in time.
 
-        With `rows`, also if the table has another number of rows: it is locked, and they are counted.
+        With `rows`, also if it has another number of rows.
         """
+        drop = self.database.queries["drop_day"]
         async with self.database.connection() as connection:
             try:
                 async with connection.transaction():
                     await connection.execute(f"set local lock_timeout = '{wait}'")
-                    if rows is not None:
-                        await connection.execute(f"lock table {table} in access exclusive mode")
-                        if await connection.fetchval(f"select count(*) from {table}") != rows:  # noqa: S608
-                            return False
-                    await connection.execute(statement)
+                    dropped: bool = await connection.fetchval(drop, name, rows_only, rows)
             except (asyncpg.LockNotAvailableError, asyncpg.UndefinedTableError):
                 return False
-        return True
+        return dropped
 
     async def forget_ended(self, retention_days: int, dead_letter_days: int, limit: int) -> int:
         return await self._one(int, "forget_ended", retention_days, dead_letter_days, limit)

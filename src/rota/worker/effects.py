@@ -30,7 +30,14 @@ import msgspec
 
 from rota.config import Settings
 from rota.context import OnceAnswer
-from rota.errors import InvalidArguments, LeaseLost, OnceNotKept, OnceUnknown, StoreUnavailable
+from rota.errors import (
+    ConfigError,
+    InvalidArguments,
+    LeaseLost,
+    OnceNotKept,
+    OnceUnknown,
+    StoreUnavailable,
+)
 from rota.lib.encryption import mark_unencrypted
 from rota.lifecycle import State
 from rota.model import Outcome, OutcomeKind
@@ -198,16 +205,25 @@ class Effects:
             raise
         self._begun.pop((work, key), None)
 
+    async def _terms(self, work: Work) -> TransactionTerms:
+        """Return what a child needs to connect, with the password of this moment."""
+        database = self._database
+        if database.settings.connect is not None:
+            raise ConfigError(
+                "connect= makes asyncpg's connections, which plain functions can't use: make this "
+                "exactly_once task a coroutine"
+            )
+        return TransactionTerms(
+            database.url, database.schema, self._lease.node_id, database.session,
+            database.behind_pooler, work.encryptor, work.run is not None,
+            await database.password.read(),
+        )  # fmt: skip
+
     async def answer(self, work: Work, name: str, body: bytes) -> bytes:
         """Answer a call of a handler."""
         match name:
             case "transaction":
-                database = self._database
-                terms = TransactionTerms(
-                    database.url, database.schema, self._lease.node_id, database.session,
-                    database.behind_pooler, work.encryptor, work.run is not None,
-                )  # fmt: skip
-                return msgspec.json.encode(terms)
+                return msgspec.json.encode(await self._terms(work))
             case "once_begin":
                 key, rerun = msgspec.json.decode(body, type=tuple[str, bool])
                 return msgspec.json.encode(await self.begin(work, key, rerun))

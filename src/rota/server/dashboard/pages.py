@@ -73,7 +73,7 @@ _TITLES = {
 
 def page(path: str, *, policy: Policy = VIEWER) -> Callable[[Any], Any]:
     """Declare a page. It is not part of the OpenAPI document."""
-    return get(path, policy=policy, include_in_schema=False, before_request=_use_zone)
+    return get(path, policy=policy, include_in_schema=False, before_request=_use_zone, replica=True)
 
 
 def action(
@@ -187,6 +187,8 @@ class Here:
         self.zone = zone_name(request)
         self.look = Look.of(request)
         self.version = rota.__version__
+        # The seconds by which a read replica may be behind; None: it was read from the primary.
+        self.data_age: float | None = request.scope["state"].get("data_age")
 
     def url(self, path: str, **parameters: Any) -> str:
         """Return an address in the namespace that is shown. Parameters that are None are left out."""

@@ -8,17 +8,25 @@ begin
         hint = 'rota.trim_audit(until) is how its owner ends its retention.';
 end $$;
 
--- Takes what is older away; how many rows. For the tables' owner alone.
-create or replace function rota.trim_audit(until timestamptz) returns bigint language plpgsql as $$
+-- Takes what is older away; how many rows. For the tables' owner; other roles that may call it (see `rota grants`) can't
+-- take away the last thirty days.
+create or replace function rota.trim_audit(until timestamptz) returns bigint language plpgsql
+    security definer set search_path = pg_catalog, pg_temp
+as $$
 declare
     trimmed bigint;
 begin
+    if until > rota.now() - interval '30 days' and not pg_has_role(session_user, current_user, 'member') then
+        raise insufficient_privilege using message = 'only the owner of the tables may trim the last thirty days',
+            hint = 'audit_days must be at least 30 for servers that log in as another role.';
+    end if;
     perform set_config('rota.trimming', 'on', true);
     delete from rota.audit where at < until;
     get diagnostics trimmed = row_count;
     perform set_config('rota.trimming', 'off', true);
     return trimmed;
 end $$;
+revoke execute on function rota.trim_audit(timestamptz) from public;
 
 -- Whether so many jobs with so many bytes may be submitted now. All servers ask here, under the row's
 -- lock, so that a limit is one limit for all of them. `refused`: which one, else null. `allow_debt`: more than a

@@ -23,7 +23,7 @@ $$;
 -- A failover changes the timeline as well as a restored backup does. Nodes live through a failover: if one of them sent
 -- a heartbeat within the last ten minutes, it was one, and the new timeline is written down.
 create or replace function rota.identify(node_name text, out verdict text, out name text, out last_seen timestamptz)
-    language plpgsql
+    language plpgsql security definer set search_path = pg_catalog, pg_temp
 as $$
 declare
     here record;
@@ -49,6 +49,7 @@ begin
     end if;
 end
 $$;
+revoke execute on function rota.identify(text) from public;
 
 -- This database is the one from now on. Tokens go on far above all that were given out after the backup was made:
 -- what fences by them must not take a new one for an old one.

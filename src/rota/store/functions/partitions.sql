@@ -1,8 +1,9 @@
 -- A day of the past, the ledger or the logs, as a table of its own that is then attached: that locks the parent in
 -- a way that finishes, claims and reads don't wait for, and its default partition, which few touch, in one that they
 -- do. So a long reader (pg_dump) delays nothing but this, which gives up soon and is tried again.
+-- With the rights of the tables' owner: schedulers needn't own them. Who may call it is in `rota grants`.
 create or replace function rota.make_partition(parent text, day date) returns boolean language plpgsql
-    set lock_timeout = '200ms'
+    security definer set search_path = pg_catalog, pg_temp set lock_timeout = '200ms'
 as $$
 declare
     name text := parent || '_' || to_char(day, 'YYYYMMDD');
@@ -11,6 +12,9 @@ declare
     moment name;
     strays boolean;
 begin
+    if parent not in ('past', 'occurrence', 'job_log') or day not between '1970-01-01' and '9999-12-01' then
+        raise invalid_parameter_value using message = format('%s has no day %s', parent, day);
+    end if;
     if to_regclass('rota.' || name) is not null then
         return false;
     end if;
@@ -29,6 +33,32 @@ begin
 exception when check_violation or duplicate_table or unique_violation then
     return false;  -- a row of that day came meanwhile; or another made it
 end $$;
+revoke execute on function rota.make_partition(text, date) from public;
+
+-- Drops a day, or its rows alone. With the rights of the tables' owner, as above.
+create or replace function rota.drop_day(day text, rows_only boolean, expected bigint) returns boolean language plpgsql
+    security definer set search_path = pg_catalog, pg_temp
+as $$
+declare
+    rows bigint;
+begin
+    if day like '%\_other' or not exists (
+        select from pg_inherits where inhrelid = to_regclass('rota.' || quote_ident(day))
+        and inhparent in ('rota.past'::regclass, 'rota.occurrence'::regclass, 'rota.job_log'::regclass))
+    then
+        raise undefined_table using message = format('there is no day %s', day);
+    end if;
+    if expected is not null then
+        execute format('lock table rota.%I in access exclusive mode', day);
+        execute format('select count(*) from rota.%I', day) into rows;
+        if rows <> expected then
+            return false;
+        end if;
+    end if;
+    execute format(case when rows_only then 'truncate table rota.%I' else 'drop table rota.%I' end, day);
+    return true;
+end $$;
+revoke execute on function rota.drop_day(text, boolean, bigint) from public;
 
 create or replace function rota.make_day(day date) returns boolean language sql volatile as $$
     select rota.make_partition('past', day)

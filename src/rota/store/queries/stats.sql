@@ -67,3 +67,15 @@ select namespace, kind, count(*) as events from rota.event where at > $1 and at 
 -- name: settled_moment
 -- Until here everything has been committed: the engine's transactions are shorter than this.
 select rota.now() - interval '15 seconds';
+
+-- name: end_of_log
+-- Where the primary's write-ahead log ends, in bytes from its start.
+select (pg_current_wal_lsn() - '0/0')::bigint;
+
+-- name: replayed_log
+-- How much of it a replica shows; all of it, if it is the primary itself.
+select (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end - '0/0')::bigint;
+
+-- name: cluster_id
+-- The same on the primary and on its replicas; null where the role may not read it.
+select (rota.whereabouts()).system;

@@ -97,6 +97,9 @@ order by d.day, k.parent;
 -- name: make_partition
 select rota.make_partition($1, $2);
 
+-- name: drop_day
+select rota.drop_day($1, $2, $3);
+
 -- name: old_days
 -- Partitions of the past whose last moment is older than the retention.
 select c.relname as name, pg_relation_size(c.oid) > 0 as filled
