@@ -1,12 +1,14 @@
-"""What a resume of a durable function repeats, and what new code does with a history."""
+"""What a resume repeats, what new code does with a history, and how runs end that can't go on."""
 
 from __future__ import annotations
+
+from datetime import timedelta
 
 import pytest
 
 from rota.durable.check import check_replay, history_of
 from rota.durable.context import DurableContext
-from rota.errors import StepFailed
+from rota.errors import RunCancelled, StepFailed
 from rota.testing import Sandbox
 from rota.workflow import RunHandle
 from tests.support.durable_shop import Shop
@@ -127,3 +129,60 @@ async def test_a_step_that_failed_in_the_history_is_no_difference(
     checkpoints = await sandbox.app.runs.history(run.id)
     history = history_of(await run.status(), [each for each in checkpoints if each.kind == "step"])
     assert await check_replay(order, {}, history) is None
+
+
+async def test_a_parked_run_ends_at_its_deadline(sandbox: Sandbox, shop: Shop) -> None:
+    code = ["one"]
+
+    @sandbox.app.durable(deadline="1h")
+    async def order(ctx: DurableContext) -> None:
+        await ctx.options(name=code[0]).step(shop.note, code[0])
+        await ctx.wait("go")
+
+    run = await order.start()
+    await sandbox.run_due()
+    code[0] = "two"
+    await run.send("go")
+    await sandbox.run_due()
+    parked = await run.status()
+    assert (parked.state, parked.problem is not None) == ("running", True)
+    await sandbox.run_for(timedelta(hours=2))
+    ended = await run.status()
+    assert (ended.state, (ended.error or {})["type"]) == ("failed", "DeadlineExceeded")
+    assert ended.problem is not None
+    code[0] = "one"
+    await run.resume()
+    await sandbox.run_due()
+    assert (await run.status()).state == "succeeded"
+    assert shop.ran == ["one"]
+
+
+@pytest.mark.parametrize("what", ["job", "run"])
+async def test_a_function_that_has_not_heard_of_its_cancel_calls_nothing(
+    sandbox: Sandbox, shop: Shop, what: str
+) -> None:
+    heard: list[str] = []
+
+    @sandbox.app.durable
+    async def delivery(ctx: DurableContext) -> None:
+        await ctx.step(shop.note, "delivery")
+
+    @sandbox.app.durable
+    async def order(ctx: DurableContext) -> None:
+        await ctx.step(shop.note, "one")
+        if not heard:  # while the function runs, and without that it asks for anything
+            heard.append("cancelled")
+            await sandbox.app.runs.cancel(run.id)
+        try:
+            await (ctx.call(shop.ship, "a") if what == "job" else ctx.call(delivery))
+        except RunCancelled:
+            heard.append("told")
+            await ctx.call(shop.ship, "back")
+            raise
+
+    run = await order.start()
+    await sandbox.run_due()
+    assert heard[:2] == ["cancelled", "told"]
+    assert (await run.status()).state == "cancelled"
+    assert shop.ran == ["one", "ship back"]
+    assert [job.task for job in await sandbox.app.jobs.list(task="ship")] == ["ship"]

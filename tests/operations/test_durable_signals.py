@@ -68,7 +68,9 @@ async def test_a_signal_that_is_being_sent_while_its_function_is_suspended_wakes
         began.append(1)
 
         async def send() -> None:
-            await app.send("go", key=end, payload=1, connection=connection)
+            # By itself it is offered at once; with other things in a transaction only after its commit.
+            plain = f"select {app.settings.schema}.send_signal('go', $1, '1')"
+            await connection.execute(plain, end)
             sent.set()
 
         return await ctx.gather(ctx.wait("go", key=end), ctx.options(name="send").step(send))
@@ -198,3 +200,47 @@ async def test_a_resume_waits_for_the_job_before_it_locks_the_run_as_a_sender_do
     await app.send("go", key="k", payload=1)
     await sandbox.run_due()
     assert await run.result(1) == 1
+
+
+async def test_a_signal_in_a_callers_transaction_locks_nothing_that_others_need(
+    sandbox: Sandbox,
+) -> None:
+    """Two senders in opposite order, each in a transaction of its own, beside whoever ends a run."""
+    app = sandbox.app
+    order = waiter_of(app)
+    run = await order.start()
+    await sandbox.run_due()
+    database = (await app.store()).database
+    locked = f"select from {app.settings.schema}.run where id = $1 for update nowait"
+    async with (
+        database.connection() as one,
+        database.connection() as two,
+        database.connection() as three,
+        one.transaction(),
+        two.transaction(),
+    ):
+        await app.send("go", key="k", payload=1, connection=one)
+        await app.send("go", key="other", payload=2, connection=two)
+        await app.send("go", key="other", payload=3, connection=one)
+        await app.send("go", key="k", payload=4, connection=two)
+        async with three.transaction():
+            await three.fetch(locked, run.id)
+    await sandbox.run_due()
+    assert await run.result(1) in (1, 4)
+    assert len([signal for signal in await app.signals.list() if signal.taken_at is None]) == 3
+
+
+async def test_a_signal_that_two_transactions_send_once_is_sent_once(sandbox: Sandbox) -> None:
+    app = sandbox.app
+    database = (await app.store()).database
+    async with database.connection() as one, database.connection() as two:
+        first, second = one.transaction(), two.transaction()
+        await first.start()
+        await second.start()
+        sent = await app.send("go", key="k", once="request-9", connection=one)
+        again = asyncio.create_task(app.send("go", key="k", once="request-9", connection=two))
+        await first.commit()
+        answer = await again
+        await second.commit()
+    assert (answer.existed, answer.id) == (True, sent.id)
+    assert len(await app.signals.list()) == 1

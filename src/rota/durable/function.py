@@ -177,10 +177,9 @@ class DurableFunction(Task[P, R]):
 
     async def _park(self, replay: Replay, error: Mismatch) -> Outcome:
         try:
-            await replay.park(error)
+            return _LEFT if await replay.park(error) else _CANCELLED
         except Interrupted:
             return _RETURNED
-        return _LEFT
 
 
 class DurableDecorator(Protocol):

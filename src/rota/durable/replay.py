@@ -554,14 +554,15 @@ class Replay:
             raise self._leave(Interrupted("its job has moved on"))
         self._leave(Suspended())
 
-    async def park(self, error: Mismatch) -> None:
-        """Pause the run: somebody has to look at it."""
+    async def park(self, error: Mismatch) -> bool:
+        """Pause the run: somebody has to look at it. False: nobody can, its deadline has passed."""
         problem = Failure("HistoryMismatch", str(error))
         asked = wire.Suspension(waits=[], knows_cancel=self.cancelled, problem=problem)
         self._leaving = None
         answer = await self.call(wire.SUSPEND, asked, str)
-        if answer != "suspended":
+        if answer not in ("suspended", "overdue"):
             raise Interrupted(f"its job is {answer}")
+        return answer == "suspended"
 
 
 def _ranges(numbers: Collection[int]) -> list[str]:

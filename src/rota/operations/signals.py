@@ -49,7 +49,7 @@ class Signals:
             value = encryption.for_job(id).json("result", value).encode()
         signal = NewSignal(
             id=id, namespace=self._rota.namespace, name=name, key=key, once=once,
-            payload=msgspec.Raw(value),
+            payload=msgspec.Raw(value), later=connection is not None,
         )  # fmt: skip
         if connection is not None:
             return await send_through(connection, signal, self._rota.settings.schema)

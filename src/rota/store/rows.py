@@ -136,6 +136,7 @@ class NewSignal(msgspec.Struct, omit_defaults=True, kw_only=True):
     key: str
     payload: msgspec.Raw
     once: str | None = None
+    later: bool = False  # sent in a caller's transaction: offered after its commit
 
 
 class Bulk(msgspec.Struct, frozen=True):

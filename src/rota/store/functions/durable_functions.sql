@@ -167,7 +167,7 @@ end $$;
 
 -- Suspends a function until one of `waits` is over, or all of `joined` are: `suspended`; `ready`: that is so already;
 -- `stopped`: its job was cancelled; `lost`: the job is no longer this node's. `problem` parks it: it is paused until somebody
--- resumes the run.
+-- resumes the run. `overdue`: the run's deadline has passed, and it is not parked for longer.
 --
 -- When the time of a joined wait has come, nobody counts it. So the function goes on at the last of these times, whatever is
 -- left then, and is suspended again if it must.
@@ -188,8 +188,12 @@ begin
     if held.cancel_at is not null then
         return 'stopped';
     end if;
-    select r.cancel_at, r.paused_at is not null and r.cancel_at is null as paused into its
+    select r.cancel_at, r.paused_at is not null and r.cancel_at is null as paused, r.error into its
     from rota.run as r where r.id = run for update;
+    if problem is not null and its.cancel_at is not null and its.error is not null then
+        update rota.run as r set problem = suspend_function.problem where r.id = run;
+        return 'overdue';
+    end if;
     if problem is null and not its.paused then
         select least(wakes, min(c.wake_at) filter (where c.number = any(waits)), max(c.wake_at)),
                count(*) filter (where c.number = any(joined))
@@ -240,8 +244,23 @@ begin
     return true;
 end $$;
 
--- Makes calls: a checkpoint and a job for each. Those whose function is no longer this node's, or which were made by
--- another attempt, are left out. Returns the numbers in `children` (from 0) of those that were made, now or before.
+-- Whether a function may begin something outside of it: unless its run is being cancelled and it was not told yet. Keeps a
+-- cancel from coming in between: it closes what was begun before it.
+create or replace function rota.may_call(runs uuid[]) returns uuid[] language plpgsql volatile
+    set enable_hashjoin = off set enable_mergejoin = off set enable_seqscan = off set plan_cache_mode = force_generic_plan
+as $$
+begin
+    perform from (select distinct unnest(runs) as id order by 1) as k
+    cross join lateral (select from rota.run as r where r.id = k.id for share offset 0) as locked;
+    return array(
+        select k.id from (select distinct unnest(runs) as id) as k
+        cross join lateral (select r.cancel_at from rota.run as r where r.id = k.id offset 0) as r
+        where r.cancel_at is null or exists (
+            select from rota.checkpoint as c where c.run_id = k.id and c.state = {step.cancelled}));
+end $$;
+
+-- Makes calls: a checkpoint and a job for each. Those whose function is no longer this node's or has to be told of a cancel
+-- first, or which were made by another attempt, are left out. Returns the numbers in `children` (from 0) of those that were made, now or before.
 create or replace function rota.call_jobs(
     me uuid, jobs uuid[], tokens bigint[], runs uuid[], numbers int[], names text[], digests text[], children json[]
 ) returns int[] language plpgsql volatile
@@ -249,6 +268,7 @@ create or replace function rota.call_jobs(
 as $$
 declare
     made record;
+    allowed uuid[] := rota.may_call(runs);
 begin
     with given as (
         select g.*, (g.child ->> 'id')::uuid as child_id
@@ -257,6 +277,7 @@ begin
         cross join lateral (
             select from rota.present as p
             where p.id = g.job and p.token = g.token and p.node = me and p.state = {state.running} offset 0) as held
+        where g.run_id = any(allowed)
     ), noted as (
         insert into rota.checkpoint as c (run_id, number, kind, state, token, job_id, name, digest)
         select run_id, number, {checkpoint.call}, {step.waiting}, token, child_id, name, digest from given
@@ -287,7 +308,7 @@ begin
 end $$;
 
 -- Makes a call of a workflow or of another durable function: a checkpoint and a run. False: the function is no longer this
--- node's.
+-- node's, or has to be told of a cancel first.
 create or replace function rota.call_run(
     me uuid, job uuid, job_token bigint, run uuid, number int, name text, digest text, child json
 ) returns boolean language plpgsql volatile as $$
@@ -296,7 +317,7 @@ declare
     child_id uuid := (child ->> 'id')::uuid;
 begin
     perform from rota.present as p where p.id = job and p.token = job_token and p.node = me and p.state = {state.running};
-    if not found then
+    if not found or cardinality(rota.may_call(array[run])) = 0 then
         return false;
     end if;
     insert into rota.checkpoint as c (run_id, number, kind, state, token, job_id, name, digest)
@@ -404,8 +425,9 @@ end $$;
 -- Sends a signal: to the function that has waited longest for it, or to the next that will. `existed`: the same `once` was
 -- sent before, and nothing happens. `run_id`: the run that took it.
 --
--- A transaction that keeps to one snapshot does not see who has begun to wait since then. It leaves the signal to an
--- advancer, which offers it after the commit.
+-- In a transaction that does other things as well the signal is left to an advancer, which offers it after the commit: here it
+-- would lock a function, and whoever ends something for it would wait until the sender commits, or deadlock with what the sender
+-- has locked before. Nor would a transaction that keeps to one snapshot see who has begun to wait since then.
 create or replace function rota.send_signal(
     name text, key text, payload json default 'null', namespace text default 'default', once text default null,
     id uuid default null
@@ -413,7 +435,8 @@ create or replace function rota.send_signal(
 #variable_conflict use_column
 declare
     its_id uuid := coalesce(send_signal.id, rota.new_id());
-    one_snapshot boolean := current_setting('transaction_isolation') in ('repeatable read', 'serializable');
+    leave_it boolean := pg_current_xact_id_if_assigned() is not null
+        or current_setting('transaction_isolation') in ('repeatable read', 'serializable');
     taken uuid;
 begin
     if not rota.is_name(send_signal.name) then
@@ -422,33 +445,48 @@ begin
     if length(send_signal.key) not between 1 and 255 or length(send_signal.once) not between 1 and 255 then
         raise exception using errcode = 'RT001', message = 'rota: the key and the once of a signal must be 1 to 255 characters long';
     end if;
-    perform rota.lock_signal(send_signal.namespace, send_signal.name, send_signal.key);
+    if not leave_it then
+        perform rota.lock_signal(send_signal.namespace, send_signal.name, send_signal.key);
+    end if;
     return query select s.id, true, s.run_id from rota.run_signal as s
     where s.id = its_id or (s.namespace = send_signal.namespace and s.name = send_signal.name and s.key = send_signal.key
                             and s.once = send_signal.once);
     if found then
         return;
     end if;
-    if not one_snapshot then
+    if not leave_it then
         taken := rota.give_signal(send_signal.namespace, send_signal.name, send_signal.key, its_id,
             coalesce(send_signal.payload, 'null'));
     end if;
     insert into rota.run_signal (id, namespace, name, key, once, taken_at, run_id, payload)
     values (its_id, send_signal.namespace, send_signal.name, send_signal.key, send_signal.once,
-            case when taken is not null then rota.now() end, taken, coalesce(send_signal.payload, 'null'));
-    if one_snapshot then
+            case when taken is not null then rota.now() end, taken, coalesce(send_signal.payload, 'null'))
+    on conflict (namespace, name, key, once) where once is not null do nothing;
+    if not found then  -- another has sent it at this moment, and has committed
+        return query select s.id, true, s.run_id from rota.run_signal as s
+        where s.namespace = send_signal.namespace and s.name = send_signal.name and s.key = send_signal.key
+          and s.once = send_signal.once;
+        return;
+    end if;
+    if leave_it then
         insert into rota.pending_step (run_id, step) values (its_id, -1);
     end if;
     return query select its_id, false, taken;
 end $$;
 
--- The same from one JSON object, for callers with one value to pass.
+-- The same from one JSON object, for callers with one value to pass. `later`: the caller's transaction does other things, too.
 create or replace function rota.send_signal_of(signal json) returns table (signal_id uuid, existed boolean, run_id uuid)
-    language sql volatile as $$
+    language plpgsql volatile as $$
+#variable_conflict use_column
+begin
+    if (signal ->> 'later')::boolean then
+        perform pg_current_xact_id();  -- as if it had done something already
+    end if;
+    return query
     select s.signal_id, s.existed and s.signal_id <> r.id, s.run_id
     from json_to_record(signal) as r(id uuid, namespace text, name text, key text, once text, payload json)
-    cross join lateral rota.send_signal(r.name, r.key, r.payload, r.namespace, r.once, r.id) as s
-$$;
+    cross join lateral rota.send_signal(r.name, r.key, r.payload, r.namespace, r.once, r.id) as s;
+end $$;
 
 -- Tells a function that its run is being cancelled: closes what it waits for and wakes it. Only once, because the function
 -- may still clean up; and again when the cancel is repeated, which stops the function itself. A function that has seen
