@@ -133,7 +133,7 @@ UNTYPED = ("from_celery", "django_shop")
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
-    _run("pip", "wheel", str(ROOT), "--no-deps", "--quiet", "--wheel-dir", str(folder))
+    _run("build", "--no-isolation", "--wheel", "--outdir", str(folder), str(ROOT))
     return next(folder.glob("rota-*.whl"))
 
 
@@ -187,7 +187,7 @@ def pyright(project: Path, *names: str) -> list[str]:
 
 def _run(module: str, *arguments: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=150
+        [sys.executable, "-m", module, *arguments], capture_output=True, text=True, timeout=300
     )
     if done.returncode and "hatchling" in done.stderr and "No matching distribution" in done.stderr:
         pytest.skip("no hatchling to build the wheel with")
