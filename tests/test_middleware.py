@@ -455,11 +455,11 @@ async def test_objects_are_middlewares_as_functions_are(sandbox: Sandbox) -> Non
         app.middleware(middleware)
 
     @app.task
-    async def on_loop() -> int:
+    async def on_loop() -> Any:
         return 1
 
     @app.task(runner="thread")
-    def in_thread() -> int:
+    def in_thread() -> Any:
         return 2
 
     jobs = [await on_loop.submit(), await in_thread.submit()]
