@@ -4,7 +4,8 @@ Every ```python and ```sql block of README.md and docs/ is run, one after the ot
 an interactive session (`await` is allowed) on a private schema, while whatever is due is executed.
 `<!-- no-run: reason -->` before a block says why one isn't. Files of examples/ that a page includes
 are run by tests of their own. Blocks with curl are run against a live server, unless the page has a
-test of its own: `<!-- run-by: tests/test_fastapi_shop.py -->`.
+test of its own: `<!-- run-by: tests/test_fastapi_shop.py -->`. What a tab "Sync" shows is run in a
+thread, with the names that were there before it; what comes after it goes on from the tab "Async".
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ MISTAKES = {
 }
 
 _FENCE = re.compile(r"^( *)```(\w+)")
+_TAB = re.compile(r'^=== "(.+)"$')
 _RUN_BY = re.compile(r"<!-- run-by: (\S+) -->")  # a test of its own
 _NO_RUN = re.compile(r"<!-- no-run: .+ -->")
 
@@ -65,19 +67,25 @@ class Block(NamedTuple):
     language: str
     line: int
     text: str
+    tab: str | None = None
 
 
 def blocks_of(page: Path, *languages: str) -> list[Block]:
     lines = iter(enumerate(page.read_text("utf-8").splitlines(), 1))
     found: list[Block] = []
     before = ""
+    tab = None
     for number, line in lines:
+        if title := _TAB.match(line):
+            tab = title[1]
+        elif line and not line.startswith("    "):
+            tab = None
         if opening := _FENCE.match(line):
             closing = f"{opening[1]}```"
             body = [inner for _, inner in iter_until(lines, closing)]
             text = textwrap.dedent("\n".join(body))
             if opening[2] in languages and not _NO_RUN.search(before):
-                found.append(Block(opening[2], number, text))
+                found.append(Block(opening[2], number, text, tab))
         if line.strip():
             before = line
     return found
@@ -128,6 +136,9 @@ async def test_what_a_page_shows_runs(page: Path) -> None:
                 assert app is not None, f"{name_of(page)}:{block.line}: SQL before any app"
                 await run_sql(block, app)
                 continue
+            if block.tab == "Sync":  # the same as the tab before it, where no event loop runs
+                await asyncio.to_thread(run_sync, page, block, dict(names))
+                continue
             for statement in statements_of(page, block):
                 await run_python(statement, names)
                 if isinstance(latest := names.get("app"), App) and latest is not app:
@@ -151,6 +162,22 @@ async def run_python(statement: CodeType, names: dict[str, Any]) -> None:
     if inspect.isawaitable(result):
         async with asyncio.timeout(60):
             await result
+
+
+def run_sync(page: Path, block: Block, names: dict[str, Any]) -> None:
+    for statement in statements_of(page, block):
+        assert not inspect.isawaitable(eval(statement, names)), f"{name_of(page)}:{block.line}"
+
+
+def test_what_is_shown_for_asyncio_is_shown_without() -> None:
+    tabbed = [page for page in PAGES if '=== "' in page.read_text("utf-8")]
+    assert len(tabbed) >= 10
+    for page in tabbed:
+        titles = [_TAB.match(line) for line in page.read_text("utf-8").splitlines()]
+        found = [title[1] for title in titles if title]
+        assert found == ["Async", "Sync"] * (len(found) // 2), name_of(page)
+        without = [block for block in blocks_of(page, "python") if block.tab == "Sync"]
+        assert not any("await " in block.text for block in without), name_of(page)
 
 
 async def run_sql(block: Block, app: App) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -14,7 +15,7 @@ import dishka
 import pytest
 
 import rota.testing
-from rota import INJECTED, App, ConfigError, Context, DurableContext, Injected, State
+from rota import INJECTED, App, ConfigError, Context, DurableContext, Injected, Retry, State
 from rota.node import Node
 from rota.testing import Sandbox
 from tests.support import middleware_tasks
@@ -421,3 +422,85 @@ async def test_a_scope_that_must_be_awaited_is_refused_for_a_plain_function(
 
     job = await run(sandbox, work)
     assert "App.inject() needs a `sync` scope" in job.error.message
+
+
+# -- middlewares of every kind
+
+
+class Around:
+    """An object whose `__call__` is a coroutine function."""
+
+    async def __call__(self, call_next: Any, context: Any) -> Any:
+        return ["around", await call_next()]
+
+
+class PlainAround:
+    def __call__(self, call_next: Any, context: Any) -> Any:
+        return ["plain", call_next()]
+
+
+class Before:
+    def __init__(self, seen: list[str]) -> None:
+        self._seen = seen
+
+    def __call__(self, context: Any) -> Iterator[None]:
+        self._seen.append("begun")
+        yield
+        self._seen.append("ended")
+
+
+async def test_objects_are_middlewares_as_functions_are(sandbox: Sandbox) -> None:
+    app, noted = sandbox.app, list[str]()
+    for middleware in (Around(), PlainAround(), Before(noted)):
+        app.middleware(middleware)
+
+    @app.task
+    async def on_loop() -> Any:
+        return 1
+
+    @app.task(runner="thread")
+    def in_thread() -> Any:
+        return 2
+
+    jobs = [await on_loop.submit(), await in_thread.submit()]
+    await sandbox.run_due(raise_errors=True)
+    assert [await job.result(1) for job in jobs] == [["around", 1], ["plain", 2]]
+    assert noted == ["begun", "ended"] * 2
+
+
+async def test_a_middleware_that_goes_on_yielding_ends_the_others_all_the_same(
+    sandbox: Sandbox,
+) -> None:
+    app, noted = sandbox.app, list[str]()
+
+    @app.middleware
+    def outer(context: Any) -> Iterator[None]:
+        try:
+            yield
+        except RuntimeError as error:
+            noted.append(str(error))
+            raise
+        finally:
+            noted.append("outer ended")
+
+    @app.middleware
+    def endless(context: Any) -> Iterator[None]:
+        for _ in range(3):
+            with contextlib.suppress(BaseException):  # as a careless one does
+                yield
+
+    @app.task(retry=Retry(max_attempts=1))
+    async def works() -> int:
+        return 1
+
+    @app.task(retry=Retry(max_attempts=1))
+    async def fails() -> None:
+        raise ValueError("no")
+
+    jobs = [await works.submit(), await fails.submit()]
+    await sandbox.run_due()
+    states = [await job.status() for job in jobs]
+    assert [each.state for each in states] == ["failed", "failed"]
+    assert [each.error.type for each in states if each.error] == ["RuntimeError", "ValueError"]
+    assert "must yield once" in noted[0]
+    assert noted[1:] == ["outer ended", "outer ended"]

@@ -15,6 +15,8 @@ task, and count towards its timeout.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import inspect
 from collections.abc import Awaitable, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager
@@ -68,12 +70,12 @@ _ENDED = object()  # in place of what a generator yields, when it yields nothing
 
 def check_middleware(middleware: Any) -> None:
     """Refuse what is no middleware, where it is registered."""
-    if not callable(middleware) or inspect.isasyncgenfunction(middleware):
+    if not callable(middleware) or inspect.isasyncgenfunction(_code_of(middleware)):
         raise ConfigError(
             f"a middleware is a generator function of (context), or a function or coroutine function "
             f"of (call_next, context), not {middleware!r}"
         )
-    takes = 1 if inspect.isgeneratorfunction(middleware) else 2
+    takes = 1 if inspect.isgeneratorfunction(_code_of(middleware)) else 2
     try:
         inspect.signature(middleware).bind(*[None] * takes)
     except TypeError:
@@ -82,13 +84,21 @@ def check_middleware(middleware: Any) -> None:
         raise ConfigError(f"middleware {name}: it must take {shape}") from None
 
 
+def _code_of(middleware: Callable[..., Any]) -> Any:
+    """Return what tells a middleware's kind: itself, or the `__call__` of an object that has one."""
+    if inspect.isroutine(middleware) or isinstance(middleware, functools.partial | type):
+        return middleware
+    return type(middleware).__call__
+
+
 def composed(call: Call, middlewares: Sequence[Callable[..., Any]], *, is_async: bool) -> Call:
     """Return a call with the middlewares that fit it around it."""
     pending: list[GeneratorMiddleware] = []
     for middleware in reversed(middlewares):
-        if inspect.isgeneratorfunction(middleware):
+        code = _code_of(middleware)
+        if inspect.isgeneratorfunction(code):
             pending.insert(0, middleware)
-        elif inspect.iscoroutinefunction(middleware) == is_async:
+        elif inspect.iscoroutinefunction(code) == is_async:
             call = _around(middleware, _inside(call, pending, is_async), is_async)
             pending = []
     return _inside(call, pending, is_async)
@@ -155,7 +165,7 @@ def _returned(running: list[Generator[Any, Any, Any]], value: Any) -> None:
         except BaseException as error:
             _failed(running, error)
             raise
-        generator.close()
+        _close(generator)
         again = _yielded_again(generator)
         _failed(running, again)
         raise again
@@ -174,6 +184,12 @@ def _failed(running: list[Generator[Any, Any, Any]], error: BaseException) -> No
                 continue
             _failed(running, raised)
             raise
+        _close(generator)
+
+
+def _close(generator: Generator[Any, Any, Any]) -> None:
+    """End a generator that goes on yielding; those around it must still be ended."""
+    with contextlib.suppress(Exception):
         generator.close()
 
 

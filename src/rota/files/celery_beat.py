@@ -57,6 +57,12 @@ def _entry(
     found: Foreign, place: str, entry: Mapping[str, Any], timezone: str,
     functions: Mapping[str, Callable[..., Any]],
 ) -> dict[str, Any]:  # fmt: skip
+    if not isinstance(entry, Mapping):
+        raise ConfigError(f"it is of type {type(entry).__name__}, and no entry of a beat_schedule")
+    for name, kind in (("args", Sequence), ("kwargs", Mapping), ("options", Mapping)):
+        value = entry.get(name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, str)):
+            raise ConfigError(f"its {name} are of type {type(value).__name__}")
     task = entry.get("task")
     if not isinstance(task, str) or not task:
         raise ConfigError("it names no task")

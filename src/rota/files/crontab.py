@@ -109,8 +109,8 @@ class _Reader:
                 kept = "Rota sends no mail; `rota jobs show` shows a job's output"
                 self.warnings.append(Remark(number, f"MAILTO={value} is left out: {kept}"))
         elif name == "RANDOM_DELAY":
-            if not value.isdecimal() or not 0 <= int(value) <= 1440:
-                raise ConfigError(f"RANDOM_DELAY={value} is not in 0 to 1440 minutes")
+            if not value.isdecimal() or len(value) > 4 or not 0 <= int(value) <= 1440:
+                raise ConfigError(f"RANDOM_DELAY={value[:60]} is not in 0 to 1440 minutes")
             self._spread = int(value) * 60.0
         elif name in ("CRON_TZ", "TZ"):
             try:

@@ -15,8 +15,10 @@ from typing import Any
 import msgspec
 
 from rota.config import NAME
+from rota.core.arguments import plain_json
 from rota.core.time.schedule import ScheduleSpec, compile_schedule, make_spec
-from rota.errors import ConfigError
+from rota.errors import ConfigError, InvalidArguments
+from rota.task import SubmitOptions
 
 _DAYS = ("SU", "MO", "TU", "WE", "TH", "FR", "SA")
 _DAY_NAMES = {"sun": 0, "mon": 1, "tue": 2, "wed": 3, "thu": 4, "fri": 5, "sat": 6, "7": 0}
@@ -51,9 +53,12 @@ class Foreign:
         try:
             spec = make_spec(name, task, **settings)
             compile_schedule(spec)
+            # As when it is stored: what is wrong with one must not end the import of all.
+            plain_json(spec.payload, "payload")
+            SubmitOptions.checked(**spec.options)
             if name in self.schedules:
                 raise ConfigError(f"the name {name!r} is that of {self.places[name]}, too")
-        except ConfigError as error:
+        except (ConfigError, InvalidArguments) as error:
             self.refuse(place, str(error))
             return
         self.schedules[name] = spec

@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Sequence
+from math import isfinite
 from pathlib import Path
 from typing import Any
 
@@ -45,7 +46,7 @@ def read_timers(paths: Sequence[Path], tz: str) -> Foreign:
     for path in [path for path in paths if path.suffix == ".timer"]:
         try:
             _read_timer(found, path, tz)
-        except (ConfigError, OSError, UnicodeDecodeError) as error:
+        except (ConfigError, OSError, ValueError) as error:
             found.refuse(path.name, str(error))
     return found
 
@@ -53,6 +54,8 @@ def read_timers(paths: Sequence[Path], tz: str) -> Foreign:
 def _read_timer(found: Foreign, path: Path, tz: str) -> None:
     timer = _sections(path).get("Timer", {})
     unit = _last(timer, "Unit") or f"{path.stem}.service"
+    if "/" in unit or unit in (".", ".."):
+        raise ConfigError(f"Unit={unit} is not the name of a unit beside it")
     settings = _service(found, path, path.with_name(unit))
     if delay := _last(timer, "RandomizedDelaySec"):
         settings["spread"] = seconds_of(delay)
@@ -81,11 +84,9 @@ def _service(found: Foreign, timer: Path, service: Path) -> dict[str, Any]:
     command = commands[0].lstrip("-@:+!")
     if "%" in command.replace("%%", ""):
         raise ConfigError(f"{service.name}: ExecStart has specifiers (%), which systemd resolves")
-    payload: dict[str, Any] = {"argv": shlex.split(command.replace("%%", "%").replace("$$", "$"))}
+    payload: dict[str, Any] = {"argv": _words(command.replace("%%", "%").replace("$$", "$"))}
     env = dict(
-        pair.partition("=")[::2]
-        for line in own.get("Environment", [])
-        for pair in shlex.split(line)
+        pair.partition("=")[::2] for line in own.get("Environment", []) for pair in _words(line)
     )
     if env:
         payload["env"] = env
@@ -108,6 +109,13 @@ def _service(found: Foreign, timer: Path, service: Path) -> dict[str, Any]:
     return settings
 
 
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError as error:
+        raise ConfigError(f"{text[:100]!r} can't be split into words: {error}") from None
+
+
 def calendar_rule(text: str, tz: str) -> dict[str, Any]:
     """Return the rule of an OnCalendar expression."""
     words = _SHORTHANDS.get(text.strip().lower(), text).split()
@@ -126,6 +134,8 @@ def calendar_rule(text: str, tz: str) -> dict[str, Any]:
             date = word
         else:
             raise ConfigError(f"OnCalendar={text}: {word!r} is neither a date nor a time")
+    if date.count("-") > 2 or time.count(":") > 2:
+        raise ConfigError(f"OnCalendar={text} has too many parts")
     year, month, day = (["*", *date.split("-")])[-3:]
     if year != "*":
         raise ConfigError(f"OnCalendar={text} names a year, which rules here can't")
@@ -155,7 +165,10 @@ def seconds_of(text: str) -> float:
     rest = _DURATION.sub("", text).strip()
     if not parts or rest or any(unit not in _UNITS for _, unit in parts):
         raise ConfigError(f"{text!r} is not a duration such as 1h 30min")
-    return float(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    seconds = float(sum(float(number) * _UNITS[unit] for number, unit in parts))
+    if not isfinite(seconds):
+        raise ConfigError(f"{text[:60]!r} is too long a duration")
+    return seconds
 
 
 def _sections(path: Path) -> Sections:
