@@ -373,6 +373,10 @@ _DUMPS = {
                extract(epoch from ended_at)::float8 as ended_at
         from {schema}.node order by started_at""",
     "batch": "select token, lane, node::text from {schema}.batch order by token, lane",
+    "depth": """
+        select d.queue, d.jobs, d.max_depth, d.shut, coalesce((select sum(f.jobs) from {schema}.flow as f
+                         where f.namespace = d.namespace and f.queue = d.queue), 0)::bigint as unfolded
+        from {schema}.depth as d where d.queue <> '' and d.max_depth is not null order by d.queue""",
     "submit_key": "select key, job_id::text from {schema}.submit_key order by key",
     "app_effect": "select job::text, token from {schema}.app_effect order by job, token",
 }

@@ -40,6 +40,7 @@ from proof.checker.operating import (
 )
 from proof.checker.overlap import schedules_do_not_overlap
 from proof.checker.punctuality import schedules_fire_on_time
+from proof.checker.quotas import depths_are_kept, depths_are_right
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
@@ -112,6 +113,8 @@ RULES = (
     Rule(32, "limits are kept", ("places",), limits_are_kept),
     Rule(33, "keys are in order", ("turns",), keys_are_in_order),
     Rule(34, "free places are taken", ("keyed jobs due in calm",), free_places_are_taken),
+    Rule(35, "depths are kept", ("jobs of limited queues",), depths_are_kept),
+    Rule(36, "depths are right", ("depths",), depths_are_right),
 )  # fmt: skip
 
 

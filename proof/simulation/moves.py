@@ -24,6 +24,7 @@ MOVES = {
     "hung": "handlers hang: without a sign of life, past their timeout, or with no limit of their own",
     "workflows": "runs of random graphs, cancelled, paused, resumed, their steps retried and skipped",
     "keys": "jobs under limits and in order, by task and by key",
+    "quotas": "a queue with a limit of depth, filled until submits are refused",
     "functions": "durable functions with random bodies, signals, and new code in the middle",
 }
 ALL = frozenset(MOVES)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
-from proof import flows, functions, hung, keyed, odd
+from proof import flows, functions, hung, keyed, odd, quotas
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -110,6 +110,8 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
         hung.add_tasks(app, journal.attempt, _nap, _EFFECT, LIMITS)
     if "keys" in moves:
         keyed.add_tasks(app, journal.attempt, _nap)
+    if "quotas" in moves:
+        quotas.add_tasks(app, journal.attempt, _nap)
     if "workflows" in moves:
         flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
     if "functions" in moves:
