@@ -4,6 +4,6 @@ from __future__ import annotations
 
 QUEUE = "narrow"
 TASKS = frozenset({"narrow"})
-MAX_DEPTH = 5
+MAX_DEPTH = 2
 # Submits that may be stored at the same moment, each unaware of the others.
-AT_ONCE = 4
+AT_ONCE = 3

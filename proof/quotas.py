@@ -17,7 +17,7 @@ _SOME = Retry(max_attempts=6, base=0.5)
 
 
 def choose_mix(random: Random) -> dict[str, float]:
-    return {"narrow": 3.0 * random.choice((1, 1, 4))}
+    return {"narrow": 10.0 * random.choice((1, 1, 3))}
 
 
 async def set_limit(app: App) -> None:
@@ -37,6 +37,6 @@ def add_tasks(
     @app.task(retry=_SOME, queue=QUEUE)
     async def narrow(number: int, ctx: Context) -> None:
         with attempt(ctx):
-            await nap(3)
+            await nap(8)
             if ctx.attempt <= number % 3:
                 raise ValueError("not yet")

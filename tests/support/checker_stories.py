@@ -191,7 +191,7 @@ class Story:
         for at in (1005.1, 1005.7):
             self.run(self.submit("in_order", 1005.0, share="o=1"), at)
         self.run(self.submit("narrow", 1004.0), 1004.1)
-        depth = {"queue": "narrow", "jobs": 0, "unfolded": 0, "max_depth": 5, "shut": 0}
+        depth = {"queue": "narrow", "jobs": 0, "unfolded": 0, "max_depth": 2, "shut": 0}
         self.tables["depth"].append(depth)
 
     def is_lost(self, task: str = "plain") -> Row:
