@@ -79,6 +79,16 @@ class JobRow(msgspec.Struct, gc=False, omit_defaults=True):
     unique_key: str | None = None
 
 
+class DepthRow(msgspec.Struct):
+    """A queue with a limit of depth."""
+
+    queue: str
+    jobs: int
+    unfolded: int  # came and went, and was not added yet
+    max_depth: int
+    shut: int
+
+
 class OccurrenceRow(msgspec.Struct, gc=False, omit_defaults=True):
     schedule_id: str
     due_at: float
@@ -289,6 +299,7 @@ class Facts:
         )
         self._read_journals(history.beats())
         self._read_clients(history.submissions())
+        self.depths = history.rows_as("depth", DepthRow)
         self._read_jobs(history.rows_as("job", JobRow))
         self.occurrences = history.rows_as("occurrence", OccurrenceRow)
         self.occurrence_of = {row.job_id: row for row in self.occurrences if row.job_id}

@@ -12,7 +12,7 @@ from typing import Any
 
 import asyncpg
 
-from proof import hung, keyed
+from proof import hung, keyed, quotas
 from proof.draining import DrainOperator
 from proof.flows import RunOperator
 from proof.function_operator import FunctionOperator
@@ -135,6 +135,8 @@ class ClientMember(Member):
         random = Random(f"{self.cluster.seed} {self.process.name} client")
         repeats = "jobs" in self.cluster.moves
         self.client = Client(app, random, self.cluster.submissions, self._pace, self._mix, repeats)
+        if "quotas" in self.cluster.moves:
+            await quotas.set_limit(app)
         await self.client.run()
 
     async def finish(self) -> None:
@@ -180,6 +182,8 @@ class Cluster:
             mix |= hung.choose_mix(Random(f"{self.seed} hung"))
         if "keys" in self.moves:
             mix |= keyed.choose_mix(Random(f"{self.seed} keys"))
+        if "quotas" in self.moves:
+            mix |= quotas.choose_mix(Random(f"{self.seed} quotas"))
         self.clients = [ClientMember(self, f"c{number}", pace, mix) for number in (1, 2)]
 
     def make_app(self) -> App:

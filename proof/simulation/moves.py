@@ -28,6 +28,7 @@ MOVES = {
     "unique": "unique, debounced and throttled jobs, submitted again and again",
     "drains": "workers are drained, and let go on",
     "maps": "maps over lists, in chunks and as jobs of their own",
+    "quotas": "a queue with a limit of depth, filled until submits are refused",
     "functions": "durable functions with random bodies, signals, and new code in the middle",
 }
 ALL = frozenset(MOVES)

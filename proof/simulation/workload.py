@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from random import Random
 from typing import Any, Literal
 
-from proof import flows, functions, hung, keyed, maps, odd, shares, unique
+from proof import flows, functions, hung, keyed, maps, odd, quotas, shares, unique
 from proof.history import (
     ACCEPTED,
     FAILED,
@@ -124,6 +124,8 @@ def make_app(settings: Settings, journal: Journal, moves: Collection[str]) -> Ap
             app, journal.attempt, journal.count, lambda: asyncio.get_running_loop().time(),
             lambda: current().name, _nap, lambda: current().random.random(),
         )  # fmt: skip
+    if "quotas" in moves:
+        quotas.add_tasks(app, journal.attempt, _nap)
     if "workflows" in moves:
         flows.add_tasks(app, journal.attempt, _nap, _EFFECT, lambda: current().random.random())
     if "functions" in moves:

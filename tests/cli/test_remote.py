@@ -28,7 +28,7 @@ READS: dict[str, list[str]] = {
     "jobs list": [], "jobs dead": [], "jobs show": ["{job}"], "jobs explain": ["{job}"],
     "jobs logs": ["{failed}"],
     "history export": ["-", "--from", "-1d", "--to", "+1d"], "queues list": [], "queues limits": [],
-    "queues shares": ["default"], "tasks list": [],
+    "pools list": [], "pools show": ["all"], "queues shares": ["default"], "tasks list": [],
     "tasks show": ["nothing"], "tasks stats": ["broken"], "events": [], "nodes list": ["--all"],
     "webhooks deliveries": ["{webhook}"],
     "shards": [], "endpoints list": [], "endpoints show": ["push"], "webhooks list": [],
@@ -50,7 +50,8 @@ MORE = [
 # Commands that change something, or that need the database or nothing at all.
 CHANGES = {
     "jobs submit", "jobs cancel", "jobs retry", "jobs discard", "queues pause", "queues resume",
-    "queues set", "queues weight", "schedules create", "schedules pause", "schedules resume",
+    "queues set", "queues weight", "pools set", "pools delete", "schedules create",
+    "schedules pause", "schedules resume",
     "schedules trigger",
     "schedules delete", "schedules backfill", "schedules apply", "schedules import",
     "workflows start", "workflows retire", "workflows apply", "runs cancel", "runs pause",
@@ -63,7 +64,7 @@ CHANGES = {
     "webhooks redeliver",
 }  # fmt: skip
 ELSEWHERE = {
-    "dev": "runs a node", "start": "runs a node", "migrate": "changes the schema",
+    "dev": "runs a node", "start": "runs a node", "pool": "runs nodes", "migrate": "changes the schema",
     "recover": "adopts a database",
     "grants": "changes the rights of database roles", "encrypt": "reads values with keys",
     "schedules declare": "compares with the database what code declares",
@@ -119,6 +120,7 @@ async def fill() -> dict[str, str]:
     await app.endpoints.add("push", "https://example.org/push")
     names["webhook"] = str((await app.webhooks.add("https://example.org/hook")).webhook.id)
     await app.queues.pause("default")
+    await app.pools.put("all", max_slots=8)
     steps = [StepDefinition(name="first", task="greet"), StepDefinition(name="second", task="greet",
              after=["first"]), StepDefinition(name="parts", map="greet", over=[1, 2])]  # fmt: skip
     await app.workflows.put_all([Graph(Definition(name="flow", steps=steps))])

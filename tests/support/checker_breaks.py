@@ -59,6 +59,11 @@ def out_of_turn(story: Story) -> None:
     story.run(story.submit("in_order", 1005.0, share="o=1"), 1005.3)
 
 
+def too_deep(story: Story) -> None:
+    for _ in range(10):
+        story.run(story.submit("narrow", 1005.0), 1005.3)
+
+
 def forgotten(story: Story) -> None:
     story.run(story.submit("few", 1080.0, share="t=few"), 1096.0)
 
@@ -563,5 +568,9 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (32, "3 run, and 2 may", over_the_limit),
     (33, "held its place until", out_of_turn),
     (34, "there was a place for it from 1080.000 to 1091.000", forgotten),
+    (35, "jobs were there at", too_deep),
+    (36, "its depth is 3 and +0, and it has 0 jobs",
+     lambda s: with_row(s, "depth", {"jobs": 3}, queue="narrow")),
+    (36, "has room, and is shut", lambda s: with_row(s, "depth", {"shut": 1}, queue="narrow")),
     (22, "nothing in it failed", lambda s: with_row(s, "run", {"state": 6}, id="fine")),
 ]  # fmt: skip

@@ -39,7 +39,7 @@ DATABASE_MINUS_AT = 1_699_999_000.0
 STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
 GUARANTEES = {
     "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
-    "lively": 1, "few": 1, "by_customer": 1, "in_order": 1,
+    "lively": 1, "few": 1, "by_customer": 1, "in_order": 1, "narrow": 1,
 }  # fmt: skip
 LIMIT = 2.0  # of the last two tasks
 
@@ -92,7 +92,7 @@ class Story:
             for name in (
                 "job", "occurrence", "schedule", "shard", "shard_move", "node", "batch",
                 "submit_key", "app_effect", "gate", "run", "step",
-                "checkpoint", "signal",
+                "checkpoint", "signal", "depth",
             )
         }  # fmt: skip
         self.faults = [
@@ -190,6 +190,9 @@ class Story:
             self.run(row, 1005.1)
         for at in (1005.1, 1005.7):
             self.run(self.submit("in_order", 1005.0, share="o=1"), at)
+        self.run(self.submit("narrow", 1004.0), 1004.1)
+        depth = {"queue": "narrow", "jobs": 0, "unfolded": 0, "max_depth": 2, "shut": 0}
+        self.tables["depth"].append(depth)
 
     def is_lost(self, task: str = "plain") -> Row:
         """Its node dies, and another takes it over."""

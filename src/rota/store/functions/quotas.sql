@@ -95,8 +95,8 @@ begin
 end $$;
 
 -- Refuses jobs that a queue has no room for, or returns a warning about them, or null. Folds first where the numbers are a
--- tenth of a second old, or there is little room left: so the depth exceeds the limit by no more than what others submit
--- in that time, or while they commit. A refusal undoes its fold: whoever is refused folds once more (store/jobs.py), so that the
+-- tenth of a second old, or there is little room left; if another one is folding, it reads what that may not have seen: so
+-- the depth exceeds the limit by no more than what others submit in that time, or are storing at the same moment. A refusal undoes its fold: whoever is refused folds once more (store/jobs.py), so that the
 -- next ones are refused without.
 create or replace function rota.check_intake(space text, its_queue text, amount bigint, how text) returns text
     language plpgsql volatile security definer set search_path = pg_catalog, pg_temp as $$
@@ -104,6 +104,7 @@ declare
     d record;
     marker text := 'rota.came_' || md5(space || '/' || its_queue);
     before bigint := 0;
+    unfolded boolean := false;
     subject text;
     problem text;
     wait float8;
@@ -116,17 +117,22 @@ begin
         and (o.folded_at not between rota.now() - interval '0.1 seconds' and rota.now()
              or o.shut = 0 and o.max_depth - o.jobs < 1000 + amount))
     then
-        perform rota.fold_flow(space);
+        unfolded := not rota.fold_flow(space);  -- another one folds, and may take a while to commit
     end if;
     if how = 'caller' then
         -- What this transaction has submitted before is in nobody's count yet.
         before := coalesce(nullif(current_setting(marker, true), '')::bigint, 0);
         perform set_config(marker, (before + amount)::text, true);
     end if;
-    for d in select * from rota.depth as o
+    -- One statement: of a fold that commits meanwhile it sees all or nothing.
+    for d in select o.*, case when unfolded then coalesce((
+                        select sum(f.jobs) from rota.flow as f
+                        where f.namespace = space collate "C" and (o.queue = '' or f.queue = o.queue)), 0) else 0 end as pending
+             from rota.depth as o
              where o.namespace = space collate "C" and o.queue in ('', its_queue collate "C") and o.max_depth is not null
              order by o.queue desc
     loop
+        d.jobs := d.jobs + d.pending;
         continue when case how when 'caller' then d.jobs + before + amount <= d.max_depth and d.shut = 0
                                else d.jobs + amount <= d.max_depth and d.shut = 0 end;
         subject := case d.queue when '' then format('namespace %L', space) else format('queue %L', its_queue) end;
@@ -210,7 +216,8 @@ create or replace function rota.recount_depth(space text, its_queue text) return
 declare
     base text := space || '/' || its_queue;
     wrong bigint;
-    began timestamptz := clock_timestamp();
+    began timestamptz := clock_timestamp() - statement_timestamp() + rota.now();
+    ended timestamptz;
 begin
     if not pg_try_advisory_xact_lock(hashtextextended('rota.recount/' || base, 0)) then
         return null;
@@ -225,6 +232,7 @@ begin
     if wrong is null then
         return null;
     end if;
+    ended := clock_timestamp() - statement_timestamp() + rota.now();
     perform from rota.depth as d where d.namespace = space and d.queue = '' for update;
     update rota.depth as d
     set jobs = d.jobs + wrong, drift = d.drift + case when d.counted_at is null then 0 else abs(wrong) end,
@@ -232,7 +240,7 @@ begin
         -- Once more soon after the first: transactions that began before the limit was set are over by then. Afterwards it
         -- takes at most a two-hundredth of the time.
         recount_at = rota.now() + case when d.counted_at is null then interval '5 seconds'
-            else greatest(interval '10 minutes', 200 * (clock_timestamp() - began)) end
+            else greatest(interval '10 minutes', 200 * (ended - began)) end
     where d.namespace = space and d.queue = its_queue;
     update rota.depth as d
     set jobs = (select coalesce(sum(o.jobs), 0) from rota.depth as o where o.namespace = space and o.queue <> '')

@@ -248,8 +248,9 @@ begin
         select * from decided where not existed and not conflict
     ), lanes as (
         insert into rota.lane (lane, namespace, queue, needs)
-        select distinct on (f.base) f.base, f.namespace, f.queue, rota.needs_of(f.base)
-        from fresh as f where how <> 'caller' and not exists (select from rota.lane as l where l.lane = f.base)
+        select f.base, f.namespace, f.queue, rota.needs_of(f.base)
+        from (select distinct base, namespace, queue from fresh) as f
+        where how <> 'caller' and not exists (select from rota.lane as l where l.lane = f.base)
         on conflict do nothing
     ), noted as (
         select rota.note_new_lane(n.lane) from (
