@@ -19,7 +19,7 @@ import rota.runtime.heartbeat
 import rota.worker.claim_loop
 import rota.worker.effects
 import rota.worker.starter
-from proof.mutants import flows, functions, hanging, idleness, limits, steering
+from proof.mutants import flows, functions, hanging, idleness, limits, sharing, steering
 from proof.mutants.changes import in_function, in_query, replaced
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
@@ -351,6 +351,7 @@ MUTANTS: list[Mutant] = [
         vars(flows),
         vars(functions),
         vars(limits),
+        vars(sharing),
     )
     for value in list(room.values())
     if isinstance(value, Mutant)

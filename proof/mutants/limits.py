@@ -63,3 +63,14 @@ blocked_for_ever = Mutant(
     ),
     moves=_MOVES,
 )
+released_twice = Mutant(
+    name="limits: a place is released by its end, and again by who is told of it",
+    sql=in_function(
+        "claim_shared",
+        (
+            "n := each_one.most - rota.recount(space, each_one.name);",
+            "n := each_one.most - rota.recount(space, each_one.name) + cardinality(freed);",
+        ),
+    ),
+    moves=_MOVES,
+)
