@@ -206,6 +206,7 @@ def test_the_wheel_holds_everything_that_the_package_reads_at_run_time(wheel: Pa
         assert any(name.endswith(kind) for name in held), kind
 
 
+@pytest.mark.proof
 def test_right_uses_pass_strict_checking_with_the_result_types_of_their_tasks(
     project: Path,
 ) -> None:
