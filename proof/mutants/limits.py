@@ -74,3 +74,14 @@ released_twice = Mutant(
     ),
     moves=_MOVES,
 )
+moments_refunded = Mutant(
+    name="limits: a rate takes back what it granted to jobs that have ended",
+    sql=in_function(
+        "claim_shared",
+        (
+            "+ g.jobs * r.spacing * interval '1 second' end",
+            "+ greatest(g.jobs - cardinality(freed), 0) * r.spacing * interval '1 second' end",
+        ),
+    ),
+    moves=frozenset({"shares"}),
+)

@@ -69,6 +69,11 @@ def served_more_than_its_share(story: Story) -> None:
         story.run(row, 1080.1 + second, seconds=1.0)
 
 
+def faster_than_its_rate(story: Story) -> None:
+    for number in range(12):
+        story.run(story.row(f"fast-{number}", "paced", 1080.0), 1080.1 + number / 10, seconds=0.1)
+
+
 def stored_beside_one_that_runs(story: Story) -> None:
     for number, due in ((3, 1091.0), (4, 1092.0)):
         row = story.row(f"beside-{number}", "once_unfinished", due, unique_key="2")
@@ -632,5 +637,6 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (39, "succeeded, and member 1 was never done", member_forgotten),
     (39, "did member 1 more than once", member_called_twice),
     (39, "counted 3 members of 2", members_miscounted),
+    (40, "jobs started from 1080.100 to 1081.", faster_than_its_rate),
     (22, "nothing in it failed", lambda s: with_row(s, "run", {"state": 6}, id="fine")),
 ]  # fmt: skip

@@ -40,7 +40,7 @@ DATABASE_MINUS_AT = 1_699_999_000.0
 STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
 GUARANTEES = {
     "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
-    "lively": 1, "few": 1, "by_customer": 1, "in_order": 1, "share": 1, "once_waiting": 1,
+    "lively": 1, "few": 1, "by_customer": 1, "in_order": 1, "share": 1, "paced": 1, "once_waiting": 1,
     "once_unfinished": 1, "once_in_a_while": 1, "debounced": 1,
 }  # fmt: skip
 LIMIT = 2.0  # of the last two tasks
@@ -202,6 +202,10 @@ class Story:
                     id = f"share-{next(self._ids)}"
                     row = self.row(id, "share", 1080.0, share=f"f={key}")
                     self.run(row, 1080.1 + second, seconds=1.0)
+
+    def is_paced(self) -> None:
+        for at in (1080.1, 1085.1, 1090.1):
+            self.run(self.row(f"paced-{next(self._ids)}", "paced", 1080.0), at, seconds=0.1)
 
     def is_unique(self) -> None:
         """Each is stored once, and stands for a second submit."""
@@ -568,7 +572,7 @@ LIVES = (
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
     Story.is_discarded, Story.hangs, Story.runs, Story.functions, Story.has_keys, Story.has_shares,
-    Story.is_unique, Story.is_drained, Story.is_mapped,
+    Story.is_paced, Story.is_unique, Story.is_drained, Story.is_mapped,
 )  # fmt: skip
 
 
