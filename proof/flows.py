@@ -21,6 +21,7 @@ from rota.errors import StoreUnavailable
 
 TASKS = ("step_quick", "step_quick", "step_shaky", "step_long", "step_exact")
 ENDS = {"step_shaky": "any"}
+_ATTEMPTS = {"step_quick": 8, "step_shaky": 2, "step_long": 8, "step_exact": 8}
 _GRAPHS = 5
 _MOST = 14  # runs at a time
 _RULES = [rule.label for rule in Rule]
@@ -32,13 +33,13 @@ Nap = Callable[[float], Awaitable[None]]
 def add_tasks(
     app: App, attempt: Attempt, nap: Nap, effect: str, chance: Callable[[], float]
 ) -> None:
-    @app.task(retry=Retry(max_attempts=8, base=0.3))
+    @app.task(retry=Retry(max_attempts=_ATTEMPTS["step_quick"], base=0.3))
     async def step_quick(value: Any, ctx: Context) -> int:
         with attempt(ctx):
             await nap(0.1)
             return 1
 
-    @app.task(retry=Retry(max_attempts=2, base=0.3))
+    @app.task(retry=Retry(max_attempts=_ATTEMPTS["step_shaky"], base=0.3))
     async def step_shaky(value: Any, ctx: Context) -> int:
         """Fails now and then for good."""
         with attempt(ctx):
@@ -47,13 +48,13 @@ def add_tasks(
                 raise ValueError("not now")
             return 2
 
-    @app.task(retry=Retry(max_attempts=8, base=0.3), queue="other")
+    @app.task(retry=Retry(max_attempts=_ATTEMPTS["step_long"], base=0.3), queue="other")
     async def step_long(value: Any, ctx: Context) -> int:
         with attempt(ctx):
             await nap(5)
             return 3
 
-    @app.task(guarantee="exactly_once", retry=Retry(max_attempts=8, base=0.3))
+    @app.task(guarantee="exactly_once", retry=Retry(max_attempts=_ATTEMPTS["step_exact"], base=0.3))
     async def step_exact(value: Any, ctx: Context) -> int:
         with attempt(ctx):
             await ctx.connection.execute(effect, ctx.job.id, ctx.token)
@@ -78,6 +79,7 @@ def random_graph(random: Random, name: str, inner: str | None) -> Graph:
                 name=f"s{number}", task=(task := None if nested else random.choice(TASKS)),
                 # As `Workflow.step` does: a run may start before a node has registered its tasks.
                 guarantee="exactly_once" if task == "step_exact" else None,
+                max_attempts=_ATTEMPTS[task] if task is not None else None,
                 workflow=inner if nested else None,
                 arguments={"open": True} if nested else {"value": value}, after=before, rule=rule,
                 tolerate=random.choice([0, 0, 1]) if rule == "all_succeeded" else 0,

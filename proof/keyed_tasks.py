@@ -14,6 +14,8 @@ SHARED = "share"  # its task, and its queue
 SHARES = {"a": 1.0, "b": 2.0, "c": 4.0, "d": 1.0}  # the keys and their weights
 AT_ONCE = 3  # how many of its jobs run at a time, all keys together
 LONGEST = 1.2  # seconds that one takes
+PACED = "paced"  # another task, of which one starts every so many seconds
+EVERY = 0.5
 
 # -- `proof.unique`
 
@@ -28,4 +30,4 @@ DEBOUNCE, DEBOUNCE_MAX = 2.0, 9.0  # after the last submit, and after the first
 IN_CHUNKS, AS_JOBS = "member", "member_job"  # a job of the first calls its handler for many items
 
 # For others of its kind, and not only for a slot.
-WAITS = frozenset(AT_A_TIME) | IN_ORDER | {SHARED}
+WAITS = frozenset(AT_A_TIME) | IN_ORDER | {SHARED, PACED}

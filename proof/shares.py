@@ -1,4 +1,4 @@
-"""A fair queue: keys with weights, some of which are idle for long, and a backlog of all of them."""
+"""A fair queue: keys with weights, one of which is idle for long, and a backlog of all; and a rate."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from contextlib import AbstractContextManager
 from random import Random
 from typing import Any
 
-from proof.keyed_tasks import AT_ONCE, LONGEST, SHARED, SHARES
+from proof.keyed_tasks import AT_ONCE, EVERY, LONGEST, PACED, SHARED, SHARES
 from rota import App, Context, Retry
 from rota.errors import StoreUnavailable
 
 _LATE = "d"  # idle until everybody has a backlog: it gets no credit for that
 _BACKLOG = 40  # jobs of each key
+_PACED = 30
 
 
 def add_tasks(
@@ -27,6 +28,11 @@ def add_tasks(
     async def share(key: str, ctx: Context) -> None:
         with attempt(ctx):
             await nap(LONGEST)
+
+    @app.task(name=PACED, retry=Retry(max_attempts=8, base=0.3), rate=f"{1 / EVERY:g}/s")
+    async def paced(number: int, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(0.2)
 
 
 class ShareOperator:
@@ -59,6 +65,7 @@ class ShareOperator:
         self._random.shuffle(keys)
         for first in range(0, len(keys), 40):
             await self._submit(keys[first : first + 40])
+        await self._persist(lambda: self._app.tasks[PACED].submit_many(range(_PACED)))
 
     async def _submit(self, keys: list[str]) -> None:
         await self._persist(lambda: self._app.tasks[SHARED].submit_many(keys))

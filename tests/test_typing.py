@@ -216,6 +216,7 @@ def test_the_wheel_holds_everything_that_the_package_reads_at_run_time(wheel: Pa
 Checker = Callable[..., list[str]]
 
 
+@pytest.mark.proof
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("checker", [mypy, pyright])
 def test_right_uses_pass_and_each_wrong_one_is_an_error(project: Path, checker: Checker) -> None:

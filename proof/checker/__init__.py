@@ -44,6 +44,7 @@ from proof.checker.operating import (
 from proof.checker.overlap import schedules_do_not_overlap
 from proof.checker.punctuality import schedules_fire_on_time
 from proof.checker.quotas import depths_are_kept, depths_are_right
+from proof.checker.rates import rates_are_kept
 from proof.checker.report import Finding, Report, Rule, Violation, apply_rule
 from proof.checker.schedules import every_occurrence_is_in_the_ledger
 from proof.checker.shards import shards_have_one_owner
@@ -128,8 +129,9 @@ RULES = (
         39, "members of maps are called once", ("maps", "members", "maps in calm"),
         members_are_called_once,
     ),
-    Rule(40, "depths are kept", ("jobs of limited queues",), depths_are_kept),
-    Rule(41, "depths are right", ("depths",), depths_are_right),
+    Rule(40, "rates are kept", ("starts under a rate",), rates_are_kept),
+    Rule(41, "depths are kept", ("jobs of limited queues",), depths_are_kept),
+    Rule(42, "depths are right", ("depths",), depths_are_right),
 )  # fmt: skip
 
 

@@ -10,6 +10,7 @@ from itertools import combinations
 
 from proof import keyed_tasks as keyed
 from proof.checker.facts import Facts
+from proof.checker.overlap import held_until
 from proof.checker.report import Found, Tally
 
 Span = tuple[float, float]
@@ -46,12 +47,14 @@ def _key_of(share: str | None) -> str:
 
 
 def _spans(facts: Facts, key: str) -> list[Span]:
-    return [
-        (attempt.start.at, attempt.end.at if attempt.end is not None else facts.meta.ended)
-        for job, attempts in facts.attempts.items()
-        if job in facts.jobs and _is_of(facts, job, key)
-        for attempt in attempts
-    ]
+    """When its jobs ran. What a killed process left open ended with it."""
+    spans: list[Span] = []
+    for job, attempts in facts.attempts.items():
+        if job in facts.jobs and _is_of(facts, job, key):
+            for place, attempt in enumerate(attempts):
+                end = held_until(facts, facts.jobs[job], attempt, attempts[place + 1 :])
+                spans.append((attempt.start.at, end))
+    return spans
 
 
 def _is_of(facts: Facts, job: str, key: str) -> bool:

@@ -63,7 +63,7 @@ def _disorder(facts: Facts, name: str, spans: Sequence[Span]) -> Found:
 def free_places_are_taken(facts: Facts, tally: Tally) -> Found:
     """A job waits for others of its keys and for slots, and for nothing else for long."""
     slots = Slots(facts)
-    groups = _groups(facts, keyed.WAITS)
+    groups = _groups(facts, keyed.AT_A_TIME.keys() | keyed.IN_ORDER)
     taken = {group: _taken(facts, group[0], rows) for group, rows in groups.items()}
     for row, first in first_starts(facts):
         group = row.task, row.share or ""

@@ -6,7 +6,7 @@ from proof import keyed_tasks as keyed
 from proof.checker.facts import Facts, JobRow, Request
 from proof.checker.report import Found, Tally, line
 
-_OF_OTHERS = {*keyed.UNIQUE, keyed.SHARED}  # who write no record of each job
+_OF_OTHERS = {*keyed.UNIQUE, keyed.SHARED, keyed.PACED}  # who write no record of each job
 
 
 def no_job_is_lost(facts: Facts, tally: Tally) -> Found:

@@ -19,7 +19,16 @@ import rota.runtime.heartbeat
 import rota.worker.claim_loop
 import rota.worker.effects
 import rota.worker.starter
-from proof.mutants import flows, functions, hanging, idleness, limits, quotas, steering
+from proof.mutants import (
+    flows,
+    functions,
+    hanging,
+    idleness,
+    limits,
+    quotas,
+    sharing,
+    steering,
+)
 from proof.mutants.changes import in_function, in_query, replaced
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
@@ -352,6 +361,7 @@ MUTANTS: list[Mutant] = [
         vars(functions),
         vars(limits),
         vars(quotas),
+        vars(sharing),
     )
     for value in list(room.values())
     if isinstance(value, Mutant)

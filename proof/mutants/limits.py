@@ -63,3 +63,25 @@ blocked_for_ever = Mutant(
     ),
     moves=_MOVES,
 )
+released_twice = Mutant(
+    name="limits: a place is released by its end, and again by who is told of it",
+    sql=in_function(
+        "claim_shared",
+        (
+            "n := each_one.most - rota.recount(space, each_one.name);",
+            "n := each_one.most - rota.recount(space, each_one.name) + cardinality(freed);",
+        ),
+    ),
+    moves=_MOVES,
+)
+moments_refunded = Mutant(
+    name="limits: a rate takes back what it granted to jobs that have ended",
+    sql=in_function(
+        "claim_shared",
+        (
+            "+ g.jobs * r.spacing * interval '1 second' end",
+            "+ greatest(g.jobs - cardinality(freed), 0) * r.spacing * interval '1 second' end",
+        ),
+    ),
+    moves=frozenset({"shares"}),
+)

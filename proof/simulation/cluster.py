@@ -222,8 +222,8 @@ class Cluster:
         random = Random(f"{self.seed} shares")
         return ShareOperator(self.make_app(), random, pace=random.uniform(1.0, 3.0))
 
-    def make_unique_client(self) -> UniqueClient:
-        random = Random(f"{self.seed} unique")
+    def make_unique_client(self, number: int) -> UniqueClient:
+        random = Random(f"{self.seed} unique {number}")
         return UniqueClient(
             self.make_app(), random, self.loop.time, self.operations.append,
             pace=random.uniform(0.3, 1.5),

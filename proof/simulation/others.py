@@ -16,12 +16,13 @@ class Others:
         self.shares = cluster.make_share_operator() if "shares" in moves else None
         self.drains = cluster.make_drain_operator() if "drains" in moves else None
         self.maps = cluster.make_map_operator() if "maps" in moves else None
-        unique = cluster.make_unique_client() if "unique" in moves else None
+        # Two, who submit at the same time.
+        unique = [cluster.make_unique_client(number) for number in (1, 2) if "unique" in moves]
         self._all: dict[str, Any] = {
             name: each
             for name, each in (
-                ("shares", self.shares), ("unique", unique), ("drains", self.drains),
-                ("maps", self.maps),
+                ("shares", self.shares), ("drains", self.drains), ("maps", self.maps),
+                *((f"unique{number}", client) for number, client in enumerate(unique)),
             )
             if each is not None
         }  # fmt: skip

@@ -93,6 +93,7 @@ def test_the_shop_s_own_tests(line: Line) -> None:
     assert "OK" in line.manage(SHOP, "test", "--noinput")
 
 
+@pytest.mark.proof
 def test_a_request_and_its_job_are_one_transaction(line: Line) -> None:
     """The sample shop, over HTTP, with a worker: an order that is committed, one that is rolled back."""
     line.manage(SHOP, "migrate")
@@ -130,6 +131,7 @@ def _answers(client: httpx.Client) -> bool:
         return False
 
 
+@pytest.mark.proof
 def test_a_real_worker_keeps_the_promises_of_tasks(line: Line) -> None:
     """Signals, statuses, retries, exactly_once by the ORM across errors and across a killed process."""
     line.manage(PROJECT, "migrate")

@@ -68,6 +68,69 @@ def forgotten(story: Story) -> None:
     story.run(story.submit("few", 1080.0, share="t=few"), 1096.0)
 
 
+def served_more_than_its_share(story: Story) -> None:
+    for second in range(12):
+        row = story.row(f"more-{second}", "share", 1080.0, share="f=a")
+        story.run(row, 1080.1 + second, seconds=1.0)
+
+
+def faster_than_its_rate(story: Story) -> None:
+    for number in range(12):
+        story.run(story.row(f"fast-{number}", "paced", 1080.0), 1080.1 + number / 10, seconds=0.1)
+
+
+def stored_beside_one_that_runs(story: Story) -> None:
+    for number, due in ((3, 1091.0), (4, 1092.0)):
+        row = story.row(f"beside-{number}", "once_unfinished", due, unique_key="2")
+        story.run(row, due + 0.1, seconds=8.0 if number == 3 else 0.5)
+
+
+def stored_beside_one_that_waits(story: Story) -> None:
+    for due in (1084.0, 1085.0):
+        row = story.row(f"beside-{due}", "once_waiting", due, unique_key="2")
+        row["due_at"] += 8.0
+        story.run(row, due + 8.1, seconds=0.1)
+
+
+def stored_within_the_window(story: Story) -> None:
+    for due in (1084.0, 1085.0):
+        story.run(story.row(f"again-{due}", "once_in_a_while", due, unique_key="2"), due + 0.1)
+
+
+def _first_of(story: Story, task: str) -> str:
+    return next(row["id"] for row in story.tables["job"] if row["task"] == task)
+
+
+def answered_with_one_that_has_begun(story: Story) -> None:
+    told = {"id": _first_of(story, "once_waiting"), "first": 1079.5, "count": 1}
+    story.operate("submit unique", "once_waiting/1", 1079.5, **told)
+
+
+def begun_before_it_was_quiet(story: Story) -> None:
+    told = {"id": _first_of(story, "debounced"), "first": 1078.0, "count": 1}
+    story.operate("submit unique", "debounced/1", 1078.0, **told)
+
+
+def answered_with_nothing(story: Story) -> None:
+    story.operate("submit unique", "once_waiting/1", 1079.5, id="nowhere", first=1079.5)
+
+
+def started_on_a_drained_node(story: Story) -> None:
+    story.run(story.submit("plain", 1090.0), 1090.1, "w8")
+
+
+def member_forgotten(story: Story) -> None:
+    story.members = [member for member in story.members if member.item == 0]
+
+
+def member_called_twice(story: Story) -> None:
+    story.members.append(story.members[-1])
+
+
+def members_miscounted(story: Story) -> None:
+    story.tables["map"][0]["succeeded"] = 3
+
+
 def stored_though_refused(story: Story) -> None:
     story.tell("no", "plain", "asked", 1005)
     story.tell("no", "plain", "refused", 1006)
@@ -568,9 +631,21 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (32, "3 run, and 2 may", over_the_limit),
     (33, "held its place until", out_of_turn),
     (34, "there was a place for it from 1080.000 to 1091.000", forgotten),
-    (35, "jobs were there at", too_deep),
-    (36, "its depth is 3 and +0, and it has 0 jobs",
+    (35, "a got 2", served_more_than_its_share),
+    (36, "was stored while job beside-3 had not ended", stored_beside_one_that_runs),
+    (36, "was stored while job beside-1084.0 waited", stored_beside_one_that_waits),
+    (36, "was stored 1.000 s after job again-1084.0", stored_within_the_window),
+    (37, "which had started 0.500 s too early", answered_with_one_that_has_begun),
+    (37, "which had started 0.750 s too early", begun_before_it_was_quiet),
+    (37, "which is not in the database", answered_with_nothing),
+    (38, "was asked to drain at 1080.100, and started a job at 1090.100", started_on_a_drained_node),
+    (39, "succeeded, and member 1 was never done", member_forgotten),
+    (39, "did member 1 more than once", member_called_twice),
+    (39, "counted 3 members of 2", members_miscounted),
+    (40, "jobs started from 1080.100 to 1081.", faster_than_its_rate),
+    (41, "jobs were there at", too_deep),
+    (42, "its depth is 3 and +0, and it has 0 jobs",
      lambda s: with_row(s, "depth", {"jobs": 3}, queue="narrow")),
-    (36, "has room, and is shut", lambda s: with_row(s, "depth", {"shut": 1}, queue="narrow")),
+    (42, "has room, and is shut", lambda s: with_row(s, "depth", {"shut": 1}, queue="narrow")),
     (22, "nothing in it failed", lambda s: with_row(s, "run", {"state": 6}, id="fine")),
 ]  # fmt: skip

@@ -25,6 +25,7 @@ from proof.history import (
     SHUTDOWN,
     Beat,
     Fault,
+    Member,
     Meta,
     Operation,
     Recorder,
@@ -39,7 +40,8 @@ DATABASE_MINUS_AT = 1_699_999_000.0
 STARTED, HEALED, ENDED, LEASE = 1000.0, 1070.0, 1100.0, 5.0
 GUARANTEES = {
     "plain": 1, "flaky": 1, "hopeless": 1, "at_most": 2, "exactly": 3, "cron": 1, "hung": 1,
-    "lively": 1, "few": 1, "by_customer": 1, "in_order": 1, "narrow": 1,
+    "lively": 1, "few": 1, "by_customer": 1, "in_order": 1, "share": 1, "paced": 1, "once_waiting": 1,
+    "once_unfinished": 1, "once_in_a_while": 1, "debounced": 1, "narrow": 1,
 }  # fmt: skip
 LIMIT = 2.0  # of the last two tasks
 
@@ -87,12 +89,13 @@ class Story:
         self.schedules: list[SchedulePromise] = []
         self.operations: list[Operation] = []
         self.sights: list[Sight] = []
+        self.members: list[Member] = []
         self.tables: dict[str, list[Row]] = {
             name: []
             for name in (
                 "job", "occurrence", "schedule", "shard", "shard_move", "node", "batch",
                 "submit_key", "app_effect", "gate", "run", "step",
-                "checkpoint", "signal", "depth",
+                "checkpoint", "signal", "map", "depth",
             )
         }  # fmt: skip
         self.faults = [
@@ -193,6 +196,46 @@ class Story:
         self.run(self.submit("narrow", 1004.0), 1004.1)
         depth = {"queue": "narrow", "jobs": 0, "unfolded": 0, "max_depth": 2, "shut": 0}
         self.tables["depth"].append(depth)
+
+    def has_shares(self) -> None:
+        """Four keys wait for twelve seconds, and get slots by their weights."""
+        for second in range(12):
+            for key, weight in (("a", 1), ("b", 2), ("c", 4), ("d", 1)):
+                for _ in range(weight):
+                    id = f"share-{next(self._ids)}"
+                    row = self.row(id, "share", 1080.0, share=f"f={key}")
+                    self.run(row, 1080.1 + second, seconds=1.0)
+
+    def is_paced(self) -> None:
+        for at in (1080.1, 1085.1, 1090.1):
+            self.run(self.row(f"paced-{next(self._ids)}", "paced", 1080.0), at, seconds=0.1)
+
+    def is_unique(self) -> None:
+        """Each is stored once, and stands for a second submit."""
+        key = f"{next(self._ids)}"
+        for task in ("once_waiting", "once_unfinished", "once_in_a_while", "debounced"):
+            row = self.row(f"{task}-{key}", task, 1076.0, unique_key=key)
+            if task == "debounced":
+                row["due_at"] += 2.5
+            for at, existed in ((1076.0, 0), (1076.2, 1)):
+                told = {"id": row["id"], "first": at, "count": existed}
+                self.operate("submit unique", f"{task}/{key}", at, **told)
+            self.run(row, 1079.0)
+            self.run(self.row(f"{task}-{key}-2", task, 1090.0, unique_key=key), 1090.1)
+
+    def is_drained(self) -> None:
+        self.operate("drain", "node-8", 1080, detail="w8")
+        self.operate("undrain", "node-8", 1095, detail="w8")
+
+    def is_mapped(self) -> None:
+        times = {"created_at": 1080 + DATABASE_MINUS_AT, "ended_at": 1082 + DATABASE_MINUS_AT}
+        id = f"map-{next(self._ids)}"
+        self._run_of(id, 5, round=1, **times)
+        self.operate("start map", id, 1080, id=id, count=2)
+        self.tables["map"].append({"run_id": id, "members": 2, "succeeded": 2, "failed": 0})
+        for item in range(2):
+            for event in ("start", "ok"):
+                self.members.append(Member(1081 + item, event, id, item, "chunk", 1, "w2"))
 
     def is_lost(self, task: str = "plain") -> Row:
         """Its node dies, and another takes it over."""
@@ -509,6 +552,7 @@ class Story:
         for node in {beat.node for beat in self.beats}:
             record(folder, f"journal-{node}", [beat for beat in self.beats if beat.node == node])
         record(folder, "functions-w2", sorted(self.sights, key=lambda sight: sight.at))
+        record(folder, "members-w2", self.members)
         record(folder, "clients", self.submissions)
         record(folder, "operations", self.operations)
         record(folder, "faults", self.faults)
@@ -530,7 +574,8 @@ LIVES = (
     Story.is_quarantined, Story.oversleeps, Story.starts_late, Story.is_given_back,
     Story.is_cancelled, Story.keyed, Story.unanswered, Story.shards, Story.nodes, Story.schedule,
     Story.is_steered, Story.is_spoilt, Story.has_effect, Story.has_places, Story.is_retried,
-    Story.is_discarded, Story.hangs, Story.runs, Story.functions, Story.has_keys,
+    Story.is_discarded, Story.hangs, Story.runs, Story.functions, Story.has_keys, Story.has_shares,
+    Story.is_paced, Story.is_unique, Story.is_drained, Story.is_mapped,
 )  # fmt: skip
 
 

@@ -409,6 +409,7 @@ async def test_children_and_grandchildren_die_with_a_killed_parent(then):
     await asyncio.wait_for(death_of(child, grandchild), 60)
 
 
+@pytest.mark.proof
 async def test_nothing_is_lost_or_doubled_while_children_are_killed_at_random():
     chance = random.Random(2)
     reports = defaultdict(int)
