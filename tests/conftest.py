@@ -40,7 +40,7 @@ _TABLES = (
     "effect", "schedule", "occurrence", "gate", "calendar", "event", "shard_move", "duration_baseline",
     "job_log", "tally", "run_stats", "webhook", "allowed_host", "endpoint", "callback",
     "api_token", "login_link", "session", "user_account", "login_failure", "login_place", "oidc_login",
-    "installation", "arrival", "sublane", "meter", "place", "fair_weight", "unique_key",
+    "installation", "trigger", "arrival", "sublane", "meter", "place", "fair_weight", "unique_key",
     "namespace", "map_member", "map_result", "map_chunk", "map",
     "pending_step", "checkpoint", "run_signal", "step", "run", "workflow_step", "workflow",
 )  # fmt: skip

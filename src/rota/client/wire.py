@@ -41,6 +41,7 @@ from rota.model import (
 )
 from rota.operations.endpoints import EndpointStatus
 from rota.operations.ledger import Audit, LatestOccurrence
+from rota.operations.triggers import TriggerStatus
 from rota.store.identity import User
 from rota.store.quotas import Namespace
 from rota.store.webhooks import Webhook
@@ -175,6 +176,10 @@ class SignatureList(msgspec.Struct, frozen=True):
 
 class EndpointList(msgspec.Struct, frozen=True):
     items: Sequence[EndpointStatus]
+
+
+class TriggerList(msgspec.Struct, frozen=True):
+    items: Sequence[TriggerStatus]
 
 
 class WebhookList(msgspec.Struct, frozen=True):

@@ -20,6 +20,7 @@ from rota.server.api import (
     schedules,
     streams,
     tasks,
+    triggers,
     users,
     workers,
     workflows,
@@ -44,7 +45,7 @@ from rota.server.dashboard import tasks as task_pages
 
 _MODULES = (
     access, users, bulk, callbacks, endpoints, health, jobs, dead, doctor, queues, runs, schedules,
-    schedule_sets, streams, tasks, workers, workflows, login,
+    schedule_sets, streams, tasks, triggers, workers, workflows, login,
     pages, live, overview, job_pages, job, run_pages, schedule_pages, schedule_edit, queue_pages,
     calendar,
     cluster, doctor_page, nodes, task_pages, settings,

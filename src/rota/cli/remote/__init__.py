@@ -21,7 +21,13 @@ from rota.cli.remote.jobs import (
 from rota.cli.remote.noun import needs_database
 from rota.cli.remote.runs import RemoteRuns, RemoteSignals, RemoteWorkflows
 from rota.cli.remote.schedules import RemoteSchedules
-from rota.cli.remote.services import RemoteEndpoints, RemoteEvents, RemoteNodes, RemoteWebhooks
+from rota.cli.remote.services import (
+    RemoteEndpoints,
+    RemoteEvents,
+    RemoteNodes,
+    RemoteTriggers,
+    RemoteWebhooks,
+)
 from rota.client import AsyncClient
 from rota.config import Settings
 from rota.core.arguments import Limits
@@ -55,6 +61,7 @@ class RemoteApp:
         self.runs = RemoteRuns(client)
         self.signals_ = RemoteSignals(client)
         self.endpoints = RemoteEndpoints(client)
+        self.triggers = RemoteTriggers(client)
         self.installation = RemoteInstallation(client, self.now)
         self.connector = RemoteConnector(client)
 

@@ -14,6 +14,7 @@ from rota.client import AsyncClient
 from rota.handle import JobHandle
 from rota.model import Event, JobSummary, NodeStatus, ShardStatus, Takeover
 from rota.operations.endpoints import EndpointStatus, NewEndpoint
+from rota.operations.triggers import TriggerStatus
 from rota.operations.webhooks import NewWebhook
 from rota.store.webhooks import Webhook
 
@@ -63,6 +64,26 @@ class RemoteEndpoints(Noun):
 
     async def remove(self, name: str) -> EndpointStatus:
         return await self._client.endpoints.remove(name)
+
+
+class RemoteTriggers(Noun):
+    async def list(self) -> Sequence[TriggerStatus]:
+        return (await self._client.triggers.list()).items
+
+    async def get(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.get(name)
+
+    async def pause(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.pause(name)
+
+    async def resume(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.resume(name)
+
+    async def rewind(self, name: str, to: str | None = None) -> TriggerStatus:
+        return await self._client.triggers.rewind(name, to)
+
+    async def remove(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.remove(name)
 
 
 class RemoteWebhooks(Noun):
