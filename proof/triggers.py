@@ -51,7 +51,7 @@ async def send(service: Process, numbers: range) -> None:
 
         async with Client(port=service.port) as client, client.pipeline(transaction=False) as pipe:
             for number in numbers:
-                pipe.xadd("orders", {"order": str(number)})
+                pipe.xadd("orders", {"body": msgspec.json.encode({"order": number})})
             await pipe.execute()
         return
     import nats
