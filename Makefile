@@ -278,14 +278,15 @@ $(VENV)/browser: | $(BIN)/python
 # had is skipped. Consul is in no Debian: its tests replay a conversation, unless ROTA_TEST_CONSUL names its program.
 $(VENV)/services: | $(BIN)/python
 	@has() { case $$1 in etcd-server) command -v etcd ;; \
+		redis-server) command -v redis-server ;; \
 		zookeeper) ls /usr/share/java/zookeeper.jar ;; esac >/dev/null 2>&1; }; \
-	for package in etcd-server zookeeper; do \
+	for package in etcd-server zookeeper redis-server; do \
 		has $$package && continue; \
 		if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 			echo "Installing $$package for the tests of its driver"; \
 			package="--no-install-recommends $$package"; \
 			{ $(APT) install -y $$package || { $(APT) update && $(APT) install -y $$package; }; } \
-				>/dev/null 2>&1 && { systemctl disable --now etcd >/dev/null 2>&1 || true; }; \
+				>/dev/null 2>&1 && { systemctl disable --now etcd redis-server >/dev/null 2>&1 || true; }; \
 			package=$${package##* }; \
 		fi; \
 		has $$package || echo "No $$package to be had: the tests of its driver will be skipped"; \

@@ -23,7 +23,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "src" / "rota" / "sync.py"
 NOUNS = (
     "jobs", "dead", "queues", "nodes", "pools", "registry", "statistics", "history", "schedules",
-    "events", "webhooks", "endpoints", "workflows", "runs", "signals",
+    "events", "webhooks", "endpoints", "workflows", "runs", "signals", "triggers",
 )  # fmt: skip
 # Of an event loop: connections, and what is awaited by itself.
 LEFT_OUT = {"store", "database_url", "using", "stream"}

@@ -12,6 +12,7 @@ import shutil
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import ClassVar, Protocol
@@ -197,3 +198,39 @@ class Consul(Process):
     def ready(self) -> bool:
         with urlopen(f"http://127.0.0.1:{self.port}/v1/status/leader", timeout=1) as answer:
             return len(answer.read()) > 4
+
+
+class Redis(Process):
+    name, program = "redis", "redis-server"
+
+    def command(self) -> list[str]:
+        return [
+            self.found() or "", "--port", str(self.port), "--bind", "127.0.0.1", "--dir", str(self.data),
+            "--appendonly", "yes", "--appendfsync", "always", "--save", "",
+        ]  # fmt: skip
+
+    def ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as line:
+            line.sendall(b"PING\r\n")
+            return line.recv(16).startswith(b"+PONG")
+
+
+class Nats(Process):
+    name, program = "nats", "nats-server"
+
+    @classmethod
+    def found(cls) -> str | None:
+        beside = Path(sys.executable).with_name(cls.program)
+        return str(beside) if beside.exists() else super().found()
+
+    def command(self) -> list[str]:
+        settings = self.folder / "nats.conf"
+        settings.write_text(
+            f'listen: "127.0.0.1:{self.port}"\n'
+            f'jetstream {{ store_dir: "{self.data}", sync_interval: always }}\n'
+        )
+        return [self.found() or "", "-c", str(settings)]
+
+    def ready(self) -> bool:
+        with socket.create_connection(("127.0.0.1", self.port), timeout=1) as line:
+            return line.recv(4) == b"INFO"

@@ -29,6 +29,7 @@ from rota.operations.endpoint_push import EndpointTask
 from rota.operations.map_streams import map_stream
 from rota.operations.rota import Rota
 from rota.operations.schedule_changes import Change
+from rota.operations.triggers import Message, Start, make_trigger
 from rota.store.endpoints import StoredEndpoint
 from rota.store.jobs import JobStore
 from rota.store.migrate import Migrated
@@ -92,6 +93,7 @@ class App(Extensions):
         self.workflows = self.rota.workflows
         self.runs = self.rota.runs
         self.signals = self.rota.signals
+        self.triggers = self.rota.triggers
 
     @functools.cached_property
     def sync(self) -> SyncApp:
@@ -468,6 +470,42 @@ class App(Extensions):
             if not (spec.exclude or spec.include):  # named calendars are in the database
                 compile_schedule(spec)
             self.schedules.declared[spec.name] = spec
+            return task
+
+        return declare
+
+    def on(
+        self, source: str, *, name: str | None = None,
+        where: Callable[[Message], bool] | None = None,
+        arguments: Callable[[Message], Mapping[str, Any]] | None = None,
+        start: Start = "new", batch: int = 500,
+    ) -> TaskDecorator:  # fmt: skip
+        """Run a function or a task for each message of a broker's stream, exactly one job each.
+
+        ``@app.on("redis://localhost/orders")`` decorates a function or task. Workers read the stream.
+
+        Args:
+            source: ``redis://host:port/STREAM`` or ``nats://host:port/STREAM``, with ``+tls``,
+                ``user:password@`` and options as needed.
+            name: the trigger's name; the task's by default.
+            where: a function of the `Message`; where it returns false, no job is made.
+            arguments: a function of the `Message` that returns the arguments by name; by default the
+                body is a JSON object with them.
+            start: where a new trigger begins: with what comes after its first start (``new``), or
+                with what is there already (``beginning``).
+            batch: the most messages that one transaction turns into jobs.
+        """
+
+        def declare(function: Any) -> Any:
+            task = function
+            if not isinstance(task, Task):
+                task = self._register(function, None, TaskOptions())
+            spec = make_trigger(
+                source, task.name, name, where=where, arguments=arguments, start=start, batch=batch
+            )
+            if spec.name in self.triggers.declared:
+                raise ConfigError(f"two triggers are named {spec.name!r}", field="name")
+            self.triggers.declared[spec.name] = spec
             return task
 
         return declare

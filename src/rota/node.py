@@ -36,6 +36,7 @@ from rota.scheduler.pools import Pools
 from rota.scheduler.reaper import Overruns, Reaper
 from rota.scheduler.releaser import Releaser
 from rota.scheduler.shards import Shards
+from rota.store.database import Database
 from rota.store.schedules import ScheduleStore
 from rota.store.work import UpkeepStore
 from rota.task import heartbeat_timeouts
@@ -148,6 +149,7 @@ class Node:
             self._heartbeat.watch()
             if self.worker_role is not None:
                 self.worker_role.start()
+                self._start_triggers(database)
         except BaseException:
             await self._undo.aclose()
             raise
@@ -176,6 +178,18 @@ class Node:
         self._undo.push_async_callback(shards.leave)
         self._tick(Advancer(store.database, _ADVANCE_SECONDS))
         self._tick(shards, Firer(ScheduleStore(store.database), shards), Releaser(store, shards))
+
+    def _start_triggers(self, database: Database) -> None:
+        """Read the streams of brokers that the app's code names, if it names any."""
+        if not self.app.triggers.declared:
+            return
+        from rota.worker.triggers import TriggerReader
+
+        assert self._heartbeat is not None
+        for spec in self.app.triggers.declared.values():
+            reader = TriggerReader(self.app, database, self._heartbeat, spec)
+            self._undo.push_async_callback(reader.leave)
+            self._tick(reader)
 
     def _tick(self, *services: Service) -> None:
         for service in services:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         NewEndpoint,
         NewWebhook,
         RetryNumbers,
+        TriggerStatus,
         Webhook,
     )
     from rota.core.declarations import Verdict
@@ -1291,6 +1292,39 @@ class SyncSignals(_Shell):
         return done
 
 
+class SyncTriggers(_Shell):
+    """`app.sync.triggers`"""
+
+    def list(self) -> builtins.list[TriggerStatus]:
+        """List the triggers of the namespace."""
+        done: builtins.list[TriggerStatus] = self._run(lambda: self._own.list(), "list")
+        return done
+
+    def get(self, name: str) -> TriggerStatus:
+        done: TriggerStatus = self._run(lambda: self._own.get(name), "get")
+        return done
+
+    def pause(self, name: str) -> TriggerStatus:
+        """Start no jobs until it is resumed. Its messages wait in the broker."""
+        done: TriggerStatus = self._run(lambda: self._own.pause(name), "pause")
+        return done
+
+    def resume(self, name: str) -> TriggerStatus:
+        """Go on where it was paused."""
+        done: TriggerStatus = self._run(lambda: self._own.resume(name), "resume")
+        return done
+
+    def rewind(self, name: str, to: str | None = None) -> TriggerStatus:
+        """Go on after another position: messages after it become jobs, also those that did before."""
+        done: TriggerStatus = self._run(lambda: self._own.rewind(name, to), "rewind")
+        return done
+
+    def remove(self, name: str) -> TriggerStatus:
+        """Forget a trigger and its position. While code declares it, it is made anew."""
+        done: TriggerStatus = self._run(lambda: self._own.remove(name), "remove")
+        return done
+
+
 class SyncApp(_Shell):
     """`app.sync`: the verbs of an app, for synchronous code."""
 
@@ -1311,6 +1345,7 @@ class SyncApp(_Shell):
         self.workflows = SyncWorkflows(app.workflows, "app.sync.workflows")
         self.runs = SyncRuns(app.runs, "app.sync.runs")
         self.signals = SyncSignals(app.signals, "app.sync.signals")
+        self.triggers = SyncTriggers(app.triggers, "app.sync.triggers")
 
     def map(
         self,

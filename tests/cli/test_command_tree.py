@@ -104,7 +104,7 @@ def test_the_listings_are_those_one_expects():
     assert {"jobs list", "schedules list", "queues limits", "queues list", "nodes list", "events",
             "audit", "users list", "tokens list", "sessions list", "namespaces list", "webhooks list",
             "endpoints list", "shards", "encrypt", "jobs dead", "workflows list", "runs list",
-            "signals list", "profiles list", "tasks list"} == set(LISTS)  # fmt: skip
+            "signals list", "profiles list", "tasks list", "triggers list"} == set(LISTS)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", list(LEAVES))

@@ -38,6 +38,9 @@ class World:
 
     async def fill(self) -> None:
         app, named = self.app, self.names
+        database = (await app.store()).database
+        source = ("orders", "charge", "redis://localhost:6379/orders")
+        await database.fetch("declare_trigger", app.settings.namespace, *source)
         for each in ("one", "two", "three"):
             named[each] = str((await app.submit(each, {}, delay=3600)).id)
         await app.submit("greet", {}, queue="mail", delay=3600)

@@ -44,6 +44,7 @@ from rota.cli import (
     submit,
     tasks,
     tokens,
+    triggers,
     users,
     watch,
     webhooks,
@@ -157,6 +158,7 @@ command(cli, "doctor", _OPERATING)(doctor.doctor)
 cli.add_typer(cluster.nodes, name="nodes", rich_help_panel=_OPERATING)
 command(cli, "shards", _OPERATING)(cluster.list_shards)
 cli.add_typer(endpoints.group, name="endpoints", rich_help_panel=_OPERATING)
+cli.add_typer(triggers.group, name="triggers", rich_help_panel=_OPERATING)
 cli.add_typer(webhooks.group, name="webhooks", rich_help_panel=_OPERATING)
 
 command(cli, "login", _ADMINISTERING)(login.login)

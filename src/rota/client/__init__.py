@@ -28,6 +28,7 @@ from rota.client.administration import (
     Namespaces,
     Sessions,
     Tokens,
+    Triggers,
     Users,
     Webhooks,
 )
@@ -102,6 +103,7 @@ class _Client(Resource[C]):
         self.events = Events(connection)
         self.signals = Signals(connection)
         self.endpoints = Endpoints(connection)
+        self.triggers = Triggers(connection)
         self.webhooks = Webhooks(connection)
         self.tokens = Tokens(connection)
         self.users = Users(connection)

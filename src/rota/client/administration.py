@@ -1,4 +1,4 @@
-"""`client.endpoints`, `webhooks`, `tokens`, `users`, `sessions`, `namespaces` and `audit`."""
+"""`client.endpoints`, `triggers`, `webhooks`, `tokens`, `users`, `sessions`, `namespaces`, `audit`."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from rota.core.administration import (
     NewWebhook,
     OpenSession,
     TokenInfo,
+    TriggerStatus,
     Webhook,
 )
 from rota.model import Accepted, JobSummary
@@ -62,6 +63,41 @@ class Endpoints(Resource[C]):
     def remove(self, name: str) -> Exchange[EndpointStatus]:
         """Remove an endpoint. Its jobs stay in their queue."""
         return send("DELETE", _path("endpoints", name), EndpointStatus)
+
+
+class Triggers(Resource[C]):
+    """`client.triggers`: messages of a broker that start jobs."""
+
+    @call
+    def list(self) -> Exchange[wire.TriggerList]:
+        """List the triggers, with their lag and what became of their messages."""
+        return fetch("/v1/triggers", wire.TriggerList)
+
+    @call
+    def get(self, name: str) -> Exchange[TriggerStatus]:
+        """Return a trigger."""
+        return fetch(_path("triggers", name), TriggerStatus)
+
+    @call
+    def pause(self, name: str) -> Exchange[TriggerStatus]:
+        """Pause a trigger: its messages wait in the broker."""
+        return send("POST", _path("triggers", name, "pause"), TriggerStatus, repeatable=True)
+
+    @call
+    def resume(self, name: str) -> Exchange[TriggerStatus]:
+        """Resume a trigger where it was paused."""
+        return send("POST", _path("triggers", name, "resume"), TriggerStatus, repeatable=True)
+
+    @call
+    def rewind(self, name: str, to: str | None = None) -> Exchange[TriggerStatus]:
+        """Set a trigger back: messages after a position become jobs again; by default all of them. It is
+        not repeated when a response is lost."""
+        return send("POST", _path("triggers", name, "rewind"), TriggerStatus, {"to": to})
+
+    @call
+    def remove(self, name: str) -> Exchange[TriggerStatus]:
+        """Remove a trigger and its position."""
+        return send("DELETE", _path("triggers", name), TriggerStatus)
 
 
 class Webhooks(Resource[C]):

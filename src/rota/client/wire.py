@@ -13,7 +13,7 @@ from uuid import UUID
 
 import msgspec
 
-from rota.core.administration import EndpointStatus, Namespace, User, Webhook
+from rota.core.administration import EndpointStatus, Namespace, TriggerStatus, User, Webhook
 from rota.core.signature import Signature
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.lint import Warned
@@ -177,6 +177,10 @@ class SignatureList(msgspec.Struct, frozen=True):
 
 class EndpointList(msgspec.Struct, frozen=True):
     items: Sequence[EndpointStatus]
+
+
+class TriggerList(msgspec.Struct, frozen=True):
+    items: Sequence[TriggerStatus]
 
 
 class WebhookList(msgspec.Struct, frozen=True):

@@ -162,6 +162,24 @@ class NewWebhook(msgspec.Struct, frozen=True):
         return self.webhook.id
 
 
+class TriggerStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """A trigger: its source, how far it has read, and what became of the messages."""
+
+    name: str
+    task: str
+    source: str
+    position: str | None
+    paused_at: datetime | None
+    jobs: int
+    skipped: int
+    dead: int
+    lag: int | None  # messages that wait in the broker, as last seen
+    fault: str | None  # why nothing is read
+    reader: str | None  # the node that reads
+    moved_at: datetime | None
+    created_at: datetime
+
+
 class AuditEntry(msgspec.Struct, frozen=True, kw_only=True):
     """A change as it was recorded."""
 

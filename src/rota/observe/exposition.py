@@ -8,6 +8,7 @@ from importlib.metadata import version
 from itertools import accumulate
 from time import monotonic
 
+import msgspec
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
@@ -63,6 +64,7 @@ class _Families(Collector):
         yield from self._nodes()
         if self._namespace is None:
             yield from self._shards()
+        yield from self._triggers()
 
     def _sees(self, namespace: str) -> bool:
         return self._namespace in (None, namespace)
@@ -187,6 +189,23 @@ class _Families(Collector):
                 what = "Schedulers by coordinator, and whether it answers them."
                 labels = ["coordinator", "state"]
                 yield self._gauges("rota_coordinator_schedulers", what, labels, users)
+
+    def _triggers(self) -> Iterator[Metric]:
+        shards = self._metrics.stats.shards
+        rows = [msgspec.json.decode(each) for each in shards["triggers"]] if shards else []
+        if not rows:
+            return
+        lag: Values = {(space, name): waiting for space, name, waiting, *_ in rows}
+        what = "Messages that wait in the broker, as last seen."
+        yield self._gauges("rota_trigger_lag", what, ["namespace", "trigger"], lag)
+        ended: Values = {
+            (space, name, outcome): number
+            for space, name, _, *numbers in rows
+            for outcome, number in zip(("job", "skipped", "dead"), numbers, strict=True)
+        }
+        what = "Messages by what became of them."
+        labels = ["namespace", "trigger", "outcome"]
+        yield _counters("rota_trigger_messages", what, labels, self._seen(ended))
 
     def _seen(self, values: Values) -> Values:
         return {key: value for key, value in values.items() if self._sees(key[0])}

@@ -29,6 +29,7 @@ from rota.operations.schedules import Schedules
 from rota.operations.signals import Signals
 from rota.operations.statistics import Statistics
 from rota.operations.submissions import Submissions
+from rota.operations.triggers import Triggers
 from rota.operations.webhooks import Webhooks
 from rota.operations.workflows import Workflows
 from rota.store.jobs import JobStore
@@ -71,6 +72,7 @@ class Rota:
         self.runs = Runs(self)
         self.signals = Signals(self)
         self.endpoints = Endpoints(self)
+        self.triggers = Triggers(self)
         self.encryption = StoredEncryption(self)
         self.audit = AuditLog(connector)
 

@@ -258,6 +258,17 @@ class Submissions:
         template = self._build(task.name, b"{}", options, task)
         return Bulk(template, new_ids(len(payloads)), payloads)
 
+    def new_unchecked(
+        self, task: Task[..., Any], options: SubmitOptions, payload: Mapping[str, Any]
+    ) -> NewJob:
+        """Make a job whose arguments don't fit its task: one that is to be a dead letter."""
+        encoded = encode_payload(payload, self._rota.limits, task.name)
+        return self._build(task.name, encoded, options, task)
+
+    async def store_within(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
+        """Store jobs that are made already, in a transaction of Rota's own."""
+        return await self._submit_through(connection, jobs)
+
     async def _submit_through(self, connection: Any, jobs: Sequence[NewJob]) -> list[Submitted]:
         """Store jobs in the caller's transaction, without using any other connection."""
         schema, encryption = self._rota.settings.schema, self._rota.connector.encryption

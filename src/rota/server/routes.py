@@ -22,6 +22,7 @@ from rota.server.api import (
     schedules,
     streams,
     tasks,
+    triggers,
     users,
     workers,
     workflows,
@@ -56,7 +57,7 @@ from rota.server.dashboard import tasks as task_pages
 
 _MODULES = (
     access, users, alerts, bulk, callbacks, endpoints, health, jobs, dead, doctor, pools, queues, runs,
-    schedules, schedule_sets, streams, tasks, workers, workflows, login,
+    schedules, schedule_sets, streams, tasks, triggers, workers, workflows, login,
     pages, live, overview, alert_pages, bulk_pages, queue, compare, find,
     forecast, job_log, look, views, services, job_pages, job, run_pages, schedule_pages,
     schedule_edit, queue_pages, calendar, cluster, doctor_page, nodes, task_pages, settings,

@@ -84,6 +84,8 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
             " returning id",
             namespace,
         )  # fmt: skip
+    database = (await server.app.store()).database
+    await database.fetch("declare_trigger", namespace, SECRET, SECRET, f"redis://{SECRET}/x")
     return {
         "job_id": job,
         "session_id": str(session),
@@ -97,6 +99,7 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
         "fingerprint": group["fingerprint"],
         "prefix": token.json()["info"]["prefix"],
         "/v1/endpoints/{name}": SECRET,
+        "/v1/triggers/{name}": SECRET,
         "webhook_id": webhook.json()["webhook"]["id"],
         "/v1/workflows/{name}": SECRET,
         "id": run.json()["id"],
@@ -110,6 +113,7 @@ NOBODYS = {
     "job_id": str(uuid4()), "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
     "/v1/tasks/{name}": "nobodys", "/v1/pools/{name}": "nobodys",
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
+    "/v1/triggers/{name}": "nobodys",
     "webhook_id": str(uuid4()), "node_id": str(uuid4()), "worker_id": str(uuid4()),
     "fingerprint": "0" * 16, "prefix": "rota_00000000", "session_id": str(uuid4()),
     "/v1/workflows/{name}": "nobodys", "id": str(uuid4()), "run_id": str(uuid4()),

@@ -29,6 +29,7 @@ from rota.cli.remote.services import (
     RemoteEvents,
     RemoteNodes,
     RemotePools,
+    RemoteTriggers,
     RemoteWebhooks,
 )
 from rota.client import AsyncClient
@@ -68,6 +69,7 @@ class RemoteApp:
         self.runs = RemoteRuns(client)
         self.signals_ = RemoteSignals(client)
         self.endpoints = RemoteEndpoints(client)
+        self.triggers = RemoteTriggers(client)
         self.installation = RemoteInstallation(client, self.now)
         self.connector = RemoteConnector(client)
 

@@ -11,7 +11,7 @@ import msgspec
 from rota.cli.remote.jobs import RemoteJobs
 from rota.cli.remote.noun import PAGE, Noun, collect, needs_database
 from rota.client import AsyncClient
-from rota.core.administration import EndpointStatus, NewEndpoint, NewWebhook, Webhook
+from rota.core.administration import EndpointStatus, NewEndpoint, NewWebhook, TriggerStatus, Webhook
 from rota.handle import JobHandle
 from rota.model import (
     Alert,
@@ -84,6 +84,26 @@ class RemoteEndpoints(Noun):
 
     async def remove(self, name: str) -> EndpointStatus:
         return await self._client.endpoints.remove(name)
+
+
+class RemoteTriggers(Noun):
+    async def list(self) -> Sequence[TriggerStatus]:
+        return (await self._client.triggers.list()).items
+
+    async def get(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.get(name)
+
+    async def pause(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.pause(name)
+
+    async def resume(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.resume(name)
+
+    async def rewind(self, name: str, to: str | None = None) -> TriggerStatus:
+        return await self._client.triggers.rewind(name, to)
+
+    async def remove(self, name: str) -> TriggerStatus:
+        return await self._client.triggers.remove(name)
 
 
 class RemoteWebhooks(Noun):

@@ -50,7 +50,9 @@ select count(*) filter (where expires_at > rota.now()) as held, count(*) as shar
        count(distinct owner) filter (where expires_at > rota.now()) as owners,
        (select count(*) from rota.shard_move where at > rota.now() - interval '1 hour') as moves,
        array(select n.coordinator || case when n.coordinator_fault is null then ' up' else ' away' end from rota.node as n
-             where n.coordinator is not null and n.state in ('live', 'draining')) as coordinators
+             where n.coordinator is not null and n.state in ('live', 'draining')) as coordinators,
+       array(select json_build_array(t.namespace, t.name, coalesce(t.lag, 0), t.jobs, t.skipped, t.dead)::text
+             from rota.trigger as t order by t.namespace, t.name limit 200) as triggers
 from rota.shard;
 
 -- name: count_occurrences
