@@ -19,7 +19,7 @@ import rota.runtime.heartbeat
 import rota.worker.claim_loop
 import rota.worker.effects
 import rota.worker.starter
-from proof.mutants import flows, functions, hanging, idleness, limits, steering
+from proof.mutants import allotments, flows, functions, hanging, idleness, limits, steering
 from proof.mutants.changes import in_function, in_query, replaced
 from proof.simulation.mutant import Mutant
 from proof.simulation.patches import Patches
@@ -350,6 +350,7 @@ MUTANTS: list[Mutant] = [
         vars(hanging),
         vars(flows),
         vars(functions),
+        vars(allotments),
         vars(limits),
     )
     for value in list(room.values())
