@@ -1,4 +1,4 @@
-"""What limits cost: jobs a second with and without, writes, reads under an old snapshot, a full key in front.
+"""What limits cost: jobs a second with and without, writes, reads under an old snapshot, a full key.
 
 python -m bench.limits [--jobs 20000] [--front 20000] [--rounds 3] [--rate 1000]
 """
