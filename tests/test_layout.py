@@ -13,7 +13,7 @@ TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
 OF_THE_WHOLE = {
     "argument_types", "chart", "debian", "docs", "failover", "fastapi_shop", "faults", "image",
-    "large_workflow", "layout", "middleware", "node", "packaging", "public_api",
+    "large_workflow", "layout", "limit_recipes", "middleware", "node", "packaging", "public_api",
     "reference_workers", "release",
     "sandbox", "sync", "typing", "upgrade", "walks",
 }  # fmt: skip

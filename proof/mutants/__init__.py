@@ -20,6 +20,7 @@ import rota.worker.claim_loop
 import rota.worker.effects
 import rota.worker.starter
 from proof.mutants import (
+    allotments,
     flows,
     functions,
     hanging,
@@ -359,6 +360,7 @@ MUTANTS: list[Mutant] = [
         vars(hanging),
         vars(flows),
         vars(functions),
+        vars(allotments),
         vars(limits),
         vars(quotas),
         vars(sharing),

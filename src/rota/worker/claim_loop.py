@@ -70,7 +70,10 @@ class Worker(Service):
         starter.may_start = lambda: not self.draining
         self.slots = Slots(settings, starter.begin)
         self.cursors = Cursors()
-        self.shared = SharedLanes(LimitStore(store.database), tasks, self.slots, settings)
+        self.shared = SharedLanes(
+            LimitStore(store.database), tasks, self.slots, settings,
+            lambda node: node == lease.node_id,
+        )  # fmt: skip
         self.idle = IdleAdvertisement(store, settings.namespace, lease)
         self.draining = False
         self.hints_work = False  # whether LISTEN reaches us; otherwise we poll more often

@@ -13,7 +13,7 @@ wants some of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from time import monotonic
 from typing import Any
 from uuid import UUID
@@ -55,12 +55,13 @@ def _merge(sums: dict[str, Ended], others: Mapping[str, Ended]) -> None:
 class SharedLanes:
     def __init__(
         self, store: LimitStore, tasks: Mapping[str, Task[..., Any]], slots: Slots,
-        settings: Settings,
+        settings: Settings, is_ours: Callable[[UUID], bool],
     ) -> None:  # fmt: skip
         self._store = store
         self._slots = slots
         self._settings = settings
         self._turn = 0  # rises with all that is told of our allotments
+        self._is_ours = is_ours  # whether this is still the node's lease
         self.asked = False  # somebody wants what we have
         self._limited = frozenset(name for name, task in tasks.items() if task.is_limited)
         self.entries: frozenset[str] = frozenset()  # of the lanes that are served
@@ -113,7 +114,8 @@ class SharedLanes:
         }  # fmt: skip
         try:
             rows, found = await self._store.claim_allotted(node, lanes, most, tasks, freed, told)
-            if found is not None:
+            # What another lease of this process was allowed is not ours.
+            if found is not None and self._is_ours(node):
                 gates.take(found.lanes, found.allowed, found.more, capacity, now)
                 self._slots.open_gates()
             return rows
@@ -186,6 +188,8 @@ class SharedLanes:
             node, self._settings.namespace, self._turn, [gate.name for gate in known],
             ceilings, wishes,
         )  # fmt: skip
+        if not self._is_ours(node):
+            return
         now = monotonic()
         for gate, ceiling, wish in zip(known, ceilings, wishes, strict=True):
             gate.settled_at = now

@@ -133,7 +133,6 @@ begin
         from unnest(names, ceilings, wishes) as g(name, ceiling, wish)
         left join rota.meter as m on m.namespace = space and m.name = g.name collate "C"
     loop
-        continue when not each_one.known;  -- removed as unused: the next claim makes it again
         meter := each_one.name;
         target := null;
         if each_one.most is null then
@@ -141,6 +140,7 @@ begin
             return next;
             continue;
         end if;
+        continue when not each_one.known;  -- removed as unused: the next claim makes it again
         target := rota.allot(me, space, this_turn, each_one.name, each_one.most,
                              rota.count_held(space, each_one.name), each_one.ceiling, each_one.wish);
         if target is not null then

@@ -288,7 +288,7 @@ begin
             select from rota.meter as m where m.namespace = space and m.name = o.name collate "C")
         order by o.name
         on conflict do nothing;
-        later := clock_timestamp();
+        later := clock_timestamp() - statement_timestamp() + rota.now();
         perform from rota.meter as m where m.namespace = space and m.name = any(meters)
         order by m.name for no key update;
         if (select count(*) from rota.meter as m where m.namespace = space and m.name = any(meters))
@@ -298,7 +298,7 @@ begin
         end if;
         -- From here on nobody else claims under these limits, and what others have claimed can be seen. The time that
         -- we have waited counts, or a start would be late for the moment it was granted.
-        moment := clock_timestamp() - later + rota.now();
+        moment := (clock_timestamp() - statement_timestamp() + rota.now()) - later + rota.now();
         if gates is not null then
             wide := rota.wide_lanes(space, lanes);
         end if;
