@@ -235,6 +235,7 @@ async def test_grants_follow_from_the_queries():
     granted = {
         table: privileges for privileges, tables in table_grants("worker") for table in tables
     }
-    assert granted["webhook"] == "select"
+    assert granted["webhook"] == "select, update"
+    assert granted["workflow"] == "select"
     assert "api_token" not in granted
     assert set(PURPOSES) == {*ROLES, "owner"}

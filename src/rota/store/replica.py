@@ -13,11 +13,14 @@ away, the age grows, and reads go on until it is too high.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Any
+
+import asyncpg
 
 from rota.config import Settings
 from rota.errors import ConfigError, RotaError, StoreUnavailable
@@ -65,7 +68,7 @@ class ReadReplica:
             if not self._open:
                 await self._begin()
             replayed = await self.database.fetchval("replayed_log")
-        except (RotaError, OSError) as error:
+        except (RotaError, OSError, asyncpg.PostgresError) as error:
             self.leave(str(error))
             return 4 * LOOK_EVERY
         while self._marks and self._marks[0][1] <= replayed:
@@ -85,9 +88,7 @@ class ReadReplica:
 
     async def _begin(self) -> None:
         await self.database.open()
-        ours, theirs = [
-            await each.fetchval("cluster_id") for each in (self._primary, self.database)
-        ]
+        ours, theirs = await _cluster_of(self._primary), await _cluster_of(self.database)
         if ours is not None and theirs is not None and ours != theirs:
             await self.database.close()
             raise ConfigError(
@@ -107,6 +108,17 @@ class ReadReplica:
         await self.database.close()
 
 
+async def _cluster_of(database: Database) -> int | None:
+    """Return what a primary and its replicas share; None where the role may not read it."""
+    try:
+        found: int = await database.fetchval("cluster_id")
+    except StoreUnavailable as error:
+        if isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
+            return None
+        raise
+    return found
+
+
 class ReadingDatabase(TenantDatabase):
     """The replica as one tenant sees it. What it can't answer, the primary does."""
 
@@ -117,6 +129,16 @@ class ReadingDatabase(TenantDatabase):
         self.behind_pooler = replica.database.behind_pooler
         self._replica = replica
         self._fallback = primary
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(super().connection())
+            except StoreUnavailable as error:
+                self._replica.leave(str(error))
+                connection = await stack.enter_async_context(self._fallback.connection())
+            yield connection
 
     async def fetch(self, name: str, *args: Any, on: Connection = None) -> list[Any]:
         if on is not None:
