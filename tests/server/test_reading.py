@@ -106,7 +106,7 @@ async def test_a_server_shows_its_own_changes_and_finds_jobs_that_the_replica_la
     assert answer.status_code == 200
     await client.post("/v1/queues/slow/pause")
     paused = (await client.get("/v1/queues")).json()
-    assert "slow" in [each["name"] for each in paused["items"] if each["paused"]]
+    assert "slow" in [each["name"] for each in paused["items"] if each["paused_at"]]
     await pair.execute("select pg_wal_replay_resume()", standby=True)
 
     async def shown() -> bool:

@@ -105,7 +105,7 @@ async def test_a_notice_that_cannot_work_is_refused_and_named(
 ):
     with pytest.raises(ConfigError) as refused:
         await app.webhooks.add(url, form=form, secret=secret)
-    assert refused.value.field == field
+    assert list(refused.value.fields) == [field]
 
 
 @pytest.mark.parametrize("form", ["slack", "pagerduty", "teams"])
