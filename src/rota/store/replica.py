@@ -19,6 +19,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
 
 import asyncpg
 
@@ -42,9 +43,7 @@ class ReadReplica:
         assert settings.read_url is not None
         self._primary = primary
         self._most = settings.read_max_lag
-        self.database = Database(
-            settings.read_url, settings.replace(database_url=settings.read_url), reads=True
-        )
+        self.database = Database(settings.read_url, _settings_of(settings), reads=True)
         self._open = False
         self._marks: deque[tuple[float, int]] = deque(maxlen=_MOST_MARKS)
         self._as_of: float | None = None
@@ -108,6 +107,14 @@ class ReadReplica:
         await self.database.close()
 
 
+def _settings_of(settings: Settings) -> Settings:
+    """Return the settings of the replica: a password in its own URL comes first."""
+    own = urlsplit(settings.read_url or "").password is not None
+    if not own:
+        return settings
+    return settings.replace(database_password=None, database_password_file=None)
+
+
 async def _cluster_of(database: Database) -> int | None:
     """Return what a primary and its replicas share; None where the role may not read it."""
     try:
@@ -147,6 +154,8 @@ class ReadingDatabase(TenantDatabase):
         try:
             rows = await parent(name, *args)
         except StoreUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                raise  # it takes too long, and would on the primary
             self._replica.leave(str(error))
             return await self._fallback.fetch(name, *args)
         if not rows and name in _ASKED_AGAIN:
