@@ -75,4 +75,4 @@ def _send(url: str, message: EmailMessage) -> None:
     except smtplib.SMTPResponseException as error:
         raise MailFailed(f"{host} answered {error.smtp_code}: {error.smtp_error!r}") from None
     except (OSError, smtplib.SMTPException) as error:
-        raise MailFailed(f"{host}: {error or type(error).__name__}") from None
+        raise MailFailed(f"{host}: {str(error) or type(error).__name__}") from None
