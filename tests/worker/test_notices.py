@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from collections.abc import Callable, Iterator
 from email import message_from_bytes, policy
 from typing import Any
@@ -48,10 +49,11 @@ class Mailbox:
 @pytest.fixture
 def mailbox() -> Iterator[tuple[Mailbox, str]]:
     box = Mailbox()
-    controller = Controller(box, hostname="127.0.0.1", port=0)
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    controller = Controller(box, hostname="127.0.0.1", port=port, ready_timeout=60)
     controller.start()
-    assert controller.server is not None
-    port = controller.server.sockets[0].getsockname()[1]
     yield box, f"smtp://127.0.0.1:{port}"
     controller.stop()
 
