@@ -116,7 +116,7 @@ async def test_a_notice_arrives_in_its_format(
 ):
     app = make_app(heartbeat=0.5)
     await app.webhooks.allow("127.0.0.1")
-    made = await app.webhooks.add(receiver.url, form=form, secret="k" * 32)
+    made = await app.webhooks.add(receiver.url, form=form, secret="k" * 32, kinds=["missed"])
     async with Node(app).running():
         await (await app.webhooks.test(made.id)).result(60)
     [request] = receiver.received
@@ -129,7 +129,8 @@ async def test_a_notice_arrives_in_its_format(
 async def test_an_event_is_sent_by_mail(make_app: Callable[..., App], mailbox: tuple[Mailbox, str]):
     box, url = mailbox
     app = make_app(heartbeat=0.5, smtp_url=url, smtp_from="rota@example.com")
-    made = await app.webhooks.add("mailto:ops@example.com", form="email")
+    # Of a kind that doesn't happen here: on a busy machine there are others.
+    made = await app.webhooks.add("mailto:ops@example.com", form="email", kinds=["missed"])
     async with Node(app).running():
         await (await app.webhooks.test(made.id)).result(60)
         [(sender, recipients, message)] = box.messages
