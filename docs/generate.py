@@ -112,6 +112,8 @@ SETTINGS = {
     "see [access](../guide/access.md#openid-connect).",
     "oidc_client_id": "What the provider knows Rota as.",
     "oidc_client_secret": "The secret that goes with it.",
+    "smtp_url": "The mail server by which workers send [notices](../guide/notices.md#e-mail).",
+    "smtp_from": "The sender of those messages.",
     "pool_size": "Connections in a process's pool.",
     "connect_timeout": "Seconds to wait for a connection.",
     "statement_timeout": "Seconds that one of Rota's own statements may take.",

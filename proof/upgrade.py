@@ -1,9 +1,11 @@
 """A rolling upgrade, for real: `python -m proof.upgrade REF` (a tag or a commit of the release before).
 
+`--rate 500` submits so many jobs a second all the time, `--seconds 20` for so long in each phase.
+
 The code of REF makes its schema and runs a scheduler and a worker. Meanwhile this code migrates the
 schema and joins with nodes of its own; jobs are submitted all the time, by both, among them a task
-that the old code doesn't know. Then the old nodes leave. Every job must have run exactly once, the new
-task only on new nodes, and no old node may have been disturbed by the migration.
+that the old code doesn't know. Then the old nodes leave. No submit may have failed, every job must have
+run exactly once, the new task only on new nodes, and the migration may not have disturbed an old node.
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import time
 from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
@@ -30,7 +33,7 @@ from rota.store.embedded import open_embedded
 _ROOT = Path(__file__).parent.parent
 # Runs under either code: only what has been in the public API since the first release.
 _PROGRAM = """
-import asyncio, logging, os, sys
+import asyncio, itertools, logging, os, sys, time
 from rota import App, Context
 from rota.node import Node
 
@@ -58,15 +61,26 @@ if which == "new":
 
 async def submit():
     names = ["known", "exact"] + (["unknown"] if which == "new" else [])
-    number = 0
+    # Every number is one job's: even ones of the old code, odd ones of the new.
+    numbers = itertools.count(0 if which == "old" else 1, 2)
+    pause, rate = 0.05, float(os.environ["UPGRADE_RATE"])
+
+    async def one(number):
+        name, delay = names[number // 2 % len(names)], (0, 1.5)[number // 6 % 2]
+        try:
+            await app.submit(name, {"number": number}, key=str(number), delay=delay)
+        except Exception as error:
+            note(f"refused {number} {type(error).__name__}")
+        else:
+            note(f"submitted {name}-{number}")
+
+    began, sent = time.monotonic(), 0
     while True:
-        for name in names:
-            for delay in (0, 1.5):
-                id = f"{which}-{name}-{number}-{delay}"
-                await app.submit(name, {"number": number}, key=id, delay=delay)
-                note(f"submitted {id}")
-        number += 1
-        await asyncio.sleep(0.05)
+        # As many as are due by now: a slow moment is made up for.
+        due = int((time.monotonic() - began) * rate) - sent
+        await asyncio.gather(*(one(next(numbers)) for _ in range(min(due, 200))))
+        sent += min(due, 200)
+        await asyncio.sleep(pause)
 
 async def migrate():
     await app.migrate()
@@ -78,7 +92,7 @@ asyncio.run(actions[role]() if role in actions else Node(app, roles=[role]).run(
 
 
 class Upgrade:
-    def __init__(self, ref: str, folder: Path, url: str) -> None:
+    def __init__(self, ref: str, folder: Path, url: str, rate: float = 100) -> None:
         self.folder, self.journal = folder, folder / "journal"
         archive = subprocess.run(
             ["git", "archive", ref, "src"], cwd=_ROOT, check=True, capture_output=True
@@ -93,8 +107,10 @@ class Upgrade:
             "ROTA_DATABASE_URL": url,
             "ROTA_HEARTBEAT": "1",
             "UPGRADE_JOURNAL": str(self.journal),
+            "UPGRADE_RATE": str(rate),
         }
         self.processes: list[subprocess.Popen[bytes]] = []
+        self.took = 0.0
 
     def start(self, which: str, role: str) -> subprocess.Popen[bytes]:
         log = (self.folder / f"{len(self.processes)}-{which}-{role}.log").open("wb")
@@ -108,7 +124,7 @@ class Upgrade:
         return process
 
     def run(self, which: str, role: str) -> None:
-        if self.start(which, role).wait(60) != 0:
+        if self.start(which, role).wait(600) != 0:
             raise SystemExit(self.logs())
 
     def lines(self) -> list[list[str]]:
@@ -117,7 +133,7 @@ class Upgrade:
 
     async def until(self, what: str, happened: Callable[[], bool]) -> None:
         try:
-            await eventually(happened, 60, what)
+            await eventually(happened, 300, what)
         except AssertionError as error:
             raise SystemExit(f"{error}\n{self.logs()}") from None
 
@@ -126,7 +142,7 @@ class Upgrade:
 
     def end(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(signal.SIGTERM)
-        process.wait(60)
+        process.wait(300)
 
     def logs(self) -> str:
         return "\n".join(f"--- {f.name}\n{f.read_text()}" for f in self.folder.glob("*.log"))
@@ -138,21 +154,27 @@ class Upgrade:
             process.wait()
 
 
-async def roll(upgrade: Upgrade, url: str) -> Counter[str]:
+async def roll(upgrade: Upgrade, url: str, seconds: float = 1) -> Counter[str]:
     upgrade.run("old", "migrate")
+    # A program submits at every moment: of the old code until the new one's does, for a while both.
     old = [upgrade.start("old", role) for role in ("scheduler", "worker", "submit")]
     await upgrade.until("jobs on the old nodes", lambda: upgrade.ran("known", "old"))
+    began = time.monotonic()
+    await asyncio.sleep(seconds)
     upgrade.run("new", "migrate")
     new = [upgrade.start("new", role) for role in ("scheduler", "worker", "submit")]
     await upgrade.until("jobs on the new node", lambda: upgrade.ran("known", "new"))
     await upgrade.until("the new task", lambda: upgrade.ran("unknown", "new"))
     assert all(process.poll() is None for process in (*old, *new)), upgrade.logs()
     upgrade.end(old[2])
+    await asyncio.sleep(seconds)
     upgrade.end(old[0])  # the scheduler first: the new one takes over
     upgrade.end(old[1])
     before = len(upgrade.lines())
     await upgrade.until("a second on new nodes only", lambda: len(upgrade.lines()) > before + 200)
+    await asyncio.sleep(seconds)
     upgrade.end(new[2])
+    upgrade.took = time.monotonic() - began
     connection = await asyncpg.connect(url)
     while await connection.fetchval(
         "select exists (select from rota.job where state < 5 and schedule_id is null)"
@@ -163,34 +185,43 @@ async def roll(upgrade: Upgrade, url: str) -> Counter[str]:
     )
     await connection.close()
     submitted = [line[1] for line in upgrade.lines() if line[0] == "submitted"]
+    refused = [line for line in upgrade.lines() if line[0] == "refused"]
+    assert refused == [], refused[:5]
     done = {row["task"]: row["count"] for row in states if row["state"] == 5}
     assert {row["state"] for row in states} == {5}, states
     assert sum(done.values()) >= len(submitted), (done, len(submitted))
-    runs = Counter(
-        line[0] for line in upgrade.lines() if line[0] != "submitted" and line[1] != "-1"
-    )
+    ran = [line for line in upgrade.lines() if line[0] != "submitted" and line[1] != "-1"]
+    twice = [number for number, runs in Counter(line[1] for line in ran).items() if runs > 1]
+    assert twice == [], twice[:5]
+    assert {name.rpartition("-")[2] for name in submitted} <= {line[1] for line in ran}
+    runs = Counter(line[0] for line in ran)
     assert runs == done, (runs, done)
     assert not upgrade.ran("unknown", "old")
     return runs
 
 
-def main(ref: str) -> None:
+def main(ref: str, rate: float = 100, seconds: float = 1) -> None:
     folder = Path(tempfile.mkdtemp(prefix="rota-"))
     folder.chmod(0o711)
     server = open_embedded(folder / "pg")
-    upgrade = Upgrade(ref, folder, server.url)
+    upgrade = Upgrade(ref, folder, server.url, rate)
     try:
-        runs = asyncio.run(roll(upgrade, server.url))
+        runs = asyncio.run(roll(upgrade, server.url, seconds))
     finally:
         upgrade.stop()
         server.close()
         shutil.rmtree(folder, ignore_errors=True)
+    total = sum(runs.values())
     print(
-        f"{ref} and this code side by side: {sum(runs.values())} jobs, each ran once: {dict(runs)}"
+        f"{ref} and this code side by side: {total} jobs in {upgrade.took:.0f} s "
+        f"({total / upgrade.took:.0f} a second), no submit failed, each job ran once: {dict(runs)}"
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("ref")
-    main(parser.parse_args().ref)
+    parser.add_argument("--rate", type=float, default=100, help="jobs a second")
+    parser.add_argument("--seconds", type=float, default=1, help="length of each phase")
+    given = parser.parse_args()
+    main(given.ref, given.rate, given.seconds)

@@ -15,7 +15,7 @@ OF_THE_WHOLE = {
     "argument_types", "chart", "debian", "docs", "failover", "fastapi_shop", "faults", "image",
     "large_workflow", "layout", "limit_recipes", "middleware", "node", "packaging", "public_api",
     "reference_workers", "release",
-    "sandbox", "sync", "typing", "upgrade", "walks",
+    "sandbox", "sync", "threat_model", "typing", "upgrade", "walks",
 }  # fmt: skip
 APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/
 

@@ -17,7 +17,7 @@ from rota.errors import ConfigError
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:-]{0,99}")
 _SECRET_FIELDS = frozenset({
     "database_url", "database_password", "read_url", "encryption_keys", "oidc_client_secret",
-    "coordination",
+    "coordination", "smtp_url",
 })  # fmt: skip
 _SCHEMA_NAME = re.compile(r"[a-z_][a-z0-9_]{0,39}")
 
@@ -162,6 +162,10 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     oidc_issuer: str | None = None
     oidc_client_id: str | None = None
     oidc_client_secret: str | None = None
+
+    # What workers send e-mail by, for events: smtps://user:password@mail.example.com:465.
+    smtp_url: str | None = None
+    smtp_from: str = "rota@localhost"
 
     pool_size: int = 4
     connect_timeout: float = 10.0

@@ -106,7 +106,7 @@ async def test_a_server_shows_its_own_changes_and_finds_jobs_that_the_replica_la
     assert answer.status_code == 200
     await client.post("/v1/queues/slow/pause")
     paused = (await client.get("/v1/queues")).json()
-    assert "slow" in [each["name"] for each in paused["items"] if each["paused"]]
+    assert "slow" in [each["name"] for each in paused["items"] if each["paused_at"]]
     await pair.execute("select pg_wal_replay_resume()", standby=True)
 
     async def shown() -> bool:
@@ -114,6 +114,25 @@ async def test_a_server_shows_its_own_changes_and_finds_jobs_that_the_replica_la
         return AGE in answer.headers and str(other.id) in answer.text
 
     await eventually(shown)
+
+
+async def test_tenants_that_share_connections_to_the_replica_see_only_their_own(pair: Pair):
+    ids = {}
+    for name in ("acme", "zeta"):
+        async with App(database_url=pair.primary.url, namespace=name) as app:
+            ids[name] = str((await app.submit("greet", {})).id)
+    clients = {name: await pair.live.client("viewer", name) for name in ids}
+
+    async def shown() -> bool:
+        answers = {name: await clients[name].get("/v1/jobs") for name in ids}
+        return all(AGE in answers[name].headers and ids[name] in answers[name].text for name in ids)
+
+    await eventually(shown)
+    for _ in range(5):
+        for name, other in (("acme", "zeta"), ("zeta", "acme")):
+            answer = await clients[name].get("/v1/jobs")
+            assert ids[name] in answer.text
+            assert ids[other] not in answer.text
 
 
 async def test_a_replica_that_is_behind_or_away_is_not_used(pair: Pair):

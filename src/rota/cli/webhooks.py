@@ -33,7 +33,7 @@ def add(
     ] = None,
     form: Annotated[
         Format,
-        option("Format of deliveries: the event itself, or a sentence for Slack.", "--format"),
+        option("Format of deliveries: the event itself, or what a service understands.", "--format"),
     ] = "json",
 ) -> None:  # fmt: skip
     """Add a webhook: send events to a URL from now on."""

@@ -148,7 +148,7 @@ class Webhook(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
 
 
-Format: TypeAlias = Literal["json", "slack"]
+Format: TypeAlias = Literal["json", "slack", "pagerduty", "teams", "email"]
 
 
 class NewWebhook(msgspec.Struct, frozen=True):

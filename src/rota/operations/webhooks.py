@@ -18,6 +18,7 @@ from rota.lib.ids import new_id
 from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url, parse_url
 from rota.model import JobSummary
 from rota.operations.base import Operations
+from rota.operations.notices import check_target
 from rota.store.search import JobFilter
 from rota.store.webhooks import WebhookStore
 
@@ -55,15 +56,16 @@ class Webhooks(Operations):
         Args:
             url: an http or https URL. Its address is checked here and at every delivery.
             kinds: the kinds of events; all by default.
-            form: ``json``, the event itself; ``slack``, a sentence in ``{"text": ...}``.
-            secret: signs the deliveries; generated if not given.
+            form: ``json``, the event itself; ``slack``, a sentence in ``{"text": ...}``;
+                ``pagerduty``, ``teams`` and ``email`` (to ``mailto:ops@example.com``): see the guide.
+            secret: signs the deliveries; generated if not given. For PagerDuty, the integration key.
         """
-        await self._check_address(url)
+        check_target(form, url, secret)
+        if form != "email":
+            await self._check_address(url)
         for kind in kinds:
             if kind not in KINDS:
                 raise ConfigError(f"kind {kind!r} is not one of: {', '.join(KINDS)}", field="kinds")
-        if form not in ("json", "slack"):
-            raise ConfigError(f"format {form!r} is not one of: json, slack", field="format")
         if secret is not None and not 16 <= len(secret) <= 200:
             raise ConfigError("a secret must have 16 to 200 characters", field="secret")
         id, secret = new_id(), secret or secrets.token_urlsafe(32)

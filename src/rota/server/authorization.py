@@ -9,6 +9,7 @@ same holds for those whom a host application has authenticated (`rota.integratio
 from __future__ import annotations
 
 import hmac
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -102,6 +103,8 @@ async def authorize(connection: AnyConnection, handler: BaseRouteHandler) -> Non
         check_csrf(connection, await _csrf_field(connection))
     state["principal"] = principal
     connection.scope["user"] = principal
+    if context.reading is not None and method_of(connection) not in SAFE_METHODS:
+        state["on_answer"] = partial(context.reading.note_change, principal.namespace)
 
 
 async def authorize_again(request: RotaRequest) -> None:

@@ -102,9 +102,8 @@ class ServerContext:
     def _make_reader(self, namespace: str) -> Rota:
         """Make the operations that read from the replica; for requests that change nothing."""
         assert self.replica is not None
-        security = RowSecurity(self.replica.database, enabled=self.row_security.enabled)
         primary = self.row_security.for_namespace(namespace)
-        database = ReadingDatabase(self.replica, security, namespace, primary)
+        database = ReadingDatabase(self.replica, self._replica_security, namespace, primary)
         rota = Rota(
             ServerConnections(self.settings.replace(namespace=namespace), database), self.app.tasks
         )
@@ -114,6 +113,8 @@ class ServerContext:
 
     def read_from(self, replica: ReadReplica) -> None:
         self.replica, self.reading = replica, Reading(self)
+        # One for all namespaces: it remembers to whom each connection was lent last.
+        self._replica_security = RowSecurity(replica.database, enabled=self.row_security.enabled)
 
     def _make_remote_workers(self, namespace: str) -> RemoteWorkers:
         store = RemoteStore(self._hot.for_namespace(namespace), namespace)

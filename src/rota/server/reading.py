@@ -48,14 +48,10 @@ class Reading:
         """Return the operations that answer a request: on the replica, or on the primary."""
         context, namespace = self._context, request.principal.namespace
         state: dict[str, Any] = request.scope["state"]
-        if request.method not in ("GET", "HEAD"):
-            # When the answer begins, all that it changed is committed.
-            self._changed[namespace] = float("inf")
-            state["on_answer"] = lambda: self._note_change(namespace)
-            return context.tenant(namespace)
         replica = context.replica
         if (
             replica is None
+            or request.method not in ("GET", "HEAD")
             or not _may_be_old(request)
             or not replica.serves(self._changed.get(namespace))
         ):
@@ -63,7 +59,8 @@ class Reading:
         state["data_age"] = replica.age
         return context.reader(namespace)
 
-    def _note_change(self, namespace: str) -> None:
+    def note_change(self, namespace: str) -> None:
+        """Note that something may have changed up to now. All of it is committed by then."""
         self._changed[namespace] = monotonic()
 
 

@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Literal, NamedTuple, TypeAlias
 
 from rota.errors import ConfigError
-from rota.store.privileges import definer_functions, known_tables, needs_of
-from rota.store.sql import query_files
+from rota.store.privileges import Needs, definer_functions, known_tables, needs_of
+from rota.store.sql import named_queries, query_files
 
 Purpose: TypeAlias = Literal[
     "submit", "submit-unique", "worker", "scheduler", "server", "read", "owner"
@@ -34,7 +34,9 @@ class _Role(NamedTuple):
 
     files: tuple[str, ...]
     calls: tuple[str, ...] = ("identify",)  # functions of queries in other files
+    queries: tuple[tuple[str, str], ...] = ()  # single ones of other files: (file, name)
     only_reads: frozenset[str] = frozenset()
+    only_updates: frozenset[str] = frozenset()  # what people make, and nodes keep count of
 
 
 _WORKS = (
@@ -47,12 +49,17 @@ _SCHEDULES = (
 )  # fmt: skip
 _SETTINGS = frozenset({
     "allowed_host", "callback_secret", "declaration", "fair_weight", "installation", "migration",
-    "row_security", "schedule_version", "schema_object", "setting", "webhook", "workflow",
+    "row_security", "schedule_version", "schema_object", "setting", "workflow",
     "workflow_step",
 })  # fmt: skip
 _NEVER_CHANGED = frozenset({"migration", "row_security", "schema_object"})
 _ROLES: Mapping[str, _Role] = {
-    "worker": _Role((*_WORKS, "webhooks"), only_reads=_SETTINGS),
+    "worker": _Role(
+        (*_WORKS, "webhooks"),
+        queries=(("schedules", "begin_scheduled"),),
+        only_reads=_SETTINGS,
+        only_updates=frozenset({"endpoint", "webhook"}),
+    ),
     "scheduler": _Role(
         _SCHEDULES,
         only_reads=_SETTINGS - {"declaration", "schedule_version", "setting"},
@@ -107,19 +114,29 @@ def table_grants(purpose: str) -> Grants:
         return [("select", sorted(known_tables() - SECRETS))]
     chosen = _ROLES[purpose]
     by_privileges: dict[str, list[str]] = {}
-    needed = needs_of(chosen.files).tables
+    needed = _needs(chosen).tables
     for table in sorted({*needed, *_OPENING}):
-        used = {"select"} if table in chosen.only_reads else {"select", *needed.get(table, ())}
+        used = {"select", *needed.get(table, ())} - _denied(chosen, table)
         listed = ", ".join(verb for verb in _ORDER if verb in used)
         by_privileges.setdefault(listed, []).append(table)
     return sorted(by_privileges.items())
+
+
+def _needs(role: _Role) -> Needs:
+    return needs_of(role.files, (named_queries(file)[name] for file, name in role.queries))
+
+
+def _denied(role: _Role, table: str) -> set[str]:
+    if table in role.only_reads:
+        return {"insert", "update", "delete"}
+    return {"insert", "delete"} if table in role.only_updates else set()
 
 
 def _besides(purpose: str, quoted: str, schema: str) -> list[str]:
     """Return what is no privilege of a table: sequences, functions, membership, maintenance."""
     if purpose not in _ROLES:
         return []
-    needs = needs_of(_ROLES[purpose].files)
+    needs = _needs(_ROLES[purpose])
     statements = [
         f"grant usage on sequence {schema}.{name} to {quoted};" for name in sorted(needs.sequences)
     ]
@@ -128,10 +145,13 @@ def _besides(purpose: str, quoted: str, schema: str) -> list[str]:
         for name in sorted({*needs.functions, *_ROLES[purpose].calls} & definer_functions())
     ]
     if purpose == "server":
-        # Requests about a namespace run as rota_tenant, which row security restricts to it.
+        # Requests about a namespace run as rota_tenant, which row security restricts to it. It is not
+        # inherited: else the policies would restrict the server's own requests as well.
         statements.append(
-            "do $grant$ begin if exists (select from pg_roles where rolname = 'rota_tenant') then "
-            f"grant rota_tenant to {quoted}; end if; end $grant$;"
+            "do $grant$ begin if not exists (select from pg_roles where rolname = 'rota_tenant') then "
+            "null; elsif current_setting('server_version_num')::int >= 160000 then "
+            f"execute 'grant rota_tenant to {_inner(quoted)} with inherit false, set true'; "
+            f"else grant rota_tenant to {quoted}; alter role {quoted} noinherit; end if; end $grant$;"
         )
     if purpose == "scheduler":
         # Before PostgreSQL 17 only the owner can vacuum, and autovacuum has to do.

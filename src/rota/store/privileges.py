@@ -138,9 +138,9 @@ class Needs:
                 self._add(_use_of(views[name]))
 
 
-def needs_of(files: Iterable[str]) -> Needs:
-    """Return what the queries of these files need."""
-    return Needs(text for file in files for text in named_queries(file).values())
+def needs_of(files: Iterable[str], more: Iterable[str] = ()) -> Needs:
+    """Return what the queries of these files need, and more queries."""
+    return Needs([*(text for file in files for text in named_queries(file).values()), *more])
 
 
 def known_tables() -> frozenset[str]:

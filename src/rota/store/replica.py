@@ -13,11 +13,15 @@ away, the age grows, and reads go on until it is too high.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from time import monotonic
 from typing import Any
+from urllib.parse import urlsplit
+
+import asyncpg
 
 from rota.config import Settings
 from rota.errors import ConfigError, RotaError, StoreUnavailable
@@ -39,9 +43,7 @@ class ReadReplica:
         assert settings.read_url is not None
         self._primary = primary
         self._most = settings.read_max_lag
-        self.database = Database(
-            settings.read_url, settings.replace(database_url=settings.read_url), reads=True
-        )
+        self.database = Database(settings.read_url, _settings_of(settings), reads=True)
         self._open = False
         self._marks: deque[tuple[float, int]] = deque(maxlen=_MOST_MARKS)
         self._as_of: float | None = None
@@ -65,7 +67,7 @@ class ReadReplica:
             if not self._open:
                 await self._begin()
             replayed = await self.database.fetchval("replayed_log")
-        except (RotaError, OSError) as error:
+        except (RotaError, OSError, asyncpg.PostgresError) as error:
             self.leave(str(error))
             return 4 * LOOK_EVERY
         while self._marks and self._marks[0][1] <= replayed:
@@ -85,9 +87,7 @@ class ReadReplica:
 
     async def _begin(self) -> None:
         await self.database.open()
-        ours, theirs = [
-            await each.fetchval("cluster_id") for each in (self._primary, self.database)
-        ]
+        ours, theirs = await _cluster_of(self._primary), await _cluster_of(self.database)
         if ours is not None and theirs is not None and ours != theirs:
             await self.database.close()
             raise ConfigError(
@@ -107,6 +107,25 @@ class ReadReplica:
         await self.database.close()
 
 
+def _settings_of(settings: Settings) -> Settings:
+    """Return the settings of the replica: a password in its own URL comes first."""
+    own = urlsplit(settings.read_url or "").password is not None
+    if not own:
+        return settings
+    return settings.replace(database_password=None, database_password_file=None)
+
+
+async def _cluster_of(database: Database) -> int | None:
+    """Return what a primary and its replicas share; None where the role may not read it."""
+    try:
+        found: int = await database.fetchval("cluster_id")
+    except StoreUnavailable as error:
+        if isinstance(error.__cause__, asyncpg.InsufficientPrivilegeError):
+            return None
+        raise
+    return found
+
+
 class ReadingDatabase(TenantDatabase):
     """The replica as one tenant sees it. What it can't answer, the primary does."""
 
@@ -118,6 +137,16 @@ class ReadingDatabase(TenantDatabase):
         self._replica = replica
         self._fallback = primary
 
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(super().connection())
+            except StoreUnavailable as error:
+                self._replica.leave(str(error))
+                connection = await stack.enter_async_context(self._fallback.connection())
+            yield connection
+
     async def fetch(self, name: str, *args: Any, on: Connection = None) -> list[Any]:
         if on is not None:
             return await super().fetch(name, *args, on=on)
@@ -125,6 +154,8 @@ class ReadingDatabase(TenantDatabase):
         try:
             rows = await parent(name, *args)
         except StoreUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.QueryCanceledError):
+                raise  # it takes too long, and would on the primary
             self._replica.leave(str(error))
             return await self._fallback.fetch(name, *args)
         if not rows and name in _ASKED_AGAIN:

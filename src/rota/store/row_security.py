@@ -68,7 +68,7 @@ class TenantDatabase(Database):
     def __init__(self, row_security: RowSecurity, namespace: str) -> None:
         outer = row_security.database
         super().__init__(outer.url, outer.settings.replace(namespace=namespace), hot=outer.is_hot)
-        self.behind_pooler = outer.behind_pooler
+        self.behind_pooler, self._pooler = outer.behind_pooler, outer._pooler
         self._row_security = row_security
         self.namespace = namespace
 

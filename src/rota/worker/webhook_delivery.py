@@ -13,15 +13,14 @@ from datetime import datetime
 from typing import Any
 from uuid import UUID
 
-import msgspec
-
 from rota.app import App
 from rota.context import Context
 from rota.errors import Fatal, JobError
 from rota.lib.net.guard import ForbiddenAddress, UnknownHost, check_url
 from rota.lib.net.post import Answer, RequestFailed, post
+from rota.lib.net.smtp import MailFailed, send_mail
 from rota.model import Retry
-from rota.operations.event_text import slack
+from rota.operations.notices import body_of, mail, recipient_of
 from rota.operations.webhooks import WEBHOOK_QUEUE, WEBHOOK_TASK
 from rota.signing import SIGNATURE_HEADER, sign
 from rota.store.webhooks import Delivery, WebhookStore
@@ -47,6 +46,8 @@ def enable_webhooks(app: App) -> None:
             return "the webhook has been removed"
         if delivery.paused:
             return "the webhook is paused"
+        if delivery.format == "email":
+            return await _mail(app, store, webhook, delivery, event, ctx)
         try:
             answer = await _send(delivery, event, ctx)
         except (RequestFailed, ForbiddenAddress) as error:
@@ -64,18 +65,34 @@ def enable_webhooks(app: App) -> None:
 
 async def _send(delivery: Delivery, event: dict[str, Any], ctx: Context) -> Answer:
     target = await check_url(delivery.url, delivery.allowed)
-    body = msgspec.json.encode(slack(event) if delivery.format == "slack" else event)
-    return await post(
-        target,
-        body,
-        {
-            "Content-Type": "application/json",
-            "Rota-Event": str(event.get("kind")),
-            "Rota-Delivery": str(ctx.job.id),
-            "Rota-Attempt": str(ctx.attempt),
-            SIGNATURE_HEADER: sign(delivery.secret, body, int(delivery.now.timestamp())),
-        },
-    )
+    body = body_of(delivery.format, event, delivery.secret)
+    headers = {
+        "Content-Type": "application/json",
+        "Rota-Event": str(event.get("kind")),
+        "Rota-Delivery": str(ctx.job.id),
+        "Rota-Attempt": str(ctx.attempt),
+    }
+    if delivery.format != "pagerduty":  # whose secret is in the body, and signs nothing
+        signature = sign(delivery.secret, body, int(delivery.now.timestamp()))
+        headers[SIGNATURE_HEADER] = signature
+    return await post(target, body, headers)
+
+
+async def _mail(
+    app: App, store: WebhookStore, webhook: UUID, delivery: Delivery, event: dict[str, Any],
+    ctx: Context,
+) -> str:  # fmt: skip
+    settings = app.settings
+    if not settings.smtp_url:
+        raise WebhookFailed("this worker can't send e-mail: set ROTA_SMTP_URL and ROTA_SMTP_FROM")
+    recipient = recipient_of(delivery.url)
+    try:
+        await send_mail(settings.smtp_url, mail(event, settings.smtp_from, recipient, ctx.job.id))
+    except MailFailed as error:
+        await store.note_failure(webhook, str(error))
+        raise (Fatal if error.final else WebhookFailed)(str(error)) from None
+    await store.note_success(webhook)
+    return f"sent to {recipient}"
 
 
 async def _judge(store: WebhookStore, webhook: UUID, answer: Answer, now: datetime) -> str:

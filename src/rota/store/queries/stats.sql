@@ -79,5 +79,5 @@ select (pg_current_wal_lsn() - '0/0')::bigint;
 select (case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end - '0/0')::bigint;
 
 -- name: cluster_id
--- The same on the primary and on its replicas; null where the role may not read it.
-select (rota.whereabouts()).system;
+-- The same on the primary and on its replicas.
+select system_identifier from pg_control_system();
