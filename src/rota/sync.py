@@ -59,6 +59,7 @@ if TYPE_CHECKING:
         RunStats,
         RunStep,
         ShardStatus,
+        ShareService,
         SignalSent,
         Takeover,
         TaskInfo,
@@ -78,7 +79,12 @@ if TYPE_CHECKING:
     from rota.operations.preconditions import Precondition
     from rota.operations.runs import Checkpoints, Graphed, MemberList, RunList, Steps
     from rota.operations.schedule_changes import Change
-    from rota.operations.schedule_forecasts import CalendarLoad, ComingSchedule, LoadForecast
+    from rota.operations.schedule_forecasts import (
+        CalendarLoad,
+        ComingSchedule,
+        LoadForecast,
+        WeekAhead,
+    )
     from rota.operations.schedule_reads import Measured
     from rota.operations.schedules import Saved
     from rota.operations.signals import SignalList
@@ -436,6 +442,34 @@ class SyncQueues(_Shell):
         )
         return done
 
+    def configure(
+        self,
+        name: str,
+        *,
+        policy: QueuePolicy | UnsetType = msgspec.UNSET,
+        max_run_time: float | UnsetType | None = msgspec.UNSET,
+        concurrency: int | UnsetType | None = msgspec.UNSET,
+        concurrency_per_key: int | UnsetType | None = msgspec.UNSET,
+        rate: str | UnsetType | None = msgspec.UNSET,
+        rate_burst: int | UnsetType | None = msgspec.UNSET,
+        must_exist: bool = False,
+    ) -> QueueStatus:
+        """Change several settings at once: all of them, or none. What is left out stays as it is."""
+        done: QueueStatus = self._run(
+            lambda: self._own.configure(
+                name,
+                policy=policy,
+                max_run_time=max_run_time,
+                concurrency=concurrency,
+                concurrency_per_key=concurrency_per_key,
+                rate=rate,
+                rate_burst=rate_burst,
+                must_exist=must_exist,
+            ),
+            "configure",
+        )
+        return done
+
     def set_policy(
         self, name: str, policy: QueuePolicy, *, must_exist: bool = False
     ) -> QueueStatus:
@@ -448,6 +482,16 @@ class SyncQueues(_Shell):
     def set_weight(self, name: str, key: str, weight: float | None) -> None:
         """Set the weight of a fairness key in a queue: what it gets in relation to others."""
         self._run(lambda: self._own.set_weight(name, key, weight), "set_weight")
+
+    def undo(self, name: str, entry: int) -> QueueStatus:
+        """Undo a change of a queue: a pause, a resume, a setting or a weight."""
+        done: QueueStatus = self._run(lambda: self._own.undo(name, entry), "undo")
+        return done
+
+    def service(self, name: str) -> Sequence[ShareService]:
+        """Return the seconds that the fairness keys of a queue were served, by minute, of the last hour."""
+        done: Sequence[ShareService] = self._run(lambda: self._own.service(name), "service")
+        return done
 
     def shares(self, name: str) -> Sequence[FairShare]:
         """List the shares of a fair queue, the one that is served next first."""
@@ -543,16 +587,27 @@ class SyncStatistics(_Shell):
         done: RunStats = self._run(lambda: self._own.all(within), "all")
         return done
 
-    def queues(self, within: str = "1h") -> dict[str, Sequence[QueuePeriod]]:
-        """Return the runs and the numbers of ready jobs of each queue."""
+    def before(self, within: str = "1h") -> tuple[int, int]:
+        """Return the runs of the namespace, and the failures, in the same time before `within`."""
+        done: tuple[int, int] = self._run(lambda: self._own.before(within), "before")
+        return done
+
+    def queues(
+        self, within: str = "1h", *, names: Sequence[str] | None = None
+    ) -> dict[str, Sequence[QueuePeriod]]:
+        """Return the runs and the numbers of ready jobs of each queue. `names`: only of these."""
         done: dict[str, Sequence[QueuePeriod]] = self._run(
-            lambda: self._own.queues(within), "queues"
+            lambda: self._own.queues(within, names=names), "queues"
         )
         return done
 
-    def tasks(self, within: str = "1h") -> Sequence[TaskTotals]:
+    def tasks(
+        self, within: str = "1h", *, names: Sequence[str] | None = None
+    ) -> Sequence[TaskTotals]:
         """Return the sums of each task that nodes have registered, by name, 500 at most."""
-        done: Sequence[TaskTotals] = self._run(lambda: self._own.tasks(within), "tasks")
+        done: Sequence[TaskTotals] = self._run(
+            lambda: self._own.tasks(within, names=names), "tasks"
+        )
         return done
 
 
@@ -674,6 +729,11 @@ class SyncSchedules(_Shell):
         done: CalendarLoad = self._run(
             lambda: self._own.calendar_load(first, end, zone, by_name=by_name), "calendar_load"
         )
+        return done
+
+    def coming_week(self, zone: ZoneInfo = zoneinfo.ZoneInfo(key="UTC")) -> WeekAhead:
+        """Forecast the coming week hour by hour, in a short time: see `forecast` for each run."""
+        done: WeekAhead = self._run(lambda: self._own.coming_week(zone), "coming_week")
         return done
 
     def coming(self, until: datetime, most: int) -> tuple[builtins.list[ComingSchedule], int]:
