@@ -731,7 +731,7 @@ class SyncSchedules(_Shell):
         )
         return done
 
-    def coming_week(self, zone: ZoneInfo = zoneinfo.ZoneInfo(key="UTC")) -> WeekAhead:
+    def coming_week(self, zone: ZoneInfo | None = None) -> WeekAhead:
         """Forecast the coming week hour by hour, in a short time: see `forecast` for each run."""
         done: WeekAhead = self._run(lambda: self._own.coming_week(zone), "coming_week")
         return done

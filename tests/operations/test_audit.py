@@ -68,8 +68,8 @@ REST: list[tuple[str, str, Any]] = [
     ("POST /v1/alerts:silence", "/v1/alerts:silence", {"key": "queue-paused:held", "for": "2h"}),
     ("POST /v1/alerts:restore", "/v1/alerts:restore", {"key": "queue-paused:kept"}),
     ("POST /v1/jobs/changes/{change_id}/undo", "/v1/jobs/changes/{bulk_a}/undo", None),
-    ("PUT /v1/views/{name}", "/v1/views/mine", {"address": "/jobs?state=failed"}),
-    ("DELETE /v1/views/{name}", "/v1/views/mine", None),
+    ("POST /v1/views", "/v1/views", {"name": "mine", "address": "/jobs?state=failed"}),
+    ("POST /v1/views:remove", "/v1/views:remove", {"name": "mine"}),
     ("POST /v1/schedules", "/v1/schedules", {"name": "new", "task": "greet", **CRON}),
     ("PUT /v1/schedules/{name}", "/v1/schedules/new", {"task": "greet", "cron": "0 5 * * *"}),
     ("DELETE /v1/schedules/{name}", "/v1/schedules/new", None),
@@ -110,7 +110,8 @@ REST: list[tuple[str, str, Any]] = [
 
 # What isn't steered by a person: submitted jobs are their own record, as is what workers do.
 NO_CHANGE = {
-    "POST /v1/queues/{name}/undo", "POST /queues/{name}/undo/{entry}",  # a test of their own, below
+    # A test of their own, below.
+    "POST /v1/queues/{name}/undo/{entry}", "POST /queues/{name}/undo/{entry}",
     "POST /v1/jobs", "POST /v1/jobs:bulk", "POST /v1/workflows/{name}/runs",
     "POST /v1/jobs/{job_id}/callback", "POST /v1/signals", "POST /v1/runs/{id}/signals",
     "POST /v1/schedules:preview", "POST /v1/schedules:forecast", "POST /v1/schedules:check",

@@ -162,11 +162,12 @@ class ScheduleForecasts(ScheduleReads):
 
         return await self.compute_read(compute)
 
-    async def coming_week(self, zone: ZoneInfo = _UTC) -> WeekAhead:
+    async def coming_week(self, zone: ZoneInfo | None = None) -> WeekAhead:
         """Forecast the coming week hour by hour, in a short time: see `forecast` for each run."""
         now = await (await self._rota.store()).now()
         start = now.replace(minute=0, second=0, microsecond=0)
-        load = await self.calendar_load(start, start + timedelta(days=DAYS), zone, by_name=False)
+        end = start + timedelta(days=DAYS)
+        load = await self.calendar_load(start, end, zone or _UTC, by_name=False)
         totals = await self._rota.statistics.tasks("7d")
         means = {one.task: one.seconds / one.runs for one in totals if one.runs}
         seconds = {name: means.get(task, 1.0) for name, task in load.tasks.items()}
