@@ -35,6 +35,8 @@ PAGES = (
     "/runs", "/runs?state=failed", "/dead",
     "/cluster", "/cluster?ended=yes",
     "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/?namespace=empty",
+    "/queues/mail", "/alerts", "/events", "/forecast", "/calendars", "/endpoints", "/views",
+    "/find?text=mail", "/jobs/changes",
     "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
 )  # fmt: skip
 
