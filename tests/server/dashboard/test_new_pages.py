@@ -101,7 +101,7 @@ async def test_a_log_is_filtered_by_attempt_level_and_text_and_downloaded(server
     for seq, (attempt, stream, text) in enumerate(lines, 1):
         await query(
             server, "insert into {}.job_log (namespace, job_id, token, attempt, seq, at, stream, text) "
-            "values ('default', $1, $2, $2, $3, now(), $4, $5)",
+            "values ('default', $1, $2::int, $2::int, $3, now(), $4, $5)",
             UUID(str(job.id)), attempt, seq, stream, text,
         )  # fmt: skip
     browser = await enter(server)
