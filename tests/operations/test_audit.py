@@ -66,6 +66,12 @@ REST: list[tuple[str, str, Any]] = [
     ("PUT /v1/pools/{name}", "/v1/pools/spare", {"max_slots": 4}),
     ("DELETE /v1/pools/{name}", "/v1/pools/spare", None),
     ("PUT /v1/queues/{name}/shares", "/v1/queues/mail/shares", {"key": "acme", "weight": 2}),
+    ("POST /v1/alerts:acknowledge", "/v1/alerts:acknowledge", {"key": "queue-paused:held"}),
+    ("POST /v1/alerts:silence", "/v1/alerts:silence", {"key": "queue-paused:held", "for": "2h"}),
+    ("POST /v1/alerts:restore", "/v1/alerts:restore", {"key": "queue-paused:kept"}),
+    ("POST /v1/jobs/changes/{change_id}/undo", "/v1/jobs/changes/{bulk_a}/undo", None),
+    ("POST /v1/views", "/v1/views", {"name": "mine", "address": "/jobs?state=failed"}),
+    ("POST /v1/views:remove", "/v1/views:remove", {"name": "mine"}),
     ("POST /v1/schedules", "/v1/schedules", {"name": "new", "task": "greet", **CRON}),
     ("PUT /v1/schedules/{name}", "/v1/schedules/new", {"task": "greet", "cron": "0 5 * * *"}),
     ("DELETE /v1/schedules/{name}", "/v1/schedules/new", None),
@@ -110,6 +116,8 @@ REST: list[tuple[str, str, Any]] = [
 
 # What isn't steered by a person: submitted jobs are their own record, as is what workers do.
 NO_CHANGE = {
+    # A test of their own, below.
+    "POST /v1/queues/{name}/undo/{entry}", "POST /queues/{name}/undo/{entry}",
     "POST /v1/jobs", "POST /v1/jobs:bulk", "POST /v1/workflows/{name}/runs",
     "POST /v1/jobs/{job_id}/callback", "POST /v1/signals", "POST /v1/runs/{id}/signals",
     "POST /v1/schedules:preview", "POST /v1/schedules:forecast", "POST /v1/schedules:check",
@@ -133,6 +141,18 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /nodes/{node_id}/undrain", "/nodes/{node}/undrain", {}),
     ("POST /nodes/{node_id}/stop", "/nodes/{node}/stop", {"sure": "yes"}),
     ("POST /queues/{name}/resume", "/queues/mail/resume", {}),
+    ("POST /queues/{name}/settings", "/queues/mail/settings", {"policy": "fair", "concurrency": "3"}),
+    ("POST /queues/{name}/weight", "/queues/mail/weight", {"key": "acme", "weight": "2"}),
+    ("POST /alerts/acknowledge", "/alerts/acknowledge", {"key": "queue-paused:held"}),
+    ("POST /alerts/silence", "/alerts/silence", {"key": "queue-paused:held", "for": "2h"}),
+    ("POST /alerts/restore", "/alerts/restore", {"key": "queue-paused:kept"}),
+    ("POST /jobs/changes/{change_id}/undo", "/jobs/changes/{bulk_a}/undo", {}),
+    ("POST /views", "/views", {"name": "mine", "address": "/jobs?state=failed"}),
+    ("POST /views/remove", "/views/remove", {"name": "mine"}),
+    ("POST /endpoints", "/endpoints", {"name": "fresh", "url": "https://example.org/x"}),
+    ("POST /endpoints/{name}/change", "/endpoints/push/change", {"timeout": "5s"}),
+    ("POST /endpoints/{name}/remove", "/endpoints/push/remove", {}),
+    ("POST /calendars", "/calendars", {"name": "days", "text": "2027-12-24"}),
     ("POST /runs/{run_id}/cancel", "/runs/{run_a}/cancel", {}),
     ("POST /runs/{run_id}/pause", "/runs/{run_b}/pause", {}),
     ("POST /runs/{run_id}/resume", "/runs/{run_b}/resume", {}),
@@ -167,7 +187,8 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
 
 # A preview changes nothing; a submitted job is its own record; log-ins have tests of their own, below.
 NO_FORM = {
-    "POST /schedules/preview", "POST /session/zone", "POST /jobs/new", "POST /login", "POST /login/link",
+    "POST /schedules/preview", "POST /session/zone", "POST /session/look", "POST /jobs/new",
+    "POST /login", "POST /login/link",
     "POST /login/password", "POST /logout",
 }  # fmt: skip
 
@@ -331,6 +352,13 @@ VERBS: list[tuple[str, Verb]] = [
     ("pools.put", lambda app, n: app.pools.put("spare", max_slots=4)),
     ("pools.delete", lambda app, n: app.pools.delete("spare")),
     ("queues.set_weight", lambda app, n: app.queues.set_weight("mail", "acme", 2)),
+    ("queues.configure", lambda app, n: app.queues.configure("money", concurrency=3)),
+    ("alerts.acknowledge", lambda app, n: app.alerts.acknowledge("queue-paused:held")),
+    ("alerts.silence", lambda app, n: app.alerts.silence("queue-paused:held", "2h")),
+    ("alerts.restore", lambda app, n: app.alerts.restore("queue-paused:kept")),
+    ("bulk.undo", lambda app, n: app.bulk.undo(UUID(n["bulk_a"]))),
+    ("views.save", lambda app, n: app.views.save("mine", "/jobs?state=failed")),
+    ("views.remove", lambda app, n: app.views.remove("mine")),
     ("queues.set_max_run_time", lambda app, n: app.queues.set_max_run_time("mail", 60.0)),
     ("schedules.put", lambda app, n: app.schedules.put(make_spec("new", "greet", every="1h"))),
     ("schedules.put_all", lambda app, n: app.schedules.put_all([], delete=["new"])),
@@ -376,17 +404,21 @@ READS = {
     "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search",
              "count_matching", "applicable", "matching", "has_ended", "log_lines"},
     "dead": {"groups", "count_by_error"},
-    "queues": {"get", "holders", "limits", "list", "shares"},
+    # `undo` has a test of its own, below; `begin` and `note` are parts of the verbs of jobs.
+    "queues": {"get", "holders", "limits", "list", "shares", "service", "undo"},
+    "alerts": {"list"},
+    "bulk": {"get", "list", "jobs", "begin", "note"},
+    "views": {"list"},
     "pools": {"get", "list"},
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
-                  "compile_spec", "forecast", "calendar_load", "coming", "latest", "calendars",
-                  "check_tasks"},
+                  "compile_spec", "forecast", "calendar_load", "coming", "coming_week", "latest",
+                  "calendars", "check_tasks"},
     "webhooks": {"list", "get", "allowed", "deliveries"},
     "endpoints": {"list", "get"},
     "triggers": {"list", "get"},
     "registry": {"get", "list"},
     "nodes": {"get", "list", "running", "shards", "takeovers"},
-    "statistics": {"all", "queue", "queues", "task", "tasks"},
+    "statistics": {"all", "before", "queue", "queues", "task", "tasks"},
     "history": {"jobs", "page"},
     "events": {"list", "stream"},
     "workflows": {"list", "get", "find", "definition"},
@@ -424,6 +456,22 @@ async def test_every_change_by_python_is_recorded_with_it_or_not_made(app: App):
         row = await world.check_recorded(name, "python", local_user())
         assert row["via"] == "python", name
         assert await world.state() != before, name
+
+
+async def test_an_undo_of_a_queues_change_is_recorded_with_it_or_not_made(app: App):
+    world = World(app)
+    await world.fill()
+    await app.queues.pause("mail")
+    [entry] = await app.rota.audit.list("default", limit=1)
+    before = await world.state()
+    async with world.full_disk():
+        with pytest.raises((asyncpg.PostgresError, RotaError)):
+            await app.queues.undo("mail", entry.id)
+    assert await world.state() == before
+    await app.queues.undo("mail", entry.id)
+    [done] = await app.rota.audit.list("default", limit=1)
+    assert (done.action, done.subject) == ("undo", "queue mail")
+    assert (await app.queues.get("mail")).paused_at is None
 
 
 async def test_what_changes_nothing_is_not_recorded(app: App):
@@ -527,6 +575,10 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("queues weight", ["mail", "acme", "2"]),
     ("pools set", ["spare", "--max-slots", "4"]),
     ("pools delete", ["spare", "--yes"]),
+    ("alerts acknowledge", ["queue-paused:held"]),
+    ("alerts silence", ["queue-paused:held", "--for", "2h"]),
+    ("alerts restore", ["queue-paused:kept"]),
+    ("jobs undo", ["{bulk_a}"]),
     ("schedules create", ["new", "--task", "greet", "--cron", "0 4 * * *"]),
     ("schedules pause", ["nightly"]),
     ("schedules resume", ["nightly"]),
@@ -566,6 +618,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
 # `webhooks test` waits for a worker, `schedules declare` loads code; the verbs behind them are tested
 # above.
 LOOKS = {
+    "alerts list", "jobs changes", "queues undo",  # an undo of a queue has a test of its own
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
     "history export",
     "jobs dead",

@@ -212,11 +212,15 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
 
     admin = await server.client("admin", namespace)
     dead = (await admin.get("/v1/dead")).json()
+    await admin.post("/v1/jobs", json={"task": "bulky", "delay": 3600})
     token = await server.token("viewer", namespace)
     groups = dead["items"] if isinstance(dead, dict) and "items" in dead else []
     job = await one("select id from {}.present where namespace = $1")
     node = await one("select id from {}.node where namespace = $1")
+    cancelled = await admin.post("/v1/jobs:cancel", json={"task": "bulky"})
     return {
+        ("jobs", "change_id"): cancelled.json()["bulk"],
+        ("queues", "entry"): await one("select max(id) from {}.audit where namespace = $1"),
         ("jobs", "job_id"): job,
         ("webhooks", "job_id"): job,
         ("nodes", "node_id"): node,
@@ -242,7 +246,9 @@ async def ids_in(server: LiveServer, namespace: str) -> dict[tuple[str, str], st
 def never_was(parameter: str) -> str:
     """An id of the right form."""
     made = uuid4()
-    return {"fingerprint": made.hex[:16], "number": "7654321"}.get(parameter, str(made))
+    return {"fingerprint": made.hex[:16], "number": "7654321", "entry": "7654321"}.get(
+        parameter, str(made)
+    )
 
 
 async def everything(server: LiveServer) -> dict[str, list[str]]:

@@ -17,6 +17,7 @@ from rota.lib.ids import new_id
 from rota.operations.installation import Installation
 from rota.operations.run_advance import RunAdvance
 from rota.store.identity import IdentityStore
+from rota.store.search import JobFilter
 from tests.support.api import fail_jobs
 
 # Not here, because they change by themselves: nodes, shards, when a token was used last.
@@ -24,7 +25,7 @@ _TABLES = (
     "node",
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
     "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
-    "namespace", "workflow", "run", "step",
+    "namespace", "workflow", "run", "step", "alert_mark", "saved_view", "bulk_change",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 
@@ -59,6 +60,13 @@ class World:
             await app.endpoints.add(endpoint, "https://example.org/push")
         await self._runs()
         await self._people()
+        for bulk in ("bulk_a", "bulk_b"):
+            await app.submit(bulk, {}, delay=3600)
+            done = await app.jobs.change_matching("cancel", JobFilter(task=bulk))
+            named[bulk] = str(done.bulk)
+        for queue in ("held", "kept"):  # each is an alert
+            await app.queues.pause(queue)
+        await app.alerts.acknowledge("queue-paused:kept")
         named["node"] = str(new_id())
         await self.query(
             "insert into {0}.node (id, namespace, name, host, pid, version, roles, expires_at, queues,"

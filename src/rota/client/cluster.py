@@ -99,7 +99,7 @@ class Queues(Resource[C]):
     @call
     def undo(self, name: str, entry: int) -> Exchange[QueueStatus]:
         """Undo a change of a queue by its id in the audit log, unless it was changed again."""
-        return send("POST", _path("queues", name, "undo"), QueueStatus, query={"entry": entry})
+        return send("POST", _path("queues", name, "undo", entry), QueueStatus)
 
     @call
     def service(self, name: str) -> Exchange[Sequence[ShareService]]:

@@ -54,7 +54,7 @@ def explain(facts: Mapping[str, Any], max_run_time: float = 0) -> Explanation:
     advice = f"No node has registered a task named {facts['task']!r} so far: is the name right?"
     return Explanation(
         explanation.code, f"{explanation.sentence} {advice}",
-        (Remedy("show_tasks", "", "Tasks"), *explanation.remedies),
+        (*explanation.remedies, Remedy("show_tasks", "", "Tasks")),
     )  # fmt: skip
 
 

@@ -59,7 +59,8 @@ class AuditLog(InstallationOperations):
 
     async def get(self, namespace: str, id: int) -> AuditEntry:
         """Return one change; `NotFound` when there is none (any more)."""
-        rows = await (await self._database()).fetch("get_change", namespace, id)
+        fits = 0 < id < 2**63  # what the column can hold
+        rows = await (await self._database()).fetch("get_change", namespace, id) if fits else []
         if not rows:
             raise NotFound(f"the audit log has no entry {id}", subject=id)
         return to_value(rows[0], AuditEntry)

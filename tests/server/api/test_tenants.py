@@ -84,10 +84,20 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
             " returning id",
             namespace,
         )  # fmt: skip
+        await c.execute(
+            f"insert into {server.app.settings.schema}.audit (id, namespace, actor, via, action,"
+            " subject) overriding system value values (1234567, $1, 'x', 'x', 'pause', $2)"
+            " on conflict do nothing",
+            namespace, f"queue {SECRET}",
+        )  # fmt: skip
     database = (await server.app.store()).database
     await database.fetch("declare_trigger", namespace, SECRET, SECRET, f"redis://{SECRET}/x")
+    await client.post("/v1/jobs", json={"task": "bulky", "delay": 3600})
+    bulk = await client.post("/v1/jobs:cancel", json={"task": "bulky"})
     return {
         "job_id": job,
+        "change_id": bulk.json()["bulk"],
+        "entry": "1234567",
         "session_id": str(session),
         "/v1/schedules/{name}": SECRET,
         "/v1/queues/{name}": SECRET,
@@ -110,7 +120,8 @@ async def make_everything(server: LiveServer, namespace: str) -> dict[str, str]:
 
 
 NOBODYS = {
-    "job_id": str(uuid4()), "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
+    "job_id": str(uuid4()), "change_id": str(uuid4()), "entry": "7654321",
+    "/v1/schedules/{name}": "nobodys", "/v1/queues/{name}": "nobodys",
     "/v1/tasks/{name}": "nobodys", "/v1/pools/{name}": "nobodys",
     "/v1/namespaces/{name}": "nobodys", "/v1/endpoints/{name}": "nobodys",
     "/v1/triggers/{name}": "nobodys",

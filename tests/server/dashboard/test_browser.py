@@ -35,6 +35,8 @@ PAGES = (
     "/runs", "/runs?state=failed", "/dead",
     "/cluster", "/cluster?ended=yes",
     "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/?namespace=empty",
+    "/queues/mail", "/alerts", "/events", "/forecast", "/calendars", "/endpoints", "/views",
+    "/find?text=mail", "/jobs/changes",
     "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
 )  # fmt: skip
 
@@ -260,14 +262,17 @@ async def test_new_jobs_appear_without_losing_ones_place(browser: Browser, stage
 
 
 @pytest.mark.proof
-@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("scheme", ["light", "dark", "phone"])
 async def test_every_page_is_sound_and_accessible(browser: Browser, stage: Stage, scheme: str):
     job = await stage.app.submit("shout", {"text": "hello " * 200}, tags=["t" * 60])
     await stage.until(job.id, "succeeded")
     dashboard_app.broken["gateway"] = True
     failed = await stage.app.submit("charge", {"invoice": 1})
     await stage.until(failed.id, "failed")
-    window = await stage.enter(browser, color_scheme=scheme)
+    given: dict[str, object] = {"color_scheme": scheme}
+    if scheme == "phone":
+        given = {"viewport": {"width": 375, "height": 800}}
+    window = await stage.enter(browser, **given)
     wrong: dict[str, list[str]] = {}
     for path in (*PAGES, f"/jobs/{job.id}", f"/jobs/{failed.id}", f"/jobs/new?from={failed.id}"):
         await window.go(path)

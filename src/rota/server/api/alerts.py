@@ -6,8 +6,8 @@ from typing import Annotated
 from uuid import UUID
 
 import msgspec
-from litestar import delete, get, post, put
-from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
+from litestar import get, post
+from litestar.params import FromPath, JSONBody, QueryParameter
 from msgspec import Meta
 
 from rota.client.wire import AlertList, BulkChangeList, SavedViewList
@@ -17,7 +17,6 @@ from rota.server.requests import TenantDep
 
 _Key = Annotated[str, Meta(min_length=1, max_length=300)]
 _Note = Annotated[str, Meta(max_length=500)]
-ViewName = Annotated[str, PathParameter(max_length=100)]
 
 
 class Acknowledgement(msgspec.Struct, forbid_unknown_fields=True):
@@ -93,8 +92,13 @@ async def undo_change(tenant: TenantDep, change_id: FromPath[UUID]) -> BulkChang
 class ViewBody(msgspec.Struct, forbid_unknown_fields=True):
     """`address`: a path of the dashboard with its query; `shared`: show it to everybody."""
 
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
     address: Annotated[str, Meta(min_length=1, max_length=2000)]
     shared: bool = False
+
+
+class ViewName(msgspec.Struct, forbid_unknown_fields=True):
+    name: Annotated[str, Meta(min_length=1, max_length=100)]
 
 
 @get("/v1/views", policy=VIEWER, summary="List saved views of the dashboard")
@@ -103,16 +107,15 @@ async def list_views(tenant: TenantDep) -> SavedViewList:
     return SavedViewList(await tenant.views.list())
 
 
-@put("/v1/views/{name:str}", policy=VIEWER, summary="Save a view")
-async def save_view(tenant: TenantDep, name: ViewName, data: JSONBody[ViewBody]) -> SavedView:
-    return await tenant.views.save(name, data.address, shared=data.shared)
+@post("/v1/views", policy=VIEWER, summary="Save a view", status_code=200)
+async def save_view(tenant: TenantDep, data: JSONBody[ViewBody]) -> SavedView:
+    """A view of one's own with this name is replaced."""
+    return await tenant.views.save(data.name, data.address, shared=data.shared)
 
 
-@delete(
-    "/v1/views/{name:str}", policy=VIEWER, summary="Remove a view of one's own", status_code=200
-)
-async def remove_view(tenant: TenantDep, name: ViewName) -> SavedView:
-    return await tenant.views.remove(name)
+@post("/v1/views:remove", policy=VIEWER, summary="Remove a view of one's own", status_code=200)
+async def remove_view(tenant: TenantDep, data: JSONBody[ViewName]) -> SavedView:
+    return await tenant.views.remove(data.name)
 
 
 ROUTES = [

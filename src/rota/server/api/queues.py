@@ -6,7 +6,7 @@ from typing import Annotated
 
 import msgspec
 from litestar import get, post, put
-from litestar.params import JSONBody, PathParameter, QueryParameter
+from litestar.params import FromPath, JSONBody, PathParameter, QueryParameter
 from msgspec import Meta
 
 from rota.client.wire import HolderList, LimitList, QueueList, ShareList, ShareServiceList
@@ -110,12 +110,14 @@ async def list_service(tenant: TenantDep, name: QueueName) -> ShareServiceList:
     return ShareServiceList(await tenant.queues.service(name))
 
 
-@post("/v1/queues/{name:str}/undo", policy=OPERATOR, summary="Undo a change", status_code=200)
-async def undo_queue(
-    tenant: TenantDep, name: QueueName,
-    entry: Annotated[int, QueryParameter(ge=1, description="The change's id in the audit log.")],
-) -> QueueStatus:  # fmt: skip
-    """Undo a pause, a resume, or a change of a setting or weight, unless it was changed again."""
+@post(
+    "/v1/queues/{name:str}/undo/{entry:int}", policy=OPERATOR, summary="Undo a change of a queue",
+    status_code=200,
+)  # fmt: skip
+async def undo_queue(tenant: TenantDep, name: QueueName, entry: FromPath[int]) -> QueueStatus:
+    """Undo a pause, a resume, or a change of a setting or weight, unless it was changed again.
+
+    `entry`: the change's id in the audit log."""
     return await tenant.queues.undo(name, entry)
 
 

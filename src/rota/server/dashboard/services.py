@@ -128,6 +128,7 @@ async def change_endpoint(
     request: RotaRequest, tenant: TenantDep, name: EndpointName
 ) -> pages.Back:
     fields = await Fields.of(request)
+    await tenant.endpoints.get(name)  # raises NotFound
     given = {
         "url": fields.text("url"), "queue": fields.text("queue"),
         "timeout": fields.seconds("timeout"), "callback_timeout": fields.seconds("callback_timeout"),
