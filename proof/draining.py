@@ -26,6 +26,7 @@ class DrainOperator:
         self._asker = Asker(random, now, note)
         self._process_of = process_of
         self._pace = pace
+        self._one = asyncio.Lock()  # at a time
         self.stopping = False
 
     async def run(self) -> None:
@@ -41,6 +42,10 @@ class DrainOperator:
         await self.drain_any(seconds)
 
     async def drain_any(self, seconds: float) -> None:
+        async with self._one:
+            await self._drain_any(seconds)
+
+    async def _drain_any(self, seconds: float) -> None:
         try:
             nodes = await self._app.nodes.list()
         except (StoreUnavailable, *REFUSALS):

@@ -25,6 +25,11 @@ def limits_are_kept(facts: Facts, tally: Tally) -> Found:
         spans = sorted(_places(facts, rows), key=lambda span: span.start)
         tally["places"] += len(spans)
         yield from crowds(facts, f"{task} {share}", spans, keyed.AT_A_TIME[task])
+    # A queue's limit is for all its keys together.
+    rows = [row for row in facts.jobs.values() if row.task == keyed.SHARED]
+    spans = sorted(_places(facts, rows), key=lambda span: span.start)
+    tally["places"] += len(spans)
+    yield from crowds(facts, f"queue {keyed.SHARED}", spans, keyed.AT_ONCE)
 
 
 def keys_are_in_order(facts: Facts, tally: Tally) -> Found:

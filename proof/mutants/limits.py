@@ -6,7 +6,8 @@ from proof.mutants.changes import in_function
 from proof.simulation.mutant import Mutant
 
 _MOVES = frozenset({"keys", "jobs"})
-_RACES = _MOVES | {"commits"}  # in which claims wait for each other
+# In which claims wait for each other: sublanes of several keys share the limit of their queue.
+_RACES = frozenset({"shares", "commits"})
 
 counts_without_the_lock = Mutant(
     name="limits: counts without the lock",

@@ -79,6 +79,12 @@ def faster_than_its_rate(story: Story) -> None:
         story.run(story.row(f"fast-{number}", "paced", 1080.0), 1080.1 + number / 10, seconds=0.1)
 
 
+def over_the_limit_of_a_queue(story: Story) -> None:
+    for number in range(3):
+        row = story.row(f"crowd-{number}", "share", 1080.0, share="f=b")
+        story.run(row, 1085.0, seconds=0.3)
+
+
 def stored_beside_one_that_runs(story: Story) -> None:
     for number, due in ((3, 1091.0), (4, 1092.0)):
         row = story.row(f"beside-{number}", "once_unfinished", due, unique_key="2")
@@ -631,7 +637,8 @@ BROKEN: list[tuple[int, str, Spoil]] = [
     (32, "3 run, and 2 may", over_the_limit),
     (33, "held its place until", out_of_turn),
     (34, "there was a place for it from 1080.000 to 1091.000", forgotten),
-    (35, "a got 2", served_more_than_its_share),
+    (32, "4 run, and 3 may", over_the_limit_of_a_queue),
+    (35, "a got 1", served_more_than_its_share),
     (36, "was stored while job beside-3 had not ended", stored_beside_one_that_runs),
     (36, "was stored while job beside-1084.0 waited", stored_beside_one_that_waits),
     (36, "was stored 1.000 s after job again-1084.0", stored_within_the_window),

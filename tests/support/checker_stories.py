@@ -198,13 +198,15 @@ class Story:
         self.tables["depth"].append(depth)
 
     def has_shares(self) -> None:
-        """Four keys wait for twelve seconds, and get slots by their weights."""
-        for second in range(12):
-            for key, weight in (("a", 1), ("b", 2), ("c", 4), ("d", 1)):
-                for _ in range(weight):
-                    id = f"share-{next(self._ids)}"
-                    row = self.row(id, "share", 1080.0, share=f"f={key}")
-                    self.run(row, 1080.1 + second, seconds=1.0)
+        """Four keys wait for nineteen seconds, and get one slot by their weights."""
+        if any(row["task"] == "share" for row in self.tables["job"]):
+            return  # only so many may run at a time
+        at = 1080.1
+        for _ in range(12):
+            for key in "abbccccd":
+                id = f"share-{next(self._ids)}"
+                self.run(self.row(id, "share", 1080.0, share=f"f={key}"), at, seconds=0.2)
+                at += 0.2
 
     def is_paced(self) -> None:
         for at in (1080.1, 1085.1, 1090.1):
