@@ -24,7 +24,7 @@ _TABLES = (
     "node",
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
     "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
-    "namespace", "workflow", "run", "step",
+    "namespace", "workflow", "run", "step", "pool", "depth",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 
