@@ -26,6 +26,7 @@ _TABLES = (
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
     "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
     "namespace", "workflow", "run", "step", "alert_mark", "saved_view", "bulk_change",
+    "pool", "depth",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
 

@@ -1,4 +1,4 @@
-"""`rota pools`: define pools of workers, and see how many slots they should have."""
+"""`rota pools`: list pools of workers, and set how many slots they may have."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from rota.core.durations import format_duration
 
 Name = Annotated[str, argument("NAME", "Name of the pool.")]
 
-group = typer.Typer(help="Define pools of workers, and see how many slots they should have.")
+group = typer.Typer(help="List pools of workers, and set how many slots they may have.")
 
 
 @callback(group)
@@ -22,7 +22,7 @@ def list_pools(session: Session) -> None:
     pools = session.run(session.app.pools.list())
     numbers = ("slots", "needed", "workers", "runnable", "running", "min", "max")
     session.screen.listing(
-        pools, "No pools. Define one: rota pools set NAME --max-slots 64",
+        pools, "No pools. Create one: rota pools set NAME --max-slots 64",
         ("pool", "queues", *numbers, "drain target"),
         (
             (
@@ -78,7 +78,7 @@ def set_pool(
         float, duration("Time within which what waits should be worked off.")
     ] = 60.0,
 ) -> None:
-    """Define a pool, or change it."""
+    """Create a pool of workers, or change it."""
     pool = session.run(
         session.app.pools.put(
             name, max_slots=max_slots, min_slots=min_slots, queues=queue or [],

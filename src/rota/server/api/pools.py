@@ -13,7 +13,7 @@ from rota.client.wire import PoolList
 from rota.model import PoolStatus
 from rota.operations.pools import MOST_SLOTS
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.requests import TenantDep
+from rota.server.requests import RotaRequest, TenantDep
 
 PoolName = Annotated[str, PathParameter(max_length=100)]
 _Names = Annotated[list[Annotated[str, Meta(min_length=1, max_length=100)]], Meta(max_length=100)]
@@ -44,7 +44,12 @@ async def get_pool(tenant: TenantDep, name: PoolName) -> PoolStatus:
 
 
 @put("/v1/pools/{name:str}", policy=OPERATOR, summary="Define a pool, or change it")
-async def put_pool(tenant: TenantDep, name: PoolName, data: JSONBody[PoolDefinition]) -> PoolStatus:
+async def put_pool(
+    tenant: TenantDep, request: RotaRequest, name: PoolName, data: JSONBody[PoolDefinition]
+) -> PoolStatus:
+    """With `If-Match: *` only a pool that exists is changed."""
+    if request.headers.get("if-match") == "*":
+        await tenant.pools.get(name)
     return await tenant.pools.put(name, **msgspec.structs.asdict(data))
 
 
