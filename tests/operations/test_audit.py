@@ -545,8 +545,8 @@ COMMANDS: list[tuple[str, list[str]]] = [
 # above.
 LOOKS = {
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
-    "jobs dead",
-    "runs explain", "runs members",
+    "jobs dead", "jobs watch",
+    "runs explain", "runs members", "runs watch",
     "runs list", "runs show", "runs history", "runs send", "signals list", "signals send",
     "workflows check-replay", "workflows export", "workflows list", "workflows show",
     "workflows start",
