@@ -13,8 +13,8 @@ TESTS = ROOT / "tests"
 # Tests of the whole; tests of one room are in the folder of that room.
 OF_THE_WHOLE = {
     "argument_types", "chart", "debian", "docs", "failover", "fastapi_shop", "faults", "image",
-    "large_workflow", "layout", "limit_recipes", "middleware", "node", "packaging", "public_api",
-    "reference_workers", "release",
+    "large_workflow", "layout", "light_client", "limit_recipes", "middleware", "node", "packaging",
+    "public_api", "pytest_plugin", "reference_workers", "release",
     "sandbox", "sync", "threat_model", "typing", "upgrade", "walks",
 }  # fmt: skip
 APART = {"support", "proof"}  # helpers, and the tests of proof/ and bench/

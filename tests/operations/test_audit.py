@@ -621,8 +621,8 @@ LOOKS = {
     "alerts list", "jobs changes", "queues undo",  # an undo of a queue has a test of its own
     "audit", "completion", "dev", "encrypt", "endpoints list", "endpoints show", "events", "grants",
     "history export",
-    "jobs dead",
-    "runs explain", "runs members",
+    "jobs dead", "jobs watch",
+    "runs explain", "runs members", "runs watch",
     "runs list", "runs show", "runs history", "runs send", "signals list", "signals send",
     "workflows check-replay", "workflows export", "workflows list", "workflows show",
     "workflows start",
