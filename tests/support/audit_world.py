@@ -23,7 +23,8 @@ from tests.support.api import fail_jobs
 _TABLES = (
     "node",
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
-    "trigger", "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
+    "trigger",
+    "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
     "namespace", "workflow", "run", "step",
 )  # fmt: skip
 _DEAD = tuple(f"dead_{letter}" for letter in "abcdefghijk")
