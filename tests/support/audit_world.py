@@ -24,6 +24,7 @@ from tests.support.api import fail_jobs
 _TABLES = (
     "node",
     "future", "present", "past", "dead", "queue", "fair_weight", "schedule", "occurrence", "calendar",
+    "trigger",
     "webhook", "allowed_host", "endpoint", "user_account", "membership", "session", "login_link",
     "namespace", "workflow", "run", "step", "alert_mark", "saved_view", "bulk_change",
     "pool", "depth",
