@@ -43,6 +43,7 @@ class Replica:
         self._data = folder / name
         self._log = folder / f"{name}.log"
         self._bin = bin_dir or find_binaries()
+        self._killed: int | None = None
         self._prepare()
 
     def _prepare(self) -> None:
@@ -112,6 +113,8 @@ class Replica:
             await connection.close()
 
     async def _start(self) -> None:
+        while self._killed is not None and psutil.pid_exists(self._killed):
+            await asyncio.sleep(0.02)  # it refuses to start beside a process that isn't reaped yet
         await self._run("pg_ctl", "start", "--wait", "--timeout=60", "--log", self._log.name,
                         "--options", f"-c port={self.port}")  # fmt: skip
 
@@ -123,7 +126,8 @@ class Replica:
 
     def kill(self) -> None:
         """All of its processes, without a word to anybody."""
-        postmaster = psutil.Process(self._pid())
+        self._killed = self._pid()
+        postmaster = psutil.Process(self._killed)
         for process in (postmaster, *postmaster.children(recursive=True)):
             process.kill()
 

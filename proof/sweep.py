@@ -159,6 +159,7 @@ INSIDE = {
     ),
     "stop_run": ("stopping_jobs",),
     "transact": ("lock_starter",),
+    "trigger": ("advance_trigger", "bury_messages"),
 }
 
 # Queries and transactions that write and aren't swept, and why that is enough.
@@ -299,6 +300,34 @@ EXCLUDED = {
     **dict.fromkeys(
         ("note_webhook_failure", "note_webhook_success"), "a count of deliveries, for people"
     ),
+    "trigger": "one transaction moves the position and stores the jobs (tests/proof/test_triggers)",
+    "declare_trigger": "at a start, one statement: the same again changes nothing",
+    "read_trigger": "a lease: its holder takes it again, and others when it has run out (test_triggers)",
+    "leave_trigger": "gives a lease up early; lost, it runs out (test_triggers)",
+    "start_trigger": "one statement that acts once: repeated, it finds the trigger started",
+    "note_trigger": "tells people of a lag or a fault; the next look writes it again",
+    **dict.fromkeys(
+        ("pause_trigger", "remove_trigger", "put_pool", "delete_pool",
+         "acknowledge_alert", "silence_alert", "restore_alert", "put_saved_view",
+         "remove_saved_view"),
+        "by hand, in the transaction of its record: the same again, or finds nothing left to do",
+    ),
+    "rewind_trigger": "by hand, in the transaction of its record; a repetition is one more rewind",
+    "decide_pool": "one statement, if nobody has decided since; a lost one is decided at the next look",
+    "adopt_options": "one statement under the token, before a job is marked as started: the same again",
+    **dict.fromkeys(
+        ("remember_open", "remember_dead"),
+        "locks rows for a bulk action, in the transaction of its record",
+    ),
+    "add_bulk_change": "by hand, in the transaction of the bulk action that it tells of",
+    **dict.fromkeys(
+        ("begin_undo", "undo_cancel", "undo_retry", "undo_discard", "end_undo"),
+        "by hand, in the transaction of its record; an undo acts once (test_bulk_changes)",
+    ),
+    "note_coordinator": "tells people which coordinator a scheduler uses; no job depends on it",
+    "postpone_recount": "moves a count to later; lost, the count is tried again earlier",
+    "report_intake": "tells people; one statement that marks and tells: repeated, it finds nothing",
+    "sample_shares": "one statement, for people: the same minute again is overwritten",
 }  # fmt: skip
 
 

@@ -16,12 +16,12 @@ counts_without_the_lock = Mutant(
 )
 _LOCK = """perform from rota.meter as m where m.namespace = space and m.name = any(meters)
         order by m.name for no key update;"""
-_ROOM = "n := each_one.most - coalesce((stale ->> each_one.name)::int, 0);"
+_STALE = "singles := coalesce((stale ->> each_one.name)::int, 0);"
 counts_in_the_locking_statement = Mutant(
     name="limits: counts in the statement that locks",
     sql=in_function(
         "claim_shared",
-        ("    n int;\nbegin", "    n int;\n    stale jsonb := '{}';\nbegin"),
+        ("    singles int;\nbegin", "    singles int;\n    stale jsonb := '{}';\nbegin"),
         (
             _LOCK,
             """
@@ -30,8 +30,8 @@ counts_in_the_locking_statement = Mutant(
             where m.namespace = space and m.name = any(meters) order by m.name for no key update) as l;
 """,
         ),
-        ("n := each_one.most - rota.recount(space, each_one.name);", _ROOM),
-        ("n := each_one.most - each_one.held;", _ROOM),
+        ("singles := rota.recount(space, each_one.name);", _STALE),
+        ("singles := each_one.held;", _STALE),
     ),
     moves=_RACES,
 )
@@ -69,8 +69,8 @@ released_twice = Mutant(
     sql=in_function(
         "claim_shared",
         (
-            "n := each_one.most - rota.recount(space, each_one.name);",
-            "n := each_one.most - rota.recount(space, each_one.name) + cardinality(freed);",
+            "singles := rota.recount(space, each_one.name);",
+            "singles := rota.recount(space, each_one.name) - cardinality(freed);",
         ),
     ),
     moves=_MOVES,

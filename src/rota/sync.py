@@ -51,7 +51,9 @@ if TYPE_CHECKING:
     from rota.handle import JobHandle
     from rota.model import (
         Accepted,
+        Alert,
         Backfilled,
+        BulkChange,
         Cancelled,
         Count,
         DeadCount,
@@ -76,6 +78,7 @@ if TYPE_CHECKING:
         RunChanged,
         RunStats,
         RunStep,
+        SavedView,
         ShardStatus,
         ShareService,
         SignalSent,
@@ -85,6 +88,7 @@ if TYPE_CHECKING:
         Triggered,
         WorkflowInfo,
     )
+    from rota.operations.bulk_changes import Begun, Bulks
     from rota.operations.jobs import Action, Ids, LogLines, Summaries
     from rota.operations.preconditions import Precondition
     from rota.operations.runs import Checkpoints, Graphed, MemberList, RunList, Steps
@@ -609,6 +613,82 @@ class SyncPools(_Shell):
     def delete(self, name: str) -> PoolStatus:
         """Delete a pool. Its workers stay."""
         done: PoolStatus = self._run(lambda: self._own.delete(name), "delete")
+        return done
+
+
+class SyncAlerts(_Shell):
+    """`app.sync.alerts`"""
+
+    def list(self, *, active: bool = False) -> Sequence[Alert]:
+        """List alerts, the problems first; with `active`, without those acknowledged or silenced."""
+        done: Sequence[Alert] = self._run(lambda: self._own.list(active=active), "list")
+        return done
+
+    def acknowledge(self, key: str, *, note: str = "") -> Alert:
+        """Say that somebody has seen an alert. It is active again when it happens again."""
+        done: Alert = self._run(lambda: self._own.acknowledge(key, note=note), "acknowledge")
+        return done
+
+    def silence(self, key: str, time: str | float = "1h", *, note: str = "") -> Alert:
+        """Silence an alert for a time, such as ``4h``, whatever happens meanwhile; 31 days at most."""
+        done: Alert = self._run(lambda: self._own.silence(key, time, note=note), "silence")
+        return done
+
+    def restore(self, key: str) -> None:
+        """Forget that an alert was acknowledged or silenced."""
+        self._run(lambda: self._own.restore(key), "restore")
+
+
+class SyncBulk(_Shell):
+    """`app.sync.bulk`"""
+
+    def get(self, id: UUID) -> BulkChange:
+        """Return a bulk action with the states of its jobs now."""
+        done: BulkChange = self._run(lambda: self._own.get(id), "get")
+        return done
+
+    def list(self, limit: int = 20) -> Bulks:
+        """List bulk actions, newest first."""
+        done: Bulks = self._run(lambda: self._own.list(limit), "list")
+        return done
+
+    def jobs(self, id: UUID, limit: int = 50) -> Sequence[UUID]:
+        """Return the ids of the first jobs of a bulk action."""
+        done: Sequence[UUID] = self._run(lambda: self._own.jobs(id, limit), "jobs")
+        return done
+
+    def undo(self, id: UUID) -> BulkChange:
+        """Bring back the jobs that are still as the action left them. It can be done once."""
+        done: BulkChange = self._run(lambda: self._own.undo(id), "undo")
+        return done
+
+    def begin(self, action: str, ids: Sequence[UUID]) -> Begun:
+        """Lock what an undo could bring back. For `Jobs.change_selected`, inside its transaction."""
+        done: Begun = self._run(lambda: self._own.begin(action, ids), "begin")
+        return done
+
+    def note(self, action: str, changed: Sequence[UUID], begun: Begun) -> UUID:
+        """Note what a bulk action has changed. For `Jobs.change_selected`, inside its transaction."""
+        done: UUID = self._run(lambda: self._own.note(action, changed, begun), "note")
+        return done
+
+
+class SyncViews(_Shell):
+    """`app.sync.views`"""
+
+    def list(self) -> Sequence[SavedView]:
+        """List one's own views, then those that others share."""
+        done: Sequence[SavedView] = self._run(lambda: self._own.list(), "list")
+        return done
+
+    def save(self, name: str, address: str, *, shared: bool = False) -> SavedView:
+        """Save a view, or replace one's own view of that name."""
+        done: SavedView = self._run(lambda: self._own.save(name, address, shared=shared), "save")
+        return done
+
+    def remove(self, name: str) -> SavedView:
+        """Remove one's own view."""
+        done: SavedView = self._run(lambda: self._own.remove(name), "remove")
         return done
 
 
@@ -1335,6 +1415,9 @@ class SyncApp(_Shell):
         self.queues = SyncQueues(app.queues, "app.sync.queues")
         self.nodes = SyncNodes(app.nodes, "app.sync.nodes")
         self.pools = SyncPools(app.pools, "app.sync.pools")
+        self.alerts = SyncAlerts(app.alerts, "app.sync.alerts")
+        self.bulk = SyncBulk(app.bulk, "app.sync.bulk")
+        self.views = SyncViews(app.views, "app.sync.views")
         self.registry = SyncRegistry(app.registry, "app.sync.registry")
         self.statistics = SyncStatistics(app.statistics, "app.sync.statistics")
         self.history = SyncHistory(app.history, "app.sync.history")

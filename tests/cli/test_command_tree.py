@@ -15,9 +15,10 @@ from rota.cli.faults import EXIT_CODES
 from rota.cli.output import Screen
 from tests.support.command_line import ROOT, commands, run
 
-VERBS = """add allow apply cancel change check compare count create declare delete discard encrypt end
-explain export forecast import limit list manage migrate pause preview print remove replay
-resume retire retry revoke run send set show skip start stop submit trigger use withdraw"""
+VERBS = """acknowledge add allow apply cancel change check compare count create declare delete discard
+encrypt end explain export forecast forget import limit list manage migrate pause preview print remove
+replay resume retire retry revoke run send set show silence skip start stop submit trigger
+undo use withdraw"""
 DESTRUCTIVE = "remove delete revoke discard end unlimit apply import backfill"
 # Options that have one meaning everywhere; the same name elsewhere needs a reason, given below.
 SHARED = """--yes --limit --since --until --output --json --namespace --database-url --dry-run
@@ -104,7 +105,8 @@ def test_the_listings_are_those_one_expects():
     assert {"jobs list", "schedules list", "queues limits", "queues list", "nodes list", "events",
             "audit", "users list", "tokens list", "sessions list", "namespaces list", "webhooks list",
             "endpoints list", "shards", "encrypt", "jobs dead", "workflows list", "runs list",
-            "signals list", "profiles list", "tasks list", "triggers list"} == set(LISTS)  # fmt: skip
+            "signals list", "profiles list", "tasks list", "triggers list", "alerts list",
+            "jobs changes", "pools list"} == set(LISTS)  # fmt: skip
 
 
 @pytest.mark.parametrize("path", list(LEAVES))

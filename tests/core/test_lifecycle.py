@@ -466,4 +466,4 @@ def test_annotations_that_cant_travel_are_refused_when_the_task_is_defined():
 
 
 def test_a_job_that_waits_for_another_says_so():
-    assert explain({"state": State.WAITING}).code == "waiting"
+    assert explain({"state": State.WAITING, "lane": "default/mail"}).code == "waiting"

@@ -424,7 +424,7 @@ READS = {
     "workflows": {"list", "get", "find", "definition"},
     # A run that is started is its own record, as a submitted job and a signal are.
     "runs": {"explain", "members", "list", "get", "steps", "step", "result", "start", "start_declared",
-             "history", "graph", "new_declared", "input_of", "send"},
+             "history", "graph", "new_declared", "input_of", "send", "has_ended"},
 }  # fmt: skip
 
 

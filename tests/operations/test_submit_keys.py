@@ -141,7 +141,7 @@ async def test_batches_that_name_the_same_keys_in_opposite_order_dont_deadlock(m
     async def submit(store, order):
         # Not by submit_jobs, which would survive a deadlock by asking again.
         encoded = msgspec.json.encode([new_job(key=key) for key in order]).decode()
-        return await store.database.fetch("submit_jobs", encoded, False)
+        return await store.database.fetch("submit_jobs", encoded, False, "own")
 
     for _ in range(5):
         await asyncio.gather(
@@ -233,11 +233,11 @@ async def test_a_submit_repeated_after_its_answer_was_lost_stores_nothing_again(
     store = await app.store()
     job = new_job(key=key)
     encoded = msgspec.json.encode([job]).decode()
-    await store.database.fetch("submit_jobs", encoded, False)
+    await store.database.fetch("submit_jobs", encoded, False, "own")
     state = await fate(app, work, job.id)
     [before] = await everything(app)
 
-    [answer] = await store.database.fetch("submit_jobs", encoded, True)
+    [answer] = await store.database.fetch("submit_jobs", encoded, True, "own")
 
     assert tuple(answer) == (job.id, False, False)
     [after] = await everything(app)
@@ -249,13 +249,13 @@ async def test_a_repeated_submit_for_later_whose_job_already_runs_stores_nothing
     store = await app.store()
     job = new_job(delay=60.0)
     encoded = msgspec.json.encode([job]).decode()
-    await store.database.fetch("submit_jobs", encoded, False)
+    await store.database.fetch("submit_jobs", encoded, False, "own")
     table = f"{app.settings.schema}.future"
     async with store.database.connection() as connection:
         await connection.execute(f"update {table} set due_at = now()")
     assert await UpkeepStore(work.database).release(range(128), [None] * 128, 10) == (1, [])
     await claimed(app, work, job.id)
-    await store.database.fetch("submit_jobs", encoded, True)
+    await store.database.fetch("submit_jobs", encoded, True, "own")
     [after] = await everything(app)
     assert (after.id, after.state) == (job.id, "running")
 
@@ -263,7 +263,7 @@ async def test_a_repeated_submit_for_later_whose_job_already_runs_stores_nothing
 async def test_a_repeated_submit_whose_first_try_was_never_committed_stores_the_job(app):
     store = await app.store()
     job = new_job(key="k")
-    await store.database.fetch("submit_jobs", msgspec.json.encode([job]).decode(), True)
+    await store.database.fetch("submit_jobs", msgspec.json.encode([job]).decode(), True, "own")
     assert [each.id for each in await everything(app)] == [job.id]
 
 
@@ -318,7 +318,8 @@ async def _stored_by(connection, schema, function, encoded):
     told: Any = []
     try:
         async with connection.transaction():
-            told = await connection.fetch(f"select * from {schema}.{function}($1::json)", encoded)
+            call = f"select * from {schema}.{function}($1::json, how => 'own')"
+            told = await connection.fetch(call, encoded)
     except asyncpg.PostgresError as error:
         return f"{error.sqlstate}: {error}".replace("json_to_recordset", "json_to_record")
     found = [[value for value in row.values() if not isinstance(value, UUID)] for row in told]
@@ -339,8 +340,8 @@ async def _stored_by(connection, schema, function, encoded):
 async def test_a_job_alone_that_is_there_already_is_not_stored_again(app):
     store = await app.store()
     encoded = msgspec.json.encode([new_job()]).decode()
-    first = await store.database.fetch("submit_jobs", encoded, False)
-    assert await store.database.fetch("submit_jobs", encoded, False) == first
+    first = await store.database.fetch("submit_jobs", encoded, False, "own")
+    assert await store.database.fetch("submit_jobs", encoded, False, "own") == first
     assert len(await everything(app)) == 1
 
 

@@ -178,7 +178,7 @@ async def test_ends_and_a_cancel_across_each_other_lock_in_one_order(
     task = await finisher.commits_once_waited_for(run.cancel())
     assert task.exception() is None
     assert (await ended(sandbox, run)).state == "cancelled"
-    assert (await run.status()).ended_steps == 41
+    assert (await run.status()).ended_steps == 40
 
 
 @pytest.mark.parametrize("locked", [True, False])

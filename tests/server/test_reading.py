@@ -151,7 +151,7 @@ async def test_a_replica_that_is_behind_or_away_is_not_used(pair: Pair):
     pair.standby.kill()
     for _ in range(3):  # also the request that finds out
         answer = await client.get("/v1/jobs")
-        assert answer.status_code == 200
+        assert answer.status_code == 200, answer.text
         assert str(job.id) in answer.text
     await eventually(from_primary)
     await pair.standby._start()

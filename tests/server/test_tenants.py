@@ -329,7 +329,7 @@ async def test_limits_are_set_and_seen_over_http(server: LiveServer):
     boss = await server.client("admin", "*")
     answer = await boss.put("/v1/namespaces/acme", json={"submits_per_second": 2.5})
     assert answer.json()["limits"] == {
-        "max_jobs": None, "max_payload_bytes": None, "submits_per_second": 2.5,
+        "max_jobs": None, "max_payload_bytes": None, "submits_per_second": 2.5, "max_depth": None,
     }  # fmt: skip
     mine = await server.client("viewer", "acme")
     names = [each["name"] for each in (await mine.get("/v1/namespaces")).json()["items"]]

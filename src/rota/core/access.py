@@ -19,9 +19,9 @@ ANYWHERE = "*"  # the namespace of a role that holds in all of them
 # The nouns that a token can be limited to, as `jobs` or `jobs:read`: those of all routes.
 SCOPE_NOUNS = frozenset({
     "alerts", "audit", "calendar", "calendars", "cluster", "dead", "doctor", "endpoints", "events",
-    "find", "forecast", "jobs", "limits", "live", "metrics", "namespaces", "nodes", "queues",
-    "root", "runs", "schedules", "session", "sessions", "settings", "shards", "signals", "tasks",
-    "tokens", "users", "views", "webhooks", "workers", "workflows",
+    "find", "forecast", "history", "jobs", "limits", "live", "metrics", "namespaces", "nodes",
+    "pools", "queues", "root", "runs", "schedules", "session", "sessions", "settings", "shards",
+    "signals", "tasks", "tokens", "triggers", "users", "views", "webhooks", "workers", "workflows",
 })  # fmt: skip
 SUBMIT_SCOPE = "jobs:submit"  # a part of jobs:write
 

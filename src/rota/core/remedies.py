@@ -105,6 +105,7 @@ _BY_CODE: Mapping[str, Callable[[Facts], list[Remedy]]] = {
     "waiting_for_retry": _waiting_for_retry, "not_due": _not_due, "debounced": _not_due,
     "throttled": _not_due, "waiting_for_order": _ordered, "rate_reached": _limited,
     "limit_reached": _limited, "node_lost": _node, "running": _node, "stopping": _node,
+    "waiting_for_limit": _node,
     "waiting": _waiting, "failed": _failed, "succeeded": _ended, "cancelled": _ended,
     "skipped": _ended,
 }  # fmt: skip

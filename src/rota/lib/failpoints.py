@@ -41,7 +41,7 @@ TRANSACTIONS = (
     "advance_run", "bulk", "cancel_run", "change", "copy", "declare_schedules", "finish_deletions",
     "finish_remote", "fire", "give_back_unknown", "leave", "overrun", "put_schedules",
     "put_workflows", "reap", "reencrypt", "schedule_by_hand", "search", "stop_called", "stop_run",
-    "submit", "sync_transact", "transact", "transaction",
+    "submit", "sync_transact", "transact", "transaction", "trigger",
 )  # fmt: skip
 QUERY_POINTS = ("before", "after")
 TRANSACTION_POINTS = ("begun", "before_commit", "after_commit")

@@ -219,9 +219,10 @@ class Queues(Operations):
             change.before = {field: before[field] for field in changed if field in before} or None
             change.after = {field: after[field] for field in changed}
             change.happened = bool(changed)
-        if isinstance(max_depth, int):
-            await count_soon(depths, self._namespace, name)
-        return queue
+        if not isinstance(max_depth, int):
+            return queue
+        await count_soon(depths, self._namespace, name)
+        return await self.get(name)
 
     async def set_policy(
         self, name: str, policy: QueuePolicy, *, must_exist: bool = False

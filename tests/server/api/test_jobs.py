@@ -306,10 +306,14 @@ async def test_actions_by_filter_count_first_and_then_do(server: LiveServer):
     red = [await submit(client, tags=["red"]) for _ in range(3)]
     await submit(client, tags=["green"])
     dry = await client.post("/v1/jobs:cancel", json={"tag": "red", "dry_run": True})
-    assert dry.json() == {"dry_run": True, "matched": 3, "changed": 0, "more": False}
+    assert dry.json() == {"dry_run": True, "matched": 3, "changed": 0, "more": False, "bulk": None}
     assert len((await client.get("/v1/jobs", params={"state": "ready"})).json()["items"]) == 4
     some = await client.post("/v1/jobs:cancel", json={"tag": "red", "limit": 2})
-    assert some.json() == {"dry_run": False, "matched": 2, "changed": 2, "more": True}
+    bulk = some.json()["bulk"]
+    assert some.json() == {
+        "dry_run": False, "matched": 2, "changed": 2, "more": True, "bulk": bulk,
+    }  # fmt: skip
+    assert (await client.get(f"/v1/jobs/changes/{bulk}")).status_code == 200
     rest = await client.post("/v1/jobs:cancel", json={"tag": "red"})
     assert rest.json()["changed"] == 1
     states = {UUID(id): (await server.app.jobs.get(id)).state for id in red}

@@ -290,7 +290,7 @@ async def test_dead_letters_are_grouped_retried_and_discarded(server: LiveServer
     assert len(groups) == 3
     path = f"/v1/dead/{groups[0]['fingerprint']}"
     dry = (await client.post(f"{path}/retry", json={"dry_run": True})).json()
-    assert dry == {"dry_run": True, "matched": 5, "changed": 0, "more": False}
+    assert dry == {"dry_run": True, "matched": 5, "changed": 0, "more": False, "bulk": None}
     some = (await client.post(f"{path}/retry", json={"limit": 2})).json()
     assert (some["changed"], some["more"]) == (2, True)
     assert (await client.post(f"{path}/discard")).json()["changed"] == 3

@@ -40,6 +40,7 @@ BODIES: dict[str, dict[str, Any]] = {
     "set_queue": {"max_run_time": 60},
     "set_weight": {"key": "k", "weight": 2},
     "put_pool": {"max_slots": 1},
+    "rewind_trigger": {},
     "start_run": {},
     "skip_step": {"result": 1},
     "retry_members": {},

@@ -298,7 +298,7 @@ async def test_a_run_is_drawn_and_its_failed_step_is_run_again(browser: Browser,
     graph = page.locator("svg.graph")
     await expect(graph.locator("g.is-failed")).to_contain_text("paid")
     await expect(page.locator(".explain")).to_contain_text("paid")
-    assert await window.axe() == [] if AXE.exists() else True
+    assert (await window.axe() if AXE.exists() else []) == []
     dashboard_app.broken["gateway"] = False
     await page.get_by_role("button", name="Resume").click()
     await expect(page.locator("h1 + .state")).to_have_text(re.compile("succeeded"))

@@ -262,7 +262,7 @@ _FACTS: dict[str, Any] = {
 CODES = (
     "no_scheduler", "being_released", "waiting_for_retry", "not_due", "queue_paused", "about_to_start",
     "all_busy", "starting", "debounced", "throttled", "waiting_for_order", "rate_reached",
-    "limit_reached", "no_worker", "no_worker_for_lane", "commands_not_allowed",
+    "limit_reached", "waiting_for_limit", "no_worker", "no_worker_for_lane", "commands_not_allowed",
     "exactly_once_needs_a_node", "task_unknown", "key_missing", "node_lost", "stopping", "running",
     "waiting", "succeeded", "failed", "cancelled", "skipped",
 )  # fmt: skip

@@ -241,7 +241,9 @@ on conflict (namespace, name) do update set max_run_time = excluded.max_run_time
 with resumed as (
     update rota.queue set paused_at = null where namespace = $1 and name = $2 returning name
 ), hinted as (
-    select rota.hint($1, l.lane, -9223372036854775808, 1) from rota.lane as l, resumed
+    -- Also lanes that a caller's transaction has made, and that no scheduler has settled yet.
+    select rota.hint($1, l.lane, -9223372036854775808, 1)
+    from (select lane, namespace, queue from rota.lane union select lane, namespace, queue from rota.new_lane) as l, resumed
     where l.namespace = $1 and l.queue = resumed.name
 )
 select name from resumed where (select count(*) from hinted) >= 0;
