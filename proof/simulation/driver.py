@@ -100,6 +100,9 @@ class SimConnection:
         assert self._session is not None
         return self._session.pid
 
+    def get_settings(self) -> None:
+        """Report nothing: a session has no server process of its own that could."""
+
     def is_closed(self) -> bool:
         return self._closed
 

@@ -210,7 +210,7 @@ async def test_a_weight_that_is_none_is_refused(app, weight):
 
 
 async def test_bad_policies_and_keys_are_refused(app, greet):
-    with pytest.raises(ConfigError, match="policy must be one of .*, not 'lifo'"):
+    with pytest.raises(ConfigError, match=r"policy must be one of .*, not 'lifo'"):
         await app.queues.set_policy("default", "lifo")
     with pytest.raises(InvalidArguments, match="fairness_key must be a text of 1 to 255"):
         await greet.options(fairness_key="").submit()

@@ -49,6 +49,19 @@ _SCHEDULES = (
 )  # fmt: skip
 # Of the metrics, which every node can serve, and of a submit to a queue that is full.
 _MEASURES = (("depths", "list_depths"), ("pools", "list_pools"), ("depths", "fold_flow"))
+_TRIGGERS = tuple(("triggers", name) for name in (
+    "declare_trigger", "read_trigger", "leave_trigger", "start_trigger", "advance_trigger",
+    "bury_messages", "note_trigger",
+))  # fmt: skip
+# Of the services of a scheduler: depths of queues, pools, and the archive of ended jobs.
+_KEEPS = (
+    ("depths", "settle_lanes"), ("depths", "depths_to_fold"), ("depths", "report_intake"),
+    ("depths", "depths_to_recount"), ("depths", "recount_depth"), ("depths", "postpone_recount"),
+    ("pools", "pool_load"), ("pools", "decide_pool"),
+    ("history", "rows_of_day"), ("history", "count_day"),
+    ("history", "old_dead_letters"), ("history", "forget_dead_letters"),
+    ("history", "old_strays"), ("history", "forget_strays"),
+)  # fmt: skip
 _SETTINGS = frozenset({
     "allowed_host", "callback_secret", "declaration", "fair_weight", "installation", "migration",
     "row_security", "schedule_version", "schema_object", "setting", "workflow",
@@ -58,31 +71,13 @@ _NEVER_CHANGED = frozenset({"migration", "row_security", "schema_object"})
 _ROLES: Mapping[str, _Role] = {
     "worker": _Role(
         (*_WORKS, "webhooks"),
-        queries=(
-            ("schedules", "begin_scheduled"),
-            *_MEASURES,
-            *(("triggers", name) for name in (
-                "declare_trigger", "read_trigger", "leave_trigger", "start_trigger",
-                "advance_trigger", "bury_messages", "note_trigger",
-            )),
-        ),
+        queries=(("schedules", "begin_scheduled"), *_MEASURES, *_TRIGGERS),
         only_reads=_SETTINGS,
         only_updates=frozenset({"endpoint", "webhook"}),
     ),
     "scheduler": _Role(
         _SCHEDULES,
-        queries=(
-            *_MEASURES,
-            *(("depths", name) for name in (
-                "settle_lanes", "depths_to_fold", "report_intake", "depths_to_recount",
-                "recount_depth", "postpone_recount",
-            )),
-            ("pools", "pool_load"), ("pools", "decide_pool"),
-            *(("history", name) for name in (
-                "rows_of_day", "count_day", "old_dead_letters", "old_strays",
-                "forget_dead_letters", "forget_strays",
-            )),
-        ),
+        queries=(*_MEASURES, *_KEEPS),
         only_reads=_SETTINGS - {"declaration", "schedule_version", "setting"},
     ),
     "server": _Role(

@@ -147,6 +147,17 @@ class ReadingDatabase(TenantDatabase):
                 connection = await stack.enter_async_context(self._fallback.connection())
             yield connection
 
+    @contextlib.asynccontextmanager
+    async def _in_transaction(self, lent: bool = False) -> AsyncIterator[Connection]:
+        """Begin it on the primary if the replica turns out to be gone with its first statement."""
+        async with contextlib.AsyncExitStack() as stack:
+            try:
+                connection = await stack.enter_async_context(super()._in_transaction(lent))
+            except StoreUnavailable as error:
+                self._replica.leave(str(error))
+                connection = await stack.enter_async_context(self._fallback._in_transaction(lent))
+            yield connection
+
     async def fetch(self, name: str, *args: Any, on: Connection = None) -> list[Any]:
         if on is not None:
             return await super().fetch(name, *args, on=on)
