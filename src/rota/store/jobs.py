@@ -62,7 +62,9 @@ class JobStore(Store):
         try:
             yield
         except QueueFull as error:
-            await self.database.fetch("fold_flow", error.namespace)
+            # Only to spare the next ones the work: a role that submits may not, and a scheduler does it too.
+            with contextlib.suppress(StoreUnavailable):
+                await self.database.fetch("fold_flow", error.namespace)
             raise
 
     async def submit_atomically(self, jobs: Sequence[NewJob]) -> list[Submitted]:
