@@ -62,7 +62,7 @@ class JobStore(Store):
         try:
             yield
         except QueueFull as error:
-            # Only to spare the next ones the work: a role that submits may not, and a scheduler does it too.
+            # Spares the next ones the work. A role that only submits may not; a scheduler does it too.
             with contextlib.suppress(StoreUnavailable):
                 await self.database.fetch("fold_flow", error.namespace)
             raise
