@@ -89,9 +89,11 @@ def _complete(operation: dict[str, Any], method: str, policy: Policy) -> None:
         statuses |= _GATED
     if policy.role is not None:
         operation["security"] = [{"token": []}, {"session": []}]
-    if any(parameter["in"] == "path" for parameter in operation.get("parameters", ())):
+    changes = method not in ("get", "head")
+    # A change may also name in its body what it is about.
+    if changes or any(each["in"] == "path" for each in operation.get("parameters", ())):
         statuses |= _LOOKED_UP
-    if method not in ("get", "head"):
+    if changes:
         statuses |= _CHANGES
     responses = operation.setdefault("responses", {})
     responses.pop("400", None)  # Litestar's own description of its own errors, which are never sent
