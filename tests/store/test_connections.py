@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import struct
 import tempfile
 from collections.abc import AsyncIterator, Callable
@@ -18,6 +19,7 @@ from rota import App, ConfigError, Settings, StoreUnavailable
 from rota.lib.redaction import secrets_of
 from rota.node import Node
 from rota.store.database import Database
+from rota.store.pooler import detect_mode
 from tests.support import node_tasks
 from tests.support.pgbouncer import NO_PGBOUNCER, pgbouncer
 
@@ -53,6 +55,41 @@ async def test_a_pooler_is_told_by_whether_connections_keep_their_backend(
 ):
     async with pgbouncer(database_url, mode, size=size, more=more) as url:
         assert await mode_of(url, schema=app.settings.schema) == mode
+
+
+@NO_PGBOUNCER
+async def test_a_transaction_pooler_is_told_though_others_give_the_old_backend_back(
+    app: App, database_url: str
+):
+    """PgBouncer lends what was given back last: the probe gets its own again if others end just so."""
+    async with pgbouncer(database_url, "transaction") as url:
+        own = "select pg_backend_pid()"
+        bystanders = [await asyncpg.connect(url, statement_cache_size=0) for _ in range(2)]
+
+        class Probe(asyncpg.Connection):
+            async def execute(self, query: str, *args: Any, timeout: float | None = None) -> str:
+                if query.startswith("BEGIN"):
+                    held = {}
+                    for one in bystanders:
+                        await one.execute("begin")
+                        held[await one.fetchval(own)] = one
+                    await held.pop(first).execute(
+                        "commit"
+                    )  # the probe's backend, and then the other
+                    await held.popitem()[1].execute("commit")
+                return await super().execute(query, *args, timeout=timeout)
+
+            async def fetchval(self, query: str, *args: Any, **more: Any) -> Any:
+                nonlocal first
+                found = await super().fetchval(query, *args, **more)
+                first = first or found
+                return found
+
+        first = 0
+        connect = functools.partial(asyncpg.connect, url, connection_class=Probe)
+        assert await detect_mode(connect) == ("transaction", False)
+        for one in bystanders:
+            await one.close()
 
 
 @NO_PGBOUNCER

@@ -9,16 +9,21 @@ transaction (`transaction`: PgBouncer, RDS Proxy, Supavisor).
 So a second connection opens a transaction, which holds a backend, and the first asks for its own again.
 A transaction pooler that gives out the backend used last has given ours to the second; one that takes
 turns answers from another. Either way the first has another backend now, or gets no answer while the
-pool is used up. Three rounds in which it keeps its own mean that it has one. What is wrongly taken for a
-transaction pooler costs speed; the reverse would be wrong, so any doubt means `transaction`. The setting
-`pooler` says it instead.
+pool is used up. Between the two, though, other clients' transactions end as well, and the first may get
+its old backend back by chance, three rounds in a row. So what has kept its backend must also hear a
+notification while it is idle: behind a transaction pooler an idle connection has no backend to hear it
+from. What is wrongly taken for a transaction pooler costs speed; the reverse would be wrong, so any
+doubt means `transaction`. The setting `pooler` says it instead.
 """
 
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections.abc import Awaitable, Callable
 from typing import Any, Literal, TypeAlias
+
+import asyncpg
 
 from rota.errors import ConfigError
 
@@ -74,9 +79,18 @@ async def _keeps_backend(probe: Any, backend: int, connect: Connect) -> bool:
                         held = await other.fetchval(_OWN_BACKEND)
                         if held == backend or await probe.fetchval(_OWN_BACKEND) != backend:
                             return False
-                return True
+                return await _hears(probe, other)
             finally:
                 other.terminate()
-    except TimeoutError:
+    except (TimeoutError, asyncpg.PostgresError):
         probe.terminate()  # it waits for an answer
         return False
+
+
+async def _hears(probe: Any, other: Any) -> bool:
+    """Wait for a notification to arrive at the idle probe, as long as the caller lets us."""
+    heard = asyncio.Event()
+    channel = f"rota_{uuid.uuid4().hex}"
+    await probe.add_listener(channel, lambda *_: heard.set())
+    await other.execute("select pg_notify($1, '')", channel)
+    return await heard.wait()

@@ -324,6 +324,7 @@ async def test_no_page_is_wider_than_a_phone(browser: Browser, stage: Stage):
 async def test_long_names_break_no_page(browser: Browser, stage: Stage):
     task, long = "t" * 100, "n" * 60
     await stage.app.submit(task, {}, queue="q" * 100, tags=["tag" * 20, "other" * 12])
+    await stage.app.queues.set_max_depth("q" * 100, 1_000_000)
     dashboard_app.broken["gateway"] = True
     failed = await stage.app.submit("charge", {"invoice": 3}, queue="money")
     await stage.until(failed.id, "failed")
