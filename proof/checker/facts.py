@@ -8,6 +8,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable
+from datetime import datetime
 from pathlib import Path
 
 import msgspec
@@ -54,6 +55,7 @@ class AttemptRow(msgspec.Struct, gc=False):
     token: int = 0
     number: int = 0
     outcome: str = ""
+    ended_at: datetime | None = None
 
 
 class JobRow(msgspec.Struct, gc=False, omit_defaults=True):

@@ -6,6 +6,7 @@ journals, an attempt counts until the first of these:
 - its handler ended;
 - a later attempt of the same job started: what goes on after that has no lease;
 - its process was killed;
+- the database ended it, by the database's time: its lease was over, say;
 - the job was finished by the database's time: failed because its node was lost, say.
 
 So the place is free when the last attempt of the job doesn't count any more.
@@ -95,6 +96,11 @@ def held_until(facts: Facts, row: JobRow, attempt: Attempt, newer: Sequence[Atte
     ends += [fault.at for fault in facts.faults_of(KILL, start.node) if fault.at >= start.at]
     if attempt.end is not None:
         ends.append(attempt.end.at)
+    ends += [
+        facts.at(entry.ended_at.timestamp()) - facts.meta.clock_error
+        for entry in row.attempts or ()
+        if entry.token == attempt.token and entry.ended_at is not None
+    ]
     finished = facts.finished(row)
     # Its own success is written after its last line; any other end may have come from elsewhere.
     own = row.state == SUCCEEDED and row.token == attempt.token and attempt.end is not None

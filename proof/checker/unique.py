@@ -76,7 +76,9 @@ def unique_jobs_serve_all_submits(facts: Facts, tally: Tally) -> Found:
         starts = [attempt.start.at for attempt in facts.attempts.get(row.id, ())]
         if not starts or row.id in facts.steered["retry"]:
             continue
-        early = _wanted(facts, row, operation) - min(starts)
+        # An attempt that was given back before the submit is none: the job waited again.
+        start = min((start for start in starts if start >= operation.until), default=max(starts))
+        early = _wanted(facts, row, operation) - start
         if early > 0.001:
             sentence = f"was answered with job {row.id}, which had started {early:.3f} s too early"
             evidence = (line("operations", operation), *evidence_of(facts.attempts[row.id], row))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -88,6 +89,42 @@ def test_a_limit_counts_from_before_the_first_line_of_a_real_handler(
     story.hangs(seconds=1.5)
     broken = [violation.sentence for violation in check(story.write(tmp_path)).violations]
     assert broken == (["was stopped after 1.500 s: its limit is 2 s"] if early else [])
+
+
+@pytest.mark.parametrize(("ended", "crowded"), [(1035.0, False), (None, True)])
+def test_a_place_is_free_when_the_database_has_ended_the_attempt(
+    ended: float | None, crowded: bool, tmp_path: Path
+):
+    """The job that lost its lease waits for its next attempt, and others run meanwhile."""
+    story = Story()
+    lost = story.submit("few", 1029.0, share="t=few")
+    stale = story.start(lost, 1029.5, "w3")
+    entry = {"token": stale.token, "number": 1, "outcome": "lost"}
+    if ended is not None:
+        moment = datetime.fromtimestamp(ended + DATABASE_MINUS_AT, UTC)
+        entry["ended_at"] = moment.isoformat()
+    lost["attempts"], lost["crashes"] = [entry], 1
+    for _ in range(2):
+        story.run(story.submit("few", 1029.0, share="t=few"), 1037.0)
+    story.run(lost, 1038.0)
+    story.end(stale, 1045.0)
+    broken = [violation.rule for violation in check(story.write(tmp_path)).violations]
+    assert broken == (["limits are kept"] if crowded else [])
+
+
+@pytest.mark.parametrize(("submit", "served"), [(1050.7, True), (1051.2, False)])
+def test_a_job_that_was_given_back_waits_again_and_serves_who_submits_then(
+    submit: float, served: bool, tmp_path: Path
+):
+    story = Story()
+    row = story.row("once_waiting-1", "once_waiting", 1049.0, unique_key="1")
+    story.operate("submit unique", "once_waiting/1", 1049.0, id=row["id"], first=1049.0, count=0)
+    story.end(story.start(row, 1049.5, "w4"), 1050.5, INTERRUPTED)
+    row["attempt"] = 0
+    story.operate("submit unique", "once_waiting/1", submit, id=row["id"], first=submit, count=1)
+    story.run(row, 1051.0)
+    broken = [violation.rule for violation in check(story.write(tmp_path)).violations]
+    assert broken == ([] if served else ["unique jobs serve all submits"])
 
 
 @pytest.mark.parametrize(("slots", "late"), [(1, False), (2, True), (0, True)])

@@ -34,9 +34,7 @@ pytestmark = [
     pytest.mark.skipif(sys.platform == "win32", reason="simulations fork"),
 ]
 
-# Not clean yet, and to be looked into: 1006 ("limits are kept": four run in a fair queue of three) and
-# 1011 ("unique jobs serve all submits").
-_SEEDS = int(os.environ.get("ROTA_SIM_SEEDS", "6"))
+_SEEDS = int(os.environ.get("ROTA_SIM_SEEDS", "12"))
 _FIRST_SEED = 1000
 
 
