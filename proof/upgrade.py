@@ -191,15 +191,14 @@ async def roll(upgrade: Upgrade, url: str, seconds: float = 1) -> Counter[str]:
     assert {row["state"] for row in states} == {5}, states
     assert sum(done.values()) >= len(submitted), (done, len(submitted))
     ran = [line for line in upgrade.lines() if line[0] != "submitted" and line[1] != "-1"]
-    # Of `exact`, the effect is single and not the run: one that is rolled back runs again.
-    singly = [line for line in ran if line[0] != "exact"]
-    twice = [number for number, runs in Counter(line[1] for line in singly).items() if runs > 1]
+    twice = [number for number, runs in Counter(line[1] for line in ran).items() if runs > 1]
     assert twice == [], twice[:5]
     assert {name.rpartition("-")[2] for name in submitted} <= {line[1] for line in ran}
     runs = Counter(line[0] for line in ran)
-    runs["exact"] = min(runs["exact"], done["exact"])
     assert runs == done, (runs, done)
     assert not upgrade.ran("unknown", "old")
+    disturbed = [line for line in upgrade.logs().splitlines() if "Error" in line]
+    assert disturbed == [], disturbed[:5]
     return runs
 
 

@@ -194,6 +194,42 @@ async def test_a_migration_may_use_a_function_that_is_new_with_it(
     assert await app.migrate() == [added.name, FUNCTIONS]
 
 
+async def test_a_trigger_may_use_what_a_later_file_adds_and_disturbs_nobody_before(
+    app, schema, connection, monkeypatch
+):
+    await app.migrate()
+    files = [migrate.Migration(n, "pre", f"{n}_added.pre.sql") for n in (9998, 9999)]
+    texts = {
+        files[0]: """create table rota.calls (n bigint);
+create trigger count_calls after insert on rota.setting
+    for each row execute function rota.count_calls();
+insert into rota.calls values (0);""",
+        files[1]: "alter table rota.calls add column weight int not null default 2;",
+    }
+    monkeypatch.setattr(migrate, "known_migrations", lambda: [*known_migrations(), *files])
+    own = lambda asked: texts.get(asked) or _migration_text(asked.name)  # noqa: E731
+    monkeypatch.setattr(migrate, "_source", own)
+    new = f"""create or replace function {schema}.count_calls() returns trigger language plpgsql as $$
+        begin update {schema}.calls set n = n + weight; return null; end $$;"""
+    statements = [*function_statements(schema), new]
+    monkeypatch.setattr(migrate, "function_statements", lambda _: statements)
+    monkeypatch.setattr(migrate, "checksum_of_functions", lambda: "another")
+    step, keys = migrate._step, iter(range(100))
+
+    async def step_and_write(*arguments):
+        """Others work after each transaction of the migration."""
+        done = await step(*arguments)
+        key = f"written-{next(keys)}"
+        await connection.execute(f"insert into {schema}.setting values ($1, 1)", key)
+        return done
+
+    monkeypatch.setattr(migrate, "_step", step_and_write)
+    assert await app.migrate() == [*(each.name for each in files), FUNCTIONS]
+    # After both files nothing is counted yet; after the functions, and the look that found nothing:
+    assert await connection.fetchval(f"select n from {schema}.calls") == 4
+    assert (await app.migrate()).mended == []
+
+
 async def test_a_file_that_was_changed_after_its_use_is_named(app, schema, connection):
     await app.migrate()
     name = known_migrations()[2].name

@@ -7,7 +7,9 @@ node can tell whether a schema suits it, in both directions.
 
 SQL functions aren't part of these files: each is written once, in functions/, and all are applied
 again whenever their text has changed. New functions are created before the files, which may use them;
-the others are replaced after the files, whose columns they may use.
+the others are replaced after the files, whose columns they may use. Triggers are written in the files,
+beside their tables, and come with the functions: from the moment one exists every node's statements run
+its function, which may use the columns of any file.
 
 Each file is recorded with a checksum. A file that was changed or renamed after it was applied is refused
 by name, and nothing is applied. Objects that the schema has lost, as after a restore, are repaired
@@ -51,6 +53,9 @@ FUNCTIONS = "functions"
 
 _FOLDER = resources.files("rota.store") / "schema"
 _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
+_TRIGGER = re.compile(
+    r"^(create|drop) trigger (?:if exists )?(\w+)[^;]*? on rota\.(\w+)[^;]*;?", re.MULTILINE
+)
 _LOCK = 7_264_911
 _LOCK_MS = 200  # well below deadlock_timeout: it is we who give way
 _PATIENCE = 60.0
@@ -251,10 +256,12 @@ async def _step(
             await _add_functions(connection, schema)
         for migration in pending:
             await _apply(connection, schema, migration)
+            applied[migration.name] = _record_of(migration)
         if pending and not fresh:
             await forget_dropped(connection, schema, lost)
         done = [migration.name for migration in pending]
         if fresh or not pending:
+            await _add_triggers(connection, schema, applied)
             if _functions_are_pending(applied):
                 await _replace_functions(connection, schema)
                 done.append(FUNCTIONS)
@@ -270,8 +277,9 @@ async def _step(
 
 
 async def _apply(connection: Any, schema: str, migration: Migration) -> None:
+    source = _TRIGGER.sub(lambda each: "" if each[1] == "create" else each[0], _source(migration))
     try:
-        await connection.execute(render(_source(migration), schema))
+        await connection.execute(render(source, schema))
     except asyncpg.PostgresError as error:
         if not (error.sqlstate or "").startswith(_PERMANENT):
             raise
@@ -279,9 +287,12 @@ async def _apply(connection: Any, schema: str, migration: Migration) -> None:
             f"migration {migration.name} could not be applied to the schema {schema!r}, and nothing of "
             f"it was: {error}"
         ) from error
+    await _record_applied(connection, schema, migration.name, _record_of(migration))
+
+
+def _record_of(migration: Migration) -> Applied:
     oldest = migration.version if migration.phase == "post" else 1
-    applied = Applied(migration.version, migration.phase, oldest, checksum_of(migration))
-    await _record_applied(connection, schema, migration.name, applied)
+    return Applied(migration.version, migration.phase, oldest, checksum_of(migration))
 
 
 async def _record_applied(connection: Any, schema: str, name: str, applied: Applied) -> None:
@@ -317,6 +328,25 @@ async def _add_functions(connection: Any, schema: str) -> None:
                 await connection.execute(statement.replace("create or replace", "create", 1))
         except asyncpg.DuplicateFunctionError:
             pass
+
+
+async def _add_triggers(connection: Any, schema: str, applied: dict[str, Applied]) -> None:
+    """Create the triggers of the files that were applied, but for those that exist."""
+    wanted: dict[tuple[str, str], str] = {}
+    for migration in known_migrations():
+        if migration.name in applied:
+            for each in _TRIGGER.finditer(_source(migration)):
+                if each[1] == "create":
+                    wanted[each[2], each[3]] = each[0]
+                else:
+                    wanted.pop((each[2], each[3]), None)
+    exist = await connection.fetch(
+        "select t.tgname, c.relname from pg_trigger as t join pg_class as c on c.oid = t.tgrelid"
+        " where c.relnamespace = $1::regnamespace and not t.tgisinternal",
+        schema,
+    )
+    for trigger in sorted(wanted.keys() - {tuple(row) for row in exist}):
+        await connection.execute(render(wanted[trigger], schema))
 
 
 async def _replace_functions(connection: Any, schema: str) -> None:
