@@ -37,6 +37,7 @@ class Sound:
 
 
 def hunt(server: SimServer, mutant: Mutant, first: int, seeds: int, sound: Sound) -> Caught:
+    unsound = ""
     for count in range(1, seeds + 1):
         seed = first + count - 1
         result = fork_seed(server, seed, mutant=mutant, moves=mutant.moves)
@@ -44,10 +45,10 @@ def hunt(server: SimServer, mutant: Mutant, first: int, seeds: int, sound: Sound
             return Caught(mutant.name, 0, f"nothing, it is out of date: {broken[0]}")
         if result.violations:
             if objections := sound.objections(seed, mutant.moves):
-                by = f"nothing: the unchanged code breaks seed {seed}: {objections[0]}"
-                return Caught(mutant.name, 0, by)
+                unsound = f"nothing: the unchanged code breaks seed {seed}: {objections[0]}"
+                continue
             return Caught(mutant.name, count, _rule_of(result.violations[0]))
-    return Caught(mutant.name, 0, "")
+    return Caught(mutant.name, 0, unsound)
 
 
 def _rule_of(violation: str) -> str:
