@@ -54,7 +54,7 @@ VALUES: tuple[Callable[[], Any], ...] = (
     lambda: float("inf"),
     lambda: 10**400,
     lambda: {1: 2, (3, 4): 5},
-    lambda: {"a", "b"},
+    lambda: {"a"},  # one: the order of more depends on the process
     lambda: b"\xff\xfe",
     _cycle,
     lambda: lambda: None,

@@ -63,7 +63,8 @@ create table {SCHEMA}.app_guarded (job uuid primary key, token bigint not null, 
 _FUNCTIONS = f"""
 select pg_get_functiondef(p.oid) as text from pg_proc as p
 where p.pronamespace = '{SCHEMA}'::regnamespace
-  and (p.prosrc like '%pg_notify(%' or p.prosrc like '%clock_timestamp%')
+  and (p.prosrc like '%pg_notify(%' or p.prosrc like '%clock_timestamp%'
+       or p.prosrc like '%lock_timeout%')
   and p.proname not in ('sim_notify', 'new_id') order by p.proname
 """
 
@@ -152,6 +153,8 @@ async def _simulate(connection: Any, clock: Path) -> None:
         )
         if "clock_timestamp" in text:
             raise ValueError(f"a function reads the real clock: {text}")
+        if "lock_timeout" in text.partition("AS $function$")[2]:
+            raise ValueError(f"a function waits for locks by the real clock: {text}")
         await connection.execute(text)
     for row in await connection.fetch(_IMPATIENT):
         await connection.execute(f"alter function {row['name']} reset lock_timeout")

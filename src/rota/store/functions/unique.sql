@@ -293,7 +293,6 @@ begin
 end $$;
 
 -- Submits unique jobs, one after the other in the order of their keys: so that calls can't wait for each other in a circle.
--- Who isn't `held` waits for a key for a short time only, and tries again without keeping a connection.
 create or replace function rota.submit_unique(jobs json, repeated boolean, held boolean)
     returns table (job_id uuid, existed boolean, conflict boolean, outcome text) language plpgsql volatile as $$
 #variable_conflict use_column
@@ -304,9 +303,6 @@ declare
     ids uuid[] := '{}';
     outcomes text[] := '{}';
 begin
-    if not held then
-        perform set_config('lock_timeout', '200', true);
-    end if;
     for each_one in
         select a.job, a.position from json_array_elements(jobs) with ordinality as a(job, position)
         order by a.job ->> 'task', coalesce(a.job -> 'unique' ->> 'key', (a.job -> 'payload')::jsonb::text), a.position
@@ -320,6 +316,14 @@ begin
         select a.id, a.outcome in ('existed', 'changed', 'replayed'), a.outcome = 'conflict', a.outcome
         from unnest(positions, ids, outcomes) as a(position, id, outcome) order by a.position;
 end $$;
+
+-- The same in a transaction of its own: waits for a key for a short time only. Then the caller tries again, without keeping a
+-- connection.
+create or replace function rota.submit_unique_alone(jobs json, repeated boolean)
+    returns table (job_id uuid, existed boolean, conflict boolean, outcome text) language sql volatile
+    set lock_timeout = '200ms' as $$
+    select s.job_id, s.existed, s.conflict, s.outcome from rota.submit_unique(jobs, repeated, false) as s
+$$;
 
 -- Forgets keys that count no more. First the locks, then a new statement, which sees the jobs that their last holders have
 -- committed. Returns how many.
