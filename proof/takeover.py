@@ -111,13 +111,15 @@ async def settled(connection: asyncpg.Connection, schedulers: int) -> None:
 async def end_one(
     trial: Trial, connection: asyncpg.Connection, victim: subprocess.Popen[bytes], how: int
 ) -> float:
-    """Seconds until the shards it held are another's."""
-    shards = await connection.fetch(
-        "select s.shard, s.epoch from rota.shard as s join rota.node as n on n.id = s.owner"
-        " where n.pid = $1 and s.expires_at > rota.now()",
-        victim.pid,
-    )
-    assert shards, "the victim owned nothing"
+    """Seconds until the shards it held are another's. One that has none yet is waited for."""
+    shards: list[asyncpg.Record] = []
+    async with asyncio.timeout(60):
+        while not shards:
+            shards = await connection.fetch(
+                "select s.shard, s.epoch from rota.shard as s join rota.node as n on n.id = s.owner"
+                " where n.pid = $1 and s.expires_at > rota.now()",
+                victim.pid,
+            )
     began = time.monotonic()
     victim.send_signal(how)
     while await connection.fetchval(
