@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections.abc import Mapping
 from random import Random
 from typing import Any
 from uuid import UUID
@@ -68,6 +69,13 @@ class Client:
             action = self._random.choices(list(actions), list(actions.values()))[0]
             with contextlib.suppress(StoreUnavailable):
                 await action()
+
+    async def submit_later(self, after: float, counts: Mapping[str, int]) -> None:
+        """Submit so many jobs of each task at once."""
+        await asyncio.sleep(after)
+        for task, count in counts.items():
+            jobs = [self._new_job(task, self._next(), None, None) for _ in range(count)]
+            await self._ask(jobs, atomically=True)
 
     # -- asking
 

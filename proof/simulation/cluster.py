@@ -218,6 +218,10 @@ class Cluster:
             pace=random.uniform(0.5, 3.0),
         )  # fmt: skip
 
+    def make_late_client(self) -> Client:
+        """One that submits when everything is mended, and not before."""
+        return Client(self.make_app(), Random(f"{self.seed} late"), self.submissions, 1.0, {})
+
     def make_share_operator(self) -> ShareOperator:
         random = Random(f"{self.seed} shares")
         return ShareOperator(self.make_app(), random, pace=random.uniform(1.0, 3.0))

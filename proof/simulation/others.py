@@ -13,6 +13,7 @@ _ON = 15.0  # virtual seconds that they go on for after healing
 class Others:
     def __init__(self, cluster: Cluster, moves: frozenset[str]) -> None:
         self._cluster = cluster
+        self.late = cluster.make_late_client() if "keys" in moves else None
         self.shares = cluster.make_share_operator() if "shares" in moves else None
         self.drains = cluster.make_drain_operator() if "drains" in moves else None
         self.maps = cluster.make_map_operator() if "maps" in moves else None
@@ -38,6 +39,10 @@ class Others:
 
     async def mended(self) -> None:
         """What they do in a cluster in which nothing is broken any more; until they have ended."""
+        if self.late is not None:  # when it is calm: then every free place must be taken
+            after = self._cluster.settings.lease_seconds + 1
+            leave = self.late.submit_later(after, {"few": 12, "by_customer": 6})
+            self._busy.append(self._cluster.on_behalf("keys.leave", leave))
         if self.shares is not None:
             self.shares.stopping = True
             self._busy.append(self._cluster.on_behalf("shares.leave", self.shares.leave()))
