@@ -11,8 +11,8 @@ from rota import App, Context
 from rota.errors import Conflict, Fatal, StoreUnavailable
 from rota.lib import failpoints
 from rota.lib.ids import new_id
-from rota.model import Retry
-from rota.store.work import LaneClaim, Succeeded, WorkStore
+from rota.model import Retry, State
+from rota.store.work import Ended, LaneClaim, Succeeded, WorkStore
 from rota.testing import Sandbox
 from tests.support.shop import ended, states
 
@@ -140,6 +140,33 @@ async def test_concurrent_ends_of_chunks_are_all_counted(sandbox: Sandbox, line:
     step = (await run.steps())[0]
     assert step.state == "succeeded"
     assert step.result == {"count": 60, "succeeded": 60, "failed": 0}
+
+
+async def test_a_chunk_ends_though_its_members_are_being_recorded(
+    sandbox: Sandbox, line: Line
+) -> None:
+    """A worker records its last members, slowly, while the cancel of the job is written."""
+    flow = sandbox.app.workflow("recorded")
+    flow.map(line.load, over=list(range(2)), size=2, name="parts")
+    run = await flow.start()
+    await sandbox.app.queues.pause("default")
+    await sandbox.run_due()
+    await sandbox.app.queues.resume("default")
+    node, store, database = new_id(), WorkStore(sandbox._database), sandbox._database
+    [row] = await claimed(sandbox, node, 1)
+    await database.fetch("open_chunks", node, [row["id"]], [row["token"]], [run.id], [0], [0])
+    async with database.transaction("record") as connection:
+        record = (row["id"], row["token"], run.id, 0, 0, 2, None, 0, 0, None, None)
+        await database.fetch("record_members", node, *record, on=connection)
+        cancelled = Ended(row["id"], row["token"], State.CANCELLED, None, None, 0, 0, 0)
+        ending = asyncio.create_task(store.finish_ended(node, [cancelled], 0))
+        waits = """select count(*) from pg_stat_activity
+            where pg_backend_pid() = any(pg_blocking_pids(pid))"""
+        while not await connection.fetchval(waits):
+            await asyncio.sleep(0.01)
+    assert await ending == 1
+    assert (await ended(sandbox, run)).state == "succeeded"
+    assert (await run.steps())[0].result == {"count": 2, "succeeded": 2, "failed": 0}
 
 
 async def test_a_stale_attempt_records_nothing(sandbox: Sandbox, line: Line) -> None:

@@ -108,6 +108,12 @@ declare
 begin
     perform from (select distinct e.run_id, e.step from unnest(runs, steps) as e(run_id, step) order by 1, 2) as k
     cross join lateral (select from rota.map as m where m.run_id = k.run_id and m.step = k.step for update offset 0) as locked;
+    -- A worker may be recording members of a chunk that somebody else ends: an update by ctid would pass over that row.
+    perform from unnest(runs, steps, jobs) as e(run_id, step, job_id)
+    cross join lateral (
+        select from rota.map_chunk as o
+        where o.run_id = e.run_id and o.step = e.step and o.job_id = e.job_id and o.state = {step.running}
+        for update offset 0) as locked;
     with gone as (
         update rota.map_chunk as c
         set state = case when e.state = {step.cancelled} and not m.stopped then {step.failed} else e.state end,
