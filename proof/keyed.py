@@ -10,7 +10,7 @@ from proof.keyed_tasks import AT_A_TIME
 from rota import App, Context, Retry
 
 _SOME = Retry(max_attempts=8, base=0.3)
-_WEIGHTS = {"few": 2.0, "by_customer": 2.0, "in_order": 2.0}
+_WEIGHTS = {"few": 2.0, "lonely": 1.0, "by_customer": 2.0, "in_order": 2.0}
 
 
 def choose_mix(random: Random) -> dict[str, float]:
@@ -26,6 +26,11 @@ def add_tasks(
     async def few(number: int, ctx: Context) -> None:
         with attempt(ctx):
             await nap(5 if number % 4 == 0 else 0.5)
+
+    @app.task(retry=_SOME, concurrency=AT_A_TIME["lonely"])
+    async def lonely(number: int, ctx: Context) -> None:
+        with attempt(ctx):
+            await nap(2)
 
     @app.task(
         retry=_SOME, queue="other", concurrency=AT_A_TIME["by_customer"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 # -- `proof.keyed`
 
 # How many of its jobs may run at a time; for each key, if the task gives its jobs keys.
-AT_A_TIME = {"few": 2, "by_customer": 1}
+AT_A_TIME = {"few": 2, "lonely": 1, "by_customer": 1}
 IN_ORDER = frozenset({"in_order"})
 
 # -- `proof.shares`: a fair queue

@@ -28,7 +28,9 @@ dead_nodes_keep_theirs = Mutant(
     name="allotments: a dead node keeps its places",
     sql=in_function("allotted", ("n.state in ('live', 'draining')", "true"))
     + ";"
-    + in_function("other_allotments", ("n.state in ('live', 'draining')", "true")),
+    + in_function("other_allotments", ("n.state in ('live', 'draining')", "true"))
+    + ";"  # which would only put it off
+    + in_function("forget_sublanes", ("n.state in ('live', 'draining')", "true")),
     moves=_MOVES,
 )
 

@@ -41,7 +41,7 @@ class Others:
         """What they do in a cluster in which nothing is broken any more; until they have ended."""
         if self.late is not None:  # when it is calm: then every free place must be taken
             after = self._cluster.settings.lease_seconds + 1
-            leave = self.late.submit_later(after, {"few": 12, "by_customer": 6})
+            leave = self.late.submit_later(after, {"few": 12, "lonely": 4, "by_customer": 6})
             self._busy.append(self._cluster.on_behalf("keys.leave", leave))
         if self.shares is not None:
             self.shares.stopping = True
