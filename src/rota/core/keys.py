@@ -21,6 +21,7 @@ _RATE = re.compile(
     r"(?P<unit>s|seconds?|m|min|minutes?|h|hours?|d|days?)"
 )
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_LONGEST_BURST = 3_162_240_000.0  # seconds
 _FAILURES = ("continue", "hold", "drop")
 
 
@@ -61,7 +62,14 @@ class Rate(msgspec.Struct, frozen=True):
             )
         check_most(f"{field}_burst", burst)
         count = int(match["count"])
-        return cls(count, period, burst or max(1, round(count / period / 10)))
+        most = min(int(_LONGEST_BURST * count / period), MOST)
+        if burst is not None and burst > most:
+            raise ConfigError(
+                f"{field}_burst must be at most {most:,}, what {text} allows in a century, "
+                f"not {burst:,}",
+                field=f"{field}_burst",
+            )
+        return cls(count, period, burst or min(max(1, round(count / period / 10)), most))
 
 
 def check_order_failure(value: object) -> None:

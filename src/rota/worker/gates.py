@@ -18,6 +18,7 @@ from rota.runtime.work import Work
 
 _RATE_WINDOW = 0.05
 _FEW = 8
+_UNSEEN = 2.0  # seconds without a ready job, after which we ask for no more places
 
 
 class Gate:
@@ -29,6 +30,7 @@ class Gate:
         self.running = 0
         self.told = 0  # the database counts at least so many as ours
         self.more = False  # there may be more jobs than we have
+        self.seen_at = 0.0  # a claim has found it in use
         self.unmet = False  # we could run more than we may
         self.settled_at = 0.0
         self.ended = 0
@@ -91,13 +93,18 @@ class Gates:
         more: Iterable[str], wanted: int, now: float,
     ) -> None:  # fmt: skip
         """Note what a claim has answered."""
+        for gate in self.by_name.values():
+            # Its queue is paused, or what was ready is gone: others can use its places. A claim may
+            # pass over a lane that another one holds at the moment.
+            if gate.more and gate.name not in allowed and now - gate.seen_at > _UNSEEN:
+                gate.more = gate.unmet = False
         for name, limit in allowed.items():
             gate = self.by_name.setdefault(name, Gate(name))
             gate.limit = limit
             gate.told = max(limit, gate.told)
             gate.more = name in more
             gate.unmet = gate.more and limit < wanted
-            gate.settled_at = now
+            gate.settled_at = gate.seen_at = now
         for lane, names in lanes.items():
             gates = tuple(self.by_name[name] for name in names)
             known = self.lanes.setdefault(lane, GatedLane(gates))
