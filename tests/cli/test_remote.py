@@ -52,7 +52,7 @@ MORE = [
 # Commands that change something, or that need the database or nothing at all.
 CHANGES = {
     "jobs submit", "jobs cancel", "jobs retry", "jobs discard", "queues pause", "queues resume",
-    "queues set", "queues weight", "pools set", "pools delete", "schedules create",
+    "queues set", "queues weight", "queues apply", "pools set", "pools delete", "schedules create",
     "schedules pause", "schedules resume",
     "schedules trigger",
     "schedules delete", "schedules backfill", "schedules apply", "schedules import",
@@ -237,7 +237,7 @@ def test_changes_are_made_through_the_server(there: dict[str, str], tmp_path: Pa
     changes = """
         jobs submit greet {} --delay 1h --key once --tag blue
         queues resume default | queues pause mail --new | queues set mail --max-run-time 5m
-        queues set mail --concurrency 3
+        queues set mail --concurrency 3 | queues apply QUEUES --yes
         schedules create noon --task greet --cron @daily | schedules pause noon --for 2h
         schedules resume noon | schedules trigger noon | schedules delete noon --yes
         schedules backfill nightly --from -3d --to -1d --yes

@@ -555,6 +555,25 @@ async def test_rates_at_the_edge_of_what_is_allowed_work(app, greet, claim, rate
     assert await app.queues.limits()
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["5/s", "100/minute", "10/30s", "3/90s", "1/366d", "7/1.5d", "9/0.001s", "2/0.25h", "4/999999s",
+     "1/2.000001s", "1000000000/day"],
+)  # fmt: skip
+def test_a_rate_is_written_as_it_is_read(text):
+    """What the audit log has of it is set again by an undo."""
+    rate = Rate.parse(text)
+    assert Rate.parse(str(rate), rate.burst) == rate
+
+
+async def test_a_change_of_a_rate_is_undone(app):
+    await app.queues.set_limits("default", rate="90/minute", rate_burst=4)
+    await app.queues.set_limits("default", rate="7/s")
+    [changed] = await app.rota.audit.list("default", limit=1)
+    queue = await app.queues.undo("default", changed.id)
+    assert (queue.rate_count, queue.rate_period, queue.rate_burst) == (90, 60.0, 4)
+
+
 def test_rates_are_read():
     assert Rate.parse("100/minute") == Rate(100, 60.0, 1)
     assert Rate.parse("10/30s", 3) == Rate(10, 30.0, 3)

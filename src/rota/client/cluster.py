@@ -108,6 +108,16 @@ class Queues(Resource[C]):
         return (yield from fetch(path, wire.ShareServiceList)).items
 
     @call
+    def configure(self, name: str, *, new: bool = False, **settings: Any) -> Exchange[QueueStatus]:
+        """Change several settings at once: all of them, or none. What is left out stays as it is.
+
+        `settings`: `policy`, `max_run_time`, `concurrency`, `concurrency_per_key`, `rate`, `rate_burst`
+        and `max_depth`, as in `PUT /v1/queues/{name}`.
+        """
+        path, query = _path("queues", name), {"new": new}
+        return send("PUT", path, QueueStatus, settings, query=query, repeatable=True)
+
+    @call
     def set_max_run_time(
         self, name: str, seconds: float | None, *, new: bool = False
     ) -> Exchange[QueueStatus]:

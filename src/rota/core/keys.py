@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from rota.core.durations import format_duration
 from rota.errors import ConfigError, InvalidArguments
 
 OrderFailure: TypeAlias = Literal["continue", "hold", "drop"]
@@ -21,6 +20,7 @@ _RATE = re.compile(
     r"(?P<unit>s|seconds?|m|min|minutes?|h|hours?|d|days?)"
 )
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NAMES = {1.0: "s", 60.0: "minute", 3600.0: "hour", 86400.0: "day"}
 _LONGEST_BURST = 3_162_240_000.0  # seconds
 _FAILURES = ("continue", "hold", "drop")
 
@@ -43,7 +43,16 @@ class Rate(msgspec.Struct, frozen=True):
     burst: int
 
     def __str__(self) -> str:
-        return f"{self.count}/{format_duration(self.period)}"
+        """Return the text that `parse` reads: `100/minute`, `10/30s`."""
+        if self.period in _NAMES:
+            return f"{self.count}/{_NAMES[self.period]}"
+        for unit, seconds in reversed(_UNITS.items()):
+            times = f"{self.period / seconds:.6f}".rstrip("0").rstrip(".")
+            text = f"{self.count}/{times}{unit}"
+            match = _RATE.fullmatch(text)
+            if match is not None and float(match["times"]) * seconds == self.period:
+                return text
+        return f"{self.count}/{self.period:.6f}s"
 
     @classmethod
     def parse(cls, text: object, burst: int | None = None, field: str = "rate") -> Rate:

@@ -112,19 +112,19 @@ delete from rota.fair_weight as w where w.namespace = $1 and w.queue = $2 and w.
 select w.weight from rota.fair_weight as w where w.namespace = $1 and w.queue = $2 and w.key = $3;
 
 -- name: list_shares
--- Those that have jobs, or had some a while ago, or have a weight; the least served for their weight first.
+-- Those that have jobs, or had some a while ago, the least served for their weight first; and all that have a weight.
 with used as (
     select s.fair_key as key, sum(s.served) as served, sum(s.outstanding)::int as running, min(s.head) as head,
            bool_or(s.state <> 2 and (s.share <> '' or exists (
                select from rota.present as p where p.lane = s.lane and p.state = {state.ready}))) as waiting
-    from rota.sublane as s where s.namespace = $1 and s.queue = $2 and s.fair group by 1
+    from rota.sublane as s where s.namespace = $1 and s.queue = $2 and s.fair group by 1 order by min(s.head) limit $3
 ), weights as (
     select w.key, w.weight from rota.fair_weight as w where w.namespace = $1 and w.queue = $2
 )
 select coalesce(u.key, w.key) as key, coalesce(w.weight, 1) as weight, coalesce(u.served, 0) as served,
        coalesce(u.running, 0) as running, coalesce(u.waiting, false) as waiting
 from used as u full join weights as w on w.key = u.key
-order by u.head nulls last, 1 limit $3;
+order by u.head nulls last, 1;
 
 -- name: sample_shares
 -- What the keys of fair queues were served until now, if that has changed since the sample of a minute before: the 100 of a
