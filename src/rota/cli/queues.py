@@ -117,7 +117,7 @@ def set_queue(
             "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key, --rate, "
             "--policy or --max-depth"
         )
-    burst = {} if rate_burst is None else {"rate_burst": rate_burst}
+    burst: dict[str, Any] = {} if rate_burst is None else {"rate_burst": rate_burst}
     session.run(session.app.queues.configure(name, **settings, **burst))
     said = [_said(field, value) for field, value in settings.items()]
     session.screen.answer({"queue": name, **settings}, f"{name}: {', '.join(said)}")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -108,7 +108,9 @@ class Queues(Resource[C]):
         return (yield from fetch(path, wire.ShareServiceList)).items
 
     @call
-    def configure(self, name: str, *, new: bool = False, **settings: Any) -> Exchange[QueueStatus]:
+    def configure(
+        self, name: str, settings: Mapping[str, Any], *, new: bool = False
+    ) -> Exchange[QueueStatus]:
         """Change several settings at once: all of them, or none. What is left out stays as it is.
 
         `settings`: `policy`, `max_run_time`, `concurrency`, `concurrency_per_key`, `rate`, `rate_burst`

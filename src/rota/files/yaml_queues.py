@@ -18,6 +18,7 @@ files are reported at once, each with its line and field, and a file with an err
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import partial
 from typing import Any, get_args
 
 import msgspec
@@ -134,7 +135,7 @@ _READERS: Mapping[str, Callable[[Value], Any]] = {
 _CHECKS: Mapping[str, Callable[[Any], None]] = {
     "max_depth": check_depth, "max_run_time": check_run_time,
     **{
-        field: lambda most, field=field: check_most(field, most)
+        field: partial(check_most, field)
         for field in ("concurrency", "concurrency_per_key", "rate_burst")
     },
 }  # fmt: skip

@@ -97,7 +97,7 @@ class RemoteQueues(Noun):
         return await self._client.queues.resume(name)
 
     async def configure(self, name: str, **settings: Any) -> QueueStatus:
-        return await self._client.queues.configure(name, new=True, **settings)
+        return await self._client.queues.configure(name, settings, new=True)
 
     async def set_weight(self, name: str, key: str, weight: float | None) -> None:
         await self._client.queues.set_weight(name, key, weight)
