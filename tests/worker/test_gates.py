@@ -58,6 +58,21 @@ async def test_what_a_claim_of_this_lease_was_allowed_is_ours():
     assert slots.gates.by_name[METER].limit == 40
 
 
+def test_no_more_places_are_asked_for_than_the_runner_of_the_jobs_has_slots():
+    """A node with one child process and many slots for coroutines keeps one place of plain functions."""
+    gates, place = Gates(), SimpleNamespace(runner=_Sized(1))
+    gates.take({LANE: [METER]}, {METER: 10}, [METER], 41, now=100.0)
+    assert gates.held(100.0, 100, 41)[METER][3] == 41  # nothing is known of its jobs yet
+    work: Any = SimpleNamespace(lane=LANE, place=place, gates=())
+    assert gates.enter(work)
+    assert gates.held(100.0, 100, 41)[METER] == (10, 1, 0, 1)
+
+
+class _Sized:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+
 def test_no_more_places_are_asked_for_where_nothing_was_ready_for_two_seconds():
     """The queue was paused: others, of another queue of the task, can use the places."""
     gates = Gates()

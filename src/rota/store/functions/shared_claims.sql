@@ -259,7 +259,7 @@ $$;
 -- jobs have `ended`, which had run so many `seconds`. `asked`: the request of an
 -- HTTP worker, which is noted in the batch. `gates`: of a node that keeps allotments, what it has of them: `turn`, the
 -- number of this change; `free` slots and `slots` in all; `held`, by limit: the most that it runs until it has our
--- answer, the jobs that it has, and how many more it may have ahead; `lows`, by lane: the rank to begin at. It gets a row
+-- answer, the jobs that it has, how many more it may have ahead, and the slots of the runners of its jobs; `lows`, by lane: the rank to begin at. It gets a row
 -- without an id, whose payload says what it may run. Each statement below sees what was committed
 -- before it: first the locks, then the counts, then the claim.
 create or replace function rota.claim_shared(me uuid, bases text[], wanted int[], most int, tasks text[], freed text[],
@@ -410,7 +410,7 @@ begin
             if each_one.wide then
                 n := rota.allot(me, space, (gates ->> 'turn')::bigint, each_one.name, each_one.most, singles,
                         coalesce((gates -> 'held' -> each_one.name ->> 0)::int, 0),
-                        least((gates ->> 'slots')::int,
+                        least(coalesce((gates -> 'held' -> each_one.name ->> 3)::int, (gates ->> 'slots')::int),
                               coalesce((gates -> 'held' -> each_one.name ->> 1)::int, 0) + (gates ->> 'free')::int));
                 if n is null then
                     return;  -- a later claim of this node has come first
