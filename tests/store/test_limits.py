@@ -535,6 +535,15 @@ async def test_rates_that_make_no_sense_are_refused(app, rate):
         Rate.parse(rate)
 
 
+async def test_a_number_that_python_does_not_write_is_refused_by_its_name(app):
+    with pytest.raises(ConfigError, match="concurrency must be"):
+        await app.queues.set_limits("default", concurrency=10**5000)
+    with pytest.raises(ConfigError, match="max_depth must be"):
+        await app.queues.set_max_depth("default", 10**5000)
+    with pytest.raises(ConfigError, match="weight must be"):
+        await app.queues.set_weight("default", "key", 10**5000)
+
+
 @pytest.mark.parametrize(
     ("rate", "burst"), [("1/366d", 1_000_000_000), ("1/day", 10**6), ("5/s", 10**10), ("5/s", 0)]
 )

@@ -31,8 +31,15 @@ def check_most(field: str, value: object) -> None:
         not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST
     ):
         raise ConfigError(
-            f"{field} must be a whole number from 1 to {MOST}, not {value!r}", field=field
+            f"{field} must be a whole number from 1 to {MOST}, not {shown(value)}", field=field
         )
+
+
+def shown(value: object) -> str:
+    """Return a refused value for a message. Python writes no number of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**100:
+        return "one of over 100 digits"
+    return f"{value!r:.300}"
 
 
 class Rate(msgspec.Struct, frozen=True):

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from msgspec import UNSET, UnsetType
 
 from rota.config import check_name
-from rota.core.keys import Rate, check_key, check_most
+from rota.core.keys import Rate, check_key, check_most, shown
 from rota.core.service import service_by_key
 from rota.errors import ConfigError, Conflict, NotFound, StoreUnavailable
 from rota.model import (
@@ -347,7 +347,7 @@ def check_weight(weight: float | None) -> None:
     ):
         raise ConfigError(
             f"weight must be a number from {_LEAST_WEIGHT:f} to {_MOST_WEIGHT:,}, "
-            f"not {weight!r:.300}",
+            f"not {shown(weight)}",
             field="weight",
         )
 
@@ -357,7 +357,7 @@ def check_depth(most: int | None) -> None:
         return
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST_DEPTH:
         raise ConfigError(
-            f"max_depth must be a whole number from 1 to 2**53, or None, not {most!r:.300}",
+            f"max_depth must be a whole number from 1 to 2**53, or None, not {shown(most)}",
             field="max_depth",
         )
 
