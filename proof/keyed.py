@@ -42,7 +42,11 @@ def add_tasks(
             if number % 5 == 0 and ctx.attempt == 1:
                 raise ValueError("not yet")
 
-    @app.task(retry=_SOME, order_key=lambda number: number % 3)
+    # Jobs of one order_key with several concurrency keys: they lie in several sublanes.
+    @app.task(
+        retry=_SOME, order_key=lambda number: number % 3,
+        concurrency_key=lambda number: number % 2,
+    )  # fmt: skip
     async def in_order(number: int, ctx: Context) -> None:
         with attempt(ctx):
             await nap(0.8)

@@ -71,7 +71,7 @@ def free_places_are_taken(facts: Facts, tally: Tally) -> Found:
     groups = _groups(facts, keyed.AT_A_TIME.keys() | keyed.IN_ORDER)
     taken = {group: _taken(facts, group[0], rows) for group, rows in groups.items()}
     for row, first in first_starts(facts):
-        group = row.task, row.share or ""
+        group = _group(row)
         due = facts.at(row.due_at)
         if group not in taken or not is_calm(facts, row, due):
             continue
@@ -91,8 +91,16 @@ def _groups(facts: Facts, tasks: object) -> dict[Group, list[JobRow]]:
     found: dict[Group, list[JobRow]] = defaultdict(list)
     for row in facts.jobs.values():
         if row.task in tasks:  # type: ignore[operator]
-            found[row.task, row.share or ""].append(row)
+            found[_group(row)].append(row)
     return found
+
+
+def _group(row: JobRow) -> Group:
+    """Return whom a limit or an order counts together: an order is that of the order_key alone."""
+    share = row.share or ""
+    if row.task in keyed.IN_ORDER:
+        share = next((part for part in share.split("&") if part.startswith("o=")), "")
+    return row.task, share
 
 
 def _places(facts: Facts, rows: Sequence[JobRow]) -> Iterator[Span]:

@@ -48,11 +48,19 @@ passes_a_retry = Mutant(
     sql=in_function(
         "next_in_order",
         (
-            "from rota.future as f where f.id = last_job;",
-            "from rota.future as f where f.id = last_job and false;",
+            "from rota.future as f where f.id = one.order_job;",
+            "from rota.future as f where f.id = one.order_job and false;",
         ),
     ),
     moves=_MOVES,
+)
+order_of_one_sublane = Mutant(
+    name="limits: the order of a key holds in each of its sublanes alone",
+    sql=in_function(
+        "next_in_order",
+        ("        order by s.lane <> its_lane, s.lane\n", "          and s.lane = its_lane\n"),
+    ),
+    moves=frozenset({"keys"}),
 )
 blocked_for_ever = Mutant(
     name="limits: what is blocked is not looked at again",

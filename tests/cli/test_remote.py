@@ -38,7 +38,8 @@ READS: dict[str, list[str]] = {
     "schedules occurrences": ["nightly"], "schedules audit": [], "schedules lint": [],
     "schedules preview": ["nightly", "--after", "2027-01-31T09:00+01:00"],
     "schedules forecast": ["--slots", "4", "--days", "2"], "workflows list": [],
-    "workflows show": ["flow"], "workflows export": [], "runs list": [], "runs show": ["{run}"],
+    "workflows show": ["flow"], "workflows export": [], "queues export": [], "runs list": [],
+    "runs show": ["{run}"],
     "runs explain": ["{run}"], "runs history": ["{run}"], "runs members": ["{mapped}", "parts"],
     "signals list": [], "jobs watch": ["{failed}"], "jobs changes": [], "alerts list": [],
     "triggers list": [], "triggers show": ["orders"],
@@ -52,7 +53,7 @@ MORE = [
 # Commands that change something, or that need the database or nothing at all.
 CHANGES = {
     "jobs submit", "jobs cancel", "jobs retry", "jobs discard", "queues pause", "queues resume",
-    "queues set", "queues weight", "pools set", "pools delete", "schedules create",
+    "queues set", "queues weight", "queues apply", "pools set", "pools delete", "schedules create",
     "schedules pause", "schedules resume",
     "schedules trigger",
     "schedules delete", "schedules backfill", "schedules apply", "schedules import",
@@ -232,12 +233,14 @@ def test_changes_are_made_through_the_server(there: dict[str, str], tmp_path: Pa
     flow.write_text("workflows:\n  filed:\n    steps:\n      only: {task: greet}\n")
     plan = tmp_path / "plan.yaml"
     plan.write_text("schedules:\n  hourly: {task: greet, every: 1h}\n")
+    queues = tmp_path / "queues.yaml"
+    queues.write_text("queues: {mail: {policy: fair, rate: 5/s, weights: {acme: 5}}}")
     crontab = tmp_path / "crontab"
     crontab.write_text("0 4 * * * /bin/true\n")
     changes = """
         jobs submit greet {} --delay 1h --key once --tag blue
         queues resume default | queues pause mail --new | queues set mail --max-run-time 5m
-        queues set mail --concurrency 3
+        queues set mail --concurrency 3 | queues apply QUEUES --yes
         schedules create noon --task greet --cron @daily | schedules pause noon --for 2h
         schedules resume noon | schedules trigger noon | schedules delete noon --yes
         schedules backfill nightly --from -3d --to -1d --yes
@@ -261,7 +264,7 @@ def test_changes_are_made_through_the_server(there: dict[str, str], tmp_path: Pa
     """
     names = {"RUN": there["run"], "FAILED": there["failed"], "ENTRY": there["entry"],
              "BULK": there["bulk"], "PLAN": str(plan), "CRONTAB": str(crontab),
-             "FLOW": str(flow)}  # fmt: skip
+             "FLOW": str(flow), "QUEUES": str(queues)}  # fmt: skip
     for line in changes.strip().splitlines():
         for text in line.split("|"):
             command = [names.get(part, part) for part in text.split()]

@@ -573,6 +573,7 @@ COMMANDS: list[tuple[str, list[str]]] = [
     ("queues resume", ["mail"]),
     ("queues set", ["mail", "--max-run-time", "1m"]),
     ("queues weight", ["mail", "acme", "2"]),
+    ("queues apply", ["{queues}", "--yes"]),
     ("pools set", ["spare", "--max-slots", "4"]),
     ("pools delete", ["spare", "--yes"]),
     ("alerts acknowledge", ["queue-paused:held"]),
@@ -631,6 +632,7 @@ LOOKS = {
     "schedules lint",
     "schedules list", "schedules occurrences", "schedules preview", "schedules show", "sessions list",
     "shards",
+    "queues export",
     "queues limits", "queues list", "queues shares", "pool", "pools list", "pools show", "start",
     "tasks list", "tasks show", "tasks stats",
     "tokens list", "users list", "version", "webhooks deliveries", "webhooks list",
@@ -661,9 +663,11 @@ def test_every_change_by_the_command_line_is_recorded_with_it_or_not_made(
     (tmp_path / "s.yaml").write_text("schedules:\n  from-file: {task: greet, cron: 0 4 * * *}\n")
     (tmp_path / "crontab").write_text("0 4 * * * /bin/true\n")
     (tmp_path / "w.yaml").write_text("workflow: from-file\nsteps: {only: {task: greet}}\n")
+    (tmp_path / "q.yaml").write_text("queues: {filed: {concurrency: 3}}\n")
     files = {
         "file": str(tmp_path / "s.yaml"), "crontab": str(tmp_path / "crontab"),
         "workflow": str(tmp_path / "w.yaml"),
+        "queues": str(tmp_path / "q.yaml"),
     }  # fmt: skip
     for name, given in COMMANDS:
         words = [*name.split(), *(each.format(**world.names, **files) for each in given)]

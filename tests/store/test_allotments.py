@@ -251,3 +251,48 @@ async def test_limits_list_and_explain_know_of_allotments(app, greet, member, ho
     explained = await app.jobs.explain(waiting.id)
     assert explained.code == "limit_reached"
     assert str(rows[0]["id"]) in explained.sentence
+
+
+async def test_places_of_a_queue_that_the_limit_of_a_task_keeps_unused_are_left_to_others(
+    app, greet, hot
+):
+    """Of ten places of the queue one node can use two: its task has a limit, too."""
+
+    @app.task
+    async def other() -> None: ...
+
+    task_meter, limits = "task:greet", LimitStore(hot)
+    async with hot.connection() as connection:
+        await connection.execute(
+            f"insert into {app.settings.schema}.task (namespace, name, queue, needs, priority,"
+            " guarantee, max_attempts, concurrency) values"
+            " ('default', 'greet', 'default', '{}', 0, 1, 5, 2),"
+            " ('default', 'other', 'default', '{}', 0, 1, 5, null)"
+        )
+    await app.queues.set_limits("default", concurrency=10)
+    for _ in range(20):
+        await greet.submit()
+        await other.submit()
+    one, two = [await FakeNode(hot, app.settings, name).register() for name in ("one", "two")]
+
+    async def claim(node, task, turn, held):
+        gates = {"turn": turn, "slots": 40, "free": 40, "lows": {}, "held": held}
+        return await limits.claim_allotted(node.id, {BASE: 40}, 40, [task], {}, gates)
+
+    rows, found = await claim(one, "greet", 1, {})
+    assert len(rows) == 2
+    assert (found.allowed, list(found.more)) == ({METER: 2, task_meter: 2}, [task_meter])
+    rows, found = await claim(two, "other", 1, {})
+    assert len(rows) == 8
+
+
+async def test_a_claim_tells_that_nothing_is_ready_under_limits_that_a_node_has(
+    app, greet, member, hot
+):
+    await backlog(app, greet, most=4)
+    one = await member("one")
+    await one.claim()
+    await app.queues.pause("default")
+    gates = {"turn": 9, "slots": 40, "free": 36, "lows": {}, "held": {METER: (4, 0, 0)}}
+    rows, found = await one.limits.claim_allotted(one.node.id, {BASE: 4}, 4, ["greet"], {}, gates)
+    assert (rows, found.allowed, found.more) == ([], {}, {})

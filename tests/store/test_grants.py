@@ -6,12 +6,14 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
 from uuid import uuid4
 
 import asyncpg
 import pytest
 
-from rota import App, ConfigError
+from rota import App, ConfigError, QueueFull
+from rota.store.depths import DepthStore
 from rota.store.grants import PURPOSES, grant_statements
 from tests.support.command_line import run
 
@@ -167,3 +169,48 @@ async def test_a_role_with_the_grants_for_unique_jobs_submits_them(
                 for _ in range(2)
             ]
         assert submits[0].id == submits[1].id
+
+
+async def test_a_role_that_only_submits_is_told_of_a_full_queue(
+    app: App, role: str, connection: Any
+):
+    """And not of the rights that it lacks on what counts jobs."""
+    await grant(app, role)
+    await app.queues.set_max_depth("default", 1)
+    depths = DepthStore(
+        (await app.store()).database
+    )  # a scheduler's part: callers' submits add nothing up
+    assert not (await submit_one(app, connection)).warnings
+    await depths.fold("default")
+    assert (await submit_one(app, connection)).warnings
+    await depths.fold("default")
+    with pytest.raises(QueueFull) as caught:
+        await submit_one(app, connection)
+    assert (caught.value.queue, caught.value.max_depth) == ("default", 1)
+    with pytest.raises(asyncpg.PostgresError) as raised:
+        await connection.fetchval(f"select {app.settings.schema}.submit('greet', '{{}}')")
+    assert raised.value.sqlstate == "RT004"
+
+
+async def test_an_app_of_a_role_that_only_submits_is_told_of_a_full_queue(
+    app: App, role: str, database_url: str
+):
+    """In Rota's own transactions: a refusal adds up what has come, which the role may not."""
+    await grant(app, role)
+    await app.queues.set_max_depth("default", 1)
+    quoted = role.replace('"', '""')
+    async with (await app.store()).database.connection() as owner:
+        await owner.execute(f'alter role "{quoted}" login')
+    url = urlsplit(database_url)
+    where = url._replace(netloc=f"{quote(role, safe='')}@{url.netloc.rpartition('@')[2]}")
+    theirs = App(database_url=urlunsplit(where), schema=app.settings.schema)
+    try:
+        await theirs.submit("greet", {})
+        for _ in range(2):
+            with pytest.raises(QueueFull) as caught:
+                await theirs.submit("greet", {})
+            assert caught.value.depth == 1
+        with pytest.raises(QueueFull):
+            await theirs.submit("greet", {}, block=True, block_timeout=0.1)
+    finally:
+        await theirs.close()

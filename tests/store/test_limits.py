@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from datetime import timedelta
 
 import asyncpg
 import pytest
@@ -62,6 +63,18 @@ async def limit_task(app, most, per_key=False):
             " ('default', 'greet', 'default', '{}', 0, 1, 5, $1, $2)"
             " on conflict (namespace, name) do update set concurrency = $1, per_key = $2",
             most, per_key,
+        )  # fmt: skip
+
+
+async def rate_task(app, count, period, burst):
+    async with (await app.store()).database.connection() as connection:
+        await connection.execute(
+            f"insert into {app.settings.schema}.task as t (namespace, name, queue, needs, priority,"
+            " guarantee, max_attempts, rate_count, rate_period, rate_burst) values"
+            " ('default', 'greet', 'default', '{}', 0, 1, 5, $1, $2, $3)"
+            " on conflict (namespace, name) do update"
+            " set rate_count = $1, rate_period = $2, rate_burst = $3",
+            count, period, burst,
         )  # fmt: skip
 
 
@@ -417,6 +430,48 @@ async def test_a_rate_saves_nothing_up_but_its_burst(app, greet, claim, sandbox)
     assert len(await claim()) == 1
 
 
+async def test_a_rate_that_is_raised_acts_at_once(app, greet, claim, sandbox):
+    await app.queues.set_limits("default", rate="1/day")
+    await submit(greet, 9)
+    assert len(await claim()) == 1
+    await app.queues.set_limits("default", rate="10/s")
+    moments = []
+    for _ in range(20):
+        moments += [sandbox.now()] * len(await claim())
+        await sandbox.advance(seconds=0.05)
+    assert len(moments) >= 5  # without a burst, what a claim comes late is lost
+
+
+async def test_a_raised_rate_of_a_task_acts_within_ten_seconds(app, hot, claim, sandbox, node):
+    @app.task
+    async def greet() -> None: ...
+
+    await rate_task(app, 1, 86_400, 1)
+    await submit(greet, 5)
+    assert len(await claim()) == 1
+    assert await claim() == []
+    await rate_task(app, 10, 1, 1)
+    await sandbox.advance(seconds=10)
+    await claim()
+    await sandbox.advance(seconds=0.2)
+    assert len(await claim()) == 1
+
+
+async def test_a_rate_goes_on_when_the_clock_of_the_database_is_set_back(
+    app, greet, claim, sandbox
+):
+    await app.queues.set_limits("default", rate="10/s", rate_burst=3)
+    await submit(greet, 4)
+    assert len(await claim()) == 3
+    assert await claim() == []
+    sandbox._now -= timedelta(hours=1)  # a sandbox's time only moves forward
+    await sandbox.advance(seconds=0)
+    await submit(greet, 9)
+    await claim()
+    await sandbox.advance(seconds=0.4)
+    assert len(await claim()) == 3
+
+
 async def test_what_was_granted_is_never_refunded(app, greet, node, claim, sandbox):
     await submit(greet, 3)
     await app.queues.set_limits("default", rate="1/minute")
@@ -478,6 +533,54 @@ async def test_explain_says_when_a_rate_lets_the_next_start(app, greet, node, cl
 async def test_rates_that_make_no_sense_are_refused(app, rate):
     with pytest.raises(ConfigError, match="rate"):
         Rate.parse(rate)
+
+
+async def test_a_number_that_python_does_not_write_is_refused_by_its_name(app):
+    with pytest.raises(ConfigError, match="concurrency must be"):
+        await app.queues.set_limits("default", concurrency=10**5000)
+    with pytest.raises(ConfigError, match="max_depth must be"):
+        await app.queues.set_max_depth("default", 10**5000)
+    with pytest.raises(ConfigError, match="weight must be"):
+        await app.queues.set_weight("default", "key", 10**5000)
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst"), [("1/366d", 1_000_000_000), ("1/day", 10**6), ("5/s", 10**10), ("5/s", 0)]
+)
+async def test_a_burst_that_no_clock_can_count_is_refused_by_its_name(app, rate, burst):
+    """In the claims it would be an error of the database, and nothing of the queue would start."""
+    with pytest.raises(ConfigError) as caught:
+        await app.queues.set_limits("default", rate=rate, rate_burst=burst)
+    assert "rate_burst" in caught.value.fields
+
+
+@pytest.mark.parametrize(
+    ("rate", "burst"), [("1000000000/0.001s", None), ("1/366d", 100), ("1000000000/s", 10**9)]
+)
+async def test_rates_at_the_edge_of_what_is_allowed_work(app, greet, claim, rate, burst):
+    await app.queues.set_limits("default", rate=rate, rate_burst=burst)
+    await submit(greet, 3)
+    assert await claim()
+    assert await app.queues.limits()
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["5/s", "100/minute", "10/30s", "3/90s", "1/366d", "7/1.5d", "9/0.001s", "2/0.25h", "4/999999s",
+     "1/2.000001s", "1000000000/day"],
+)  # fmt: skip
+def test_a_rate_is_written_as_it_is_read(text):
+    """What the audit log has of it is set again by an undo."""
+    rate = Rate.parse(text)
+    assert Rate.parse(str(rate), rate.burst) == rate
+
+
+async def test_a_change_of_a_rate_is_undone(app):
+    await app.queues.set_limits("default", rate="90/minute", rate_burst=4)
+    await app.queues.set_limits("default", rate="7/s")
+    [changed] = await app.rota.audit.list("default", limit=1)
+    queue = await app.queues.undo("default", changed.id)
+    assert (queue.rate_count, queue.rate_period, queue.rate_burst) == (90, 60.0, 4)
 
 
 def test_rates_are_read():

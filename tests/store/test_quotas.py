@@ -11,10 +11,12 @@ import pytest
 
 from rota import App, ConfigError, InvalidArguments, QueueFull, Retry, ScheduleSpec
 from rota.core.time.schedule import Cron
+from rota.model import State
 from rota.operations.installation import Installation
 from rota.scheduler.depths import Depths
 from rota.store.depths import DepthStore
 from rota.store.quotas import Limits
+from rota.store.search import JobFilter
 from rota.store.work import LaneClaim, UpkeepStore
 from tests.support.fake_node import LANE
 from tests.support.jobs import everything
@@ -339,6 +341,26 @@ async def test_schedules_and_backfills_are_never_refused(app, sandbox, depths):
     assert await depth(app, depths) == 2
 
 
+# -- bulk actions, and their undo
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry", "discard"])
+async def test_bulk_actions_and_their_undo_are_counted(app, greet, depths, node, action):
+    await app.queues.set_max_depth("default", 100)
+    await greet.submit_many("abcdef")
+    await greet.options(delay=3600).submit("later")
+    for row in await node.claim(LaneClaim(LANE, 3)):
+        await node.finish_failed(row)
+    assert await depth(app, depths) == 4
+    states = (State.FAILED,) if action != "cancel" else (State.SCHEDULED, State.READY)
+    done = await app.jobs.change_matching(action, JobFilter(task=greet.name, states=states))
+    after = {"cancel": 0, "retry": 7, "discard": 4}[action]
+    assert await depth(app, depths) == after
+    undone = await app.bulk.undo(done.bulk)
+    assert undone.undone
+    assert await depth(app, depths) == 4
+
+
 # -- the count
 
 
@@ -403,6 +425,23 @@ async def test_folds_at_once_add_everything_once(app, greet, store, depths):
             greet.submit("y"), store.recount("default", "default"),
         )  # fmt: skip
     assert await depth(app, depths) == 40
+
+
+async def test_while_another_folds_a_submit_counts_what_is_not_folded_yet(app, greet, depths):
+    """The fold may take a while to commit, and until then the depth is what it was."""
+    await app.queues.set_max_depth("default", 3)
+    connection = await asyncpg.connect(app.settings.database_url)
+    try:
+        async with connection.transaction():
+            assert await connection.fetchval(f"select {app.settings.schema}.fold_flow('default')")
+            for name in "abc":
+                await greet.submit(name)
+            with pytest.raises(QueueFull) as caught:
+                await greet.submit("d")
+            assert caught.value.depth == 3
+    finally:
+        await connection.close()
+    assert await depth(app, depths) == 3
 
 
 async def test_a_fold_finds_what_commits_after_a_younger_transaction(app, greet, depths, store):

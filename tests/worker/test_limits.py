@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Callable
 
 import pytest
@@ -211,3 +212,28 @@ async def test_a_worker_with_one_slot_does_not_rest_while_jobs_with_keys_wait(
     monkeypatch.setattr(worker, "tick", ticking)
     await eventually(lambda: len(ran) == 8)
     assert max(pauses, default=0.0) < 1.0
+
+
+async def test_a_node_with_few_slots_for_a_task_leaves_its_places_to_others(make_app, start):
+    """One has many slots for coroutines and a single thread: of ten places it can use one."""
+    running, lock, go_on = [0], threading.Lock(), threading.Event()
+
+    def declare(**settings) -> App:
+        app = make_app(concurrency=30, **settings)
+
+        @app.task(concurrency=10, runner="thread")
+        def grind() -> None:
+            with lock:
+                running[0] += 1
+            go_on.wait(60)
+
+        return app
+
+    apps = [declare(threads=1), declare(threads=20)]
+    try:
+        for app in apps:
+            await start(app)
+        await apps[0].tasks["grind"].submit_many([()] * 60)
+        await eventually(lambda: running[0] == 10)
+    finally:
+        go_on.set()

@@ -31,6 +31,7 @@ from rota.cli import (
     pool,
     pools,
     preview,
+    queue_files,
     queues,
     recover,
     run,
@@ -128,6 +129,7 @@ def completion(
 
 # Their commands register themselves with these groups.
 _JOBS = (submit, dead, job_logs, watch, bulk)
+_QUEUES = (queue_files,)
 _SCHEDULES = (
     schedule_create,
     schedule_files,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 import typer
 
@@ -12,7 +12,7 @@ from rota.cli.session import Session, callback, command
 from rota.cli.times import parse_duration
 from rota.core.durations import format_duration
 from rota.errors import ConfigError
-from rota.model import LimitStatus, QueuePolicy
+from rota.model import LimitStatus
 
 Name = Annotated[str, argument("NAME", "Name of the queue.")]
 
@@ -97,46 +97,40 @@ def set_queue(
     ] = None,
 ) -> None:
     """Set the limits and the policy of a queue: how long, how many and how often its jobs run."""
-    queues = session.app.queues
-    given = max_run_time, concurrency, concurrency_per_key, rate, rate_burst, policy, max_depth
-    if all(value is None for value in given):
+    settings: dict[str, Any] = {}
+    if max_run_time is not None:
+        settings["max_run_time"] = None if max_run_time == "none" else parse_duration(max_run_time)
+    if policy is not None:
+        settings["policy"] = policy
+    if max_depth is not None:
+        settings["max_depth"] = _number("--max-depth", max_depth)
+    if concurrency is not None:
+        settings["concurrency"] = _number("--concurrency", concurrency)
+    if concurrency_per_key is not None:
+        settings["concurrency_per_key"] = _number("--concurrency-per-key", concurrency_per_key)
+    if rate_burst is not None and rate in (None, "none"):
+        raise ConfigError("--rate-burst needs --rate", field="rate_burst")
+    if rate is not None:
+        settings["rate"] = None if rate == "none" else rate
+    if not settings:
         raise ConfigError(
             "nothing to set: give --max-run-time, --concurrency, --concurrency-per-key, --rate, "
             "--policy or --max-depth"
         )
-    answer: dict[str, Any] = {"queue": name}
-    said: list[str] = []
-    if max_run_time is not None:
-        seconds = None if max_run_time == "none" else parse_duration(max_run_time)
-        session.run(queues.set_max_run_time(name, seconds))
-        answer["max_run_time"] = seconds
-        shown = "of the installation" if seconds is None else format_duration(seconds)
-        said.append(f"maximum run time {shown}")
-    if policy is not None:
-        session.run(queues.set_policy(name, cast("QueuePolicy", policy)))
-        answer["policy"] = policy
-        said.append(f"policy {policy}")
-    if max_depth is not None:
-        most = _number("--max-depth", max_depth)
-        session.run(queues.set_max_depth(name, most))
-        answer["max_depth"] = most
-        said.append(f"maximum depth {'without limit' if most is None else f'{most:,}'}")
-    limits: dict[str, Any] = {}
-    if concurrency is not None:
-        limits["concurrency"] = _number("--concurrency", concurrency)
-    if concurrency_per_key is not None:
-        limits["concurrency_per_key"] = _number("--concurrency-per-key", concurrency_per_key)
-    if rate is not None or rate_burst is not None:
-        limits |= {"rate": None if rate == "none" else rate, "rate_burst": rate_burst}
-    if limits:
-        session.run(queues.set_limits(name, **limits))
-        limits = {field: value for field, value in limits.items() if field != "rate_burst"}
-        answer |= limits
-        said += [
-            f"{field.replace('_', ' ')} {'without limit' if value is None else value}"
-            for field, value in limits.items()
-        ]
-    session.screen.answer(answer, f"{name}: {', '.join(said)}")
+    burst: dict[str, Any] = {} if rate_burst is None else {"rate_burst": rate_burst}
+    session.run(session.app.queues.configure(name, **settings, **burst))
+    said = [_said(field, value) for field, value in settings.items()]
+    session.screen.answer({"queue": name, **settings}, f"{name}: {', '.join(said)}")
+
+
+def _said(field: str, value: Any) -> str:
+    if field == "max_run_time":
+        return (
+            f"maximum run time {'of the installation' if value is None else format_duration(value)}"
+        )
+    words = {"max_depth": "maximum depth"}.get(field, field.replace("_", " "))
+    shown = f"{value:,}" if field == "max_depth" and value is not None else value
+    return f"{words} {'without limit' if value is None else shown}"
 
 
 def _number(option_name: str, text: str) -> int | None:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote
@@ -106,6 +106,18 @@ class Queues(Resource[C]):
         """Return the seconds that fairness keys were served in the last hour, by minute."""
         path = _path("queues", name, "service")
         return (yield from fetch(path, wire.ShareServiceList)).items
+
+    @call
+    def configure(
+        self, name: str, settings: Mapping[str, Any], *, new: bool = False
+    ) -> Exchange[QueueStatus]:
+        """Change several settings at once: all of them, or none. What is left out stays as it is.
+
+        `settings`: `policy`, `max_run_time`, `concurrency`, `concurrency_per_key`, `rate`, `rate_burst`
+        and `max_depth`, as in `PUT /v1/queues/{name}`.
+        """
+        path, query = _path("queues", name), {"new": new}
+        return send("PUT", path, QueueStatus, settings, query=query, repeatable=True)
 
     @call
     def set_max_run_time(

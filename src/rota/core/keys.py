@@ -9,7 +9,6 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from rota.core.durations import format_duration
 from rota.errors import ConfigError, InvalidArguments
 
 OrderFailure: TypeAlias = Literal["continue", "hold", "drop"]
@@ -21,6 +20,8 @@ _RATE = re.compile(
     r"(?P<unit>s|seconds?|m|min|minutes?|h|hours?|d|days?)"
 )
 _UNITS = {"s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+_NAMES = {1.0: "s", 60.0: "minute", 3600.0: "hour", 86400.0: "day"}
+_LONGEST_BURST = 3_162_240_000.0  # seconds
 _FAILURES = ("continue", "hold", "drop")
 
 
@@ -30,8 +31,15 @@ def check_most(field: str, value: object) -> None:
         not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= MOST
     ):
         raise ConfigError(
-            f"{field} must be a whole number from 1 to {MOST}, not {value!r}", field=field
+            f"{field} must be a whole number from 1 to {MOST}, not {shown(value)}", field=field
         )
+
+
+def shown(value: object) -> str:
+    """Return a refused value for a message. Python writes no number of thousands of digits."""
+    if isinstance(value, int) and abs(value) >= 10**100:
+        return "one of over 100 digits"
+    return f"{value!r:.300}"
 
 
 class Rate(msgspec.Struct, frozen=True):
@@ -42,7 +50,16 @@ class Rate(msgspec.Struct, frozen=True):
     burst: int
 
     def __str__(self) -> str:
-        return f"{self.count}/{format_duration(self.period)}"
+        """Return the text that `parse` reads: `100/minute`, `10/30s`."""
+        if self.period in _NAMES:
+            return f"{self.count}/{_NAMES[self.period]}"
+        for unit, seconds in reversed(_UNITS.items()):
+            times = f"{self.period / seconds:.6f}".rstrip("0").rstrip(".")
+            text = f"{self.count}/{times}{unit}"
+            match = _RATE.fullmatch(text)
+            if match is not None and float(match["times"]) * seconds == self.period:
+                return text
+        return f"{self.count}/{self.period:.6f}s"
 
     @classmethod
     def parse(cls, text: object, burst: int | None = None, field: str = "rate") -> Rate:
@@ -61,7 +78,14 @@ class Rate(msgspec.Struct, frozen=True):
             )
         check_most(f"{field}_burst", burst)
         count = int(match["count"])
-        return cls(count, period, burst or max(1, round(count / period / 10)))
+        most = min(int(_LONGEST_BURST * count / period), MOST)
+        if burst is not None and burst > most:
+            raise ConfigError(
+                f"{field}_burst must be at most {most:,}, what {text} allows in a century, "
+                f"not {burst:,}",
+                field=f"{field}_burst",
+            )
+        return cls(count, period, burst or min(max(1, round(count / period / 10)), most))
 
 
 def check_order_failure(value: object) -> None:

@@ -18,7 +18,7 @@ from rota.core.time.schedule import Calendar, CatchUp, Cron, Every, RRule, Rule,
 from rota.core.time.status import ScheduleStatus
 
 Action = Literal["create", "update", "unchanged", "delete", "retire"]
-Kind = Literal["schedule", "calendar", "workflow"]
+Kind = Literal["schedule", "calendar", "workflow", "queue"]
 
 _DURATIONS = ("jitter", "spread")
 

@@ -50,6 +50,9 @@ class Stats:
         self.depth: Values = {}
         self.max_depth: Values = {}
         self.full: Values = {}
+        self.limit_max: Values = {}
+        self.limit_running: Values = {}
+        self.limit_waiting: Values = {}
         self.pool_slots: Values = {}
         self.pool_needed: Values = {}
         self.nodes: list[Any] = []
@@ -95,6 +98,11 @@ class Stats:
         limited = [row for row in rows if row["max_depth"] is not None]
         self.max_depth = {(row["namespace"], row["queue"]): row["max_depth"] for row in limited}
         self.full = {(row["namespace"], row["queue"]): row["is_full"] for row in limited}
+        rows = await fetch("count_limits")
+        places = [row for row in rows if not row["is_rate"]]
+        self.limit_max = _largest(places, "limit", "most")
+        self.limit_running = _folded(places, "limit", "running")
+        self.limit_waiting = _folded(rows, "limit", "waiting")
         rows = await fetch("list_pools", None, None)
         self.pool_slots = {(row["namespace"], row["name"]): row["slots"] for row in rows}
         self.pool_needed = {(row["namespace"], row["name"]): row["needed"] for row in rows}
@@ -119,6 +127,13 @@ def _kept_keys(rows: list[Any], label: str) -> set[tuple[str, str]]:
 def _key(kept: set[tuple[str, str]], row: Any, label: str) -> tuple[str, str]:
     key = (row["namespace"], row[label])
     return key if key in kept else (key[0], OTHER)
+
+
+def _largest(rows: list[Any], label: str, value: str) -> dict[tuple[str, ...], float]:
+    """Return values that make no sense when they are added up; without those beyond the bound."""
+    kept = _kept_keys(rows, label)
+    keyed = {(row["namespace"], row[label]): row[value] for row in rows}
+    return {key: value for key, value in keyed.items() if key in kept and value is not None}
 
 
 def _folded(rows: list[Any], label: str, value: str, *more_labels: str) -> Counter[tuple[str, ...]]:

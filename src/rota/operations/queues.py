@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, get_args
 from msgspec import UNSET, UnsetType
 
 from rota.config import check_name
-from rota.core.keys import Rate, check_key, check_most
+from rota.core.keys import Rate, check_key, check_most, shown
 from rota.core.service import service_by_key
 from rota.errors import ConfigError, Conflict, NotFound, StoreUnavailable
 from rota.model import (
@@ -94,11 +94,7 @@ class Queues(Operations):
         An attempt that runs longer is stopped as after a timeout. None: the installation's
         `max_run_time` applies.
         """
-        if seconds is not None and not 1 <= seconds < 1e9:
-            raise ConfigError(
-                f"max_run_time must be 1 second or more, or None, not {seconds!r}",
-                field="max_run_time",
-            )
+        check_run_time(seconds)
         store = await self._rota.store()
         async with self._changing_field("set", name, "max_run_time", must_exist) as change:
             await store.set_max_run_time(self._namespace, name, seconds)
@@ -254,16 +250,7 @@ class Queues(Operations):
         check_name("queue", name)
         if key != "":
             check_key("fairness_key", key)
-        if weight is not None and (
-            isinstance(weight, bool)
-            or not isinstance(weight, int | float)
-            or not _LEAST_WEIGHT <= weight <= _MOST_WEIGHT
-        ):
-            raise ConfigError(
-                f"weight must be a number from {_LEAST_WEIGHT:f} to {_MOST_WEIGHT:,}, "
-                f"not {weight!r:.300}",
-                field="weight",
-            )
+        check_weight(weight)
         limits = LimitStore((await self._rota.store()).database)
         async with self._changing("set", f"queue {name}") as change:
             before = await limits.fair_weight(self._namespace, name, key)
@@ -345,12 +332,32 @@ class Queues(Operations):
         return await LimitStore(store.database).holders(self._namespace, limit)
 
 
+def check_run_time(seconds: float | None) -> None:
+    if seconds is not None and not 1 <= seconds < 1e9:
+        raise ConfigError(
+            f"max_run_time must be 1 second or more, or None, not {seconds!r}", field="max_run_time"
+        )
+
+
+def check_weight(weight: float | None) -> None:
+    if weight is not None and (
+        isinstance(weight, bool)
+        or not isinstance(weight, int | float)
+        or not _LEAST_WEIGHT <= weight <= _MOST_WEIGHT
+    ):
+        raise ConfigError(
+            f"weight must be a number from {_LEAST_WEIGHT:f} to {_MOST_WEIGHT:,}, "
+            f"not {shown(weight)}",
+            field="weight",
+        )
+
+
 def check_depth(most: int | None) -> None:
     if most is None:
         return
     if isinstance(most, bool) or not isinstance(most, int) or not 1 <= most <= MOST_DEPTH:
         raise ConfigError(
-            f"max_depth must be a whole number from 1 to 2**53, or None, not {most!r:.300}",
+            f"max_depth must be a whole number from 1 to 2**53, or None, not {shown(most)}",
             field="max_depth",
         )
 

@@ -15,9 +15,11 @@ from collections.abc import Iterable, Mapping
 
 from rota.core.demand import prefetch
 from rota.runtime.work import Work
+from rota.worker.runners.base import Runner
 
 _RATE_WINDOW = 0.05
 _FEW = 8
+_UNSEEN = 2.0  # seconds without a ready job, after which we ask for no more places
 
 
 class Gate:
@@ -29,6 +31,8 @@ class Gate:
         self.running = 0
         self.told = 0  # the database counts at least so many as ours
         self.more = False  # there may be more jobs than we have
+        self.seen_at = 0.0  # a claim has found it in use
+        self.runners: set[Runner] = set()  # of its jobs, as far as we have had some
         self.unmet = False  # we could run more than we may
         self.settled_at = 0.0
         self.ended = 0
@@ -38,6 +42,10 @@ class Gate:
     @property
     def ceiling(self) -> int:
         return max(self.limit, self.running)
+
+    def most(self, capacity: int) -> int:
+        """Return how many of its jobs can run here at a time, of so many slots of all runners."""
+        return sum(runner.size for runner in self.runners) or capacity
 
     def ahead(self, now: float, most: int) -> int:
         """Return how many jobs to hold beyond those that run: a tenth of a second's worth."""
@@ -78,12 +86,13 @@ class Gates:
             len(lane.waiting) for lane in self.lanes.values() if gate in lane.gates
         )
 
-    def held(self, now: float, most: int) -> dict[str, tuple[int, int, int]]:
-        """Return what a claim is told of each limit: the ceiling, the jobs, and how many ahead."""
+    def held(self, now: float, most: int, capacity: int) -> dict[str, tuple[int, int, int, int]]:
+        """Return what a claim is told of each limit: ceiling, jobs, how many ahead, and slots."""
         held = {}
         for gate in self.by_name.values():
             gate.told = gate.ceiling
-            held[gate.name] = gate.told, self.jobs(gate), gate.ahead(now, most)
+            ahead = gate.ahead(now, most)
+            held[gate.name] = gate.told, self.jobs(gate), ahead, gate.most(capacity)
         return held
 
     def take(
@@ -91,13 +100,18 @@ class Gates:
         more: Iterable[str], wanted: int, now: float,
     ) -> None:  # fmt: skip
         """Note what a claim has answered."""
+        for gate in self.by_name.values():
+            # Its queue is paused, or what was ready is gone: others can use its places. A claim may
+            # pass over a lane that another one holds at the moment.
+            if gate.more and gate.name not in allowed and now - gate.seen_at > _UNSEEN:
+                gate.more = gate.unmet = False
         for name, limit in allowed.items():
             gate = self.by_name.setdefault(name, Gate(name))
             gate.limit = limit
             gate.told = max(limit, gate.told)
             gate.more = name in more
-            gate.unmet = gate.more and limit < wanted
-            gate.settled_at = now
+            gate.unmet = gate.more and limit < gate.most(wanted)
+            gate.settled_at = gate.seen_at = now
         for lane, names in lanes.items():
             gates = tuple(self.by_name[name] for name in names)
             known = self.lanes.setdefault(lane, GatedLane(gates))
@@ -190,3 +204,4 @@ class Gates:
         work.gates = lane.gates
         for gate in lane.gates:
             gate.running += 1
+            gate.runners.add(work.place.runner)

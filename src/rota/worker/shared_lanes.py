@@ -110,7 +110,7 @@ class SharedLanes:
         free, capacity = max(self._slots.free(), 0), self._slots.capacity()
         told = {
             "turn": self._turn, "free": free, "slots": capacity, "lows": lows,
-            "held": gates.held(now, self._settings.prefetch),
+            "held": gates.held(now, self._settings.prefetch, capacity),
         }  # fmt: skip
         try:
             rows, found = await self._store.claim_allotted(node, lanes, most, tasks, freed, told)
@@ -207,7 +207,7 @@ class SharedLanes:
 
     def _wish(self, gate: Gate, free: int) -> int:
         jobs = self._slots.gates.jobs(gate)
-        return min(self._slots.capacity(), jobs + (free if gate.more else 0))
+        return min(gate.most(self._slots.capacity()), jobs + (free if gate.more else 0))
 
     async def without_misplaced(self, node: UUID, rows: list[Any]) -> list[Any]:
         """Put jobs of limited tasks that lie in a plain lane into their sublanes; return the others.

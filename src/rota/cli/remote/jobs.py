@@ -19,7 +19,6 @@ from rota.model import (
     Job,
     LimitStatus,
     LogLine,
-    QueuePolicy,
     QueueStatus,
     RunStats,
     TaskInfo,
@@ -97,17 +96,8 @@ class RemoteQueues(Noun):
     async def resume(self, name: str) -> QueueStatus:
         return await self._client.queues.resume(name)
 
-    async def set_max_run_time(self, name: str, seconds: float | None) -> QueueStatus:
-        return await self._client.queues.set_max_run_time(name, seconds, new=True)
-
-    async def set_max_depth(self, name: str, most: int | None) -> QueueStatus:
-        return await self._client.queues.set_max_depth(name, most, new=True)
-
-    async def set_limits(self, name: str, **limits: Any) -> QueueStatus:
-        return await self._client.queues.set_limits(name, new=True, **limits)
-
-    async def set_policy(self, name: str, policy: QueuePolicy) -> QueueStatus:
-        return await self._client.queues.set_policy(name, policy, new=True)
+    async def configure(self, name: str, **settings: Any) -> QueueStatus:
+        return await self._client.queues.configure(name, settings, new=True)
 
     async def set_weight(self, name: str, key: str, weight: float | None) -> None:
         await self._client.queues.set_weight(name, key, weight)

@@ -9,6 +9,11 @@ create or replace function rota.allotted(space text, its_meter text, not_me uuid
         select from rota.node as n where n.id = a.node and n.state in ('live', 'draining'))
 $$;
 
+-- Whether so much time has passed since a moment. One that is far ahead is of a time before the clock was set back.
+create or replace function rota.is_over(since timestamptz, span interval) returns boolean language sql stable as $$
+    select since not between rota.now() - span and rota.now() + interval '3 seconds'
+$$;
+
 -- Settles how many jobs a node may run at a time under a limit whose meter the caller has locked. `singles` run by
 -- places of their own. The node says how many it may be running until it has our answer (`ceiling`), which stay its own
 -- whatever is decided, and how many it could run. Returns how many it may run from now on; null: a later change of its
@@ -37,7 +42,7 @@ begin
     end if;
     select count(*) filter (where o.places > 0 or o.wish > 0)::int as claimants, coalesce(sum(o.places), 0)::int as places,
            count(*) filter (where o.places = 0 and o.wish > 0 and o.since < coalesce(mine.since, rota.now()))::int as before,
-           count(*) filter (where o.places = 0 and o.wish > 0 and o.since < rota.now() - interval '1 second')::int as patient
+           count(*) filter (where o.places = 0 and o.wish > 0 and rota.is_over(o.since, '1 second'))::int as patient
     into other
     from rota.other_allotments(space, its_meter, me, singles) as o;
     others := other.places;
@@ -48,7 +53,7 @@ begin
     if other.claimants >= most and other.patient > 0 then
         if coalesce(mine.places, 0) = 0 then
             target := greatest(least(target, most - others - other.before), 0);
-        elsif mine.since < rota.now() - interval '1 second' then
+        elsif rota.is_over(mine.since, '1 second') then
             target := 0;
         end if;
     end if;
@@ -65,7 +70,7 @@ begin
             select a.node from rota.allotment as a
             where a.namespace = space and a.meter = its_meter and a.node not in (me, nobody)
               and case when given < coalesce(mine.places, 0)
-                       then a.places < a.wish and a.wished_at > rota.now() - interval '3 seconds'
+                       then a.places < a.wish and not rota.is_over(a.wished_at, '3 seconds')
                        else a.places > fair or a.places > 0 and other.claimants >= most end
             order by a.since limit 3
         loop
@@ -79,7 +84,7 @@ end $$;
 create or replace function rota.other_allotments(space text, its_meter text, me uuid, singles int)
     returns table (places int, wish int, since timestamptz) language sql volatile
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
-    select a.places, case when a.wished_at > rota.now() - interval '3 seconds' then a.wish else 0 end, a.since
+    select a.places, case when rota.is_over(a.wished_at, '3 seconds') then 0 else a.wish end, a.since
     from rota.allotment as a
     where a.namespace = space and a.meter = its_meter and a.node <> me and exists (
         select from rota.node as n where n.id = a.node and n.state in ('live', 'draining'))
@@ -87,7 +92,7 @@ create or replace function rota.other_allotments(space text, its_meter text, me 
     select singles, coalesce((
         select a.wish from rota.allotment as a
         where a.namespace = space and a.meter = its_meter and a.node = '00000000-0000-0000-0000-000000000000'
-          and a.wished_at > rota.now() - interval '3 seconds'), 0), rota.now()
+          and not rota.is_over(a.wished_at, '3 seconds')), 0), rota.now()
 $$;
 
 -- Notes that claims of single places found a limit full: those that hold allotments leave them their part.

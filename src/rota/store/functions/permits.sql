@@ -79,6 +79,10 @@ begin
     end if;
     if its_spacing is not null then
         moment := rota.now();
+        -- All that a rate can have granted, as in claim_shared().
+        update rota.meter as m set next_at = moment + its_burst * its_spacing * interval '1 second'
+        where m.namespace = space and m.name = meter_name || '/rate'
+          and m.next_at > moment + its_burst * its_spacing * interval '1 second';
         select m.next_at into rate from rota.meter as m where m.namespace = space and m.name = meter_name || '/rate';
         free := least(case when its_most is null then 1000000 else free end,
                       rota.starts_at(rate.next_at, its_spacing, its_burst, moment));

@@ -98,12 +98,17 @@ begin
         update rota.sublane as s set state = 1, recheck_at = null
         where s.ctid = any(array(
             select s.ctid from rota.sublane as s
-            where s.lane = any(freed) and s.state = 3 and s.blocked_on is null for no key update skip locked));
+            where s.state = 3 and s.blocked_on is null and s.lane = any(freed || array(
+                select o.lane from rota.sublane as f
+                join rota.sublane as o on o.namespace = f.namespace and o.queue = f.queue
+                     and rota.share_part(o.share, 'o') = rota.share_part(f.share, 'o')
+                where f.lane = any(freed) and rota.share_part(f.share, 'o') is not null and o.lane <> f.lane))
+            for no key update skip locked));
     end if;
     for full_one in
-        select m.name, m.most, m.spacing, m.burst, m.next_at, coalesce(m.recheck_at <= rota.now(), false) as due from rota.meter as m
+        select m.name, m.most, m.spacing, m.burst, m.next_at, coalesce(rota.is_due(m.recheck_at), false) as due from rota.meter as m
         where m.namespace = space and m.recheck_at is not null
-          and (m.recheck_at <= rota.now() or (freed <> '{}' and m.name = any(array(
+          and (rota.is_due(m.recheck_at) or (freed <> '{}' and m.name = any(array(
                select o.name from rota.sublane as s cross join lateral rota.meters_of(space, s.queue, s.share) as o
                where s.lane = any(freed)))))
         limit 50
@@ -125,64 +130,111 @@ begin
     end loop;
 end $$;
 
+-- Whether it is time to look at a limit again. It is looked at every ten seconds at least, because its numbers may have
+-- changed: what is later is of a time before the clock was set back.
+create or replace function rota.is_due(recheck_at timestamptz) returns boolean language sql stable as $$
+    select recheck_at <= rota.now() or recheck_at > rota.now() + interval '11 seconds'
+$$;
+
 -- When to look again at limits that block something. Passes over rows that another claim has locked.
 create or replace function rota.plan_rechecks(space text) returns void language sql volatile as $$
     update rota.meter as m
     set recheck_at = case when exists (
             select from rota.sublane as s where s.namespace = space and s.blocked_on = m.name and s.state = 3)
         then greatest(rota.now() + case when m.spacing is null then interval '1 second' else interval '20 milliseconds' end,
-                      m.next_at - (m.burst - 1) * m.spacing * interval '1 second') end
+                      least(m.next_at - (m.burst - 1) * m.spacing * interval '1 second', rota.now() + interval '10 seconds')) end
     where m.ctid = any(array(
         select m.ctid from rota.meter as m
-        where m.namespace = space and m.recheck_at <= rota.now() limit 50 for no key update skip locked))
+        where m.namespace = space and rota.is_due(m.recheck_at) limit 50 for no key update skip locked))
 $$;
 
--- Whether the next job of an order_key may start, and which: 'go' with the job or, if null, whichever is first; 'wait'
--- and when to look again. The job that went last holds its place until it has ended: running, waiting for its retry,
--- or, with `hold`, failed.
-create or replace function rota.next_in_order(its_lane text, its_share text, last_job uuid, out verdict text, out job uuid,
-    out recheck timestamptz) language plpgsql volatile
+-- Whether the next job of an order_key may start in a sublane, and which: 'go' with the job that went first before and goes
+-- again or, if null, whichever is first; 'wait' and when to look again. The job that went last holds its place until it has
+-- ended: running, waiting for its retry, or, with `hold`, failed. The jobs of a key may lie in several sublanes: claims of
+-- all of them go one after another, by a lock of the key that nobody waits for.
+create or replace function rota.next_in_order(space text, its_queue text, its_lane text, its_key text, out verdict text,
+    out job uuid, out recheck timestamptz) language plpgsql volatile
     set enable_seqscan = off set enable_hashjoin = off set enable_mergejoin = off as $$
 declare
+    one record;
     found_row record;
-    on_failure text := rota.share_part(its_share, 'x');
+    on_failure text;
+    mine record;
+    most_at_once constant int := 10000;
+    dropped int;
 begin
-    verdict := 'go';
-    if last_job is null then
-        return;
-    end if;
-    select p.state, p.due_at into found_row from rota.present as p where p.id = last_job;
-    if found then
-        if found_row.state = {state.ready} and found_row.due_at <= rota.now() then
-            job := last_job;
-        else
-            verdict := 'wait';
-            recheck := greatest(found_row.due_at, rota.now() + interval '1 second');
-        end if;
-        return;
-    end if;
-    select f.due_at into found_row from rota.future as f where f.id = last_job;
-    if found then
+    if not pg_try_advisory_xact_lock(hashtextextended('rota.order/' || space || '/' || its_queue || '/' || its_key, 0)) then
         verdict := 'wait';
-        recheck := least(greatest(found_row.due_at, rota.now() + interval '1 second'), rota.now() + interval '10 seconds');
+        recheck := rota.now() + interval '20 milliseconds';
         return;
     end if;
-    if on_failure is not null and exists (select from rota.dead as d where d.id = last_job) then
-        if on_failure = 'hold' then
-            verdict := 'wait';
-            recheck := rota.now() + interval '2 seconds';
-            return;
+    verdict := 'go';
+    for one in  -- a new statement: it sees what those who had the lock before have committed
+        select s.lane, s.share, s.order_job, s.low from rota.sublane as s
+        where s.namespace = space and s.queue = its_queue and rota.share_part(s.share, 'o') = its_key
+        order by s.lane <> its_lane, s.lane
+    loop
+        if one.order_job is not null then
+            select p.state, p.due_at into found_row from rota.present as p where p.id = one.order_job;
+            if found then
+                if one.lane = its_lane and found_row.state = {state.ready} and found_row.due_at <= rota.now() then
+                    job := one.order_job;
+                    return;
+                end if;
+                verdict := 'wait';
+                recheck := least(greatest(found_row.due_at, rota.now() + interval '1 second'), rota.now() + interval '10 seconds');
+                return;
+            end if;
+            select f.due_at into found_row from rota.future as f where f.id = one.order_job;
+            if found then
+                verdict := 'wait';
+                recheck := least(greatest(found_row.due_at, rota.now() + interval '1 second'), rota.now() + interval '10 seconds');
+                return;
+            end if;
+            on_failure := rota.share_part(one.share, 'x');
+            if on_failure is not null and exists (select from rota.dead as d where d.id = one.order_job) then
+                if on_failure = 'hold' then
+                    verdict := 'wait';
+                    recheck := rota.now() + interval '2 seconds';
+                    return;
+                end if;
+                with gone as (
+                    delete from rota.present as p where p.id = any(array(
+                        select p.id from rota.present as p
+                        where p.lane in (
+                            select s.lane from rota.sublane as s
+                            where s.namespace = space and s.queue = its_queue and rota.share_part(s.share, 'o') = its_key)
+                          and p.state = {state.ready} limit most_at_once for update skip locked))
+                    returning {{columns moved}}
+                )
+                {{insert rota.past, ended: state = {state.cancelled}; token = null; node = null; started_at = null; progress = null;
+                    error = json_build_object('type', 'OrderDropped',
+                        'message', 'the job before it of its order_key failed: ' || one.order_job)}}
+                from gone;
+                get diagnostics dropped = row_count;
+                if dropped = most_at_once then
+                    verdict := 'wait';  -- there may be more
+                    recheck := rota.now() + interval '20 milliseconds';
+                    return;
+                end if;
+                update rota.sublane as s set order_job = null where s.lane = one.lane;  -- those that come later are not behind it
+            end if;
         end if;
-        with gone as (
-            delete from rota.present as p where p.id = any(array(
-                select p.id from rota.present as p
-                where p.lane = its_lane and p.state = {state.ready} limit 10000 for update skip locked))
-            returning {{columns moved}}
-        )
-        {{insert rota.past, ended: state = {state.cancelled}; token = null; node = null; started_at = null; progress = null;
-            error = json_build_object('type', 'OrderDropped', 'message', 'the job before it of its order_key failed: ' || last_job)}}
-        from gone;
-    end if;
+        -- What waits in another of its sublanes goes first if it came first.
+        if one.lane = its_lane then
+            select p.rank, p.id into mine from rota.present as p
+            where p.lane = one.lane and p.rank >= one.low and p.state = {state.ready} and p.due_at <= rota.now()
+            order by p.rank, p.id limit 1;
+            continue;
+        end if;
+        select p.rank, p.id into found_row from rota.present as p
+        where p.lane = one.lane and p.rank >= one.low and p.state = {state.ready} and p.due_at <= rota.now()
+        order by p.rank, p.id limit 1;
+        if (found_row.rank, found_row.id) < (mine.rank, mine.id) then
+            verdict := 'wait';
+            recheck := least(recheck, rota.now() + interval '250 milliseconds');
+        end if;
+    end loop;
 end $$;
 
 -- Of these lanes, those whose jobs are under limits of whole queues and tasks alone: they run under allotments.
@@ -193,11 +245,21 @@ create or replace function rota.wide_lanes(space text, lanes text[]) returns tex
         select bool_and(o.spacing is null and o.its_key is null) from rota.meters_of(space, s.queue, s.share) as o)
 $$;
 
+-- What a claim answers beside its jobs to a node that keeps allotments: a row without an id.
+create or replace function rota.note_of_claim(lanes jsonb, allowed jsonb, more jsonb)
+    returns table (id uuid, task text, payload json, token bigint, attempt smallint, max_attempts smallint,
+        guarantee smallint, timeout real, crashes smallint, rank bigint, priority smallint, key text, headers json,
+        schedule_id uuid, lane text, run_id uuid, step int, early float8, due_at timestamptz) language sql immutable as $$
+    select null::uuid, null::text, json_build_object('lanes', lanes, 'allowed', allowed, 'more', more), null::bigint, null::smallint,
+           null::smallint, null::smallint, null::real, null::smallint, null::bigint, null::smallint, null::text, null::json,
+           null::uuid, null::text, null::uuid, null::int, null::float8, null::timestamptz
+$$;
+
 -- Up to wanted[i] jobs of the sublanes of bases[i], and `most` in all, under one new token. In the lanes `freed` so many
 -- jobs have `ended`, which had run so many `seconds`. `asked`: the request of an
 -- HTTP worker, which is noted in the batch. `gates`: of a node that keeps allotments, what it has of them: `turn`, the
 -- number of this change; `free` slots and `slots` in all; `held`, by limit: the most that it runs until it has our
--- answer, the jobs that it has, and how many more it may have ahead; `lows`, by lane: the rank to begin at. It gets a row
+-- answer, the jobs that it has, how many more it may have ahead, and the slots of the runners of its jobs; `lows`, by lane: the rank to begin at. It gets a row
 -- without an id, whose payload says what it may run. Each statement below sees what was committed
 -- before it: first the locks, then the counts, then the claim.
 create or replace function rota.claim_shared(me uuid, bases text[], wanted int[], most int, tasks text[], freed text[],
@@ -225,14 +287,17 @@ declare
     c record;
     each_one record;
     moment timestamptz;
+    latest timestamptz;
     verdict text;
     first_job uuid;  -- of an order_key: the one that goes first
+    first_rank bigint;
     later timestamptz;
     n int;
     wide text[] := '{}';      -- lanes whose jobs run under allotments
     allowed jsonb := '{}';    -- by limit: how many of them we may run
     answer jsonb := '{}';     -- by lane: its limits, and whether there may be more in it
     its_gates text[];
+    headroom jsonb;           -- by limit: how many more we may have
     got jsonb := '{}';        -- by limit: how many we have taken
     more jsonb := '{}';       -- the limits whose lanes may have more
     singles int;
@@ -273,6 +338,9 @@ begin
     end if;
     if lanes = '{}' then
         perform rota.plan_rechecks(space);
+        if gates -> 'held' <> '{}' then
+            return query select * from rota.note_of_claim(answer, allowed, more);  -- of its limits nothing is ready
+        end if;
         return;
     end if;
 
@@ -313,6 +381,12 @@ begin
             where s.lane = any(lanes)
         loop
             if each_one.spacing is not null then
+                -- All that a rate can have granted. What is later was by another rate, or before the clock was set back.
+                latest := moment + each_one.burst * each_one.spacing * interval '1 second';
+                if each_one.next_at > latest then
+                    update rota.meter as r set next_at = latest where r.namespace = space and r.name = each_one.name;
+                    each_one.next_at := latest;
+                end if;
                 rooms := rooms || jsonb_build_object(
                     each_one.name, case when each_one.not_yet then 0 else
                         rota.starts_at(each_one.next_at, each_one.spacing, each_one.burst, moment) end);
@@ -336,7 +410,7 @@ begin
             if each_one.wide then
                 n := rota.allot(me, space, (gates ->> 'turn')::bigint, each_one.name, each_one.most, singles,
                         coalesce((gates -> 'held' -> each_one.name ->> 0)::int, 0),
-                        least((gates ->> 'slots')::int,
+                        least(coalesce((gates -> 'held' -> each_one.name ->> 3)::int, (gates ->> 'slots')::int),
                               coalesce((gates -> 'held' -> each_one.name ->> 1)::int, 0) + (gates ->> 'free')::int));
                 if n is null then
                     return;  -- a later claim of this node has come first
@@ -383,14 +457,17 @@ begin
     loop
         part := null;
         first_job := null;
+        first_rank := null;
         if c.lane = any(wide) then
             its_gates := array(select t.meter from unnest(metered, meters) as t(lane, meter) where t.lane = c.lane);
             -- What it may run and doesn't have yet, and some ahead.
-            n := least(c.jobs, (
-                select min((allowed ->> g.name)::int - coalesce((gates -> 'held' -> g.name ->> 1)::int, 0)
-                           + case when (allowed ->> g.name)::int > 0
-                                  then coalesce((gates -> 'held' -> g.name ->> 2)::int, 0) else 0 end)
-                from unnest(its_gates) as g(name)));
+            headroom := (
+                select jsonb_object_agg(g.name,
+                    (allowed ->> g.name)::int - coalesce((gates -> 'held' -> g.name ->> 1)::int, 0) - coalesce((got ->> g.name)::int, 0)
+                    + case when (allowed ->> g.name)::int > 0
+                           then coalesce((gates -> 'held' -> g.name ->> 2)::int, 0) else 0 end)
+                from unnest(its_gates) as g(name));
+            n := least(c.jobs, (select min(h.jobs::int) from jsonb_each_text(headroom) as h(name, jobs)));
             later := null;
             first_job := null;
             if n > 0 then
@@ -425,7 +502,10 @@ begin
                                from unnest(its_gates) as g(name));
             end if;
             if n <= 0 or singles = n then
-                more := more || (select jsonb_object_agg(g.name, true) from unnest(its_gates) as g(name));
+                -- More than we may have: places under a limit are of use only where no other limit is in the way.
+                more := more || coalesce((
+                    select jsonb_object_agg(h.name, true) from jsonb_each_text(headroom) as h(name, jobs)
+                    where h.jobs::int <= n or n = c.jobs), '{}');
             end if;
             answer := answer || jsonb_build_object(c.lane, to_jsonb(its_gates));
             if n < c.jobs and exists (select from unnest(its_gates) as g(name) where (allowed ->> g.name)::int = 0) then
@@ -443,13 +523,18 @@ begin
         end if;
         if c.ordered and c.jobs is distinct from 0 then
             select v.verdict, v.job, v.recheck into verdict, first_job, later
-            from rota.next_in_order(c.lane, c.share, c.order_job) as v;
+            from rota.next_in_order(space, c.queue, c.lane, rota.share_part(c.share, 'o')) as v;
             if verdict = 'wait' then
                 update rota.sublane as s set state = 3, recheck_at = later where s.lane = c.lane;
                 continue;
-            elsif first_job is null and c.order_job is not null then
-                update rota.sublane as s set order_job = null where s.lane = c.lane;
+            elsif first_job is null then
+                update rota.sublane as s set order_job = null where s.lane = c.lane and s.order_job is not null;
+                -- Whoever's task it is: what comes behind it waits for those that can run it.
+                select p.id into first_job from rota.present as p
+                where p.lane = c.lane and p.rank >= c.low and p.state = {state.ready} and p.due_at <= rota.now()
+                order by p.rank, p.id limit 1;
             end if;
+            first_rank := (select p.rank from rota.present as p where p.id = first_job);
         end if;
         if c.jobs > 0 then
             n := least(c.jobs, claim_shared.most - cardinality(taken));
@@ -466,8 +551,7 @@ begin
             with picked as (
                 select p.ctid as at from rota.present as p
                 where p.lane = c.lane
-                  and p.rank >= case when first_job is null then coalesce((gates -> 'lows' ->> c.lane)::bigint, c.low)
-                                     else -9223372036854775808 end
+                  and p.rank >= coalesce(first_rank, (gates -> 'lows' ->> c.lane)::bigint, c.low)
                   and p.state = {state.ready} and p.due_at <= rota.now()
                   and p.task = any(tasks)
                   and not (remote and p.guarantee = {guarantee.exactly_once})
@@ -511,6 +595,9 @@ begin
             update rota.sublane as s
             set order_job = part[1], state = 3, recheck_at = rota.now() + interval '1 second', changed_at = rota.now()
             where s.lane = c.lane;
+        elsif c.ordered and first_job is not null and part is null then
+            -- It is for workers of another kind, or somebody has locked it.
+            update rota.sublane as s set state = 3, recheck_at = rota.now() + interval '0.2 seconds' where s.lane = c.lane;
         elsif c.jobs is distinct from 0 then
             perform rota.settle_sublane(c.lane, part is not null);
         end if;
@@ -544,11 +631,12 @@ begin
             recheck_at = case
                 when r.name <> all(full_ones) then r.recheck_at
                 when r.spacing is null then rota.now() + interval '1 second'
-                else greatest(r.next_at - (r.burst - 1) * r.spacing * interval '1 second',
+                else greatest(least(r.next_at - (r.burst - 1) * r.spacing * interval '1 second',
+                                    rota.now() + interval '10 seconds'),
                               rota.now() + least(r.burst * r.spacing / 2, 0.05) * interval '1 second') end
         where r.namespace = space and r.name = any(meters)
           and (r.used_at < rota.now() - interval '1 second'
-               or r.name = any(full_ones) and (r.recheck_at is null or r.recheck_at <= rota.now()));
+               or r.name = any(full_ones) and (r.recheck_at is null or rota.is_due(r.recheck_at)));
     end if;
     perform rota.plan_rechecks(space);
     if wide <> '{}' then
@@ -567,10 +655,7 @@ begin
             where a.namespace = space and a.meter = each_one.name and a.node = me;
             allowed := allowed || jsonb_build_object(each_one.name, each_one.jobs);
         end loop;
-        return query
-            select null::uuid, null::text, json_build_object('lanes', answer, 'allowed', allowed, 'more', more), null::bigint, null::smallint,
-                   null::smallint, null::smallint, null::real, null::smallint, null::bigint, null::smallint, null::text, null::json,
-                   null::uuid, null::text, null::uuid, null::int, null::float8, null::timestamptz;
+        return query select * from rota.note_of_claim(answer, allowed, more);
     end if;
     if taken = '{}' then
         return;
@@ -639,7 +724,7 @@ create or replace function rota.shared_pause(bases text[], enough text[] default
                 select from rota.sublane as s
                 where s.base = any(bases) and s.state = 1 and s.share <> '' and s.lane <> all(enough) and not exists (
                     select from rota.meter as m
-                    where m.namespace = s.namespace and m.recheck_at > rota.now()
+                    where m.namespace = s.namespace and not rota.is_due(m.recheck_at)
                       and m.name in ('queue:' || s.queue, 'queue:' || s.queue || '/rate')))
              or exists (select from rota.arrival as a where a.base = any(bases)) then 0
         else (
@@ -647,7 +732,8 @@ create or replace function rota.shared_pause(bases text[], enough text[] default
             select case when soonest.at is not null then greatest(extract(epoch from soonest.at - rota.now())::float8, 0.02) end
             from (
                 select least(
-                    (select min(m.recheck_at) from rota.meter as m where m.namespace = split_part(bases[1], '/', 1)),
+                    (select min(case when rota.is_due(m.recheck_at) then rota.now() else m.recheck_at end) from rota.meter as m
+                     where m.namespace = split_part(bases[1], '/', 1) and m.recheck_at is not null),
                     (select min(s.recheck_at) from rota.sublane as s where s.base = any(bases))) as at
             ) as soonest)
     end

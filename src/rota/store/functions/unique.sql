@@ -112,7 +112,7 @@ begin
     end if;
     update rota.present as p
     set payload = new_payload, headers = new_headers, due_at = coalesce(due, p.due_at),
-        rank = case when due is null then p.rank else rota.rank(due, p.priority) end
+        rank = case when due is null then p.rank else rota.rank_in(p.share, p.namespace, p.task, due, p.priority) end
     where p.id = its_job and p.state = {state.ready} and p.attempt = 0
     returning p.namespace, p.lane, p.rank into changed;
     if found then
@@ -305,7 +305,7 @@ declare
 begin
     for each_one in
         select a.job, a.position from json_array_elements(jobs) with ordinality as a(job, position)
-        order by a.job ->> 'task', coalesce(a.job -> 'unique' ->> 'key', (a.job -> 'payload')::jsonb::text), a.position
+        order by a.job ->> 'task', coalesce(a.job -> 'unique' ->> 'key', a.job -> 'fingerprints' ->> 0, (a.job -> 'payload')::jsonb::text), a.position
     loop
         select * into answer from rota.submit_unique_job(each_one.job, repeated, held);
         positions := positions || each_one.position;

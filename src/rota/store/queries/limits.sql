@@ -57,10 +57,12 @@ with settings as (
         select s.ctid from rota.sublane as s
         where s.namespace = $1 and s.queue = $2 and s.state = 3 and s.blocked_on is not null for no key update skip locked))
 ), renewed as (
-    update rota.meter as m set created_at = rota.now()
+    update rota.meter as m
+    set created_at = rota.now(), recheck_at = case when m.recheck_at is not null then rota.now() end
     where m.ctid = any(array(
         select m.ctid from rota.meter as m
-        where m.namespace = $1 and (m.name = 'queue:' || $2 or starts_with(m.name, 'queue:' || $2 || '/key:'))
+        where m.namespace = $1 and (m.name in ('queue:' || $2, 'queue:' || $2 || '/rate')
+                                    or starts_with(m.name, 'queue:' || $2 || '/key:'))
         order by m.name for no key update))
 ), unused as (
     delete from rota.sublane as s using settings as o
@@ -110,19 +112,19 @@ delete from rota.fair_weight as w where w.namespace = $1 and w.queue = $2 and w.
 select w.weight from rota.fair_weight as w where w.namespace = $1 and w.queue = $2 and w.key = $3;
 
 -- name: list_shares
--- Those that have jobs, or had some a while ago, or have a weight; the least served for their weight first.
+-- Those that have jobs, or had some a while ago, the least served for their weight first; and all that have a weight.
 with used as (
     select s.fair_key as key, sum(s.served) as served, sum(s.outstanding)::int as running, min(s.head) as head,
            bool_or(s.state <> 2 and (s.share <> '' or exists (
                select from rota.present as p where p.lane = s.lane and p.state = {state.ready}))) as waiting
-    from rota.sublane as s where s.namespace = $1 and s.queue = $2 and s.fair group by 1
+    from rota.sublane as s where s.namespace = $1 and s.queue = $2 and s.fair group by 1 order by min(s.head) limit $3
 ), weights as (
     select w.key, w.weight from rota.fair_weight as w where w.namespace = $1 and w.queue = $2
 )
 select coalesce(u.key, w.key) as key, coalesce(w.weight, 1) as weight, coalesce(u.served, 0) as served,
        coalesce(u.running, 0) as running, coalesce(u.waiting, false) as waiting
 from used as u full join weights as w on w.key = u.key
-order by u.head nulls last, 1 limit $3;
+order by u.head nulls last, 1;
 
 -- name: sample_shares
 -- What the keys of fair queues were served until now, if that has changed since the sample of a minute before: the 100 of a
@@ -171,12 +173,19 @@ order by 4, 1 limit $3;
 
 -- name: explain_limits
 -- What a ready job waits for: the limits that are full, or the job that goes before it by its order_key.
-select m.spacing, m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, s.state, s.blocked_on, s.recheck_at, s.order_job, o.name, o.most,
+select m.spacing, m.next_at - (m.burst - 1) * m.spacing * interval '1 second' as next_at, s.state, s.blocked_on, s.recheck_at, g.order_job, o.name, o.most,
        rota.count_held(s.namespace, o.name) + rota.allotted(s.namespace, o.name) as running,
        array(select h.id::text from rota.holders_of(s.namespace, o.name, 5) as h(id)) as holders,
        rota.share_part(s.share, 'o') as order_key,
-       (select rota.state_label(j.state) from rota.job as j where j.id = s.order_job and j.id <> $2) as order_state
+       g.order_state
 from rota.sublane as s
+left join lateral (
+    -- The jobs of the key may lie in several sublanes; one that has ended holds nobody.
+    select e.order_job, rota.state_label(j.state) as order_state
+    from rota.sublane as e join rota.job as j on j.id = e.order_job
+    where e.namespace = s.namespace and e.queue = s.queue and rota.share_part(e.share, 'o') = rota.share_part(s.share, 'o')
+      and e.order_job <> $2 and (j.state <= {state.running} or j.state = {state.failed} and rota.share_part(e.share, 'x') = 'hold')
+    limit 1) as g on true
 left join lateral rota.meters_of(s.namespace, s.queue, s.share) as o on true
 left join rota.meter as m on m.namespace = s.namespace and m.name = o.name collate "C"
 where s.lane = (select p.lane from rota.present as p where p.id = $2 and p.namespace = $1);

@@ -8,6 +8,38 @@ union all
 select f.namespace, rota.queue_of(f.lane), rota.state_label(f.state), count(*), null
 from rota.future as f group by 1, 2, f.state;
 
+-- name: count_limits
+-- Limits that are in use; those of the keys of a task or queue together, since there may be millions. `most`: of each key.
+-- Of a rate nothing runs.
+with held as (
+    select l.namespace, regexp_replace(l.meter, '/key:.*', '/key') as name, count(distinct p.id) as running
+    from rota.place as l cross join lateral unnest(l.ids) as i(id)
+    join rota.present as p on p.id = i.id and p.state = {state.running}
+    group by 1, 2
+), allotted as (
+    select a.namespace, a.meter as name, sum(a.places) as running from rota.allotment as a
+    where a.places > 0 and exists (select from rota.node as n where n.id = a.node and n.state in ('live', 'draining'))
+    group by 1, 2
+), blocked as (
+    select s.namespace, regexp_replace(s.blocked_on, '/key:.*', '/key') as name, count(*) as waiting from rota.sublane as s
+    where s.state = 3 and s.blocked_on is not null group by 1, 2
+), asked as (
+    select r.namespace, 'limit:' || r.name as name, count(*) filter (where r.granted_at is not null) as running,
+           count(*) filter (where r.granted_at is null) as waiting
+    from rota.permit as r where rota.runs_under(r.job_id, r.token) group by 1, 2
+), used as (
+    select m.namespace, regexp_replace(m.name, '/key:.*', '/key') as name, max(m.most) as most, bool_or(m.spacing is not null) as is_rate
+    from rota.meter as m group by 1, 2
+)
+select u.namespace, u.name as limit, u.most, u.is_rate,
+       coalesce(h.running, 0) + coalesce(a.running, 0) + coalesce(k.running, 0) as running,
+       coalesce(b.waiting, 0) + coalesce(k.waiting, 0) as waiting
+from used as u
+left join held as h on h.namespace = u.namespace and h.name = u.name
+left join allotted as a on a.namespace = u.namespace and a.name = u.name
+left join blocked as b on b.namespace = u.namespace and b.name = u.name
+left join asked as k on k.namespace = u.namespace and k.name = u.name;
+
 -- name: count_dead_by_task
 select namespace, task, count(*) as jobs from rota.dead group by 1, 2;
 
