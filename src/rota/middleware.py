@@ -159,7 +159,11 @@ def _returned(running: list[Generator[Any, Any, Any]], value: Any) -> None:
     while running:
         generator = running.pop()
         try:
-            generator.send(value)
+            if value is None:  # most handlers return nothing; `next` then saves an exception
+                if next(generator, _ENDED) is _ENDED:
+                    continue
+            else:
+                generator.send(value)
         except StopIteration:
             continue
         except BaseException as error:
