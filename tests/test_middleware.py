@@ -9,13 +9,24 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dishka
 import pytest
 
 import rota.testing
-from rota import INJECTED, App, ConfigError, Context, DurableContext, Injected, Retry, State
+from rota import (
+    INJECTED,
+    App,
+    ConfigError,
+    Context,
+    DurableContext,
+    Injected,
+    InvalidArguments,
+    Retry,
+    State,
+    Submission,
+)
 from rota.node import Node
 from rota.testing import Sandbox
 from tests.support import middleware_tasks
@@ -504,3 +515,101 @@ async def test_a_middleware_that_goes_on_yielding_ends_the_others_all_the_same(
     assert [each.error.type for each in states if each.error] == ["RuntimeError", "ValueError"]
     assert "must yield once" in noted[0]
     assert noted[1:] == ["outer ended", "outer ended"]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_handler_that_was_skipped_or_run_twice_is_no_success(  # noqa: C901
+    sandbox: Sandbox, sync: bool
+) -> None:
+    app, ran = sandbox.app, []
+
+    @app.middleware
+    async def around(call_next: Any, context: Any) -> Any:
+        if context.job.task == "forgotten":
+            return None
+        if context.job.task == "replaced":
+            return "from the cache"
+        if context.job.task == "twice":
+            await call_next()
+        return await call_next()
+
+    @app.middleware
+    def around_plain(call_next: Any, context: Any) -> Any:
+        if context.job.task == "forgotten":
+            return None
+        if context.job.task == "replaced":
+            return "from the cache"
+        if context.job.task == "twice":
+            call_next()
+        return call_next()
+
+    def make(name: str) -> Any:
+        async def work() -> None:
+            ran.append(name)
+
+        def plain() -> None:
+            ran.append(name)
+
+        return app.task(name=name, retry=Retry(max_attempts=1))(plain if sync else work)
+
+    forgotten = await run(sandbox, make("forgotten"))
+    assert forgotten.state == "failed"
+    assert "returned nothing without calling `call_next`" in forgotten.error.message
+    twice = await run(sandbox, make("twice"))
+    assert twice.state == "failed"
+    assert "called `call_next` twice" in twice.error.message
+    assert (await run(sandbox, make("replaced"))).result == "from the cache"
+    assert (await run(sandbox, make("once"))).state == "succeeded"
+    assert ran == ["twice", "once"]
+
+
+class Hiding:
+    """A scope that hides the exceptions of what runs inside it, with and without awaiting."""
+
+    def get(self, kind: Any) -> Any:
+        return kind()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> bool:
+        return True
+
+
+class AsyncHiding(Hiding):
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("scope", [Hiding, AsyncHiding])
+async def test_a_scope_can_t_hide_that_an_attempt_failed(sandbox: Sandbox, scope: Any) -> None:
+    app = sandbox.app
+    app.inject(lambda context: scope(), sync=lambda context: Hiding())
+
+    @app.task(retry=Retry(max_attempts=1))
+    async def pay(wallet: Injected[dict] = INJECTED) -> None:  # type: ignore[type-arg]
+        raise ValueError("no money")
+
+    @app.task(retry=Retry(max_attempts=1))
+    def pay_plain(wallet: Injected[dict] = INJECTED) -> None:  # type: ignore[type-arg]
+        raise ValueError("no money")
+
+    for task in (pay, pay_plain):
+        job = await run(sandbox, task)
+        assert (job.state, job.error.type) == ("failed", "ValueError")
+
+
+async def test_headers_of_a_hook_that_are_no_json_are_named(sandbox: Sandbox) -> None:
+    @sandbox.app.on_submit
+    def stamp(submission: Submission) -> None:
+        submission.headers["release"] = object()
+
+    @sandbox.app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArguments, match=r"in its headers field, 'release': objects of type"):
+        await work.submit()
+    assert await sandbox.app.jobs.list() == []

@@ -375,8 +375,8 @@ class Arguments:
         return args, kwargs
 
 
-def encode_values(values: Mapping[str, Any], task: str) -> bytes:
-    """Encode the values of arguments as JSON, or refuse them with an error that names the first."""
+def encode_values(values: Mapping[str, Any], task: str, what: str = "payload") -> bytes:
+    """Encode values as JSON, or refuse them with an error that names the first without a form."""
     try:
         return _encode(values)
     except _NO_JSON as error:
@@ -384,8 +384,9 @@ def encode_values(values: Mapping[str, Any], task: str) -> bytes:
             try:
                 _encode(value)
             except _NO_JSON as own:
+                place = "argument" if what == "payload" else f"in its {what},"
                 raise InvalidArguments(
-                    f"task {task!r}: argument {name!r}: {_no_json(own)}"
+                    f"task {task!r}: {place} {name!r}: {_no_json(own)}"
                 ) from None
         raise InvalidArguments(f"task {task!r}: {_no_json(error)}") from None
 
@@ -406,7 +407,7 @@ def encode_payload(
     values: Mapping[str, Any], limits: Limits, task: str, what: str = "payload"
 ) -> bytes:
     """Encode values as JSON, or refuse them with an error that names the task."""
-    payload = encode_values(values, task)
+    payload = encode_values(values, task, what)
     check_payload(payload, limits, task, what)
     # They are written as null: what isn't a number must not become nothing silently.
     if b"null" in payload and _has_non_number(msgspec.to_builtins(values, enc_hook=encode_hook)):

@@ -46,7 +46,8 @@ class Channel(msgspec.Struct, eq=False):
 
     @property
     def state(self) -> State:
-        return self._desk.state
+        found: State = self._desk.state
+        return found
 
     @property
     def cancelled(self) -> bool:
