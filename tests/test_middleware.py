@@ -26,6 +26,7 @@ from rota import (
     Retry,
     State,
     Submission,
+    lifecycle,
 )
 from rota.node import Node
 from rota.testing import Sandbox
@@ -326,6 +327,61 @@ async def test_a_lifespan_that_raises_stops_the_start_and_closes_the_others(
             pass
     assert seen == ["opened", "closed"]
     assert await app.nodes.list() == []
+
+
+async def test_each_lifespan_is_ended_whatever_the_others_do_at_the_end(
+    make_app: Callable[..., App], caplog: pytest.LogCaptureFixture
+) -> None:
+    app, seen = make_app(kill_grace=0.2), []
+
+    @app.task
+    async def work() -> None: ...
+
+    @app.lifespan
+    async def first(state: State) -> AsyncIterator[None]:
+        yield
+        seen.append("first closed")
+
+    @app.lifespan
+    def second(state: State) -> Iterator[None]:
+        yield
+        raise OSError("can't close")
+
+    @app.lifespan
+    async def third(state: State) -> AsyncIterator[None]:
+        yield
+        seen.append("third hangs")
+        await asyncio.Event().wait()
+
+    with pytest.raises(OSError, match="can't close"):
+        async with Node(app).running():
+            pass
+    assert seen == ["third hangs", "first closed"]
+    assert "third did not end within 0.2 s" in caplog.text
+
+
+def test_each_lifespan_of_a_child_is_ended_whatever_the_others_do() -> None:
+    seen = []
+
+    def first(state: State) -> Iterator[None]:
+        yield
+        seen.append("first closed")
+
+    def second(state: State) -> Iterator[None]:
+        yield
+        raise OSError("can't close")
+
+    def third(state: State) -> Iterator[None]:
+        raise ValueError("can't open")
+        yield
+
+    begun = lifecycle.begin_in_child([first, second], State())
+    with pytest.raises(OSError, match="can't close"):
+        lifecycle.end_in_child(begun)
+    assert seen == ["first closed"]
+    with pytest.raises(ValueError, match="can't open"):
+        lifecycle.begin_in_child([first, second, third], State())
+    assert seen == ["first closed", "first closed"]
 
 
 def test_what_is_no_hook_is_refused_where_it_is_registered(app: App) -> None:
