@@ -99,7 +99,9 @@ def main() -> None:
         print(f"  three middlewares {three:6.2f} µs  (+{three - none:.2f}, goal under 3)")
         if revision is not None:
             old = min(other[f"{task} 0"] for _, other in rounds)
-            print(f"  at {revision:<14} {old:6.2f} µs  (speed without: {old / none:.2f}, goal 0.99)")
+            print(
+                f"  at {revision:<14} {old:6.2f} µs  (speed without: {old / none:.2f}, goal 0.99)"
+            )
 
 
 if __name__ == "__main__":
