@@ -21,7 +21,7 @@ import pytest
 from rota import App, EventLoopRunning, JobHandle, RunHandle, Task, Workflow, chain
 from rota.calls import Part, Started
 from rota.durable.function import BoundFunction, DurableFunction
-from rota.lib.sync_bridge import SyncBridge
+from rota.lib.sync_bridge import sync_bridge
 from rota.node import Node
 from rota.sync import SyncApp
 from rota.task import BoundTask
@@ -239,7 +239,7 @@ def test_a_notebook_awaits_and_is_told_so(environment: dict[str, str], tmp_path:
 
 def test_a_call_that_is_interrupted_leaves_nothing_behind() -> None:
     """Ctrl-C while `result_sync` waits: the coroutine must not go on polling for good."""
-    bridge, cancelled = SyncBridge(), threading.Event()
+    cancelled = threading.Event()
     before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
 
     async def wait() -> None:
@@ -252,11 +252,10 @@ def test_a_call_that_is_interrupted_leaves_nothing_behind() -> None:
 
     try:
         with pytest.raises(KeyboardInterrupt):
-            bridge.call(wait, "wait")
+            sync_bridge.call(wait, "wait")
         assert cancelled.wait(60)
     finally:
         signal.signal(signal.SIGUSR1, before)
-        bridge.close()
 
 
 AT_THE_END = """
