@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import date, datetime, timedelta
 from io import StringIO
+from unittest.mock import patch
 
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
@@ -301,6 +302,13 @@ class Refusals(SimpleTestCase):
         self.assertEqual(len(found), 1)
         self.assertIn("conform.strays.lost", found[0].msg)
         self.assertIsNotNone(strays.lost)
+
+    def test_a_database_that_is_not_postgresql_is_told_once_and_not_asked(self):
+        asked = patch("rota.integrations.django.checks.app_of", side_effect=AssertionError)
+        with asked, patch.object(type(connections["default"]), "vendor", "sqlite"):
+            found = run_checks(databases=["default"])
+        told = [each.id for each in found if "TASKS['default']" in each.msg]
+        self.assertEqual(told, ["rota.E001"])
 
 
 def plain():
