@@ -9,13 +9,25 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from contextvars import copy_context
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import dishka
 import pytest
 
 import rota.testing
-from rota import INJECTED, App, ConfigError, Context, DurableContext, Injected, Retry, State
+from rota import (
+    INJECTED,
+    App,
+    ConfigError,
+    Context,
+    DurableContext,
+    Injected,
+    InvalidArguments,
+    Retry,
+    State,
+    Submission,
+    lifecycle,
+)
 from rota.node import Node
 from rota.testing import Sandbox
 from tests.support import middleware_tasks
@@ -317,6 +329,61 @@ async def test_a_lifespan_that_raises_stops_the_start_and_closes_the_others(
     assert await app.nodes.list() == []
 
 
+async def test_each_lifespan_is_ended_whatever_the_others_do_at_the_end(
+    make_app: Callable[..., App], caplog: pytest.LogCaptureFixture
+) -> None:
+    app, seen = make_app(kill_grace=0.2), []
+
+    @app.task
+    async def work() -> None: ...
+
+    @app.lifespan
+    async def first(state: State) -> AsyncIterator[None]:
+        yield
+        seen.append("first closed")
+
+    @app.lifespan
+    def second(state: State) -> Iterator[None]:
+        yield
+        raise OSError("can't close")
+
+    @app.lifespan
+    async def third(state: State) -> AsyncIterator[None]:
+        yield
+        seen.append("third hangs")
+        await asyncio.Event().wait()
+
+    with pytest.raises(OSError, match="can't close"):
+        async with Node(app).running():
+            pass
+    assert seen == ["third hangs", "first closed"]
+    assert "third did not end within 0.2 s" in caplog.text
+
+
+def test_each_lifespan_of_a_child_is_ended_whatever_the_others_do() -> None:
+    seen = []
+
+    def first(state: State) -> Iterator[None]:
+        yield
+        seen.append("first closed")
+
+    def second(state: State) -> Iterator[None]:
+        yield
+        raise OSError("can't close")
+
+    def third(state: State) -> Iterator[None]:
+        raise ValueError("can't open")
+        yield
+
+    begun = lifecycle.begin_in_child([first, second], State())
+    with pytest.raises(OSError, match="can't close"):
+        lifecycle.end_in_child(begun)
+    assert seen == ["first closed"]
+    with pytest.raises(ValueError, match="can't open"):
+        lifecycle.begin_in_child([first, second, third], State())
+    assert seen == ["first closed", "first closed"]
+
+
 def test_what_is_no_hook_is_refused_where_it_is_registered(app: App) -> None:
     async def coroutine(state: Any) -> None: ...
 
@@ -504,3 +571,101 @@ async def test_a_middleware_that_goes_on_yielding_ends_the_others_all_the_same(
     assert [each.error.type for each in states if each.error] == ["RuntimeError", "ValueError"]
     assert "must yield once" in noted[0]
     assert noted[1:] == ["outer ended", "outer ended"]
+
+
+@pytest.mark.parametrize("sync", [False, True])
+async def test_a_handler_that_was_skipped_or_run_twice_is_no_success(  # noqa: C901
+    sandbox: Sandbox, sync: bool
+) -> None:
+    app, ran = sandbox.app, []
+
+    @app.middleware
+    async def around(call_next: Any, context: Any) -> Any:
+        if context.job.task == "forgotten":
+            return None
+        if context.job.task == "replaced":
+            return "from the cache"
+        if context.job.task == "twice":
+            await call_next()
+        return await call_next()
+
+    @app.middleware
+    def around_plain(call_next: Any, context: Any) -> Any:
+        if context.job.task == "forgotten":
+            return None
+        if context.job.task == "replaced":
+            return "from the cache"
+        if context.job.task == "twice":
+            call_next()
+        return call_next()
+
+    def make(name: str) -> Any:
+        async def work() -> None:
+            ran.append(name)
+
+        def plain() -> None:
+            ran.append(name)
+
+        return app.task(name=name, retry=Retry(max_attempts=1))(plain if sync else work)
+
+    forgotten = await run(sandbox, make("forgotten"))
+    assert forgotten.state == "failed"
+    assert "returned nothing without calling `call_next`" in forgotten.error.message
+    twice = await run(sandbox, make("twice"))
+    assert twice.state == "failed"
+    assert "called `call_next` twice" in twice.error.message
+    assert (await run(sandbox, make("replaced"))).result == "from the cache"
+    assert (await run(sandbox, make("once"))).state == "succeeded"
+    assert ran == ["twice", "once"]
+
+
+class Hiding:
+    """A scope that hides the exceptions of what runs inside it, with and without awaiting."""
+
+    def get(self, kind: Any) -> Any:
+        return kind()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *error: object) -> bool:
+        return True
+
+
+class AsyncHiding(Hiding):
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("scope", [Hiding, AsyncHiding])
+async def test_a_scope_can_t_hide_that_an_attempt_failed(sandbox: Sandbox, scope: Any) -> None:
+    app = sandbox.app
+    app.inject(lambda context: scope(), sync=lambda context: Hiding())
+
+    @app.task(retry=Retry(max_attempts=1))
+    async def pay(wallet: Injected[dict] = INJECTED) -> None:  # type: ignore[type-arg]
+        raise ValueError("no money")
+
+    @app.task(retry=Retry(max_attempts=1))
+    def pay_plain(wallet: Injected[dict] = INJECTED) -> None:  # type: ignore[type-arg]
+        raise ValueError("no money")
+
+    for task in (pay, pay_plain):
+        job = await run(sandbox, task)
+        assert (job.state, job.error.type) == ("failed", "ValueError")
+
+
+async def test_headers_of_a_hook_that_are_no_json_are_named(sandbox: Sandbox) -> None:
+    @sandbox.app.on_submit
+    def stamp(submission: Submission) -> None:
+        submission.headers["release"] = object()
+
+    @sandbox.app.task
+    async def work() -> None: ...
+
+    with pytest.raises(InvalidArguments, match=r"in its headers field, 'release': objects of type"):
+        await work.submit()
+    assert await sandbox.app.jobs.list() == []

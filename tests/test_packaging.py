@@ -87,6 +87,18 @@ def requirements_of(name: str) -> Iterator[str]:
             yield canonicalize_name(requirement.name)
 
 
+def test_every_page_that_installs_the_pinned_packages_leaves_out_what_they_ask_for() -> None:
+    """pip refuses the file otherwise: Litestar asks for polyfactory, which isn't pinned there."""
+    lines = [
+        line
+        for path in (ROOT / "docs").rglob("*.md")
+        for line in path.read_text("utf-8").splitlines()
+        if re.search(r"pip install.* -r ", line)
+    ]
+    assert len(lines) >= 3
+    assert not [line for line in lines if "--no-deps" not in line]
+
+
 _WITHOUT_TEST_DATA = """
 import sys
 

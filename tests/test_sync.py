@@ -21,6 +21,7 @@ import pytest
 from rota import App, EventLoopRunning, JobHandle, RunHandle, Task, Workflow, chain
 from rota.calls import Part, Started
 from rota.durable.function import BoundFunction, DurableFunction
+from rota.lib.sync_bridge import sync_bridge
 from rota.node import Node
 from rota.sync import SyncApp
 from rota.task import BoundTask
@@ -234,3 +235,54 @@ def test_a_notebook_awaits_and_is_told_so(environment: dict[str, str], tmp_path:
     assert "'ready'" in done.stdout
     assert "use `await app.jobs.list()`" in done.stdout
     assert "1\\n" in done.stdout
+
+
+def test_a_call_that_is_interrupted_leaves_nothing_behind() -> None:
+    """Ctrl-C while `result_sync` waits: the coroutine must not go on polling for good."""
+    cancelled = threading.Event()
+    before = signal.signal(signal.SIGUSR1, signal.default_int_handler)
+
+    async def wait() -> None:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            sync_bridge.call(wait, "wait")
+        assert cancelled.wait(60)
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+
+
+AT_THE_END = """
+import sys
+from rota import App
+
+app = App()
+
+@app.task
+async def greet() -> None: ...
+
+class Late:
+    def __del__(self) -> None:
+        try:
+            greet.submit_sync()
+        except RuntimeError as error:
+            print(error, flush=True)
+
+greet.submit_sync()
+Late.last = sys.modules["late"] = Late()  # deleted when the process's threads have been stopped
+"""
+
+
+def test_a_call_at_the_end_of_the_interpreter_is_refused(environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", AT_THE_END], env=environment, timeout=120,
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("Rota can't be called any more: the interpreter is ending")

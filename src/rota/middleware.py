@@ -7,7 +7,9 @@ soon as an app has a middleware, each of its tasks gets a `call` of its own, com
   before the handler, what is after it afterwards. It sees the handler's exception at the ``yield``, and
   may raise another one. It can't hide it: a failed attempt must not become a success by accident.
 - a *coroutine function* of ``(call_next, context)`` wraps coroutines, a *plain function* of the same
-  wraps plain functions. It calls the handler itself, and may return something else.
+  wraps plain functions. It calls the handler itself, once, and may return something else. If it returns
+  nothing without having called the handler, or calls it again, the attempt fails: neither a job that
+  didn't run nor one that ran twice may pass for a success.
 
 The first that was registered is the outermost. All of them run inside the transaction of an exactly_once
 task, and count towards its timeout.
@@ -159,7 +161,11 @@ def _returned(running: list[Generator[Any, Any, Any]], value: Any) -> None:
     while running:
         generator = running.pop()
         try:
-            generator.send(value)
+            if value is None:  # most handlers return nothing; `next` then saves an exception
+                if next(generator, _ENDED) is _ENDED:
+                    continue
+            else:
+                generator.send(value)
         except StopIteration:
             continue
         except BaseException as error:
@@ -198,11 +204,47 @@ def _yielded_again(generator: Generator[Any, Any, Any]) -> RuntimeError:
     return RuntimeError(f"middleware {name} must yield once, and did so twice")
 
 
-def _around(middleware: CallMiddleware, call: Call, is_async: bool) -> Call:
-    def around(payload: bytes, context: Any) -> Any:
-        return middleware(lambda: call(payload, context), context)
+class _Next:
+    """What a middleware calls to run the handler: once."""
 
-    return around
+    __slots__ = ("_call", "_context", "_payload", "was_called")
+
+    def __init__(self, call: Call, payload: bytes, context: Any) -> None:
+        self._call = call
+        self._payload = payload
+        self._context = context
+        self.was_called = False
+
+    def __call__(self) -> Any:
+        if self.was_called:
+            raise RuntimeError(
+                "a middleware called `call_next` twice: a handler runs once in an attempt. Let the "
+                "task's `retry` repeat it"
+            )
+        self.was_called = True
+        return self._call(self._payload, self._context)
+
+
+def _around(middleware: CallMiddleware, call: Call, is_async: bool) -> Call:
+    async def around_async(payload: bytes, context: Any) -> Any:
+        call_next = _Next(call, payload, context)
+        value = await middleware(call_next, context)
+        return value if call_next.was_called or value is not None else _never_called(middleware)
+
+    def around_plain(payload: bytes, context: Any) -> Any:
+        call_next = _Next(call, payload, context)
+        value = middleware(call_next, context)
+        return value if call_next.was_called or value is not None else _never_called(middleware)
+
+    return around_async if is_async else around_plain
+
+
+def _never_called(middleware: CallMiddleware) -> Any:
+    name = getattr(middleware, "__qualname__", middleware)
+    raise RuntimeError(
+        f"middleware {name} returned nothing without calling `call_next`, so that the handler never "
+        "ran. Call it, return a result in its place, or raise"
+    )
 
 
 # -- dependencies
@@ -228,29 +270,58 @@ def injecting(
             raise no_scope(task, wanted, is_async)
         return scope(context)
 
+    inject = _injecting_async if is_async else _injecting_plain
+    return inject(call, wanted, opened_for, task)
+
+
+# A scope may hide an exception at its end, as any context manager may. The attempt has failed all the
+# same: what follows the block is reached only then.
+
+
+def _injecting_async(
+    call: Any, wanted: dict[str, Any], opened_for: Callable[[Any], Any], task: str
+) -> Call:
+    async def call_with(getter: Getter, payload: bytes, context: Any, hidden: list[Any]) -> Any:
+        try:
+            found = {}
+            for name, kind in wanted.items():
+                value = getter.get(kind)
+                found[name] = await value if isinstance(value, Awaitable) else value
+            return await call(payload, context, found)
+        except BaseException as error:
+            hidden.append(error)
+            raise
+
     async def call_async(payload: bytes, context: Any) -> Any:
-        opened = opened_for(context)
+        opened, hidden = opened_for(context), list[BaseException]()
         if isinstance(opened, AbstractAsyncContextManager):
             async with opened as getter:
-                return await call(payload, context, await _got(getter))
-        with opened as getter:
-            return await call(payload, context, await _got(getter))
+                return await call_with(getter, payload, context, hidden)
+        else:
+            with opened as getter:
+                return await call_with(getter, payload, context, hidden)
+        raise hidden[0]
 
-    async def _got(getter: Getter) -> dict[str, Any]:
-        found = {}
-        for name, kind in wanted.items():
-            value = getter.get(kind)
-            found[name] = await value if isinstance(value, Awaitable) else value
-        return found
+    return call_async
 
+
+def _injecting_plain(
+    call: Any, wanted: dict[str, Any], opened_for: Callable[[Any], Any], task: str
+) -> Call:
     def call_plain(payload: bytes, context: Any) -> Any:
-        opened = opened_for(context)
+        opened, hidden = opened_for(context), list[BaseException]()
         if not isinstance(opened, AbstractContextManager):
             raise ConfigError(
                 f"task {task!r} is a plain function: App.inject() needs a `sync` scope for it, a "
                 "context manager that is entered without awaiting"
             )
         with opened as getter:
-            return call(payload, context, {name: getter.get(kind) for name, kind in wanted.items()})
+            try:
+                found = {name: getter.get(kind) for name, kind in wanted.items()}
+                return call(payload, context, found)
+            except BaseException as error:
+                hidden.append(error)
+                raise
+        raise hidden[0]
 
-    return call_async if is_async else call_plain
+    return call_plain

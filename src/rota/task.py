@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import inspect
+import types
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
@@ -531,7 +531,7 @@ class Task(BoundTask[P, R]):
         self, middlewares: Sequence[Callable[..., Any]], scope: Callable[[], Scope | None]
     ) -> None:
         """Put middlewares, and what is injected, around the calls of runners."""
-        call: Any = functools.partial(type(self).call, self)
+        call: Any = types.MethodType(type(self).call, self)  # not `self.call`, which may be wrapped
         if injected := self.arguments.injected:
             call = injecting(self._call_with, injected, scope, self.name, is_async=self.is_async)
         if middlewares or injected:

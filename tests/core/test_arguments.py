@@ -302,3 +302,174 @@ def test_a_missing_psycopg_shows_where_the_task_is_declared(
 
     @app.task(guarantee="exactly_once")
     async def refund() -> None: ...
+
+
+class Login(pydantic.BaseModel):
+    user: str
+    password: pydantic.SecretStr
+
+
+class WrittenLogin(Login):
+    @pydantic.field_serializer("password", when_used="json")
+    def _write(self, password: pydantic.SecretStr) -> str:
+        return password.get_secret_value()
+
+
+@dataclass
+class Wrapped:
+    login: Login
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Login(user="ada", password="hush"), Wrapped(Login(user="ada", password="hush")),
+        [Login(user="ada", password="hush")], {"a": pydantic.SecretStr("hush")},
+    ],
+)  # fmt: skip
+async def test_a_secret_that_would_be_stored_as_asterisks_is_refused(
+    sandbox: Sandbox, value: Any
+) -> None:
+    kind = (
+        list[Login] if isinstance(value, list) else Any if isinstance(value, dict) else type(value)
+    )
+
+    async def log_in(login: Any) -> None: ...
+
+    log_in.__annotations__["login"] = kind
+    task = sandbox.app.task(log_in)
+    with pytest.raises(
+        InvalidArguments, match=r"argument 'login': a SecretStr is written as '\*+'"
+    ):
+        await task.submit(value)
+
+
+async def test_a_secret_with_a_serializer_and_a_text_of_asterisks_come_through(
+    sandbox: Sandbox,
+) -> None:
+    @sandbox.app.task
+    async def log_in(login: WrittenLogin, stars: Login | str, note: str) -> list[str]:
+        return [login.password.get_secret_value(), str(stars), note]
+
+    job = await log_in.submit(WrittenLogin(user="ada", password="hush"), "**", "**********")
+    await sandbox.run_due(raise_errors=True)
+    assert await job.result(timeout=10) == ["hush", "**", "**********"]
+
+
+async def test_a_result_with_a_masked_secret_is_unavailable(sandbox: Sandbox) -> None:
+    @sandbox.app.task
+    async def make() -> Login:
+        return Login(user="ada", password="hush")
+
+    job = await make.submit()
+    await sandbox.run_due()
+    with pytest.raises(ResultUnavailable, match="a SecretStr is written as"):
+        await job.result(timeout=10)
+
+
+class Safe(str):  # as Django's SafeString, which is returned by render_to_string
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return self
+
+
+async def test_subclasses_of_texts_and_numbers_are_written_as_what_they_are(
+    sandbox: Sandbox,
+) -> None:
+    class Cents(int): ...
+
+    class Share(float): ...
+
+    class Blob(bytes): ...
+
+    @sandbox.app.task
+    async def take(html: str, cents: int, share: float, blob: bytes, rest: Any) -> list[Any]:
+        assert [type(each) for each in (html, cents, share, blob)] == [str, int, float, bytes]
+        return [html, cents, share, blob.decode(), rest]
+
+    job = await take.submit(Safe("<b>"), Cents(7), Share(0.5), Blob(b"x"), {Safe("k"): Cents(1)})
+    await sandbox.run_due(raise_errors=True)
+    assert await job.result(timeout=10) == ["<b>", 7, 0.5, "x", {"k": 1}]
+    with pytest.raises(InvalidArguments, match="NaN"):
+        await take.submit("", 1, Share("nan"), b"", None)
+    with pytest.raises(InvalidArguments, match=r"argument 'rest': objects of type builtins\.bool"):
+        await take.submit("", 1, 1.0, b"", {True: 1})
+
+
+async def test_a_name_that_is_also_given_by_position_is_refused(sandbox: Sandbox) -> None:
+    @sandbox.app.task
+    async def refund(order: int, /, **options: Any) -> list[Any]:
+        return [order, options]
+
+    @sandbox.app.task
+    async def several(*orders: int, **options: Any) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="'order' is the name of a parameter that is passed"):
+        await refund.submit(1, order=2)
+    with pytest.raises(InvalidArguments, match="'orders' is the name of a parameter"):
+        await several.submit(1, orders=[2])
+    job = await refund.submit(1, note="late")
+    await sandbox.run_due(raise_errors=True)
+    assert await job.result(timeout=10) == [1, {"note": "late"}]
+
+
+async def test_arguments_of_any_name_have_the_type_that_is_annotated(sandbox: Sandbox) -> None:
+    @sandbox.app.task
+    async def book(**days: date) -> list[str]:
+        return [f"{name} {type(day).__name__}" for name, day in sorted(days.items())]
+
+    @sandbox.app.task
+    async def pack(first: Item, **items: Item) -> list[Decimal]:
+        return [item.price for item in (first, *items.values())]
+
+    @sandbox.app.task
+    async def address(*ctx: int, **options: Address) -> list[Any]:
+        return [ctx, options]
+
+    item = Item(name="cup", unitPrice=Decimal("4.50"))
+    jobs = [
+        await book.submit(a=date(2030, 1, 1), b=date(2030, 1, 2)),
+        await pack.submit(item, second=item),
+        await address.submit(1, 2, home={"street": "Elm", "number": 3}),
+    ]
+    await sandbox.run_due(raise_errors=True)
+    assert await jobs[0].result(timeout=10) == ["a date", "b date"]
+    assert await jobs[1].result(timeout=10) == [Decimal("4.50"), Decimal("4.50")]
+    assert await jobs[2].result(timeout=10) == [[1, 2], {"home": {"street": "Elm", "number": 3}}]
+    with pytest.raises(InvalidArguments, match="argument 'a': Invalid RFC3339 encoded date"):
+        await book.submit(a="tomorrow")
+    with pytest.raises(InvalidArguments, match=r"argument 'home': Expected `int`, .*\(at number\)"):
+        await address.submit(home={"street": "Elm", "number": "x"})
+    with pytest.raises(InvalidArguments, match="argument 'b': unitPrice: Field required"):
+        await sandbox.app.submit(
+            "pack", {"first": {"name": "a", "unitPrice": 1}, "b": {"name": ""}}
+        )
+
+
+async def test_a_value_without_a_json_form_is_named_with_its_argument(sandbox: Sandbox) -> None:
+    @sandbox.app.task
+    async def note(order: int, text: Any) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="argument 'text': a text holds half of a surrogate"):
+        await note.submit(1, "\ud83d")
+    with pytest.raises(
+        InvalidArguments, match=r"argument 'text': objects of type builtins\.object"
+    ):
+        await note.submit(1, [object()])
+    endless: list[Any] = []
+    endless.append(endless)
+    with pytest.raises(InvalidArguments, match="argument 'text': it is nested too deeply, or cont"):
+        await note.submit(1, endless)
+
+
+def test_what_can_be_no_task_is_refused_with_the_reason(app: App) -> None:
+    class Call:
+        def __call__(self) -> None: ...
+
+    async def hidden(__order: int) -> None: ...  # noqa: PYI063
+
+    with pytest.raises(ConfigError, match="is neither a function nor a method"):
+        app.task(name="call")(Call())
+    with pytest.raises(ConfigError, match="argument '__order' begins with two underscores"):
+        app.task(hidden)

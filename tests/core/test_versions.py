@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,3 +168,16 @@ async def test_a_version_that_is_no_number_is_refused(sandbox: Sandbox) -> None:
     declare(sandbox.app)
     with pytest.raises(InvalidArguments, match=r"'\$version': expected a whole number from 1"):
         await sandbox.app.submit("pay", {"$version": "two", "cents": 1})
+
+
+async def test_an_upgrade_may_return_values_of_the_argument_s_own_type(sandbox: Sandbox) -> None:
+    def to_path(payload: dict[str, Any], from_version: int) -> dict[str, Any]:
+        return {"scan": Path("/scans", payload["name"])}
+
+    @sandbox.app.task(version=2, upgrade=to_path)
+    async def archive(scan: Path) -> str:
+        return scan.name
+
+    job = await sandbox.app.submit("archive", {"$version": 1, "name": "a.pdf"})
+    await sandbox.run_due(raise_errors=True)
+    assert await job.result(timeout=10) == "a.pdf"

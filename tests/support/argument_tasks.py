@@ -85,7 +85,7 @@ TYPES: list[tuple[str, Any, Any]] = [
      {"a": "é\U0001f600", "b": 2**60, "c": 0.5, "d": True, "e": None}),
     ("no annotation: plain JSON", Any, {"x": [1, 2.5, None, True]}),
     ("Pydantic model", Item, ITEM),
-    ("`list[Model]`, `Model | None`", dict[str, list[Item] | None], {"a": [ITEM], "b": None}),
+    ("`list[Model]`, `Optional[Model]`", dict[str, list[Item] | None], {"a": [ITEM], "b": None}),
     ("dataclass, with others inside", Parcel, PARCEL),
     ("generic dataclass: `Page[date]`", Page[date], Page([date(2030, 1, 31)], "b")),
     ("attrs class", Customer, Customer("Ada", date(2030, 1, 1), 5)),

@@ -29,6 +29,9 @@ _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _NAMED_ONLY = (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)
 _encode = msgspec.json.Encoder(decimal_format="string", enc_hook=encode_hook).encode
+_raw_values = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
+# What encoding raises for values without a JSON form.
+_NO_JSON = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
 # "Expected `int`, got `str` - at `$.order.items[0]`", or "- at `key` in `$.order.prices`"
 _AT_ARGUMENT = re.compile(
     r"(?P<problem>.*) - at (?P<key>`key` in )?`\$\.(?P<name>\w+)(?P<rest>.*)`", re.DOTALL
@@ -64,7 +67,12 @@ class Arguments:
         self._signature = inspect.signature(function)
         self._hints = hints = self._resolve_hints(function)
         self.context_parameter = next(
-            (n for n in self._signature.parameters if n == "ctx" or hints.get(n) in context_types),
+            (
+                name
+                for name, parameter in self._signature.parameters.items()
+                if (name == "ctx" or hints.get(name) in context_types)
+                and parameter.kind not in (_VAR_POSITIONAL, _VAR_KEYWORD)
+            ),
             None,
         )
         self.injected = {
@@ -81,7 +89,9 @@ class Arguments:
         self.returns = hints.get(
             "return", Any
         )  # of a coroutine function: what it returns when awaited
-        self._open = any(p.kind is _VAR_KEYWORD for p in self._parameters.values())
+        # The parameter that takes arguments of any name, as **options does.
+        self._extra = next((n for n, p in self._parameters.items() if p.kind is _VAR_KEYWORD), None)
+        self._open = self._extra is not None
         self._by_position = [
             n for n, p in self._parameters.items() if p.kind in (_POSITIONAL_ONLY, _VAR_POSITIONAL)
         ]
@@ -122,10 +132,7 @@ class Arguments:
             bound = self._bindable.bind_partial(*args, **kwargs).arguments
         except TypeError as error:
             raise InvalidArguments(f"task {self._name!r}: {error}") from None
-        if self._open:
-            extra = next(n for n, p in self._parameters.items() if p.kind is _VAR_KEYWORD)
-            bound.update(bound.pop(extra, {}))
-        return dict(bound)
+        return self._flattened(bound)
 
     def describe(self) -> Signature:
         """Return the signature in terms of JSON, for processes that don't have the code."""
@@ -199,6 +206,11 @@ class Arguments:
         try:
             return typing.get_type_hints(function, include_extras=True)
         except (NameError, TypeError) as error:
+            if not inspect.isroutine(function):
+                raise ConfigError(
+                    f"task {self._name!r}: {function!r} is neither a function nor a method. Write a "
+                    "function that calls it"
+                ) from None
             raise ConfigError(
                 f"task {self._name!r}: an annotation can't be resolved ({error}). Import it at run "
                 "time, not only for type checking"
@@ -209,7 +221,13 @@ class Arguments:
         for name, parameter in self._parameters.items():
             kind = msgspec.Raw if name in self._adapters else hints.get(name, Any)
             if parameter.kind is _VAR_KEYWORD:
+                self._extra_reader = self._make_reader(hints.get(name, Any))
                 continue
+            if name.startswith("__"):
+                raise ConfigError(
+                    f"task {self._name!r}: the name of its argument {name!r} begins with two "
+                    "underscores; rename it"
+                )
             if parameter.kind is _VAR_POSITIONAL:
                 fields.append((name, list.__class_getitem__(kind), msgspec.UNSET))
             elif parameter.default is inspect.Parameter.empty:
@@ -223,6 +241,16 @@ class Arguments:
                 "Arguments", fields, kw_only=True, forbid_unknown_fields=not self._open
             )
             return msgspec.json.Decoder(struct, dec_hook=decode_hook).decode
+        except TypeError as error:
+            raise ConfigError(
+                f"task {self._name!r}: its arguments can't travel as JSON: {error}"
+            ) from None
+
+    def _make_reader(self, kind: Any) -> Callable[[bytes], Any]:
+        if is_pydantic(kind):
+            return Adapter(kind).read
+        try:
+            return msgspec.json.Decoder(kind, dec_hook=decode_hook).decode
         except TypeError as error:
             raise ConfigError(
                 f"task {self._name!r}: its arguments can't travel as JSON: {error}"
@@ -259,10 +287,18 @@ class Arguments:
             # Missing, unknown and doubled names are found by the check that follows.
             return kwargs if not args else dict(zip(self._names, args, strict=False))
         bound = self._bindable.bind(*args, **kwargs).arguments
-        if self._open:
-            extra = next(n for n, p in self._parameters.items() if p.kind is _VAR_KEYWORD)
-            bound.update(bound.pop(extra, {}))
-        return bound
+        return self._flattened(bound)
+
+    def _flattened(self, bound: dict[str, Any]) -> dict[str, Any]:
+        """Return bound arguments as the payload has them: those of `**options` beside the others."""
+        others = bound.pop(self._extra, {}) if self._extra is not None else {}
+        for name in others:
+            if name in self._names:  # Python tells f(a, /) from f(a=...); one JSON object can't
+                raise InvalidArguments(
+                    f"task {self._name!r}: {name!r} is the name of a parameter that is passed by "
+                    "position, and can't be given by name as well"
+                )
+        return {**bound, **others}
 
     def check(self, payload: bytes) -> None:
         """Check a payload that somebody else wrote."""
@@ -313,10 +349,22 @@ class Arguments:
             return InvalidArguments(unknown(self._name, found["name"], self._names))
         return InvalidArguments(f"task {self._name!r}: {problem}")
 
+    def _read_extra(self, name: str, body: bytes) -> Any:
+        """Read an argument that `**options` takes, by the annotation of that."""
+        try:
+            return self._extra_reader(body)
+        except msgspec.DecodeError as error:
+            problem, _, place = str(error).partition(" - at `$")
+            inner = place.rstrip("`").lstrip(".")
+            raise self._wrong(name, f"{problem} (at {inner})" if inner else problem) from None
+        except ValueError as error:
+            raise self._wrong(name, str(error)) from None
+
     def _spread(self, payload: bytes, kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
         if self._open:
-            given = msgspec.json.decode(payload)
-            kwargs.update({name: v for name, v in given.items() if name not in self._names})
+            for name, body in _raw_values(payload).items():
+                if name not in self._names:
+                    kwargs[name] = self._read_extra(name, bytes(body))
         args: list[Any] = []
         for name, parameter in self._parameters.items():
             if parameter.kind is _VAR_POSITIONAL:
@@ -327,14 +375,39 @@ class Arguments:
         return args, kwargs
 
 
+def encode_values(values: Mapping[str, Any], task: str, what: str = "payload") -> bytes:
+    """Encode values as JSON, or refuse them with an error that names the first without a form."""
+    try:
+        return _encode(values)
+    except _NO_JSON as error:
+        for name, value in values.items():
+            try:
+                _encode(value)
+            except _NO_JSON as own:
+                place = "argument" if what == "payload" else f"in its {what},"
+                raise InvalidArguments(
+                    f"task {task!r}: {place} {name!r}: {_no_json(own)}"
+                ) from None
+        raise InvalidArguments(f"task {task!r}: {_no_json(error)}") from None
+
+
+def _no_json(error: Exception) -> str:
+    """Return why a value has no JSON form."""
+    if isinstance(error, UnicodeEncodeError):
+        return (
+            f"a text holds half of a surrogate pair ({error.object[error.start]!r}), which UTF-8 can't "
+            "encode. Replace it: text.encode(errors='replace').decode()"
+        )
+    if isinstance(error, RecursionError):
+        return "it is nested too deeply, or contains itself"
+    return str(error)
+
+
 def encode_payload(
     values: Mapping[str, Any], limits: Limits, task: str, what: str = "payload"
 ) -> bytes:
     """Encode values as JSON, or refuse them with an error that names the task."""
-    try:
-        payload = _encode(values)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidArguments(f"task {task!r}: {error}") from None
+    payload = encode_values(values, task, what)
     check_payload(payload, limits, task, what)
     # They are written as null: what isn't a number must not become nothing silently.
     if b"null" in payload and _has_non_number(msgspec.to_builtins(values, enc_hook=encode_hook)):
@@ -351,8 +424,8 @@ def plain_json(value: Any, what: str) -> Any:
         if b"null" in encoded and _has_non_number(msgspec.to_builtins(value, enc_hook=encode_hook)):
             raise ValueError("NaN and infinity have no JSON form: pass None, or a string")
         return msgspec.json.decode(encoded)
-    except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as error:
-        raise InvalidArguments(f"{what!r}: {error}") from None
+    except _NO_JSON as error:
+        raise InvalidArguments(f"{what!r}: {_no_json(error)}") from None
 
 
 def _has_non_number(value: Any) -> bool:

@@ -34,6 +34,11 @@ _TEXT_CLASSES = {
     "zoneinfo": {"ZoneInfo"},
 }  # fmt: skip
 
+# What makes a plain value of a subclass's, whatever the subclass defines itself.
+_EXACT: dict[type, Callable[[Any], Any]] = {
+    str: str.__str__, int: int.__int__, float: float.__float__, bytes: bytes.__bytes__,
+}  # fmt: skip
+
 # The JSON types of a value; None: any.
 JsonTypes = frozenset[str] | None
 
@@ -90,7 +95,11 @@ class Adapter:
             raise ValueError(_pydantic_problems(error)) from None
 
     def write(self, value: Any) -> Any:
-        return self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+        """Return a value as JSON has it. Raises ValueError for a secret that would be masked."""
+        written = self._adapter.dump_python(value, mode="json", by_alias=True, warnings=False)
+        if _may_be_masked(written):
+            _refuse_masked(written, self._adapter.dump_python(value, by_alias=True, warnings=False))
+        return written
 
     def json_schema(self) -> dict[str, Any]:
         schema: dict[str, Any] = self._adapter.json_schema(by_alias=True)
@@ -105,6 +114,26 @@ class Adapter:
         return frozenset(["object"]) if schema["type"] in _PYDANTIC_OBJECTS else None
 
 
+def _may_be_masked(written: Any) -> bool:
+    return b"**" in msgspec.json.encode(written)
+
+
+def _refuse_masked(written: Any, value: Any) -> None:
+    """Refuse a secret of Pydantic's that was written as asterisks: the handler would get those."""
+    if isinstance(written, dict) and isinstance(value, dict):
+        for inner in zip(written.values(), value.values(), strict=False):
+            _refuse_masked(*inner)
+    elif isinstance(written, list) and isinstance(value, list | tuple | set | frozenset):
+        for inner in zip(written, value, strict=False):
+            _refuse_masked(*inner)
+    elif hasattr(value, "get_secret_value") and written == str(value):
+        raise ValueError(
+            f"a {type(value).__name__} is written as {written!r}, so that the handler would not get "
+            "the secret. Take a `str` and encrypt the task's payloads, or give the field a serializer "
+            "that returns the secret"
+        )
+
+
 def _pydantic_problems(error: ValueError) -> str:
     """Return all problems in one line: `items.0.price: Input should be greater than 0; ...`."""
     listed = error.errors(include_url=False) if hasattr(error, "errors") else []
@@ -113,14 +142,22 @@ def _pydantic_problems(error: ValueError) -> str:
 
 
 def encode_hook(value: Any) -> Any:
-    """Encode for msgspec what it can't write by itself: texts, and what Pydantic can write."""
+    """Encode for msgspec what it can't write by itself.
+
+    Texts, what Pydantic can write, and subclasses of text and numbers, such as Django's SafeString:
+    msgspec takes only the classes themselves.
+    """
     kind = type(value)
     if is_text_class(kind):
         return str(value)
+    for base, exact in _EXACT.items():
+        if isinstance(value, base) and not isinstance(value, bool):  # True as a key of a dict
+            return exact(value)
     if hasattr(kind, "__get_pydantic_core_schema__"):
         from pydantic_core import to_jsonable_python
 
-        return to_jsonable_python(value, by_alias=True)
+        written = to_jsonable_python(value, by_alias=True)
+        return Adapter(kind).write(value) if _may_be_masked(written) else written
     raise TypeError(f"objects of type {kind.__module__}.{kind.__qualname__} have no JSON form")
 
 

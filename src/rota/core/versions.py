@@ -13,7 +13,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from rota.core.arguments import Arguments
+from rota.core.arguments import Arguments, encode_values
 from rota.core.signature import VERSION, Argument, Signature, missing
 from rota.errors import ConfigError, InvalidArguments, PayloadTooNew
 
@@ -79,7 +79,7 @@ class VersionedArguments(Arguments):
                     f"{type(values).__name__} instead of a dict of arguments"
                 )
         try:
-            return super().decode(msgspec.json.encode(values))
+            return super().decode(encode_values(values, self._name))
         except InvalidArguments as error:
             if version == self._version:
                 raise

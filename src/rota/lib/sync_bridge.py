@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any, TypeVar
@@ -16,6 +17,10 @@ from typing import Any, TypeVar
 from rota.errors import EventLoopRunning
 
 T = TypeVar("T")
+
+_ENDING = (
+    "Rota can't be called any more: the interpreter is ending. Call it before the program ends"
+)
 
 
 class SyncBridge:
@@ -46,7 +51,13 @@ class SyncBridge:
                 f"{called or f'{verb}_sync()'} would block the event loop that runs in this thread: "
                 f"use `await {instead or f'{verb}()'}`, or call it in a thread (asyncio.to_thread)"
             )
-        return asyncio.run_coroutine_threadsafe(function(), self._running_loop()).result()
+        loop = self._running_loop()
+        future = asyncio.run_coroutine_threadsafe(function(), loop)
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()  # by Ctrl-C, for one: nobody waits for it any more
+            raise
 
     def iterate(
         self,
@@ -79,12 +90,23 @@ class SyncBridge:
         return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(coroutine, loop))
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
+        if sys.is_finalizing():
+            raise RuntimeError(_ENDING)  # the thread is frozen by now, and would never answer
+        # Without the lock once there is one: a signal handler may call while this thread has it.
+        return self._loop or self._started_loop()
+
+    def _started_loop(self) -> asyncio.AbstractEventLoop:
         with self._lock:
             if self._loop is None:
                 loop = asyncio.new_event_loop()
-                threading.Thread(
+                thread = threading.Thread(
                     target=loop.run_forever, name="rota-sync_bridge", daemon=True
-                ).start()
+                )
+                try:
+                    thread.start()
+                except RuntimeError as error:  # Python 3.12 starts none at its end, nor in atexit
+                    loop.close()
+                    raise RuntimeError(f"{_ENDING} ({error})") from None
                 self._loop = loop
             return self._loop
 

@@ -6,7 +6,6 @@ time.
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -63,7 +62,7 @@ class Execution:
         self._parts = NodeParts(settings, self.outcomes.done, effects, book, error_hooks)
         self.runners: dict[str, Runner] = {}
         self._capturing = False
-        self._lifespans: contextlib.AsyncExitStack | None = None
+        self._lifespans = lifecycle.Lifespans()
 
     async def start(self, *, processes: bool = True) -> None:
         """Open connections, begin the app's lifespans, and start the runners that the tasks need.
@@ -75,7 +74,7 @@ class Execution:
         await self._effects_database.open()
         # Threads that stand in for child processes have this process's state.
         children = () if processes else app.child_lifespans
-        self._lifespans = await lifecycle.begin([*app.lifespans, *children], app.state)
+        await self._lifespans.begin([*app.lifespans, *children], app.state)
         self._make_runners(processes)
         tracing.look()
         capture.install()
@@ -117,9 +116,7 @@ class Execution:
         if self._capturing:
             capture.uninstall()
             self._capturing = False
-        lifespans, self._lifespans = self._lifespans, None
         try:
-            if lifespans is not None:
-                await lifespans.aclose()
+            await self._lifespans.end(self._app.settings.kill_grace)
         finally:
             await self._effects_database.close()

@@ -76,6 +76,8 @@ def check_database(
         options = options_of(alias)
         if options.database not in (databases or ()):
             continue
+        if connections[options.database].vendor != "postgresql":
+            continue  # rota.E001 says so; another server than the project's could be asked here
         try:
             pending = asyncio.run(app_of(alias).connector.pending_migrations())
         except RotaError as error:

@@ -35,18 +35,19 @@ class Desk(Protocol):
         ...
 
 
-class Channel:
-    """Passes calls of one handler to its node. This one is for handlers on the event loop."""
+class Channel(msgspec.Struct, eq=False):
+    """Passes calls of one handler to its node. This one is for handlers on the event loop.
 
-    __slots__ = ("_desk", "_work")
+    Made for every job that has a context: a struct is made in half the time of a class.
+    """
 
-    def __init__(self, work: Work, desk: Desk) -> None:
-        self._work = work
-        self._desk = desk
+    _work: Work
+    _desk: Any  # a `Desk`
 
     @property
     def state(self) -> State:
-        return self._desk.state
+        found: State = self._desk.state
+        return found
 
     @property
     def cancelled(self) -> bool:

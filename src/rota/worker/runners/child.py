@@ -44,7 +44,7 @@ from rota import errors
 from rota.context import ErrorHook, JobInfo, SyncContext
 from rota.errors import JobStopped
 from rota.lib import capture, tracing
-from rota.lifecycle import State, begin_in_child
+from rota.lifecycle import State, begin_in_child, end_in_child
 from rota.model import Guarantee, Outcome, OutcomeKind
 from rota.store.sync_effects import SyncEffects
 from rota.worker.runners import frames, results
@@ -117,7 +117,7 @@ class Child:
             self._tasks, self._hooks = app.tasks, getattr(app, "error_hooks", ())
             self.state = getattr(app, "state", self.state)
             begun = begin_in_child(getattr(app, "child_lifespans", ()), self.state)
-            self._lifespans.push(begun)
+            self._lifespans.callback(end_in_child, begun)
         except BaseException as error:  # noqa: BLE001 - an import may raise SystemExit as well
             failure = results.failure_outcome(error).failure
             self.send(frames.ImportFailed(failure.traceback if failure else ""))

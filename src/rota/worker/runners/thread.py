@@ -27,7 +27,7 @@ from rota.runtime.work import StopReason, Work
 from rota.store.sync_effects import SyncEffects
 from rota.task import Task
 from rota.worker.runners import results
-from rota.worker.runners.base import Channel, Desk, NodeParts, Runner
+from rota.worker.runners.base import Channel, NodeParts, Runner
 from rota.worker.runners.members import run_chunk_sync
 
 
@@ -43,9 +43,7 @@ class _Attempt(msgspec.Struct, eq=False):
 class _Channel(Channel):
     """Passes calls of a handler in a thread to its node."""
 
-    def __init__(self, work: Work, desk: Desk, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(work, desk)
-        self._loop = loop
+    _loop: asyncio.AbstractEventLoop
 
     def progress(self, body: bytes) -> None:
         self._loop.call_soon_threadsafe(super().progress, body)

@@ -1,16 +1,22 @@
 """Django's interface for tasks, method by method."""
 
 import pickle
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from datetime import date, datetime, timedelta
 from io import StringIO
+from unittest.mock import patch
 
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import Permission, User
 from django.core.checks import run_checks
 from django.core.management import call_command
-from django.db import connections, transaction
+from django.db import DatabaseError, DataError, connections, transaction
 from django.test import SimpleTestCase, override_settings
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import mark_safe
+from django.utils.translation import gettext_lazy
 
 import rota.integrations.django
 from rota import Retry
@@ -297,6 +303,13 @@ class Refusals(SimpleTestCase):
         self.assertIn("conform.strays.lost", found[0].msg)
         self.assertIsNotNone(strays.lost)
 
+    def test_a_database_that_is_not_postgresql_is_told_once_and_not_asked(self):
+        asked = patch("rota.integrations.django.checks.app_of", side_effect=AssertionError)
+        with asked, patch.object(type(connections["default"]), "vendor", "sqlite"):
+            found = run_checks(databases=["default"])
+        told = [each.id for each in found if "TASKS['default']" in each.msg]
+        self.assertEqual(told, ["rota.E001"])
+
 
 def plain():
     pass
@@ -308,6 +321,112 @@ def with_ctx(ctx):
 
 async def coroutine():
     pass
+
+
+class Transactions(RotaTransactionTestCase):
+    """What becomes of jobs in each kind of block, with real commits."""
+
+    def stored(self):
+        return sorted(rota_models.Job.objects.values_list("id", flat=True))
+
+    def test_a_savepoint_that_is_rolled_back_takes_only_its_own_jobs(self):
+        with transaction.atomic():
+            before = tasks.note.enqueue("before")
+            with self.assertRaises(InterruptedError), transaction.atomic():
+                tasks.note.enqueue("inside")
+                raise InterruptedError
+            point = getattr(transaction, "savepoint_create", transaction.savepoint)()
+            tasks.note.enqueue("by hand")
+            transaction.savepoint_rollback(point)
+            after = tasks.note.enqueue("after")
+        self.assertEqual([str(id) for id in self.stored()], sorted([before.id, after.id]))
+
+    def test_on_commit_sees_the_job_and_its_own_job_is_stored(self):
+        seen = []
+
+        def committed():
+            seen.append([str(id) for id in self.stored()])
+            seen.append(tasks.note.enqueue("later").id)
+
+        with transaction.atomic():
+            transaction.on_commit(committed)
+            first = tasks.note.enqueue("first")
+            self.assertEqual(seen, [])
+        self.assertEqual(seen[0], [first.id])
+        self.assertEqual([str(id) for id in self.stored()], sorted([first.id, seen[1]]))
+
+    def test_a_block_that_is_marked_for_rollback_stores_nothing(self):
+        with transaction.atomic():
+            tasks.note.enqueue("never")
+            transaction.set_rollback(True)
+        self.assertEqual(self.stored(), [])
+
+    def test_a_block_that_has_failed_refuses_and_the_next_works(self):
+        with self.assertRaises(DatabaseError), transaction.atomic():
+            with suppress(DataError), connections["default"].cursor() as cursor:
+                cursor.execute("select 1 / 0")
+            tasks.note.enqueue("never")
+        kept = tasks.note.enqueue("kept")
+        self.assertEqual([str(id) for id in self.stored()], [kept.id])
+
+    def test_a_conflict_inside_a_block_leaves_the_block_usable(self):
+        tasks.note.using(key="one").enqueue("first")
+        with transaction.atomic():
+            Note.objects.create(text="mine")
+            with self.assertRaises(KeyConflict):
+                tasks.note.using(key="one").enqueue("second")
+            Note.objects.create(text="goes on")
+        self.assertEqual(Note.objects.count(), 2)
+
+    def test_without_autocommit_the_job_waits_for_the_commit(self):
+        transaction.set_autocommit(False)
+        try:
+            tasks.note.enqueue("never")
+            transaction.rollback()
+            self.assertEqual(self.stored(), [])
+            kept = tasks.note.enqueue("kept")
+            transaction.commit()
+        finally:
+            transaction.rollback()
+            transaction.set_autocommit(True)
+        self.assertEqual([str(id) for id in self.stored()], [kept.id])
+
+    def test_a_view_under_atomic_requests_is_one_transaction(self):
+        connection = connections["default"]
+        with self.settings(ROOT_URLCONF="conform.atomic_urls"):
+            connection.settings_dict["ATOMIC_REQUESTS"] = True
+            try:
+                self.client.raise_request_exception = False
+                self.assertEqual(self.client.get("/fails").status_code, 500)
+                self.assertEqual((self.stored(), Note.objects.count()), ([], 0))
+                self.assertEqual(self.client.get("/works").status_code, 200)
+            finally:
+                connection.settings_dict["ATOMIC_REQUESTS"] = False
+        self.assertEqual((len(self.stored()), Note.objects.count()), (1, 1))
+
+    def test_threads_have_connections_of_their_own(self):
+        def enqueue(number):
+            try:
+                with transaction.atomic():
+                    return tasks.add.enqueue(number).id
+            finally:
+                connections.close_all()
+
+        with ThreadPoolExecutor(8) as threads:
+            ids = list(threads.map(enqueue, range(32)))
+        self.assertEqual([str(id) for id in self.stored()], sorted(ids))
+
+    def test_what_templates_render_is_a_text(self):
+        result = tasks.note.enqueue(format_html("<b>{}</b>", "<x>"), mark_safe("<i>"))
+        self.run_due(raise_errors=True)
+        self.assertEqual(Note.objects.get().text, "<b>&lt;x&gt;</b> <i>")
+        self.assertEqual(result.args, ["<b>&lt;x&gt;</b>", "<i>"])
+
+    def test_what_is_no_json_is_named(self):
+        with self.assertRaisesMessage(InvalidArguments, "argument 'text': objects of type conform"):
+            tasks.note.enqueue(Note(text="a model"))
+        with self.assertRaisesMessage(InvalidArguments, "argument 'text'"):
+            tasks.note.enqueue(gettext_lazy("a lazy text"))
 
 
 class OtherDatabase(RotaTestCase):
