@@ -1,10 +1,12 @@
-"""What the dashboard's pages are measured with: jobs and all that surrounds them, written by SQL in bulk.
+"""What the dashboard's pages are measured with: jobs and what surrounds them, by SQL in bulk.
 
 Of the jobs, three quarters are in the history of two weeks (a day's partition each, a tenth of them of
 the last hour, one in twenty cancelled), 2 % are dead letters in many groups, 10 % are scheduled, and the
 rest is ready or runs on some node. Everything else is in proportion: a task for 2,000 jobs, a node for
 10,000, a schedule for 100, and so on.
 """
+
+# ruff: noqa: E501  lines of SQL
 
 from __future__ import annotations
 
@@ -21,7 +23,9 @@ from rota.store.search import JobFilter
 _ID = """encode(set_bit(set_bit(overlay(uuid_send(gen_random_uuid()) placing substring(int8send(
     (extract(epoch from t) * 1000)::bigint) from 3) from 1 for 6), 52, 1), 53, 1), 'hex')::uuid"""
 _PAYLOAD = "json_build_object('to', 'user' || n || '@example.org', 'text', repeat('x', 400))"
-_HEADERS = "json_build_object('tags', json_build_array('region-' || n % 7, 'customer-' || n % 1000))"
+_HEADERS = (
+    "json_build_object('tags', json_build_array('region-' || n % 7, 'customer-' || n % 1000))"
+)
 _ENDED = """(id, due_at, created_at, started_at, finished_at, state, priority, guarantee, attempt,
     max_attempts, crashes, namespace, lane, task, payload, headers, node, error)"""
 _DAYS = 14
@@ -92,7 +96,8 @@ async def _write_jobs(c: Any, schema: str, how_many: Amounts, nodes: Sequence[An
     constant = f"0, 1, 1, 5, 0, 'default', {lane}, {task}, {_PAYLOAD}, {_HEADERS}, {node}"
     for day in range(_DAYS + 1):
         await c.execute(
-            f"select {schema}.make_partition('past', (now() at time zone 'UTC')::date - $1::int)", day
+            f"select {schema}.make_partition('past', (now() at time zone 'UTC')::date - $1::int)",
+            day,
         )
     # Appended as it would be: in the order of time. One in ten is of the last hour.
     early, late = past * 9 // 10, past - past * 9 // 10
@@ -114,9 +119,9 @@ async def _write_jobs(c: Any, schema: str, how_many: Amounts, nodes: Sequence[An
     await c.execute(
         f"insert into {schema}.future (id, due_at, shard, namespace, lane, task, payload, headers) "
         f"select id, t, {schema}.shard_of(id, 128), 'default', lane, task, payload, headers from ("
-        f"select {_ID} as id, t, {lane} as lane, {task} as task, {_PAYLOAD} as payload, {_HEADERS} as "
-        f"headers from (select n, now() + n * interval '7 days' / {future} as t "
-        f"from generate_series(1, {future}) as n) as s) as j"
+        f"select {_ID} as id, due as t, {lane} as lane, {task} as task, {_PAYLOAD} as payload, {_HEADERS} "
+        f"as headers from (select n, now() + n * interval '7 days' / {future} as due, now() - "
+        f"n * interval '{_DAYS} days' / {future} as t from generate_series(1, {future}) as n) as s) as j"
     )
     await c.execute(
         f"insert into {schema}.present (id, rank, due_at, namespace, lane, task, payload, headers) "
@@ -154,7 +159,8 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
     )  # fmt: skip
     for day in range(12):
         await c.execute(
-            f"select {schema}.make_partition('occurrence', (now() at time zone 'UTC')::date - $1::int)", day
+            f"select {schema}.make_partition('occurrence', (now() at time zone 'UTC')::date - $1::int)",
+            day,
         )
     await c.execute(
         f"insert into {schema}.occurrence (schedule_id, due_at, run_at, decided_at, version, state) "
@@ -189,7 +195,6 @@ async def _write_surroundings(app: App, c: Any, schema: str, how_many: Amounts) 
 
 async def _write_the_rest(app: App, c: Any, schema: str, how_many: Amounts) -> None:
     """Runs, events, audit, webhooks, endpoints, tokens, users, namespaces, views."""
-
 
     @app.task(name="task0")
     async def nothing() -> None:

@@ -53,13 +53,19 @@ def uncovered() -> set[str]:
     """Return the pages of the dashboard that are not measured."""
     paths: set[str] = set()
     for route in all_routes():
-        if "GET" in getattr(route, "http_methods", ()) and route.opt.get("replica") and not route.include_in_schema:
+        if (
+            "GET" in getattr(route, "http_methods", ())
+            and route.opt.get("replica")
+            and not route.include_in_schema
+        ):
             paths |= set(route.paths)
     known = [page.split("?")[0] for page in PAGES]
     wanted = {path: re.sub(r"\{[^}]*\}", "[^/]+", path) for path in paths}
     for path in ("/settings", "/jobs/{job_id:uuid}/log"):  # a redirect, a download
         wanted.pop(path, None)
-    return {path for path, form in wanted.items() if not any(re.fullmatch(form, one) for one in known)}
+    return {
+        path for path, form in wanted.items() if not any(re.fullmatch(form, one) for one in known)
+    }
 
 
 class Backends:
@@ -178,7 +184,10 @@ def report(full: Stage, small: Stage, pages: tuple[str, ...], jobs: int) -> tupl
             missed.append(f"{page}: {min(cpu, clock):.0f} ms")
         if ratio > MOST_RATIO:
             reason = BOUNDED.get(page)
-            missed.append(f"{page}: {ratio:.2f} times the small one" + (f", bounded: {reason}" if reason else ""))
+            missed.append(
+                f"{page}: {ratio:.2f} times the small one"
+                + (f", bounded: {reason}" if reason else "")
+            )
         if size > MOST_KB:
             missed.append(f"{page}: {size:.0f} KB")
     return table, missed
