@@ -3,9 +3,9 @@
 At the full size: a million jobs, 10,000 schedules, 500 tasks, 100 nodes, 200 queues; the small one has a
 tenth of each. `bench/page_filling.py` writes them. What is measured is the server's time for a page: the
 CPU time of the server and of the database's processes that work for it, the best of several rounds, in
-which both sizes take turns, so that neither a busy machine nor a cold cache counts. (The clock's time is
-shown beside it.) Each page must stay under 100 ms and 60 KB, and take at most 1.2 times what it takes with a
-tenth of everything. A page that shows more where there is more is bounded otherwise, and says why.
+which both sizes take turns, so that neither a busy machine nor a cold cache counts. (The clock's time
+is shown beside it.) Each page must stay under 100 ms and 60 KB, and take at most 1.2 times what it takes
+with a tenth of everything. A page that has not reached its bound there says what the bound is.
 
 With `--database URL`, what was filled there by an earlier run is measured again.
 """
@@ -39,7 +39,8 @@ PAGES = (
     "/jobs/new?from={failed}", "/jobs/changes", "/jobs/changes/{change}", "/jobs/compare?a={past}",
     "/jobs/compare?a={past}&b={failed}", "/schedules", "/schedules?text=s77", "/schedules/s7",
     "/schedules/new", "/schedules/s7/edit", "/calendar", "/calendar?view=month", "/forecast",
-    "/calendars", "/queues", "/queues?within=7d", "/queues/queue0", "/tasks", "/tasks?within=30d", "/tasks/task3",
+    "/calendars", "/queues", "/queues?within=7d", "/queues/queue0",
+    "/tasks", "/tasks?within=30d", "/tasks/task3",
     "/tasks/task3?within=30d", "/dead", "/dead?task=task3", "/cluster", "/nodes/{node}", "/runs",
     "/runs?state=failed", "/runs/{run}", "/alerts", "/events", "/find", "/find?text=task", "/views",
     "/audit", "/tokens", "/users", "/namespaces", "/webhooks", "/webhooks/{webhook}", "/endpoints",
@@ -178,7 +179,8 @@ def report(full: Stage, small: Stage, pages: tuple[str, ...], jobs: int) -> tupl
         clock, shortest = full.clock[page] * 1000, small.clock[page] * 1000
         ratio, size = min(cpu / least, clock / shortest), full.bytes[page] / 1000
         table.add_row(
-            page, f"{cpu:.1f}", f"{least:.1f}", f"{cpu / least:.2f}", f"{clock:.1f}", f"{shortest:.1f}", f"{size:.0f}"
+            page, f"{cpu:.1f}", f"{least:.1f}", f"{cpu / least:.2f}", f"{clock:.1f}",
+            f"{shortest:.1f}", f"{size:.0f}",
         )  # fmt: skip
         if min(cpu, clock) > MOST_MS:
             missed.append(f"{page}: {min(cpu, clock):.0f} ms")
