@@ -136,11 +136,12 @@ class JobSearch(Store):
         return [_to_summary(row, opened) for row in rows]
 
     async def look(
-        self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int, *, most: int = LOOKED
+        self, namespace: str, wanted: JobFilter, before: UUID | None, limit: int, *,
+        most: int | None = None,
     ) -> Looked:  # fmt: skip
         """Return those that match among the newest `most` jobs (of the states asked for) that are
         older than `before`: takes the same time however many jobs there are."""
-        arguments = _arguments(namespace, wanted)
+        arguments, most = _arguments(namespace, wanted), most or LOOKED
         async with self._hasty(_PAGE_MS) as connection:
             rows = await connection.fetch(self._look, *arguments, before, limit, most)
             last = None
