@@ -343,6 +343,10 @@ class DashboardStore(Store):
         """Return the nodes that died or went silent lately, and a worker that is alive."""
         return await self._all(NodeNow, "troubled_nodes", self._namespace, seconds)
 
+    async def node_names(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """Return the names of nodes. Those that are forgotten are missing."""
+        return dict(await self._fetch("node_names", list(ids))) if ids else {}
+
     async def node_release(self, node: str) -> tuple[str | None, str | None]:
         """Return the name of a node and the release that it runs; None: it is not known any more."""
         rows = await self._fetch("node_release", node) if node else []

@@ -12,6 +12,7 @@ from rota.core.alerts import of_queues
 from rota.lib.ids import new_id
 from rota.model import Count
 from rota.server.dashboard import charts
+from rota.server.dashboard.words import with_times
 from rota.store.dashboard import DashboardStore, QueueNow
 from rota.store.identity import IdentityStore
 from rota.store.search import JobFilter
@@ -146,3 +147,10 @@ def test_the_middle_of_an_axis_is_left_out_when_it_would_repeat_its_ends():
     drawn = str(charts.columns([], [], lambda value: f"{value:.0f}", "Ready"))
     assert drawn.count(">0<") == 1
     assert drawn.count(">1<") == 1
+
+
+def test_a_command_in_a_sentence_is_code_and_the_rest_stays_text():
+    shown = str(with_times("`rota runs resume <x>` goes on from <b> at 2027-01-31 09:00:00 UTC."))
+    assert shown.startswith(
+        "<code>rota runs resume &lt;x&gt;</code> goes on from &lt;b&gt; at <time"
+    )

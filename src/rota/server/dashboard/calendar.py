@@ -181,11 +181,16 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
 async def _past(stats: DashboardStore, begin: datetime, end: datetime, zone: ZoneInfo) -> Past:
     rows = await stats.ledger_between(begin, end, _LEDGER) if begin < end else []
     past = Past(Counter(), Counter(), Counter(), {}, known=rows is not None)
+    hours: dict[datetime, Hour] = {}  # of the quarters, which are few beside the rows
     for row in rows or ():
-        local = row["part"].astimezone(zone)
-        hour = (local.date(), local.hour)
+        hour = hours.get(row["part"])
+        if hour is None:
+            local = row["part"].astimezone(zone)
+            hour = hours[row["part"]] = (local.date(), local.hour)
+            if hour not in past.names:
+                past.names[hour] = Counter()
         (past.fired if row["state"] == FIRED else past.skipped)[hour] += row["count"]
-        past.names.setdefault(hour, Counter())[row["name"]] += row["count"]
+        past.names[hour][row["name"]] += row["count"]
     for due_at in await stats.failed_occurrences(begin, end) if rows else ():
         local = due_at.astimezone(zone)
         past.failed[local.date(), local.hour] += 1

@@ -37,7 +37,8 @@ async def show_job(
     explanation = await tenant.jobs.explain(job_id)
     now = await (await tenant.store()).now()
     log = await read_log(tenant, job, attempt, level, find)
-    nodes = {str(node.id): node.name for node in await tenant.nodes.list(ended=True)}
+    names = await stats.node_names(_nodes_of(job))
+    nodes = {str(id): name for id, name in names.items()}
     state = State.parse(job.state)
     return await pages.show(
         request, "job.html", now=now, job=job, explanation=explanation,
@@ -61,6 +62,15 @@ def _remedies(explanation: Explanation, job: Job, here: pages.Here) -> list[Butt
     return [
         one for one in buttons(explanation.remedies, here) if not any(w in one.path for w in own)
     ]
+
+
+def _nodes_of(job: Job) -> list[UUID]:
+    """Return the nodes that have, or had, the job."""
+    found = {job.node} if job.node else set()
+    for one in job.attempts:
+        with contextlib.suppress(ValueError):
+            found.add(UUID(one.node))
+    return [*found]
 
 
 def _tries(job: Job, now: datetime, nodes: dict[str, str]) -> list[tuple[Attempt, str]]:

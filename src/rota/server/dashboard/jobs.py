@@ -172,7 +172,7 @@ async def show_jobs(
         outcomes=[kind.label for kind in OutcomeKind],
         tasks=await stats.tasks(), queues=await stats.queue_names(),
         matches=await _matches(stats, items, asked.text), how=[_how(asked)],
-        nodes=await _node_names(tenant, items), ended=[
+        nodes=await stats.node_names([*{job.node for job in items if job.node}]), ended=[
             _moment(text, "ended") for text in (asked.ended_from, asked.ended_to)
         ],
     )  # fmt: skip
@@ -184,12 +184,6 @@ async def _matches(
     if not text or not jobs:
         return {}
     return await stats.matches([job.id for job in jobs], text, compact_json(text))
-
-
-async def _node_names(tenant: Rota, jobs: Sequence[JobSummary]) -> dict[UUID, str]:
-    if not any(job.node for job in jobs):
-        return {}
-    return {node.id: node.name for node in await tenant.nodes.list(ended=True)}
 
 
 def _how(asked: Asked) -> pages.Copyable:

@@ -157,7 +157,7 @@ limit 200;
 
 -- name: recent_dead
 select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 300) as message
-from rota.dead as d where d.namespace = $1 order by d.finished_at desc limit $2;
+from rota.dead as d where d.namespace = $1 and not rota.is_internal_task(d.task) order by d.finished_at desc limit $2;
 
 -- name: strips
 -- The newest $3 occurrences of some schedules, and how their jobs are.
@@ -234,6 +234,9 @@ union all
 union all
 (select id, name, roles, 'live', 0 from rota.node
  where namespace = $1 and state in ('live', 'draining') and expires_at >= rota.now() and 'worker' = any(roles) limit 1);
+
+-- name: node_names
+select n.id, n.name from rota.node as n where n.namespace = $1 and n.id = any($2::uuid[]);
 
 -- name: node_release
 select n.name, n.release from rota.node as n where n.namespace = $1 and n.id::text = $2;
