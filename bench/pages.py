@@ -51,11 +51,12 @@ _LOOK = "matches are rarer: up to the newest 20,000 jobs are looked at"
 _ROWS = "more rows, up to those of a page"
 BOUNDED: dict[str, str] = {
     "/": "the first ready jobs of up to 500 lanes",
+    "/?within=30d": "the first ready jobs of up to 500 lanes",
     "/alerts": "the first ready jobs of up to 500 lanes",
     "/jobs?state=ready&queue=queue0": _LOOK, "/jobs?task=task3": _LOOK, "/jobs?node=node-000": _LOOK,
     "/jobs/compare?a={past}": _LOOK, "/tasks/task3": _LOOK, "/tasks/task3?within=30d": _LOOK,
-    "/calendar": "the newest 5,000 occurrences of the ledger",
-    "/calendar?view=month": "the newest 5,000 occurrences of the ledger",
+    "/calendar": "the newest 3,000 occurrences of the ledger",
+    "/calendar?view=month": "the newest 3,000 occurrences of the ledger",
     "/forecast": "the durations of up to 500 tasks",
     "/cluster": _ROWS, "/views": _ROWS, "/tokens": _ROWS, "/users": _ROWS, "/namespaces": _ROWS,
     "/webhooks": _ROWS, "/endpoints": _ROWS,

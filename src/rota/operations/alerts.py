@@ -23,7 +23,7 @@ from rota.store.dashboard import DashboardStore
 _HOUR = timedelta(hours=1)
 _LONGEST_SILENCE = 31 * 86_400
 _MOST_KEY, _MOST_NOTE = 300, 500
-_MOST_QUEUES = 10  # with an alert of their own
+_MOST_QUEUES = 8  # with an alert of their own
 
 
 class Alerts(Operations):

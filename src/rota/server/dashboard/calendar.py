@@ -28,7 +28,7 @@ from rota.store.dashboard import DashboardStore
 from rota.store.schedules import FIRED
 
 _AGENDA = 100
-_LEDGER = 5_000  # rows of the past that are counted
+_LEDGER = 3_000  # rows of the past that are counted
 _FREQUENT = 24  # occurrences of a day from which on a schedule is only counted
 _NAMED = 6
 _BUSY = 60.0  # runs in an hour that get the strongest colour at least
