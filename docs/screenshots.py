@@ -23,6 +23,7 @@ from uuid import UUID
 from playwright.async_api import Browser, Page, async_playwright
 
 from rota import App, Context, Latest, Retry
+from rota.core.administration import Limits
 from rota.core.time.calendars import NamedCalendar
 from rota.core.time.schedule import compile_schedule
 from rota.durable.context import DurableContext
@@ -32,6 +33,7 @@ from rota.operations.installation import Installation
 from rota.server.serving import Server
 from rota.store.changes import Actor, acting_as, changing
 from rota.store.identity import IdentityStore
+from rota.store.run_stats import RunStatsStore
 from rota.store.search import JobFilter
 
 FOLDER = Path(__file__).parent / "images" / "dashboard"
@@ -329,8 +331,16 @@ async def use_dashboard(app: App) -> dict[str, str]:
         weekdays=frozenset({6}), description="Days without deliveries",
     ))  # fmt: skip
     jobs = await app.jobs.list(task="send_mail", state="succeeded", limit=1)
-    nodes = await app.nodes.list()
-    return {"bulk": str(done.bulk), "other": str(jobs[0].id), "node": str(nodes[0].id)}
+    [node] = [node for node in await app.nodes.list() if node.name.startswith("berlin-1")]
+    [hook] = await app.webhooks.list()
+    await app.webhooks.test(hook.id)
+    await Installation(app.connector).namespaces.set_limits("new", Limits())
+    stats = RunStatsStore((await app.store()).database)
+    while await stats.fold(10_000):
+        pass  # what has just run is counted before the pictures are taken
+    return {
+        "bulk": str(done.bulk), "other": str(jobs[0].id), "node": str(node.id), "hook": str(hook.id),
+    }  # fmt: skip
 
 
 def shots(paths: dict[str, str]) -> dict[str, str]:
@@ -350,7 +360,10 @@ def shots(paths: dict[str, str]) -> dict[str, str]:
         "search": "/jobs?text=example.org", "tasks": "/tasks", "node": f"/nodes/{paths['node']}",
         "calendar": "/calendar?zone=Europe/Berlin", "calendar-month": "/calendar?view=month",
         "cluster": "/cluster", "audit": "/audit", "tokens": "/tokens", "users": "/users",
-        "namespaces": "/namespaces", "webhooks": "/webhooks",
+        "namespaces": "/namespaces", "webhooks": "/webhooks", "webhook": f"/webhooks/{paths['hook']}",
+        "endpoint": "/endpoints/notify-crm", "doctor": "/doctor", "schedule-new": "/schedules/new",
+        "compare-with": f"/jobs/compare?a={paths['bad']}", "confirm": f"/jobs/{paths['bad']}",
+        "palette": "/",
         "empty": "/?namespace=new", "not-found": "/nowhere",
     }  # fmt: skip
 
@@ -377,8 +390,15 @@ async def picture(
     for name, path in shots(paths).items():
         if only is None or name in only:
             await page.goto(url + path)
-            if name.startswith("calendar"):
+            if name in ("calendar", "calendar-month"):
                 await page.get_by_text("still being computed").wait_for(state="detached")
+            if name == "confirm":
+                await page.get_by_role("button", name="Discard…").click()
+                await page.get_by_role("heading", name="Discard this job?").wait_for()
+            if name == "palette":
+                await page.keyboard.press("Control+k")
+                await page.keyboard.type("mail")
+                await page.locator("#palette a").first.wait_for()
             await page.wait_for_timeout(250)
             height = await page.evaluate("document.documentElement.scrollHeight")
             size = PHONE if phone else {**DESK, "height": min(max(height, 500), TALLEST)}

@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
+from uuid import UUID
 
 import msgspec
 
 from rota.core.durations import format_duration
-from rota.model import Alert, Count, NodeStatus, Remedy, ShardStatus
+from rota.model import Alert, Count, Remedy, ShardStatus
 
 LATE = 60.0  # seconds that a queue may be late
 RECENT = 3600.0  # seconds for which a node that died is an alert
@@ -37,6 +38,21 @@ class QueueFacts(Protocol):
     paused_at: datetime | None
     ready: Count
     lag: float | None
+
+
+class NodeFacts(Protocol):
+    """What alerts need to know of a node."""
+
+    @property
+    def id(self) -> UUID: ...
+    @property
+    def name(self) -> str: ...
+    @property
+    def roles(self) -> Sequence[str]: ...
+    @property
+    def state(self) -> str: ...
+    @property
+    def heartbeat_age(self) -> float: ...
 
 
 class Mark(Protocol):
@@ -79,8 +95,15 @@ def of_failures(failed: int, latest: datetime | None) -> list[Alert]:
     )]  # fmt: skip
 
 
-def of_queues(queues: Iterable[QueueFacts], now: datetime) -> list[Alert]:
+def of_queues(queues: Iterable[QueueFacts], now: datetime, more_late: int = 0) -> list[Alert]:
+    """`more_late`: how many other queues are late, which have one alert together."""
     found: list[Alert] = []
+    if more_late:
+        found.append(Alert(
+            key="queues-late", severity="problem",
+            text=f"{_count(more_late, 'other queue')} {'is' if more_late == 1 else 'are'} late",
+            remedies=(Remedy("show_queues", "", "Queues"),),
+        ))  # fmt: skip
     for queue in queues:
         show = Remedy("show_queue", queue.name, f"Queue {queue.name}")
         if queue.paused_at is not None:
@@ -139,7 +162,7 @@ def of_schedules(names: Sequence[str]) -> list[Alert]:
     )]  # fmt: skip
 
 
-def of_nodes(nodes: Sequence[NodeStatus], now: datetime) -> list[Alert]:
+def of_nodes(nodes: Sequence[NodeFacts], now: datetime) -> list[Alert]:
     found = []
     if not any("worker" in node.roles for node in nodes if node.state in ("live", "draining")):
         found.append(Alert(

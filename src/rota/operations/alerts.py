@@ -23,6 +23,7 @@ from rota.store.dashboard import DashboardStore
 _HOUR = timedelta(hours=1)
 _LONGEST_SILENCE = 31 * 86_400
 _MOST_KEY, _MOST_NOTE = 300, 500
+_MOST_QUEUES = 8  # with an alert of their own
 
 
 class Alerts(Operations):
@@ -85,12 +86,13 @@ class Alerts(Operations):
         now = await (await self._rota.store()).now()
         # One after the other: at the same time, each would take a connection from others.
         failed, latest = await stats.failures(now - _HOUR)
+        queues, more_late = await stats.troubled_queues(core.LATE, _MOST_QUEUES)
         return [
-            *core.of_nodes(await self._rota.nodes.list(ended=True), now),
+            *core.of_nodes(await stats.troubled_nodes(core.RECENT), now),
             *core.of_shards(await self._rota.nodes.shards()),
             *core.of_schedules(await stats.set_aside()),
             *core.of_failures(failed, latest),
-            *core.of_queues(await stats.queues(), now),
+            *core.of_queues(queues, now, more_late),
             *core.of_events(await stats.events(now - _HOUR)),
         ]
 

@@ -25,7 +25,7 @@ from rota.model import (
 )
 from rota.operations.base import Operations
 from rota.store.logs import LogStore
-from rota.store.search import JobFilter, JobSearch
+from rota.store.search import JobFilter, JobSearch, Looked
 
 MANY = 10_000  # jobs that one call changes or lists at most
 _NAMED = 100  # ids of a bulk action, in the audit log
@@ -119,6 +119,12 @@ class Jobs(Operations):
         """Find jobs, the newest first, older than `before`. `TooMuchToRead` when that takes too long."""
         search = JobSearch(await self._database())
         return await search.page(self._namespace, wanted, before, limit, patience_ms=patience_ms)
+
+    async def look(
+        self, wanted: JobFilter, *, before: UUID | None = None, limit: int = 50
+    ) -> Looked:
+        """Find jobs as `search` does, but only among the newest: the answer says how far it looked."""
+        return await JobSearch(await self._database()).look(self._namespace, wanted, before, limit)
 
     async def count_matching(self, wanted: JobFilter, *, quick: bool = False) -> Count:
         """Count the jobs that match: exactly if that takes little time, otherwise an estimate."""

@@ -135,10 +135,14 @@ class Webhooks(Operations):
 
     async def deliveries(self, id: UUID, *, limit: int = 50) -> Sequence[JobSummary]:
         """List the jobs that deliver events to a webhook, newest first: those of the last week."""
+        wanted = await self.deliveries_filter(id)
+        return await self._rota.jobs.search(wanted, limit=limit, patience_ms=_PATIENCE_MS)
+
+    async def deliveries_filter(self, id: UUID) -> JobFilter:
+        """Return the filter that finds a webhook's deliveries of the last week."""
         await self.get(id)
         since = await (await self._rota.store()).now() - _DELIVERIES
-        wanted = JobFilter(task=WEBHOOK_TASK, text=str(id), since=since)
-        return await self._rota.jobs.search(wanted, limit=limit, patience_ms=_PATIENCE_MS)
+        return JobFilter(task=WEBHOOK_TASK, text=str(id), since=since)
 
     async def redeliver(self, job_id: UUID) -> JobHandle[Any]:
         """Send the event of a delivery once more, as a new job. The receiver sees the same event id."""

@@ -21,7 +21,9 @@ from rota.model import Count, DeadGroup
 from rota.store.database import Database, Store
 from rota.store.search import estimated_rows
 
-_HELD = 300  # jobs of a lane that are read one by one
+_HELD = 100  # jobs of a lane that are read one by one
+_READY = 1_000  # ready jobs that are counted one by one
+_NAMES = 100  # tasks and queues to choose from in a form
 _COUNTED = 3_000  # jobs of the future that are counted one by one
 _TAIL_PAGES = 200
 _SAMPLED_PAGES = 300
@@ -50,6 +52,22 @@ class QueueNow(msgspec.Struct, kw_only=True):
     @property
     def exact(self) -> bool:
         return self.ready.exact and self.running.exact
+
+
+class NodeTotals(msgspec.Struct, frozen=True):
+    """Nodes that are alive, what runs on them, and their slots."""
+
+    nodes: int
+    running: int
+    slots: int
+
+
+class NodeNow(msgspec.Struct, frozen=True):
+    id: UUID
+    name: str
+    roles: list[str]
+    state: str
+    heartbeat_age: float
 
 
 class FinishedMinute(msgspec.Struct, frozen=True):
@@ -114,27 +132,55 @@ class DashboardStore(Store):
 
     # -- queues
 
-    async def queues(self) -> list[QueueNow]:
-        found = {row["name"]: QueueNow(**row) for row in await self._fetch("queue_names")}
+    async def queues(
+        self, *, after: str = "", most: int = 1000, names: Sequence[str] | None = None
+    ) -> list[QueueNow]:
+        """Return queues by name, after one, or some of them."""
+        rows = await self._fetch("queue_names", after, most, names)
+        found = {row["name"]: QueueNow(**row) for row in rows}
         scheduled = await self._scheduled()
-        for row in await self._fetch("lanes_now", _HELD):
-            queue = found.get(row["queue"])
-            if queue is None:
-                continue
+        lanes = await self._fetch("lanes_now", _HELD, [*found])
+        crowded = [
+            row["lane"] for row in lanes if row["held"] >= _HELD and not row["lane"].endswith("#")
+        ]
+        ready = await self._guesses("lane_in_present", crowded)
+        waiting: dict[str, int] = {}
+        if scheduled is None:
+            waiting = await self._guesses("lane_in_future", [row["lane"] for row in lanes])
+        for row in lanes:
+            queue, lane = found[row["queue"]], row["lane"]
             whole = row["held"] < _HELD
-            held = row["held"]
-            if not whole and not row["lane"].endswith("#"):
-                held = await self._guess("lane_in_present", row["lane"])
+            held = max(ready.get(lane, 0), row["held"])
             queue.running = _sum(queue.running, row["running"], whole)
-            queue.ready = _sum(queue.ready, max(held, row["held"]) - row["running"], whole)
-            if scheduled is None:
-                guessed = await self._guess("lane_in_future", row["lane"])
-                queue.scheduled = _sum(queue.scheduled, guessed, False)
-            else:
-                queue.scheduled = _sum(queue.scheduled, scheduled.get(row["lane"], 0), True)
+            queue.ready = _sum(queue.ready, held - row["running"], whole)
+            count = waiting.get(lane, 0) if scheduled is None else scheduled.get(lane, 0)
+            queue.scheduled = _sum(queue.scheduled, count, scheduled is not None)
             if row["lag"] is not None:
                 queue.lag = max(queue.lag or 0.0, row["lag"])
         return [*found.values()]
+
+    async def lags(self) -> dict[str, float]:
+        """Return for how many seconds the first ready job of each queue has been due."""
+        return dict(await self._fetch("lags_now"))
+
+    async def troubled_queues(self, late: float, most: int) -> tuple[list[QueueNow], int]:
+        """Return the queues that are paused, and those that are late by so many seconds, the latest
+        first, `most` of either; and how many more are late."""
+        paused = [row["name"] for row in await self._fetch("paused_queues", most)]
+        lags = await self.lags()
+        behind = sorted((name for name in lags if lags[name] > late), key=lambda name: -lags[name])
+        behind = [name for name in behind if name not in paused]
+        names = [*paused, *behind[:most]]
+        found = await self.queues(names=names) if names else []
+        found.sort(key=lambda queue: names.index(queue.name))
+        return found, max(len(behind) - most, 0)
+
+    async def ready(self) -> Count:
+        """Count the ready jobs of all queues, or guess if they are many."""
+        count: int = await self.database.fetchval("some_ready", self._namespace, _READY + 1)
+        if count <= _READY:
+            return Count(count, exact=True)
+        return Count(max(await self._guess("whole_ready", self._namespace), count), exact=False)
 
     async def _scheduled(self) -> dict[str, int] | None:
         """Count scheduled jobs by lane; None: there are too many."""
@@ -144,6 +190,19 @@ class DashboardStore(Store):
 
     async def _guess(self, query: str, *arguments: Any) -> int:
         return await estimated_rows(self.database, self.database.queries[query], *arguments)
+
+    async def _guesses(self, query: str, lanes: Sequence[str]) -> dict[str, int]:
+        """Return how many rows the planner expects of each lane. One statement, for all of them."""
+        if not lanes:
+            return {}
+        one = self.database.queries[query].rstrip(" ;\n")
+        # Twice at least: of one alone there would be no list of plans.
+        asked = [*lanes, lanes[-1]]
+        whole = " union all ".join(one.replace("$1", f"${n}") for n in range(1, len(asked) + 1))
+        async with self.database.connection() as connection:
+            plan = await connection.fetchval(f"explain (format json) {whole}", *asked)
+        plans = msgspec.json.decode(plan)[0]["Plan"]["Plans"]
+        return {lane: int(part["Plan Rows"]) for lane, part in zip(lanes, plans, strict=False)}
 
     # -- history
 
@@ -264,8 +323,9 @@ class DashboardStore(Store):
         """Return the states of jobs, by id. Those whose retention is over are missing."""
         return dict(await self._fetch("job_states", list(ids)))
 
-    async def schedule_count(self) -> int:
-        return await self._one(int, "schedule_count", self._namespace)
+    async def schedule_count(self, most: int) -> int:
+        """Count the schedules, up to `most`."""
+        return await self._one(int, "schedule_count", self._namespace, most)
 
     async def stored_spec(self, id: UUID) -> Any:
         """Return what is stored of a schedule, also if this release can't read it."""
@@ -275,6 +335,17 @@ class DashboardStore(Store):
     async def set_aside(self) -> list[str]:
         """Return the names of schedules that some node can't plan."""
         return await self._all(str, "set_aside", self._namespace)
+
+    async def node_totals(self) -> NodeTotals:
+        return await self._one(NodeTotals, "node_totals", self._namespace)
+
+    async def troubled_nodes(self, seconds: float) -> list[NodeNow]:
+        """Return the nodes that died or went silent lately, and a worker that is alive."""
+        return await self._all(NodeNow, "troubled_nodes", self._namespace, seconds)
+
+    async def node_names(self, ids: Sequence[UUID]) -> dict[UUID, str]:
+        """Return the names of nodes. Those that are forgotten are missing."""
+        return dict(await self._fetch("node_names", list(ids))) if ids else {}
 
     async def node_release(self, node: str) -> tuple[str | None, str | None]:
         """Return the name of a node and the release that it runs; None: it is not known any more."""
@@ -291,11 +362,11 @@ class DashboardStore(Store):
             for row in rows if "$rota-encrypted" not in row["piece"]
         }  # fmt: skip
 
-    async def queue_names(self) -> list[str]:
-        return [row["name"] for row in await self._fetch("queue_names")]
+    async def queue_names(self, most: int = _NAMES) -> list[str]:
+        return [row["name"] for row in await self._fetch("queue_names", "", most, None)]
 
-    async def tasks(self) -> list[str]:
-        return await self._all(str, "known_tasks", self._namespace)
+    async def tasks(self, most: int = _NAMES) -> list[str]:
+        return await self._all(str, "known_tasks", self._namespace, most)
 
 
 def _sum(count: Count, more: int, exact: bool) -> Count:

@@ -40,6 +40,8 @@ PAGES = (
     "/jobs?namespace=empty", "/schedules?namespace=empty", "/dead?namespace=empty",
 )  # fmt: skip
 
+ASKED = "?asked"  # the question of a job's page
+
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def browser() -> AsyncIterator[Browser]:
@@ -274,8 +276,18 @@ async def test_every_page_is_sound_and_accessible(browser: Browser, stage: Stage
         given = {"viewport": {"width": 375, "height": 800}}
     window = await stage.enter(browser, **given)
     wrong: dict[str, list[str]] = {}
-    for path in (*PAGES, f"/jobs/{job.id}", f"/jobs/{failed.id}", f"/jobs/new?from={failed.id}"):
-        await window.go(path)
+    [node, *_] = await stage.app.nodes.list()
+    hook = await stage.app.webhooks.add(f"https://hooks.invalid/{scheme}", kinds=["node_dead"])
+    await stage.app.endpoints.add(f"push-{scheme}", "https://hooks.invalid/push")
+    for path in (
+        *PAGES, f"/jobs/{job.id}", f"/jobs/{failed.id}", f"/jobs/new?from={failed.id}",
+        f"/jobs/compare?a={job.id}", f"/jobs/compare?a={job.id}&b={failed.id}", f"/nodes/{node.id}",
+        f"/webhooks/{hook.id}", f"/endpoints/push-{scheme}", "/doctor", f"/jobs/{failed.id}{ASKED}",
+    ):  # fmt: skip
+        await window.go(path.removesuffix(ASKED))
+        if path.endswith(ASKED):
+            await window.page.get_by_role("button", name="Discard…").click()
+            await window.page.get_by_role("heading", name="Discard this job?").wait_for()
         found = await window.refused()
         if AXE.exists():
             found += await window.axe()
@@ -318,6 +330,26 @@ async def test_no_page_is_wider_than_a_phone(browser: Browser, stage: Stage):
         if width > 375:
             too_wide.append((path, width))
     assert too_wide == []
+    await window.context.close()
+
+
+_SMALL = """[...document.querySelectorAll(
+    "button, a.button, .side a, .ranges a, .tabs a, summary.button, select, " +
+    "input:not([type=checkbox]):not([type=radio]):not([type=hidden])")]
+    // On a phone the heads of tables are for screen readers only.
+    .filter((one) => one.offsetParent && !one.closest(".stack thead") && one.getBoundingClientRect().height < 39.5)
+    .map((one) => `${one.tagName} ${one.className} ${one.textContent.trim().slice(0, 30)} ` +
+        one.getBoundingClientRect().height)"""
+
+
+async def test_what_one_touches_on_a_phone_is_40_pixels_high(browser: Browser, stage: Stage):
+    window = await stage.enter(browser, viewport={"width": 375, "height": 800})
+    small = {}
+    for path in PAGES:
+        await window.go(path)
+        if found := await window.page.evaluate(_SMALL):
+            small[path] = found
+    assert small == {}
     await window.context.close()
 
 

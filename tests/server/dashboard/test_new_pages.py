@@ -228,7 +228,9 @@ async def test_an_endpoint_is_added_shown_changed_and_removed(server: LiveServer
     assert wrong.status_code == 422
     await send(browser, "/endpoints/push/change", timeout="9s")
     assert (await server.app.endpoints.get("push")).timeout == 9
-    await send(browser, "/endpoints/push/remove")
+    asked = await send(browser, "/endpoints/push/remove")
+    assert "Remove endpoint push?" in asked.text
+    await send(browser, "/endpoints/push/remove", sure="yes")
     assert (await browser.get("/endpoints/push")).status_code == 404
 
 

@@ -247,7 +247,7 @@ async def test_a_schedule_is_changed_only_as_it_was_seen_and_deleted_after_a_que
     assert "0 11 * * *" in stale.text  # and nothing that was written is lost
     assert (await tenant.schedules.get("digest")).version == 2
     asked = await browser.post("/schedules/digest/delete", data={"csrf": csrf})
-    assert "Delete digest?" in asked.text
+    assert "Delete schedule digest?" in asked.text
     assert (await tenant.schedules.get("digest")).version == 2
     tag = re.search(r'name="tag" value="([^"]*)"', asked.text)
     assert tag
@@ -334,7 +334,9 @@ async def test_the_overview_tells_of_stopped_attempts_and_slower_tasks(server: L
 BIG = ("future", "present", "past", "occurrence")
 NOW = "now()"
 QUESTIONS: dict[str, str] = {
-    "lanes_now": "'default', 1000",
+    "lanes_now": "'default', 1000, '{default,mail,money}'",
+    "lags_now": "'default'",
+    "some_ready": "'default', 1001",
     "coming_jobs": f"'default', {NOW}, {NOW} + interval '1 hour', 128, 30",
     "failures_since": f"'default', {NOW} - interval '1 hour'",
     "events_lately": f"'default', {NOW} - interval '1 hour'",

@@ -131,7 +131,7 @@ async def test_a_node_is_drained_undrained_and_stopped_by_its_page(server: LiveS
         assert answer.status_code == 303
         assert (await server.app.nodes.get(id)).wish == wish
     asked = await browser.post(f"/nodes/{id}/stop", data={"csrf": csrf})
-    assert "Stop n1?" in asked.text
+    assert "Stop node n1?" in asked.text
     assert (await server.app.nodes.get(id)).wish is None
     await browser.post(f"/nodes/{id}/stop", data={"csrf": csrf, "sure": "yes"})
     assert (await server.app.nodes.get(id)).wish == "stop"

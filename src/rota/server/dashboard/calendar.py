@@ -28,7 +28,7 @@ from rota.store.dashboard import DashboardStore
 from rota.store.schedules import FIRED
 
 _AGENDA = 100
-_LEDGER = 20_000  # rows of the past that are counted
+_LEDGER = 3_000  # rows of the past that are counted
 _FREQUENT = 24  # occurrences of a day from which on a schedule is only counted
 _NAMED = 6
 _BUSY = 60.0  # runs in an hour that get the strongest colour at least
@@ -181,11 +181,16 @@ def _midnight(day: date, zone: ZoneInfo) -> datetime:
 async def _past(stats: DashboardStore, begin: datetime, end: datetime, zone: ZoneInfo) -> Past:
     rows = await stats.ledger_between(begin, end, _LEDGER) if begin < end else []
     past = Past(Counter(), Counter(), Counter(), {}, known=rows is not None)
+    hours: dict[datetime, Hour] = {}  # of the quarters, which are few beside the rows
     for row in rows or ():
-        local = row["part"].astimezone(zone)
-        hour = (local.date(), local.hour)
+        hour = hours.get(row["part"])
+        if hour is None:
+            local = row["part"].astimezone(zone)
+            hour = hours[row["part"]] = (local.date(), local.hour)
+            if hour not in past.names:
+                past.names[hour] = Counter()
         (past.fired if row["state"] == FIRED else past.skipped)[hour] += row["count"]
-        past.names.setdefault(hour, Counter())[row["name"]] += row["count"]
+        past.names[hour][row["name"]] += row["count"]
     for due_at in await stats.failed_occurrences(begin, end) if rows else ():
         local = due_at.astimezone(zone)
         past.failed[local.date(), local.hour] += 1

@@ -59,10 +59,15 @@ def curve(values: Sequence[float | None], label: str) -> Markup:
 
 # -- charts with axes: their text is part of them, and they keep their proportions
 
-_W, _H, _LEFT, _TOP, _BOTTOM = 720.0, 190.0, 64.0, 8.0, 22.0
+_W, _H, _LEFT, _TOP, _BOTTOM = 520.0, 190.0, 64.0, 8.0, 22.0
 _CHART = Markup(
     '<svg class="chart" viewBox="0 0 {0:g} {1:g}" role="group" aria-label="{2}">{3}</svg>'
 )
+_WIDE_CHART = Markup(
+    '<svg class="chart wide" viewBox="0 0 {0:g} {1:g}" role="group" aria-label="{2}">{3}</svg>'
+)
+# Every second label below a chart is left out where there is little room.
+_LABEL = Markup('<text class="{0}" x="{1:.1f}" y="{2:.1f}" text-anchor="middle">{3}</text>')
 _TEXT = Markup('<text x="{0:.1f}" y="{1:.1f}" text-anchor="{2}">{3}</text>')
 _LINE = Markup('<line class="{0}" x1="{1:.1f}" y1="{2:.1f}" x2="{3:.1f}" y2="{4:.1f}"/>')
 _LINK = Markup('<a href="{0}" aria-label="{1}"><title>{1}</title>{2}</a>')
@@ -140,7 +145,7 @@ class Block(msgspec.Struct, frozen=True):
     title: str
 
 
-_ROW, _MOST_ROWS = 13.0, 40
+_ROW, _MOST_ROWS, _GANTT_W, _GANTT_LEFT = 13.0, 40, 1040.0, 6.0
 
 
 def gantt(blocks: Sequence[Block], labels: Sequence[str], label: str) -> Markup:
@@ -155,31 +160,36 @@ def gantt(blocks: Sequence[Block], labels: Sequence[str], label: str) -> Markup:
     height = max(len(free), 1) * _ROW + _TOP + _BOTTOM
     drawn = _NOTHING
     for place, text in enumerate(labels):
-        x = _LEFT + (_W - _LEFT) * place / max(len(labels) - 1, 1)
+        x = _GANTT_LEFT + (_GANTT_W - _GANTT_LEFT) * place / max(len(labels) - 1, 1)
         anchor = "start" if not place else "end" if place == len(labels) - 1 else "middle"
         drawn += _LINE.format("grid", x, _TOP, x, height - _BOTTOM)
         drawn += _TEXT.format(x, height - 6, anchor, text)
     for row, one in placed:
-        x = _LEFT + (_W - _LEFT) * min(max(one.begin, 0.0), 1.0)
-        width = max((_W - _LEFT) * (min(one.end, 1.0) - max(one.begin, 0.0)), 1.5)
-        box = _RECT.format(one.kind, min(x, _W - width), _TOP + row * _ROW + 1, width, _ROW - 3)
+        x = _GANTT_LEFT + (_GANTT_W - _GANTT_LEFT) * min(max(one.begin, 0.0), 1.0)
+        width = max((_GANTT_W - _GANTT_LEFT) * (min(one.end, 1.0) - max(one.begin, 0.0)), 1.5)
+        box = _RECT.format(
+            one.kind, min(x, _GANTT_W - width), _TOP + row * _ROW + 1, width, _ROW - 3
+        )
         drawn += _LINK.format(one.href, one.title, box)
-    return _CHART.format(_W, height, label, drawn)
+    return _WIDE_CHART.format(_GANTT_W, height, label, drawn)
 
 
 def _axes(highest: float, labels: Sequence[str], unit: Callable[[float], str]) -> Markup:
-    drawn = _NOTHING
+    drawn, written = _NOTHING, {unit(0.0), unit(highest)}
     for part in (0.0, 0.5, 1.0):
         y = _H - _BOTTOM - (_H - _TOP - _BOTTOM) * part
+        text = unit(highest * part)
         drawn += _LINE.format("grid", _LEFT, y, _W, y)
-        drawn += _TEXT.format(_LEFT - 5, y + 4, "end", unit(highest * part))
+        if part != 0.5 or text not in written:  # the middle of 0 and 1 isn't 0
+            drawn += _TEXT.format(_LEFT - 5, y + 4, "end", text)
     return drawn + _below(labels, (_W - _LEFT) / max(len(labels), 1))
 
 
 def _below(labels: Sequence[str], step: float) -> Markup:
     drawn, every = _NOTHING, max(round(len(labels) / _LABELS), 1)
-    for place in range(0, len(labels), every):
-        drawn += _TEXT.format(_LEFT + (place + 0.5) * step, _H - 6, "middle", labels[place])
+    for count, place in enumerate(range(0, len(labels), every)):
+        kind = "second" if count % 2 else "first"
+        drawn += _LABEL.format(kind, _LEFT + (place + 0.5) * step, _H - 6, labels[place])
     return drawn
 
 
@@ -191,15 +201,28 @@ def _ceiling(value: float) -> float:
     return next(power * step for step in (1, 2, 5, 10) if power * step >= value)
 
 
+_SPARK = Markup(
+    '<svg class="plot" viewBox="0 0 {0} 20" preserveAspectRatio="none" role="img" aria-label="{1}">'
+    "{2}</svg>"
+)
+_SPARKS = 60  # columns
+
+
 def spark(values: Sequence[float | None], label: str, kind: str = "live") -> Markup:
-    """Draw small columns without axes, for a cell of a table."""
-    highest = max((value for value in values if value is not None), default=0.0) or 1.0
-    step, drawn = _WIDTH / max(len(values), 1), _NOTHING
-    for place, value in enumerate(values):
-        if value:
-            height = max(_HEIGHT * value / highest, 4.0)
-            drawn += _RECT.format(kind, place * step, _HEIGHT - height, step * 0.85, height)
-    return _SVG.format(_WIDTH, _HEIGHT, label, drawn)
+    """Draw small columns without axes, for a cell of a table: as one path, since a page has many."""
+    every = -(-len(values) // _SPARKS) or 1
+    parts = [values[place : place + every] for place in range(0, len(values), every)]
+    columns = [max((value for value in part if value), default=0.0) for part in parts]
+    highest = max(columns, default=0.0)
+    path, level, run = "", 20, 0
+    for value in [*columns, 0.0] if highest else ():
+        y = 20 - max(round(20 * value / highest), 1) if value else 20
+        if y != level:
+            path += (f"h{run}" if run else "") + f"V{y}"
+            level, run = y, 0
+        run += 1
+    drawn = _PATH.format(kind, f"M0 20{path}z") if path else _NOTHING
+    return _SPARK.format(max(len(columns), 1), label, drawn)
 
 
 def ticks(shares: Sequence[float], label: str, kind: str = "live") -> Markup:

@@ -17,7 +17,7 @@ from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDe
 
 _COLOURS = 4
 _MOVES = 20
-_ROWS = 50
+_ROWS = 40
 
 
 class Owner(msgspec.Struct, frozen=True):

@@ -75,7 +75,7 @@ async def compare(
     """Show both; with one only, what it can be compared with."""
     first = await tenant.jobs.get(a)
     if b is None:
-        found = await tenant.jobs.search(JobFilter(task=first.task), limit=_CANDIDATES + 1)
+        found = (await tenant.jobs.look(JobFilter(task=first.task), limit=_CANDIDATES + 1)).jobs
         others = [job for job in found if job.id != first.id][:_CANDIDATES]
         return await pages.show(request, "compare_with.html", job=first, others=others)
     second = await tenant.jobs.get(b)

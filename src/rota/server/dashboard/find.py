@@ -23,6 +23,7 @@ from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
 _MOST = 8  # of a kind
+_NAMES = 1_000  # of tasks and queues that are looked at
 _ALL = 24
 Text = Annotated[str, QueryParameter(max_length=200)]
 
@@ -93,11 +94,11 @@ async def _find(
 
 
 async def _nouns(tenant: Rota, stats: DashboardStore, here: pages.Here, words: str) -> list[Found]:
-    tasks = _first(await stats.tasks(), words)
+    tasks = _first(await stats.tasks(_NAMES), words)
     found = [Found("Task", name, here.url(f"/tasks/{name}")) for name in tasks]
     schedules = await tenant.schedules.page(text=words, limit=_MOST)
     found += [Found("Schedule", one.name, here.url(f"/schedules/{one.id}")) for one in schedules]
-    queues = await stats.queue_names()
+    queues = await stats.queue_names(_NAMES)
     found += [Found("Queue", name, here.url(f"/queues/{name}")) for name in _first(queues, words)]
     for node in await tenant.nodes.list():
         if words in node.name.casefold() and len(found) < 4 * _MOST:
@@ -118,9 +119,9 @@ async def _complete(stats: DashboardStore, text: str) -> list[str]:
         return [f"{head}{one}:" for one in FILTERS if last and one.startswith(last)][:_MOST]
     values: Sequence[str] = ()
     if name == "task":
-        values = await stats.tasks()
+        values = await stats.tasks(_NAMES)
     elif name == "queue":
-        values = await stats.queue_names()
+        values = await stats.queue_names(_NAMES)
     elif name == "state":
         values = [state.label for state in State]
     elif name == "since":

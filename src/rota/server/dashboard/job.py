@@ -37,7 +37,8 @@ async def show_job(
     explanation = await tenant.jobs.explain(job_id)
     now = await (await tenant.store()).now()
     log = await read_log(tenant, job, attempt, level, find)
-    nodes = {str(node.id): node.name for node in await tenant.nodes.list(ended=True)}
+    names = await stats.node_names(_nodes_of(job))
+    nodes = {str(id): name for id, name in names.items()}
     state = State.parse(job.state)
     return await pages.show(
         request, "job.html", now=now, job=job, explanation=explanation,
@@ -61,6 +62,15 @@ def _remedies(explanation: Explanation, job: Job, here: pages.Here) -> list[Butt
     return [
         one for one in buttons(explanation.remedies, here) if not any(w in one.path for w in own)
     ]
+
+
+def _nodes_of(job: Job) -> list[UUID]:
+    """Return the nodes that have, or had, the job."""
+    found = {job.node} if job.node else set()
+    for one in job.attempts:
+        with contextlib.suppress(ValueError):
+            found.add(UUID(one.node))
+    return [*found]
 
 
 def _tries(job: Job, now: datetime, nodes: dict[str, str]) -> list[tuple[Attempt, str]]:
@@ -158,7 +168,15 @@ async def cancel_job(
     """Ask for confirmation first. With `sure`, cancel: it can't be undone, only submitted anew."""
     if not (await Fields.of(request)).flag("sure"):
         job = await tenant.jobs.get(job_id)
-        return await pages.show(request, "job_cancel.html", job=job, how=_how(job)[1:2])
+        what = "It is cancelled at once."
+        if job.state == "running":
+            what = "It runs: it is asked to stop, and its worker stops it after a grace period."
+        return await pages.confirm(
+            request, "Cancel this job?", what,
+            "A cancelled job does not run again; “Run again with changes” submits its copy.",
+            template="job_cancel.html", path=f"/jobs/{job_id}/cancel", word="Cancel the job",
+            target=pages.Here(request).url(f"/jobs/{job_id}"), job=job, how=_how(job)[1:2],
+        )  # fmt: skip
     done = await tenant.jobs.cancel(job_id)
     text = "Job cancelled." if done.outcome == "cancelled" else "The job has been asked to stop."
     return pages.back(request, f"/jobs/{job_id}", text)
@@ -167,7 +185,17 @@ async def cancel_job(
 @pages.action("/jobs/{job_id:uuid}/discard", policy=OPERATOR, on_error="/jobs/{job_id}")
 async def discard_job(
     request: RotaRequest, tenant: TenantDep, job_id: FromPath[UUID]
-) -> pages.Back:
+) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, discard the job."""
+    if not (await Fields.of(request)).flag("sure"):
+        job = await tenant.jobs.get(job_id)
+        return await pages.confirm(
+            request, "Discard this job?",
+            "It is removed from the dead-letter list, and can be read until its retention ends. It "
+            "can't be retried any more; “Run again with changes” submits its copy.",
+            template="job_cancel.html", path=f"/jobs/{job_id}/discard", word="Discard the job",
+            target=pages.Here(request).url(f"/jobs/{job_id}"), job=job, how=_how(job)[2:3],
+        )  # fmt: skip
     await tenant.jobs.discard(job_id)
     return pages.back(request, f"/jobs/{job_id}", "Job discarded.")
 

@@ -81,7 +81,7 @@ async def download_log(
             yield f"{line.at.isoformat()} {line.attempt} {line.stream} {line.text}\n".encode()
 
     return Stream(
-        lines(), media_type="text/plain; charset=utf-8",
+        lines(), media_type="text/plain",
         headers={"Content-Disposition": f'attachment; filename="{name}.log"'},
     )  # fmt: skip
 

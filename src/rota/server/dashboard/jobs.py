@@ -22,7 +22,7 @@ from rota.model import Count, JobSummary, ManyChanged, OutcomeKind, State
 from rota.operations.jobs import MANY, Action
 from rota.operations.rota import Rota
 from rota.server.api.jobs import Fingerprint
-from rota.server.api.pages import make_page, read_cursor
+from rota.server.api.pages import make_cursor, make_page, read_cursor
 from rota.server.dashboard import pages
 from rota.server.dashboard.forms import Fields
 from rota.server.dashboard.search_words import is_search, read_search
@@ -31,9 +31,10 @@ from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.server.targets import safe_target
 from rota.store.dashboard import DashboardStore, Match
-from rota.store.search import JobFilter, compact_json
+from rota.store.search import JobFilter, Looked, compact_json
 
-_ROWS = 50
+_ROWS = 40
+_GROUPS = 30
 _MOST_ROWS = 200
 _PAGE_MS = 3_000
 _WITHIN = ("15m", "1h", "6h", "24h", "7d", "30d")
@@ -45,6 +46,12 @@ _DONE: dict[Action, str] = {
     "retry": "will run again",
     "cancel": "were cancelled or asked to stop",
     "discard": "were discarded",
+}
+# What they do, in the question before.
+_MEANS: dict[Action, str] = {
+    "retry": "They run again now, and their attempts are counted anew.",
+    "cancel": "Waiting jobs are cancelled at once. Running jobs are asked to stop.",
+    "discard": "They are removed from the dead-letter list, and can be read until their retention ends.",
 }
 
 Text = Annotated[str | None, QueryParameter(max_length=200)]
@@ -121,7 +128,9 @@ async def show_jobs(
     ended_to: Text = None,
     limit: Annotated[int, QueryParameter(ge=1, le=_MOST_ROWS)] = _ROWS,
     cursor: Annotated[str | None, QueryParameter(max_length=500)] = None,
+    deep: Annotated[str | None, QueryParameter(pattern="^(|yes)$")] = None,
 ) -> pages.Html | pages.Back:
+    """Look at the newest jobs; with `deep`, at all, which takes longer the more there are."""
     asked = Asked.made(
         state=states, task=task, queue=queue, tag=tag, text=text, schedule=schedule,
         outcome=outcome, within=within, group=group, node=node, ended_from=ended_from, ended_to=ended_to,
@@ -135,32 +144,35 @@ async def show_jobs(
     store = await tenant.store()
     now = await store.now()
     wanted = asked.filter(now)
-    items: Sequence[JobSummary] = ()
-    following, count, too_much = None, None, None
+    before, looked = read_cursor(cursor, UUID, asked), Looked(())
+    count, too_much, here = None, None, pages.Here(request)
     try:
-        before = read_cursor(cursor, UUID, asked)
-        found = await tenant.jobs.search(
-            wanted, before=before, limit=limit + 1, patience_ms=_PAGE_MS
-        )
-        cut = make_page(found, limit, lambda job: job.id, asked)
-        items, following = cut.items, cut.next
-        if cut.next is None and cursor is None:
-            count = Count(len(items), exact=True)
+        if deep:
+            looked = Looked(await tenant.jobs.search(
+                wanted, before=before, limit=limit + 1, patience_ms=_PAGE_MS
+            ))  # fmt: skip
         else:
-            count = await tenant.jobs.count_matching(wanted, quick=True)
+            looked = await tenant.jobs.look(wanted, before=before, limit=limit + 1)
     except TooMuchToRead as error:
         too_much = str(error)
-    here = pages.Here(request)
+    cut = make_page(looked.jobs, limit, lambda job: job.id, asked)
+    items, following = cut.items, cut.next
+    if following or cursor:
+        count = await tenant.jobs.count_matching(wanted, quick=True)
+    elif looked.until is None and not too_much:
+        count = Count(len(items), exact=True)
+    further = make_cursor(looked.until, asked) if looked.until else None
     return await pages.show(
         request, "jobs.html", now=now, columns=here.look.columns or _COLUMNS, asked=asked,
         jobs=items, count=count, too_much=too_much,
-        next=here.url("/jobs", **given, cursor=following) if following else None,
+        next=here.url("/jobs", **given, cursor=following, deep=deep or None) if following else None,
+        looked=looked, further=here.url("/jobs", **given, cursor=further, deep="yes"),
         first=here.url("/jobs", **given), cursor=cursor,
         states=[state.label for state in State], withins=_WITHIN,
         outcomes=[kind.label for kind in OutcomeKind],
-        tasks=await stats.tasks(), queues=await store.database.fetch("queue_names", tenant.namespace),
+        tasks=await stats.tasks(), queues=await stats.queue_names(),
         matches=await _matches(stats, items, asked.text), how=[_how(asked)],
-        nodes=await _node_names(tenant, items), ended=[
+        nodes=await stats.node_names([*{job.node for job in items if job.node}]), ended=[
             _moment(text, "ended") for text in (asked.ended_from, asked.ended_to)
         ],
     )  # fmt: skip
@@ -172,12 +184,6 @@ async def _matches(
     if not text or not jobs:
         return {}
     return await stats.matches([job.id for job in jobs], text, compact_json(text))
-
-
-async def _node_names(tenant: Rota, jobs: Sequence[JobSummary]) -> dict[UUID, str]:
-    if not any(job.node for job in jobs):
-        return {}
-    return {node.id: node.name for node in await tenant.nodes.list(ended=True)}
 
 
 def _how(asked: Asked) -> pages.Copyable:
@@ -226,9 +232,13 @@ async def change_jobs(request: RotaRequest, tenant: TenantDep) -> pages.Back | p
     if not ids:
         return pages.back(request, target, f"There is no job to {word} among them.", kind="problem")
     if not fields.flag("sure"):
-        return await pages.show(
-            request, "jobs_confirm.html", word=word, count=len(ids), more=len(ids) == MANY,
-            asked=asked, ids=ids if asked is None else (), target=target,
+        return await pages.confirm(
+            request, f"{word.capitalize()} {plural(len(ids), 'job')}?", _MEANS[word],
+            template="jobs_confirm.html", path="/jobs/bulk", target=target,
+            fields=_again(word, target, asked, ids),
+            word=f"{word.capitalize()} {plural(len(ids), 'job')}",
+            kind="primary" if word == "retry" else "danger", do=word, count=len(ids),
+            more=len(ids) == MANY, asked=asked,
             sample=await (await tenant.store()).get_jobs(tenant.namespace, ids[:5]),
         )  # fmt: skip
     if wanted is not None:
@@ -241,6 +251,18 @@ async def change_jobs(request: RotaRequest, tenant: TenantDep) -> pages.Back | p
     if left := changed.matched - changed.changed:
         text += f" {plural(left, 'other')} had changed meanwhile."
     return await _done(request, tenant, target, text, changed)
+
+
+def _again(
+    word: Action, target: str, asked: Asked | None, ids: Sequence[UUID]
+) -> list[tuple[str, Any]]:
+    """Return the fields of a change, for the form that confirms it: a filter, or ids."""
+    fields: list[tuple[str, Any]] = [("do", word), ("return", target)]
+    if asked is None:
+        return [*fields, *(("id", id) for id in ids)]
+    for name, value in asked.given.items():
+        fields += [(name, one) for one in ([value] if isinstance(value, str) else value)]
+    return [*fields, ("everything", "yes")]
 
 
 async def _done(
@@ -260,11 +282,18 @@ async def _done(
 
 @pages.page("/dead", policy=VIEWER)
 async def show_dead(
-    request: RotaRequest, tenant: TenantDep, stats: StatsDep, task: Text = None
-) -> pages.Html:
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, task: Text = None,
+    skip: pages.Skip = 0,
+) -> pages.Html:  # fmt: skip
+    found = await stats.dead_groups(task or None)
+    shown = pages.part(request, found.groups, skip, _GROUPS)
+    if shown.next and task:
+        shown = msgspec.structs.replace(
+            shown, next=pages.Here(request).url("/dead", task=task, skip=skip + _GROUPS)
+        )
     count = await tenant.jobs.count_matching(JobFilter(states=(State.FAILED,)), quick=True)
     return await pages.show(
-        request, "dead.html", dead=await stats.dead_groups(task or None), count=count,
+        request, "dead.html", dead=found, shown=shown, count=count,
         task=task or "",
         how=[pages.Copyable(
             "List the dead letters", cli=pages.cli("jobs", "dead"), curl=pages.curl("GET", "/v1/dead")
@@ -299,9 +328,14 @@ async def _change_group(
         group = next((group for group in groups if group.fingerprint == fingerprint), None)
         if group is None:
             raise NotFound(f"there are no dead letters {fingerprint!r}", subject=fingerprint)
-        return await pages.show(
-            request, "dead_confirm.html", group=group, count=preview.matched, more=preview.more,
-            word=word, how=[pages.Copyable(
+        count = preview.matched
+        return await pages.confirm(
+            request, f"{word.capitalize()} {plural(count, 'job')}?", _MEANS[word],
+            template="dead_confirm.html", path=f"/dead/{fingerprint}/{word}",
+            word=f"{word.capitalize()} {plural(count, 'job')}",
+            kind="primary" if word == "retry" else "danger",
+            target=pages.Here(request).url("/dead"), group=group, count=count, more=preview.more,
+            how=[pages.Copyable(
                 f"{word.capitalize()} this group",
                 curl=pages.curl("POST", f"/v1/dead/{fingerprint}/{word}"),
             )],

@@ -12,7 +12,7 @@ from litestar.params import FromPath
 from rota.model import NodeJob, NodeStatus, State
 from rota.server.dashboard import charts, pages
 from rota.server.dashboard.forms import Fields
-from rota.server.dashboard.words import clock, span
+from rota.server.dashboard.words import clock, plural, span
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 
@@ -109,7 +109,15 @@ async def stop(request: RotaRequest, tenant: TenantDep, node_id: NodeId) -> page
     """Ask for confirmation first. With `sure`, ask the node to stop."""
     if not (await Fields.of(request)).flag("sure"):
         node = await tenant.nodes.get(node_id)
-        return await pages.show(request, "node_stop.html", node=node)
+        return await pages.confirm(
+            request, f"Stop node {node.name}?",
+            f"It starts no more jobs, lets its {plural(node.running, 'running job')} end within its "
+            "grace period, gives back the rest, and ends its process. Whatever supervises the process "
+            "may start it again.",
+            "This can't be undone; Drain can.",
+            path=f"/nodes/{node_id}/stop", word="Stop the node",
+            target=pages.Here(request).url(f"/nodes/{node_id}"),
+        )  # fmt: skip
     node = await tenant.nodes.stop(node_id)
     return pages.back(request, f"/nodes/{node_id}", f"Node {node.name} was asked to stop. {_SOON}")
 

@@ -43,18 +43,18 @@ async def overview(
 ) -> Html:  # fmt: skip
     now = await (await tenant.store()).now()
     # One after the other: at the same time, each would take a connection from other requests.
-    queues = await stats.queues()
-    nodes = await tenant.nodes.list(ended=True)
+    ready, lags = await stats.ready(), await stats.lags()
     runs = await tenant.statistics.all(within)
     shards = await tenant.nodes.shards()
     alerts, quiet = await shown_alerts(tenant, Here(request))
     return await show(
-        request, "overview.html", now=now, alerts=alerts, quiet=quiet, silences=SILENCES, queues=queues,
-        live=[node for node in nodes if node.state in ("live", "draining")],
+        request, "overview.html", now=now, alerts=alerts, quiet=quiet, silences=SILENCES, ready=ready,
+        oldest=max(lags.values(), default=None),
+        nodes=await stats.node_totals(),
         runs=runs, trends=_trends(runs, await tenant.statistics.before(within)),
         within=within, withins=[*WITHIN], rate=_rate(runs), **draw(runs, Here(request)),
         coming=await _coming(tenant, stats, now, len(shards)),
-        schedules=await stats.schedule_count(), dead=await stats.recent_dead(5),
+        schedules=await stats.schedule_count(1), dead=await stats.recent_dead(5),
     )  # fmt: skip
 
 

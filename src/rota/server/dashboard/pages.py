@@ -8,16 +8,17 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from importlib import resources
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 from urllib.parse import quote, urlencode
 
 import jinja2
 import msgspec
 from litestar import Request, Response, get, post
 from litestar.datastructures import Cookie
+from litestar.params import QueryParameter
 from litestar.response import Redirect
 from litestar.types import ControllerRouterHandler
 
@@ -38,6 +39,7 @@ from rota.server.targets import safe_target
 Html: TypeAlias = Response[str]
 Back: TypeAlias = Redirect
 AnyRequest: TypeAlias = Request[Any, Any, Any]
+Skip: TypeAlias = Annotated[int, QueryParameter(ge=0, le=1_000_000)]
 
 ZONE_COOKIE = "rota_zone"  # also in rota.js and login.js
 LOOK_COOKIE = "rota_look"
@@ -266,10 +268,43 @@ async def show(request: RotaRequest, template: str, *, status: int = 200, **give
     return answer
 
 
+async def confirm(
+    request: RotaRequest, question: str, *lines: str, path: str, word: str, target: str,
+    kind: str = "danger", fields: Sequence[tuple[str, Any]] = (), template: str = "confirm.html",
+    how: Sequence[Copyable] = (), **given: Any,
+) -> Html:  # fmt: skip
+    """Ask before something is done that can't be undone, or that concerns many.
+
+    The form of the page sends the same to `path` again, with `fields` and with `sure`; `word` is its
+    button, which names what is done, and `target` where "Back" leads.
+    """
+    return await show(
+        request, template, question=question, lines=lines, path=path, word=word, kind=kind,
+        target=target, fields=fields, how=how, **given,
+    )  # fmt: skip
+
+
 def show_bare(template: str, status_code: int = 200, /, **given: Any) -> Html:
     """Render a page for a user who is not logged in."""
     html = environment().get_template(template).render(**given)
     return Response(html, media_type="text/html", status_code=status_code)
+
+
+class Part(msgspec.Struct, frozen=True):
+    """Some rows of a list that is all in memory, and the page with the next ones."""
+
+    rows: Sequence[Any]
+    count: int
+    skip: int
+    next: str | None
+
+
+def part(request: RotaRequest, rows: Sequence[Any], skip: int, most: int) -> Part:
+    """Return the rows of a page. A page is small however long its list is."""
+    following = Here(request).url(request.scope["path"], skip=skip + most)
+    return Part(
+        rows[skip : skip + most], len(rows), skip, following if len(rows) > skip + most else None
+    )
 
 
 def returning(fields: Any, otherwise: str) -> str:
@@ -331,6 +366,8 @@ def problem_page(request: AnyRequest, problem: Problem) -> Response[Any] | None:
         return Redirect(login, status_code=303)
     if (target := _page_of_form(request, problem)) is not None:
         return back(RotaRequest(request.scope), target, problem.detail, kind="problem")
+    if problem.status == 404 and problem.detail == "Not Found":  # the framework's words
+        problem = Problem(404, problem.code, "There is no page at this address.")
     given: dict[str, Any] = {
         "here": None, "places": () if problem.status == 401 else [each[:2] for each in NAVIGATION],
     }  # fmt: skip

@@ -20,8 +20,9 @@ from rota.server.dashboard.queues import Within
 from rota.server.dashboard.tasks import draw, label_of
 from rota.server.dashboard.words import span
 from rota.server.policy import OPERATOR, VIEWER
-from rota.server.requests import RotaRequest, TenantDep
+from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.changes import last_recorded
+from rota.store.dashboard import DashboardStore, QueueNow
 
 _LIMITS, _HOLDERS = 20, 5
 _COLOURS = 7  # of the chart of shares: rota.css has k0 to k6
@@ -40,17 +41,18 @@ class Limit(msgspec.Struct, frozen=True):
 
 @pages.page("/queues/{name:str}", policy=VIEWER)
 async def show_queue(
-    request: RotaRequest, tenant: TenantDep, name: QueueName, within: Within = "1h"
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, name: QueueName, within: Within = "1h"
 ) -> pages.Html:
-    return await _show(request, tenant, name, within)
+    return await _show(request, tenant, stats, name, within)
 
 
 async def _show(
-    request: RotaRequest, tenant: Rota, name: str, within: str = "1h", *,
+    request: RotaRequest, tenant: Rota, stats: DashboardStore, name: str, within: str = "1h", *,
     fields: Fields | None = None, errors: Errors = NO_ERRORS,
 ) -> pages.Html:  # fmt: skip
-    queue = await tenant.queues.get(name)
-    here = pages.Here(request)
+    queue, here = await tenant.queues.settings(name), pages.Here(request)
+    held = await stats.queues(names=[name])
+    now = held[0] if held else QueueNow(name=name, paused_at=None, max_run_time=None)
     runs = await tenant.statistics.queue(name, within)
     shares = await tenant.queues.shares(name) if queue.policy == "fair" else ()
     service = await tenant.queues.service(name) if queue.policy == "fair" else ()
@@ -59,7 +61,7 @@ async def _show(
         if "worker" in node.roles and (not node.queues or name in node.queues)
     ]  # fmt: skip
     return await pages.show(
-        request, "queue.html", queue=queue, within=within, withins=[*WITHIN], runs=runs,
+        request, "queue.html", queue=queue, held=now, within=within, withins=[*WITHIN], runs=runs,
         **draw(runs, here, queue=name), depth=_depth(runs.periods, runs.step),
         shares=shares[:100], more_shares=max(len(shares) - 100, 0), service=_service(service),
         served=service, limits=await _limits(tenant, name), serving=serving[:20],
@@ -143,7 +145,7 @@ def _how(queue: QueueStatus) -> list[pages.Copyable]:
 
 @pages.action("/queues/{name:str}/settings", policy=OPERATOR)
 async def change_settings(
-    request: RotaRequest, tenant: TenantDep, name: QueueName
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, name: QueueName
 ) -> pages.Back | pages.Html:
     """Set what differs from what it is, as one change, which can be undone."""
     fields, errors = await Fields.of(request), Errors(_LABELS)
@@ -158,7 +160,7 @@ async def change_settings(
             values["policy"] = values["policy"] or before.policy
             after = await tenant.queues.configure(name, **values, must_exist=True)
     if errors:
-        return await _show(request, tenant, name, fields=fields, errors=errors)
+        return await _show(request, tenant, stats, name, fields=fields, errors=errors)
     if _told(after) == _told(before):
         return pages.back(request, f"/queues/{name}", "Nothing has changed.", kind="warning")
     text = f"Queue {name}: {_told(after)}. It holds for jobs that wait, too."
@@ -185,7 +187,7 @@ def _undo_path(name: str) -> str | None:
 
 @pages.action("/queues/{name:str}/weight", policy=OPERATOR)
 async def change_weight(
-    request: RotaRequest, tenant: TenantDep, name: QueueName
+    request: RotaRequest, tenant: TenantDep, stats: StatsDep, name: QueueName
 ) -> pages.Back | pages.Html:
     fields, errors = await Fields.of(request), Errors(_LABELS)
     key = fields.raw("key")
@@ -193,7 +195,7 @@ async def change_weight(
         await tenant.queues.get(name)
         await tenant.queues.set_weight(name, key, fields.decimal("weight"))
     if errors:
-        return await _show(request, tenant, name, fields=fields, errors=errors)
+        return await _show(request, tenant, stats, name, fields=fields, errors=errors)
     weight = fields.text("weight") or "1, the default"
     return pages.back(
         request, f"/queues/{name}", f"Weight of {key_text(key)}: {weight}.", undo=_undo_path(name)

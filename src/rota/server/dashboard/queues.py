@@ -36,7 +36,7 @@ async def show_queues(
     request: RotaRequest, tenant: TenantDep, stats: StatsDep, within: Within = "1h",
     after: Annotated[str, QueryParameter(max_length=200)] = "",
 ) -> pages.Html:  # fmt: skip
-    found = [queue for queue in await stats.queues() if queue.name > after]
+    found = await stats.queues(after=after, most=_ROWS + 1)
     shown = found[:_ROWS]
     series = await tenant.statistics.queues(within, names=[queue.name for queue in shown])
     nodes = await tenant.nodes.list()

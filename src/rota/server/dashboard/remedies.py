@@ -12,7 +12,8 @@ from rota.server.dashboard.pages import Here
 
 # The address of a link, by verb; the subject is filled in.
 _LINKS = {
-    "show_cluster": "/cluster", "show_queue": "/queues/{}", "raise_limit": "/queues/{}",
+    "show_cluster": "/cluster", "show_queue": "/queues/{}", "show_queues": "/queues",
+    "raise_limit": "/queues/{}",
     "show_job": "/jobs/{}", "show_task": "/tasks/{}", "show_tasks": "/tasks", "show_node": "/nodes/{}",
     "show_schedule": "/schedules/{}", "show_schedules": "/schedules", "show_runs": "/runs",
     "show_dead": "/dead",

@@ -16,6 +16,7 @@ from rota.errors import ConfigError
 from rota.model import GraphStep, Run, RunCheckpoint
 from rota.server.api.pages import make_cursor, read_cursor
 from rota.server.dashboard import charts, graphs, pages
+from rota.server.dashboard.forms import Fields
 from rota.server.dashboard.words import pretty, span
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, TenantDep
@@ -183,7 +184,19 @@ def _how(run: Run) -> list[pages.Copyable]:
 
 
 @pages.action("/runs/{run_id:uuid}/cancel", policy=OPERATOR, on_error="/runs/{run_id}")
-async def cancel_run(request: RotaRequest, tenant: TenantDep, run_id: RunId) -> pages.Back:
+async def cancel_run(
+    request: RotaRequest, tenant: TenantDep, run_id: RunId
+) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, cancel the run."""
+    if not (await Fields.of(request)).flag("sure"):
+        run = await tenant.runs.get(run_id)
+        return await pages.confirm(
+            request, f"Cancel this run of {run.workflow}?",
+            "Its steps that wait are cancelled, and those that run are asked to stop. Resume goes on "
+            "from the steps that did not succeed.",
+            path=f"/runs/{run_id}/cancel", word="Cancel the run",
+            target=pages.Here(request).url(f"/runs/{run_id}"),
+        )  # fmt: skip
     await tenant.runs.cancel(run_id)
     return pages.back(request, f"/runs/{run_id}", "The run is being cancelled.")
 

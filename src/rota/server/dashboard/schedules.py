@@ -24,13 +24,14 @@ from rota.server.api.schedules import BackfillRequest, ScheduleName
 from rota.server.dashboard import pages
 from rota.server.dashboard.form_errors import NO_ERRORS, Errors
 from rota.server.dashboard.forms import Fields, Reader, convert
-from rota.server.dashboard.words import SHAPES, plural, stamp, written
+from rota.server.dashboard.words import SHAPES, number, plural, stamp, written
 from rota.server.policy import OPERATOR, VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.dashboard import DashboardStore
 
 _LATE = 10.0  # seconds after which a start is called late
-_ROWS = 40
+_COUNTED = 1_000
+_ROWS = 20  # each has a strip of occurrences
 _STRIP = 12
 _LONG_STRIP = 60
 _NEXT = 10
@@ -119,7 +120,7 @@ async def show_schedules(
         request, "schedules.html", schedules=cut.items, asked=asked,
         strips={id: to_cells(cells) for id, cells in strips.items()}, path_of=path_of,
         next=here.url("/schedules", **asked, cursor=cut.next) if cut.next else None,
-        count=await stats.schedule_count(), cursor=cursor,
+        count=await stats.schedule_count(_COUNTED + 1), most=_COUNTED, cursor=cursor,
         how=[pages.Copyable(
             "List the schedules", cli=pages.cli("schedules", "list"),
             curl=pages.curl("GET", "/v1/schedules"), python="await app.schedules.list()",
@@ -264,8 +265,14 @@ async def backfill(
         return pages.back(request, path_of(status), text)
     words = ["schedules", "backfill", status.name, "--from", asked.first.isoformat(),
              "--to", asked.end.isoformat()]  # fmt: skip
-    return await pages.show(
-        request, "backfill.html", schedule=status, asked=asked, count=count, path_of=path_of,
+    return await pages.confirm(
+        request, f"Backfill {plural(count, 'occurrence')} of {status.name}?", template="backfill.html",
+        path=path_of(status, "/backfill"), word=f"Run {plural(count, 'occurrence')}", kind="primary",
+        target=pages.Here(request).url(path_of(status)), schedule=status, asked=asked, count=count,
+        fields=[
+            ("first", asked.first.isoformat()), ("end", asked.end.isoformat()),
+            ("max_parallel", asked.max_parallel or ""),
+        ],
         how=[pages.Copyable("Backfill this period", cli=pages.cli(*words), curl=pages.curl(
             "POST", f"/v1/schedules/{status.id}/backfill", {"first": asked.first, "end": asked.end}
         ))],
@@ -280,9 +287,14 @@ async def delete(
     status = await tenant.schedules.get(await tenant.schedules.resolve(name))
     fields = await Fields.of(request)
     if not fields.flag("sure"):
-        return await pages.show(
-            request, "schedule_delete.html", schedule=status, path_of=path_of, tag=status.tag
-        )
+        return await pages.confirm(
+            request, f"Delete schedule {status.name}?",
+            f"It runs {status.runs} {status.in_words}, and has fired {number(status.fired)} times. "
+            "Its ledger and its jobs are kept until their retention ends.",
+            "This can't be undone; Pause can.",
+            path=path_of(status, "/delete"), word="Delete the schedule", fields=[("tag", status.tag)],
+            target=pages.Here(request).url(path_of(status)),
+        )  # fmt: skip
     expect = Precondition(if_match=fields.text("tag"))
     await tenant.schedules.delete(status.name, expect=expect)
     return pages.back(request, "/schedules", f"Schedule {status.name} deleted.")

@@ -12,8 +12,8 @@ from litestar.params import QueryParameter
 
 from rota.core.time.calendar_text import calendar_from_lines
 from rota.core.time.calendars import NamedCalendar, calendar_from_holidays, calendar_from_ics
-from rota.errors import ConfigError, TooMuchToRead
-from rota.model import Event, JobSummary
+from rota.errors import ConfigError
+from rota.model import Event
 from rota.operations.event_text import sentence
 from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
@@ -27,6 +27,7 @@ from rota.store.search import JobFilter
 
 _ROWS = 100
 _JOBS = 20
+_ENDPOINTS = 50
 _YEARS = range(1971, 2200)
 _MOST_TEXT = 200_000
 Kind = Annotated[str | None, QueryParameter(max_length=50)]
@@ -65,16 +66,19 @@ _ENDPOINT_LABELS = {
 
 
 @pages.page("/endpoints", policy=VIEWER)
-async def show_endpoints(request: RotaRequest, tenant: TenantDep) -> pages.Html:
-    return await _show_endpoints(request, tenant)
+async def show_endpoints(
+    request: RotaRequest, tenant: TenantDep, skip: pages.Skip = 0
+) -> pages.Html:
+    return await _show_endpoints(request, tenant, skip=skip)
 
 
 async def _show_endpoints(
     request: RotaRequest, tenant: Rota, secret: str | None = None, *, fields: Fields | None = None,
-    errors: Errors = NO_ERRORS,
+    errors: Errors = NO_ERRORS, skip: int = 0,
 ) -> pages.Html:  # fmt: skip
+    found = pages.part(request, await tenant.endpoints.list(), skip, _ENDPOINTS)
     return await pages.show(
-        request, "endpoints.html", endpoints=await tenant.endpoints.list(), secret=secret,
+        request, "endpoints.html", endpoints=found, secret=secret,
         said=fields or Fields({}), errors=errors, status=422 if errors else 201 if secret else 200,
         may_change=request.principal.may(ADMIN), how=[
             pages.Copyable("List the endpoints", cli=pages.cli("endpoints", "list"),
@@ -108,14 +112,9 @@ async def show_endpoint(
     request: RotaRequest, tenant: TenantDep, stats: StatsDep, name: EndpointName
 ) -> pages.Html:
     endpoint = await tenant.endpoints.get(name)
-    jobs: Sequence[JobSummary] = ()
-    too_much = None
-    try:
-        jobs = await tenant.jobs.search(JobFilter(task=name), limit=_JOBS)
-    except TooMuchToRead as error:
-        too_much = str(error)
+    looked = await tenant.jobs.look(JobFilter(task=name), limit=_JOBS)
     return await pages.show(
-        request, "endpoint.html", endpoint=endpoint, jobs=jobs, too_much=too_much,
+        request, "endpoint.html", endpoint=endpoint, looked=looked,
         errors_by_kind=(await stats.dead_groups(name)).groups[:8],
         may_change=request.principal.may(ADMIN), how=[
             pages.Copyable("Show this endpoint", curl=pages.curl("GET", f"/v1/endpoints/{name}")),
@@ -141,7 +140,16 @@ async def change_endpoint(
 @pages.action("/endpoints/{name:str}/remove", policy=ADMIN)
 async def remove_endpoint(
     request: RotaRequest, tenant: TenantDep, name: EndpointName
-) -> pages.Back:
+) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, remove the endpoint."""
+    if not (await Fields.of(request)).flag("sure"):
+        return await pages.confirm(
+            request, f"Remove endpoint {name}?",
+            "Its jobs stay in their queue, and wait until there is an endpoint or a worker for them. "
+            "This can't be undone.",
+            path=f"/endpoints/{name}/remove", word="Remove the endpoint",
+            target=pages.Here(request).url(f"/endpoints/{name}"),
+        )  # fmt: skip
     await tenant.endpoints.remove(name)
     text = f"Endpoint {name} removed. Its jobs stay in their queue."
     return pages.back(request, "/endpoints", text)

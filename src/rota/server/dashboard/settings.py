@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Annotated
 from uuid import UUID
 
@@ -14,8 +13,7 @@ from litestar.response import Redirect
 from rota.core.access import ANYWHERE, SCOPE_NOUNS, SUBMIT_SCOPE, Role
 from rota.core.administration import CreatedToken, Limits
 from rota.core.time.zones import zone as zone_of
-from rota.errors import ConfigError, TooMuchToRead
-from rota.model import JobSummary
+from rota.errors import ConfigError
 from rota.operations.rota import Rota
 from rota.operations.webhooks import KINDS
 from rota.server.api.access import TokenRequest, audit_page, token_page
@@ -28,6 +26,7 @@ from rota.server.requests import ContextDep, PrincipalDep, RotaRequest, TenantDe
 from rota.server.targets import safe_target
 
 _ROWS = 50
+_PART = 30  # users, namespaces, webhooks
 _YEAR = 365 * 86_400
 _TOKEN_LABELS = {
     "name": "Name", "role": "Role", "scopes": "Scopes", "tasks": "Only these tasks",
@@ -131,7 +130,15 @@ async def create_token(
 @pages.action("/tokens/{prefix:str}/revoke", policy=ADMIN)
 async def revoke_token(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep, prefix: FromPath[str]
-) -> pages.Back:
+) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, revoke the token."""
+    if not (await Fields.of(request)).flag("sure"):
+        return await pages.confirm(
+            request, f"Revoke token {prefix}?",
+            "Every server refuses it within five seconds. This can't be undone.",
+            path=f"/tokens/{prefix}/revoke", word="Revoke the token",
+            target=pages.Here(request).url("/tokens"),
+        )  # fmt: skip
     await context.installation.tokens.revoke(prefix, by=principal)
     text = f"Token {prefix} revoked. Every server refuses it within five seconds."
     return pages.back(request, "/tokens", text)
@@ -143,14 +150,14 @@ async def revoke_token(
 
 @pages.page("/users", policy=ADMIN)
 async def show_users(
-    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, skip: pages.Skip = 0
 ) -> pages.Html:
-    return await _show_users(request, context, principal)
+    return await _show_users(request, context, principal, skip=skip)
 
 
 async def _show_users(
     request: RotaRequest, context: ContextDep, principal: PrincipalDep, *,
-    link: tuple[str, str] | None = None,
+    link: tuple[str, str] | None = None, skip: int = 0,
 ) -> pages.Html:  # fmt: skip
     seen = (principal.namespace, ANYWHERE)  # not the roles in other namespaces
     users = [
@@ -159,7 +166,8 @@ async def _show_users(
         for user in await context.installation.users.list(principal.reach)
     ]  # fmt: skip
     return await pages.show(
-        request, "users.html", users=users, link=link, minutes=context.settings.link_minutes,
+        request, "users.html", users=pages.part(request, users, skip, _PART), link=link,
+        minutes=context.settings.link_minutes,
         roles=[role.label for role in Role if role is not Role.WORKER],
         how=[
             pages.Copyable("List the users", cli=pages.cli("users", "list")),
@@ -186,8 +194,17 @@ async def add_user(
 
 
 @pages.action("/users/remove", policy=EVERYWHERE)
-async def remove_user(request: RotaRequest, context: ContextDep) -> pages.Back:
-    name = (await Fields.of(request)).text("name") or ""
+async def remove_user(request: RotaRequest, context: ContextDep) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, remove the user."""
+    fields = await Fields.of(request)
+    name = fields.text("name") or ""
+    if not fields.flag("sure"):
+        return await pages.confirm(
+            request, f"Remove user {name}?",
+            "They are logged out everywhere, and their roles are gone. This can't be undone.",
+            path="/users/remove", word="Remove the user", fields=[("name", name)],
+            target=pages.Here(request).url("/users"),
+        )  # fmt: skip
     await context.installation.users.remove(name)
     return pages.back(request, "/users", f"{name} removed and logged out.")
 
@@ -208,7 +225,7 @@ async def create_link(
 
 @pages.page("/namespaces", policy=VIEWER)
 async def show_namespaces(
-    request: RotaRequest, context: ContextDep, principal: PrincipalDep
+    request: RotaRequest, context: ContextDep, principal: PrincipalDep, skip: pages.Skip = 0
 ) -> pages.Html:
     known = {one.name: one for one in await context.installation.namespaces.list(principal)}
     names = {*known, principal.namespace, context.settings.namespace}
@@ -218,8 +235,8 @@ async def show_namespaces(
         if (role := principal.identity.role_in(name)) is not None
     }  # fmt: skip
     return await pages.show(
-        request, "namespaces.html", namespaces=[(name, known.get(name)) for name in roles],
-        roles=roles,
+        request, "namespaces.html", roles=roles,
+        namespaces=pages.part(request, [(name, known.get(name)) for name in roles], skip, _PART),
         how=[
             pages.Copyable("List the namespaces", cli=pages.cli("namespaces", "list"),
                            curl=pages.curl("GET", "/v1/namespaces")),
@@ -250,17 +267,20 @@ async def set_limits(request: RotaRequest, context: ContextDep, name: FromPath[s
 
 
 @pages.page("/webhooks", policy=ADMIN)
-async def show_webhooks(request: RotaRequest, tenant: TenantDep) -> pages.Html:
-    return await _show_webhooks(request, tenant)
+async def show_webhooks(
+    request: RotaRequest, tenant: TenantDep, skip: pages.Skip = 0
+) -> pages.Html:
+    return await _show_webhooks(request, tenant, skip=skip)
 
 
 async def _show_webhooks(
     request: RotaRequest, tenant: Rota, secret: str | None = None, *, fields: Fields | None = None,
-    errors: Errors = NO_ERRORS,
+    errors: Errors = NO_ERRORS, skip: int = 0,
 ) -> pages.Html:  # fmt: skip
     said = fields or Fields({})
+    hooks = pages.part(request, await tenant.webhooks.list(), skip, _PART)
     return await pages.show(
-        request, "webhooks.html", webhooks=await tenant.webhooks.list(), kinds=KINDS, secret=secret,
+        request, "webhooks.html", webhooks=hooks, kinds=KINDS, secret=secret,
         errors=errors, status=422 if errors else 201 if secret else 200, said=said,
         chosen=said.several("kind"),
         allowed=await tenant.webhooks.allowed(),
@@ -297,14 +317,10 @@ async def show_webhook(
     request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
 ) -> pages.Html:
     hook = await tenant.webhooks.get(webhook_id)
-    deliveries: Sequence[JobSummary] = ()
-    too_much = None
-    try:
-        deliveries = await tenant.webhooks.deliveries(webhook_id, limit=_ROWS)
-    except TooMuchToRead as error:
-        too_much = str(error)
+    wanted = await tenant.webhooks.deliveries_filter(webhook_id)
+    looked = await tenant.jobs.look(wanted, limit=_ROWS)
     return await pages.show(
-        request, "webhook.html", hook=hook, deliveries=deliveries, too_much=too_much, how=[
+        request, "webhook.html", hook=hook, looked=looked, wanted=wanted, how=[
             pages.Copyable("List the deliveries", cli=pages.cli("webhooks", "deliveries", hook.id),
                            curl=pages.curl("GET", f"/v1/webhooks/{hook.id}/deliveries")),
             pages.Copyable("Send a test event", cli=pages.cli("webhooks", "test", hook.id),
@@ -347,7 +363,16 @@ async def test_webhook(
 @pages.action("/webhooks/{webhook_id:uuid}/remove", policy=ADMIN)
 async def remove_webhook(
     request: RotaRequest, tenant: TenantDep, webhook_id: FromPath[UUID]
-) -> pages.Back:
+) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, remove the webhook."""
+    if not (await Fields.of(request)).flag("sure"):
+        hook = await tenant.webhooks.get(webhook_id)
+        return await pages.confirm(
+            request, "Remove this webhook?", hook.url,
+            "No more events are sent to it. This can't be undone; Pause can.",
+            path=f"/webhooks/{webhook_id}/remove", word="Remove the webhook",
+            target=pages.Here(request).url("/webhooks"),
+        )  # fmt: skip
     await tenant.webhooks.remove(webhook_id)
     return pages.back(request, "/webhooks", "Webhook removed.")
 

@@ -21,7 +21,7 @@ from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, StatsDep, TenantDep
 from rota.store.search import JobFilter
 
-_ROWS = 50
+_ROWS = 25
 _LATEST = 10
 _SLOWEST = 10
 _ERRORS = 8
@@ -76,7 +76,7 @@ async def show_task(
     info: TaskInfo | None = None
     with contextlib.suppress(NotFound):  # its jobs may be there all the same
         info = await tenant.registry.get(name)
-    latest = await tenant.jobs.search(JobFilter(task=name), limit=_LATEST)
+    latest = (await tenant.jobs.look(JobFilter(task=name), limit=_LATEST)).jobs
     schedules = await tenant.schedules.page(task=name, limit=20)
     failed = JobFilter(states=(State.FAILED,), task=name)
     here = pages.Here(request)

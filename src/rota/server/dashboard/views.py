@@ -7,11 +7,14 @@ from rota.server.dashboard.forms import Fields
 from rota.server.policy import VIEWER
 from rota.server.requests import RotaRequest, TenantDep
 
+_ROWS = 50
+
 
 @pages.page("/views", policy=VIEWER)
-async def show_views(request: RotaRequest, tenant: TenantDep) -> pages.Html:
+async def show_views(request: RotaRequest, tenant: TenantDep, skip: pages.Skip = 0) -> pages.Html:
+    found = pages.part(request, await tenant.views.list(), skip, _ROWS)
     return await pages.show(
-        request, "views.html", views=await tenant.views.list(), how=[pages.Copyable(
+        request, "views.html", views=found, how=[pages.Copyable(
             "List the views", curl=pages.curl("GET", "/v1/views"), python="await app.views.list()"
         )],
     )  # fmt: skip
@@ -29,8 +32,17 @@ async def save_view(request: RotaRequest, tenant: TenantDep) -> pages.Back:
 
 
 @pages.action("/views/remove", policy=VIEWER, on_error="/views")
-async def remove_view(request: RotaRequest, tenant: TenantDep) -> pages.Back:
-    removed = await tenant.views.remove((await Fields.of(request)).text("name") or "")
+async def remove_view(request: RotaRequest, tenant: TenantDep) -> pages.Back | pages.Html:
+    """Ask for confirmation first. With `sure`, remove the view."""
+    fields = await Fields.of(request)
+    name = fields.text("name") or ""
+    if not fields.flag("sure"):
+        return await pages.confirm(
+            request, f"Remove view {name}?", "Only the name and its filters are removed, no jobs.",
+            path="/views/remove", word="Remove the view", fields=[("name", name)],
+            target=pages.Here(request).url("/views"),
+        )  # fmt: skip
+    removed = await tenant.views.remove(name)
     return pages.back(request, "/views", f"View {removed.name} removed.")
 
 

@@ -31,6 +31,7 @@ SHAPES = {
     "backfilled": "↺", "on time": "✓", "late": "◷", "pending": "○", "lost": "✕",
 }  # fmt: skip
 
+_COMMAND = re.compile(r"`([^`<]+)`")
 _MOMENT = re.compile(r"(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC)")
 _TIME = Markup('<time datetime="{0}" data-moment{1}>{2}</time>')
 _AGO = Markup('<time datetime="{0}" data-ago title="{1}">{2}</time>')
@@ -66,11 +67,12 @@ def ago(at: datetime | None, now: datetime, *, absent: str = NOTHING) -> Markup 
 
 
 def with_times(text: str) -> Markup:
-    """Format the moments within a sentence."""
+    """Format the moments within a sentence, and the commands, which are between backquotes."""
     parts = _MOMENT.split(text)
     for place in range(1, len(parts), 2):
         parts[place] = moment(datetime.fromisoformat(parts[place].replace(" UTC", "+00:00")))
-    return Markup("").join(parts)
+    escaped = str(Markup("").join(parts))
+    return Markup(_COMMAND.sub(r"<code>\1</code>", escaped))  # noqa: S704
 
 
 def _iso(at: datetime) -> str:

@@ -21,9 +21,34 @@ cross join lateral (
         (select p.state, p.due_at from rota.present as p
          where right(l.lane, 1) = '#' and p.lane > l.lane and p.lane < left(l.lane, -1) || '$'
          order by p.lane, p.rank, p.id limit $2)) as p) as h
-where l.namespace = $1
+where l.namespace = $1 and l.queue = any($3::text[])
 order by l.lane
 limit 500;
+
+-- name: lags_now
+-- For how long the first ready job of each queue has been due: of the first 10 of each lane that are ready.
+select rota.queue_of(l.lane) as queue, greatest(extract(epoch from rota.now() - min(h.oldest_at))::float8, 0) as lag
+from rota.lane as l
+cross join lateral (
+    select min(p.due_at) as oldest_at
+    from (
+        (select p.due_at from rota.present as p where p.lane = l.lane and p.state = {state.ready} order by p.rank, p.id limit 10)
+        union all
+        (select p.due_at from rota.present as p
+         where right(l.lane, 1) = '#' and p.lane > l.lane and p.lane < left(l.lane, -1) || '$' and p.state = {state.ready}
+         order by p.lane, p.rank, p.id limit 10)) as p) as h
+where l.namespace = $1 and h.oldest_at is not null
+group by 1
+limit 500;
+
+-- name: some_ready
+-- $2 at most, of all lanes of a namespace, by their index.
+select count(*) from (
+    select from rota.present as p
+    where p.lane >= $1 || '/' and p.lane < $1 || '0' and p.namespace = $1 and p.state = {state.ready} limit $2) as p;
+
+-- name: whole_ready
+select from rota.present as p where p.namespace = $1 and p.state = {state.ready};
 
 -- name: lane_in_present
 select from rota.present as p where p.lane = $1;
@@ -42,7 +67,10 @@ from rota.future as f where f.namespace = $1 group by 1;
 -- name: queue_names
 select q.name, q.paused_at, q.max_run_time, d.max_depth, d.jobs as depth, q.intake > 0 as is_full
 from rota.queue as q left join rota.depth as d on q.intake is not null and d.namespace = q.namespace and d.queue = q.name
-where q.namespace = $1 order by q.name limit 1000;
+where q.namespace = $1 and q.name > $2 and ($4::text[] is null or q.name = any($4)) order by q.name limit $3;
+
+-- name: paused_queues
+select q.name, q.paused_at from rota.queue as q where q.namespace = $1 and q.paused_at is not null order by q.paused_at desc limit $2;
 
 -- name: finished_tail
 -- The last pages of a day's history, up to now: appended in the order of time. $2: from which page on.
@@ -129,7 +157,7 @@ limit 200;
 
 -- name: recent_dead
 select d.id, d.task, d.finished_at, d.error ->> 'type' as error, left(d.error ->> 'message', 300) as message
-from rota.dead as d where d.namespace = $1 order by d.finished_at desc limit $2;
+from rota.dead as d where d.namespace = $1 and not rota.is_internal_task(d.task) order by d.finished_at desc limit $2;
 
 -- name: strips
 -- The newest $3 occurrences of some schedules, and how their jobs are.
@@ -188,6 +216,28 @@ select s.id, s.name, case when strpos(s.spec::text, '\u0000') = 0 then s.spec ->
 from rota.occurrence as o join rota.schedule as s on s.id = o.schedule_id
 where o.job_id = $2 and s.namespace = $1 and s.deleted_at is null;
 
+-- name: node_totals
+-- Of those that are alive, or seem to be.
+select count(*) as nodes, coalesce(sum(running), 0)::bigint as running, coalesce(sum(slots), 0)::bigint as slots
+from rota.node where namespace = $1 and state in ('live', 'draining') and expires_at >= rota.now();
+
+-- name: troubled_nodes
+-- Those that died or went silent in the last $2 seconds, the latest first; and a worker that is alive, if there is one.
+(select id, name, roles, 'dead' as state, extract(epoch from rota.now() - heartbeat_at)::float8 as heartbeat_age
+ from rota.node where namespace = $1 and state = 'dead' and heartbeat_at > rota.now() - make_interval(secs => $2)
+ order by heartbeat_at desc limit 200)
+union all
+(select id, name, roles, 'silent', extract(epoch from rota.now() - heartbeat_at)::float8
+ from rota.node where namespace = $1 and state in ('live', 'draining') and expires_at < rota.now()
+   and heartbeat_at > rota.now() - make_interval(secs => $2)
+ order by heartbeat_at desc limit 200)
+union all
+(select id, name, roles, 'live', 0 from rota.node
+ where namespace = $1 and state in ('live', 'draining') and expires_at >= rota.now() and 'worker' = any(roles) limit 1);
+
+-- name: node_names
+select n.id, n.name from rota.node as n where n.namespace = $1 and n.id = any($2::uuid[]);
+
 -- name: node_release
 select n.name, n.release from rota.node as n where n.namespace = $1 and n.id::text = $2;
 
@@ -206,7 +256,8 @@ where j.namespace = $1 and j.id = any($2::uuid[]) and w.at > 0
 order by j.id, w.rank;
 
 -- name: known_tasks
-select name from rota.task where namespace = $1 order by name limit 500;
+-- Some, to choose from: those that were registered or changed last.
+select t.name from (select name from rota.task where namespace = $1 order by updated_at desc, name limit $2) as t order by t.name;
 
 -- name: stored_spec
 select s.spec from rota.schedule as s where s.namespace = $1 and s.id = $2;
@@ -219,7 +270,7 @@ where s.namespace = $1 and t.seen_at > rota.now() - interval '5 minutes'
 order by s.name limit 1000;
 
 -- name: schedule_count
-select count(*) from (select from rota.schedule as s where s.namespace = $1 and s.source not in ('backfill', 'deleted') limit 10001) as s;
+select count(*) from (select from rota.schedule as s where s.namespace = $1 and s.source not in ('backfill', 'deleted') limit $2) as s;
 
 -- name: calendar_schedules
 -- Those that fire. (Paused ones don't.)

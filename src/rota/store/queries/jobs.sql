@@ -222,6 +222,16 @@ left join (
 where q.namespace = $1
 order by q.name;
 
+-- name: queue_settings
+-- Without its jobs, of which there may be very many.
+select q.namespace, q.name, q.paused_at, q.max_run_time, q.concurrency, q.concurrency_per_key,
+       q.rate_count, q.rate_period, q.rate_burst, q.policy, 0 as ready, 0 as running, 0 as scheduled, null::float8 as lag,
+       d.max_depth, d.jobs as depth, case when q.intake > 0 then coalesce(d.shut_at, n.shut_at) end as full_since
+from rota.queue as q
+left join rota.depth as d on q.intake is not null and d.namespace = q.namespace and d.queue = q.name
+left join rota.depth as n on q.intake is not null and n.namespace = q.namespace and n.queue = ''
+where q.namespace = $1 and q.name = $2;
+
 -- name: known_queues
 -- Those that have had a job, and those that a task declares.
 select name from rota.queue where namespace = $1

@@ -59,8 +59,9 @@ where s.namespace = $1 and s.source not in ('backfill', 'deleted')
   -- A NUL, which older releases let pass, can't become text.
   and ($3::text is null or case when strpos(s.spec::text, '\u0000') = 0 then (s.spec::jsonb -> 'tags') ? $3 end)
   and ($4::boolean is null or (s.paused_at is not null) = $4)
-  and ($5::text is null or strpos(lower(s.name || ' ' || case when
-       strpos(s.spec::text, '\u0000') = 0 then coalesce(s.spec ->> 'description', '') else '' end), lower($5)) > 0)
+  and ($5::text is null or strpos(lower(s.name), lower($5)) > 0 or case
+       when strpos(s.spec::text, '"description":"') = 0 or strpos(s.spec::text, '\u0000') > 0 then false
+       else strpos(lower(s.name || ' ' || (s.spec ->> 'description')), lower($5)) > 0 end)
   and ($6::text is null or s.name > $6)
 order by s.name
 limit $7;
@@ -68,6 +69,7 @@ limit $7;
 -- name: schedule_name
 -- A schedule by its name or by its id, which fits into a path whatever the name is.
 select s.name from rota.schedule as s
-where s.namespace = $1 and (s.name = $2 or s.id::text = $2) and s.source not in ('backfill', 'deleted')
+where s.namespace = $1
+  and (s.name = $2 or s.id = case when $2 ~ '^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$' then $2::uuid end) and s.source not in ('backfill', 'deleted')
 order by s.name = $2 desc
 limit 1;

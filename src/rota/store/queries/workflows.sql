@@ -60,9 +60,14 @@ select r.state <> {run.running} from rota.run as r where r.namespace = $1 and r.
 -- name: list_runs
 select r.id, r.namespace, r.name, r.state, r.round, r.created_at, r.ended_at, r.deadline_at, r.paused_at, r.cancel_at, r.key,
        r.schedule_id, r.parent_id, r.parent_step, r.input, r.error, r.priority, w.version
-from rota.run as r join rota.workflow as w on w.id = r.workflow_id
-where r.namespace = $1 and ($2::text is null or r.name = $2) and ($3::smallint is null or r.state = $3)
-  and ($4::timestamptz is null or (r.created_at, r.id) < ($4, $5::uuid))
+-- The newest of each state, by the index that begins with it; then the newest of these.
+from (values ({run.running}::smallint), ({run.succeeded}::smallint), ({run.failed}::smallint), ({run.cancelled}::smallint)) as s(state)
+cross join lateral (
+    select * from rota.run as r
+    where r.namespace = $1 and r.state = s.state and ($2::text is null or r.name = $2) and ($3::smallint is null or s.state = $3)
+      and ($4::timestamptz is null or (r.created_at, r.id) < ($4, $5::uuid))
+    order by r.created_at desc, r.id desc limit $6) as r
+join rota.workflow as w on w.id = r.workflow_id
 order by r.created_at desc, r.id desc limit $6;
 
 -- name: run_steps
