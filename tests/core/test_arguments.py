@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
+import os
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -27,6 +28,7 @@ from rota import (
     JobFailed,
     ResultUnavailable,
 )
+from rota.core.arguments import Arguments, Limits
 from rota.testing import Sandbox
 
 
@@ -473,3 +475,60 @@ def test_what_can_be_no_task_is_refused_with_the_reason(app: App) -> None:
         app.task(name="call")(Call())
     with pytest.raises(ConfigError, match="argument '__order' begins with two underscores"):
         app.task(hidden)
+
+
+_WITH_SETS = """
+import dataclasses, decimal, sys
+from rota.core.arguments import Arguments, Limits
+
+@dataclasses.dataclass
+class Order:
+    tags: set[str]
+    note: str = ""
+
+Prices = dict[str, frozenset[decimal.Decimal]]
+
+def pick(names: set[str], prices: Prices, orders: list[Order], any=None): ...
+
+names = {"alpha", "beta", "gamma", "delta", "epsilon"}
+prices = {"b": frozenset(map(decimal.Decimal, ("1.5", "2", "10"))), "a": frozenset()}
+limits = Limits(100_000, 100)
+payload = Arguments(pick, []).encode((names, prices, [Order(names)], names), {}, limits)
+sys.stdout.buffer.write(payload)
+"""
+
+
+def test_a_set_is_written_alike_by_every_process():
+    """Or a submit that is repeated elsewhere with its key would conflict with the first."""
+    written = {
+        subprocess.run(
+            [sys.executable, "-c", _WITH_SETS], check=True, capture_output=True,
+            env={**os.environ, "PYTHONHASHSEED": str(seed)},
+        ).stdout
+        for seed in range(6)
+    }  # fmt: skip
+    assert len(written) == 1
+    [payload] = written
+    assert b'"names":["alpha","beta","delta","epsilon","gamma"]' in payload
+    assert b'"orders":[{"tags":["alpha",' in payload
+
+
+def test_a_set_without_an_order_is_written_too():
+    def keep(anything) -> None: ...
+
+    payload = Arguments(keep, []).encode(({1, "a"},), {}, Limits(1000, 100))
+    assert sorted(msgspec.json.decode(payload)["anything"], key=str) == [1, "a"]
+
+
+def test_the_order_of_a_dict_stays_as_it_is_where_no_sets_are():
+    def keep(given: dict[str, int], names: set[int]) -> None: ...
+
+    payload = Arguments(keep, []).encode(({"b": 1, "a": 2}, {3, 1}), {}, Limits(1000, 100))
+    assert payload == b'{"given":{"b":1,"a":2},"names":[1,3]}'
+
+
+def test_what_is_no_number_is_refused_in_a_set_too():
+    def add(numbers: set[float | None]) -> None: ...
+
+    with pytest.raises(InvalidArguments, match="NaN and infinity"):
+        Arguments(add, []).encode(({float("inf")},), {}, Limits(1000, 100))

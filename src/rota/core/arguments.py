@@ -17,7 +17,15 @@ from typing import Any
 
 import msgspec
 
-from rota.core.codec import Adapter, decode_hook, encode_hook, is_pydantic, json_types, unreadable
+from rota.core.codec import (
+    Adapter,
+    decode_hook,
+    encode_hook,
+    has_sets,
+    is_pydantic,
+    json_types,
+    unreadable,
+)
 from rota.core.injected import injected_type
 from rota.core.schema import Schema, SchemaWriter, schema_of
 from rota.core.signature import VERSION, Argument, Signature, missing, unknown
@@ -29,6 +37,9 @@ _VAR_POSITIONAL = inspect.Parameter.VAR_POSITIONAL
 _VAR_KEYWORD = inspect.Parameter.VAR_KEYWORD
 _NAMED_ONLY = (inspect.Parameter.KEYWORD_ONLY, _VAR_KEYWORD)
 _encode = msgspec.json.Encoder(decimal_format="string", enc_hook=encode_hook).encode
+_in_one_order = msgspec.json.Encoder(
+    decimal_format="string", enc_hook=encode_hook, order="deterministic"
+).encode
 _raw_values = msgspec.json.Decoder(dict[str, msgspec.Raw]).decode
 # What encoding raises for values without a JSON form.
 _NO_JSON = (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError)
@@ -106,6 +117,11 @@ class Arguments:
             for p in self._parameters.values()
         )
         self._adapters = self._find_adapters(hints)
+        self._with_sets = [
+            name
+            for name in self._names
+            if name not in self._adapters and has_sets(hints.get(name, Any))
+        ]
         self._decode = self._make_decoder(hints)
 
     def _check_injected(self) -> None:
@@ -264,9 +280,22 @@ class Arguments:
             raise InvalidArguments(f"task {self._name!r}: {error}") from None
         if self._adapters:
             bound = self._written(bound)
+        if self._with_sets:
+            bound = self._in_order(bound)
         payload = encode_payload(bound, limits, self._name)
         self.decode(payload)
         return payload
+
+    def _in_order(self, bound: dict[str, Any]) -> dict[str, Any]:
+        """Replace what has sets within by its JSON."""
+        ordered = dict(bound)
+        for name in self._with_sets:
+            if name in bound:
+                value = {name: bound[name]}
+                encoded = encode_values(value, self._name, encode=_encode_in_order)
+                _check_numbers(encoded, value, self._name)
+                ordered[name] = msgspec.json.decode(encoded)[name]
+        return ordered
 
     def _written(self, bound: dict[str, Any]) -> dict[str, Any]:
         """Replace what Pydantic defines by plain JSON values."""
@@ -375,10 +404,32 @@ class Arguments:
         return args, kwargs
 
 
-def encode_values(values: Mapping[str, Any], task: str, what: str = "payload") -> bytes:
+def _encode_in_order(value: Any) -> bytes:
+    """Encode sets in the order of their values.
+
+    Python's own order differs from process to process, and so would the payload: a submit that is
+    repeated elsewhere with its key would conflict with the first.
+    """
+    try:
+        return _in_one_order(value)
+    except TypeError:  # numbers and texts in one set have no order; or there is no JSON at all
+        return _encode(value)
+
+
+def _ordered(value: Any) -> Any:
+    is_set = isinstance(value, set | frozenset)
+    return msgspec.Raw(_encode_in_order(value)) if is_set else value
+
+
+def encode_values(
+    values: Mapping[str, Any], task: str, what: str = "payload",
+    encode: Callable[[Any], bytes] = _encode,
+) -> bytes:  # fmt: skip
     """Encode values as JSON, or refuse them with an error that names the first without a form."""
     try:
-        return _encode(values)
+        if any(isinstance(value, set | frozenset) for value in values.values()):
+            return encode({name: _ordered(value) for name, value in values.items()})
+        return encode(values)
     except _NO_JSON as error:
         for name, value in values.items():
             try:
@@ -409,12 +460,16 @@ def encode_payload(
     """Encode values as JSON, or refuse them with an error that names the task."""
     payload = encode_values(values, task, what)
     check_payload(payload, limits, task, what)
-    # They are written as null: what isn't a number must not become nothing silently.
-    if b"null" in payload and _has_non_number(msgspec.to_builtins(values, enc_hook=encode_hook)):
+    _check_numbers(payload, values, task)
+    return payload
+
+
+def _check_numbers(encoded: bytes, values: Mapping[str, Any], task: str) -> None:
+    """Refuse NaN and infinity, which are written as null: they must not become nothing silently."""
+    if b"null" in encoded and _has_non_number(msgspec.to_builtins(values, enc_hook=encode_hook)):
         raise InvalidArguments(
             f"task {task!r}: NaN and infinity have no JSON form: pass None, or a string"
         )
-    return payload
 
 
 def plain_json(value: Any, what: str) -> Any:

@@ -22,6 +22,7 @@ from msgspec import inspect as types
 _PLAIN_JSON = (dict, list, str, int, float, bool, type(None))
 _TEXTS = (types.StrType, types.BytesType, types.ByteArrayType, types.MemoryViewType, types.DateTimeType,
           types.TimeType, types.DateType, types.TimeDeltaType, types.UUIDType)  # fmt: skip
+_SETS = (types.SetType, types.FrozenSetType)
 _ARRAYS = (types.CollectionType, types.TupleType, types.NamedTupleType)
 _OBJECTS = (types.DictType, types.TypedDictType, types.DataclassType)
 _PYDANTIC_WRAPPERS = ("model", "dataclass", "definitions", "function-after")
@@ -253,8 +254,18 @@ def _is_readable(kind: type) -> bool:
         return False
 
 
+def has_sets(annotation: Any) -> bool:
+    """Return whether there are sets among the values of an annotation."""
+    return any(isinstance(each, _SETS) for each in _types_within(annotation))
+
+
 def _custom(annotation: Any) -> Iterator[type]:
     """Iterate over the classes within an annotation that msgspec doesn't know."""
+    return (each.cls for each in _types_within(annotation) if isinstance(each, types.CustomType))
+
+
+def _types_within(annotation: Any) -> Iterator[types.Type]:
+    """Iterate over an annotation's type and all types that it consists of."""
     try:
         pending: list[Any] = [types.type_info(annotation)]
     except (TypeError, NameError):
@@ -265,8 +276,7 @@ def _custom(annotation: Any) -> Iterator[type]:
         if id(found) in seen:
             continue
         seen.add(id(found))
-        if isinstance(found, types.CustomType):
-            yield found.cls
+        yield found
         pending += _parts(found)
 
 
