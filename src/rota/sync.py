@@ -101,7 +101,7 @@ if TYPE_CHECKING:
     from rota.operations.workflows import Infos
     from rota.store.migrate import Migrated
     from rota.store.rows import NewRun
-    from rota.store.search import JobFilter
+    from rota.store.search import JobFilter, Looked
     from rota.task import Task
     from rota.workflow import Declared, RunHandle, Workflow
 
@@ -190,6 +190,11 @@ class SyncJobs(_Shell):
             lambda: self._own.search(wanted, before=before, limit=limit, patience_ms=patience_ms),
             "search",
         )
+        return done
+
+    def look(self, wanted: JobFilter, *, before: UUID | None = None, limit: int = 50) -> Looked:
+        """Find jobs as `search` does, but only among the newest: the answer says how far it looked."""
+        done: Looked = self._run(lambda: self._own.look(wanted, before=before, limit=limit), "look")
         return done
 
     def count_matching(self, wanted: JobFilter, *, quick: bool = False) -> Count:
@@ -403,6 +408,11 @@ class SyncQueues(_Shell):
     def get(self, name: str) -> QueueStatus:
         """Return one queue; `NotFound` when no job has been in it and no task declares it."""
         done: QueueStatus = self._run(lambda: self._own.get(name), "get")
+        return done
+
+    def settings(self, name: str) -> QueueStatus:
+        """Return a queue without counting its jobs: quick, however many there are."""
+        done: QueueStatus = self._run(lambda: self._own.settings(name), "settings")
         return done
 
     def pause(self, name: str, *, must_exist: bool = False) -> QueueStatus:
@@ -1055,6 +1065,11 @@ class SyncWebhooks(_Shell):
         done: Sequence[JobSummary] = self._run(
             lambda: self._own.deliveries(id, limit=limit), "deliveries"
         )
+        return done
+
+    def deliveries_filter(self, id: UUID) -> JobFilter:
+        """Return the filter that finds a webhook's deliveries of the last week."""
+        done: JobFilter = self._run(lambda: self._own.deliveries_filter(id), "deliveries_filter")
         return done
 
     def redeliver(self, job_id: UUID) -> JobHandle[Any]:

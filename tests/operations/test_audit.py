@@ -132,7 +132,7 @@ NO_CHANGE = {
 FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /dead/{fingerprint}/retry", "/dead/{group_a}/retry", {"sure": "yes"}),
     ("POST /dead/{fingerprint}/discard", "/dead/{group_b}/discard", {"sure": "yes"}),
-    ("POST /jobs/{job_id}/discard", "/jobs/{dead_c}/discard", {}),
+    ("POST /jobs/{job_id}/discard", "/jobs/{dead_c}/discard", {"sure": "yes"}),
     ("POST /jobs/{job_id}/retry", "/jobs/{dead_d}/retry", {}),
     ("POST /jobs/{job_id}/cancel", "/jobs/{one}/cancel", {"sure": "yes"}),
     ("POST /jobs/bulk", "/jobs/bulk", {"do": "cancel", "id": "{two}", "sure": "yes"}),
@@ -148,12 +148,12 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /alerts/restore", "/alerts/restore", {"key": "queue-paused:kept"}),
     ("POST /jobs/changes/{change_id}/undo", "/jobs/changes/{bulk_a}/undo", {}),
     ("POST /views", "/views", {"name": "mine", "address": "/jobs?state=failed"}),
-    ("POST /views/remove", "/views/remove", {"name": "mine"}),
+    ("POST /views/remove", "/views/remove", {"name": "mine", "sure": "yes"}),
     ("POST /endpoints", "/endpoints", {"name": "fresh", "url": "https://example.org/x"}),
     ("POST /endpoints/{name}/change", "/endpoints/push/change", {"timeout": "5s"}),
-    ("POST /endpoints/{name}/remove", "/endpoints/push/remove", {}),
+    ("POST /endpoints/{name}/remove", "/endpoints/push/remove", {"sure": "yes"}),
     ("POST /calendars", "/calendars", {"name": "days", "text": "2027-12-24"}),
-    ("POST /runs/{run_id}/cancel", "/runs/{run_a}/cancel", {}),
+    ("POST /runs/{run_id}/cancel", "/runs/{run_a}/cancel", {"sure": "yes"}),
     ("POST /runs/{run_id}/pause", "/runs/{run_b}/pause", {}),
     ("POST /runs/{run_id}/resume", "/runs/{run_b}/resume", {}),
     ("POST /runs/{run_id}/steps/{step}/retry", "/runs/{run_c}/steps/first/retry", {}),
@@ -172,17 +172,17 @@ FORMS: list[tuple[str, str, dict[str, str]]] = [
     ("POST /schedules/{name}/backfill", "/schedules/nightly/backfill",
      {"first": "{first}", "end": "{end}", "sure": "yes"}),
     ("POST /tokens", "/tokens", {"name": "x", "role": "viewer"}),
-    ("POST /tokens/{prefix}/revoke", "/tokens/{ci}/revoke", {}),
+    ("POST /tokens/{prefix}/revoke", "/tokens/{ci}/revoke", {"sure": "yes"}),
     ("POST /users", "/users", {"name": "eve", "role": "viewer"}),
     ("POST /users/link", "/users/link", {"name": "ada"}),
-    ("POST /users/remove", "/users/remove", {"name": "ada"}),
+    ("POST /users/remove", "/users/remove", {"name": "ada", "sure": "yes"}),
     ("POST /namespaces/{name}/limits", "/namespaces/acme/limits", {"max_jobs": "7"}),
     ("POST /webhooks", "/webhooks", {"url": "https://example.org/new", "format": "json"}),
     ("POST /webhooks/{webhook_id}/pause", "/webhooks/{webhook}/pause", {}),
     ("POST /webhooks/{webhook_id}/resume", "/webhooks/{webhook}/resume", {}),
     ("POST /webhooks/{webhook_id}/test", "/webhooks/{webhook}/test", {}),
     ("POST /webhooks/deliveries/{job_id}/redeliver", "/webhooks/deliveries/{delivery}/redeliver", {}),
-    ("POST /webhooks/{webhook_id}/remove", "/webhooks/{webhook}/remove", {}),
+    ("POST /webhooks/{webhook_id}/remove", "/webhooks/{webhook}/remove", {"sure": "yes"}),
 ]  # fmt: skip
 
 # A preview changes nothing; a submitted job is its own record; log-ins have tests of their own, below.
@@ -401,11 +401,11 @@ VERBS: list[tuple[str, Verb]] = [
 ]  # fmt: skip
 
 READS = {
-    "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search",
+    "jobs": {"find", "get", "list", "count", "dead_letters", "logs", "explain", "search", "look",
              "count_matching", "applicable", "matching", "has_ended", "log_lines"},
     "dead": {"groups", "count_by_error"},
     # `undo` has a test of its own, below; `begin` and `note` are parts of the verbs of jobs.
-    "queues": {"get", "holders", "limits", "list", "shares", "service", "undo"},
+    "queues": {"get", "settings", "holders", "limits", "list", "shares", "service", "undo"},
     "alerts": {"list"},
     "bulk": {"get", "list", "jobs", "begin", "note"},
     "views": {"list"},
@@ -413,7 +413,7 @@ READS = {
     "schedules": {"list", "page", "resolve", "get", "preview", "occurrences", "audit", "lint", "measure",
                   "compile_spec", "forecast", "calendar_load", "coming", "coming_week", "latest",
                   "calendars", "check_tasks"},
-    "webhooks": {"list", "get", "allowed", "deliveries"},
+    "webhooks": {"list", "get", "allowed", "deliveries", "deliveries_filter"},
     "endpoints": {"list", "get"},
     "triggers": {"list", "get"},
     "registry": {"get", "list"},

@@ -102,6 +102,14 @@ class Tokens(_Access):
             change.after = info = await store.create_token(new)
         return CreatedToken(token, info)
 
+    async def get(self, prefix: str, *, by: Principal) -> TokenInfo:
+        """Return a token that `by` may revoke; `NotFound` for any other."""
+        store = await self._store()
+        for namespace in (by.namespace, *([ANYWHERE] if by.everywhere else [])):
+            if (found := await store.get_token(prefix, namespace)) is not None:
+                return found
+        raise NotFound(f"there is no token {prefix!r} in namespace {by.namespace!r}")
+
     async def revoke(
         self, prefix: str, *, made: bool = False, by: Principal | None = None
     ) -> TokenInfos:

@@ -337,7 +337,8 @@ _SMALL = """[...document.querySelectorAll(
     "button, a.button, .side a, .ranges a, .tabs a, summary.button, select, " +
     "input:not([type=checkbox]):not([type=radio]):not([type=hidden])")]
     // On a phone the heads of tables are for screen readers only.
-    .filter((one) => one.offsetParent && !one.closest(".stack thead") && one.getBoundingClientRect().height < 39.5)
+    .filter((one) => one.offsetParent && !one.closest(".stack thead"))
+    .filter((one) => one.getBoundingClientRect().height < 39.5)
     .map((one) => `${one.tagName} ${one.className} ${one.textContent.trim().slice(0, 30)} ` +
         one.getBoundingClientRect().height)"""
 

@@ -143,8 +143,9 @@ async def remove_endpoint(
 ) -> pages.Back | pages.Html:
     """Ask for confirmation first. With `sure`, remove the endpoint."""
     if not (await Fields.of(request)).flag("sure"):
+        endpoint = await tenant.endpoints.get(name)
         return await pages.confirm(
-            request, f"Remove endpoint {name}?",
+            request, f"Remove endpoint {name}?", endpoint.url,
             "Its jobs stay in their queue, and wait until there is an endpoint or a worker for them. "
             "This can't be undone.",
             path=f"/endpoints/{name}/remove", word="Remove the endpoint",

@@ -133,8 +133,9 @@ async def revoke_token(
 ) -> pages.Back | pages.Html:
     """Ask for confirmation first. With `sure`, revoke the token."""
     if not (await Fields.of(request)).flag("sure"):
+        token = await context.installation.tokens.get(prefix, by=principal)
         return await pages.confirm(
-            request, f"Revoke token {prefix}?",
+            request, f"Revoke token {prefix}?", f"{token.name}, {token.role}.",
             "Every server refuses it within five seconds. This can't be undone.",
             path=f"/tokens/{prefix}/revoke", word="Revoke the token",
             target=pages.Here(request).url("/tokens"),
