@@ -230,6 +230,35 @@ insert into rota.calls values (0);""",
     assert (await app.migrate()).mended == []
 
 
+async def test_a_function_with_more_parameters_takes_the_place_of_another_at_once(
+    app, schema, connection, monkeypatch
+):
+    await app.migrate()
+    old = "create function rota.luck(n int) returns int language sql as 'select n'"
+    await connection.execute(old.replace("rota.", f"{schema}."))
+    added = migrate.Migration(9999, "pre", "9999_added.pre.sql")
+    monkeypatch.setattr(migrate, "known_migrations", lambda: [*known_migrations(), added])
+    text = "drop function if exists rota.luck(int);\nalter table rota.node add column luck int;"
+    monkeypatch.setattr(migrate, "_source", reading(added, text))
+    new = (
+        f"create or replace function {schema}.luck(n int, m int default 0) returns int language sql"
+        f" as $$ select n + coalesce((select max(o.luck) from {schema}.node as o), 10) $$;"
+    )
+    statements = [*function_statements(schema), new]
+    monkeypatch.setattr(migrate, "function_statements", lambda _: statements)
+    monkeypatch.setattr(migrate, "checksum_of_functions", lambda: "another")
+    step, seen = migrate._step, []
+
+    async def step_and_call(*arguments):
+        done = await step(*arguments)
+        seen.append(await connection.fetchval(f"select {schema}.luck(1)"))
+        return done
+
+    monkeypatch.setattr(migrate, "_step", step_and_call)
+    assert await app.migrate() == [added.name, FUNCTIONS]
+    assert seen == [1, 11, 11]
+
+
 async def test_a_file_that_was_changed_after_its_use_is_named(app, schema, connection):
     await app.migrate()
     name = known_migrations()[2].name

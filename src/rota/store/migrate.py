@@ -9,7 +9,8 @@ SQL functions aren't part of these files: each is written once, in functions/, a
 again whenever their text has changed. New functions are created before the files, which may use them;
 the others are replaced after the files, whose columns they may use. Triggers are written in the files,
 beside their tables, and come with the functions: from the moment one exists every node's statements run
-its function, which may use the columns of any file.
+its function, which may use the columns of any file. And functions that files drop, because others with
+more parameters take their place, are dropped when those are there.
 
 Each file is recorded with a checksum. A file that was changed or renamed after it was applied is refused
 by name, and nothing is applied. Objects that the schema has lost, as after a restore, are repaired
@@ -56,6 +57,8 @@ _FILE = re.compile(r"(\d{4})_\w+\.(pre|post)\.sql")
 _TRIGGER = re.compile(
     r"^(create|drop) trigger (?:if exists )?(\w+)[^;]*? on rota\.(\w+)[^;]*;?", re.MULTILINE
 )
+_DROPPED_FUNCTION = re.compile(r"^drop function if exists rota\.\w+\([^;]*;?", re.MULTILINE)
+_FUNCTION_NAME = re.compile(r"create or replace function \w+\.(\w+)\(")
 _LOCK = 7_264_911
 _LOCK_MS = 200  # well below deadlock_timeout: it is we who give way
 _PATIENCE = 60.0
@@ -263,7 +266,7 @@ async def _step(
         if fresh or not pending:
             await _add_triggers(connection, schema, applied)
             if _functions_are_pending(applied):
-                await _replace_functions(connection, schema)
+                await _replace_functions(connection, schema, applied)
                 done.append(FUNCTIONS)
             await connection.execute(f"select {schema}.enable_row_security()")
             if shards != DEFAULT_SHARDS:
@@ -278,6 +281,7 @@ async def _step(
 
 async def _apply(connection: Any, schema: str, migration: Migration) -> None:
     source = _TRIGGER.sub(lambda each: "" if each[1] == "create" else each[0], _source(migration))
+    source = _DROPPED_FUNCTION.sub("", source)
     try:
         await connection.execute(render(source, schema))
     except asyncpg.PostgresError as error:
@@ -310,7 +314,7 @@ async def _mend(connection: Any, schema: str) -> tuple[list[str], list[SchemaObj
     if not missing:
         return [], []
     check_mendable(schema, missing)
-    await _add_functions(connection, schema)
+    await _add_functions(connection, schema, mending=True)
     await mend_definitions(connection, missing)
     if concerns_row_security(missing):
         await connection.execute(f"select {schema}.enable_row_security()")
@@ -318,11 +322,22 @@ async def _mend(connection: Any, schema: str) -> tuple[list[str], list[SchemaObj
     return [str(each) for each in missing if each not in left], left
 
 
-async def _add_functions(connection: Any, schema: str) -> None:
-    """Create the functions that don't exist yet. Those that exist may be in use."""
+async def _add_functions(connection: Any, schema: str, *, mending: bool = False) -> None:
+    """Create the functions that don't exist yet. Those that exist may be in use.
+
+    One that takes the place of another of its name, with other parameters, waits for the others: calls
+    that fit both would be refused as ambiguous. `mending`: of two with the same name one may be missing.
+    """
     # Their bodies may name tables that the files are about to create.
     await connection.execute("set local check_function_bodies = off")
+    rows = await connection.fetch(
+        "select proname::text from pg_proc where pronamespace = $1::regnamespace", schema
+    )
+    exist = {row[0] for row in rows}
     for statement in function_statements(schema):
+        name = _FUNCTION_NAME.match(statement)
+        if name is not None and name[1] in exist and not mending:
+            continue
         try:
             async with connection.transaction():
                 await connection.execute(statement.replace("create or replace", "create", 1))
@@ -349,11 +364,15 @@ async def _add_triggers(connection: Any, schema: str, applied: dict[str, Applied
         await connection.execute(render(wanted[trigger], schema))
 
 
-async def _replace_functions(connection: Any, schema: str) -> None:
+async def _replace_functions(connection: Any, schema: str, applied: dict[str, Applied]) -> None:
+    for migration in known_migrations():
+        if migration.name in applied:
+            for dropped in _DROPPED_FUNCTION.findall(_source(migration)):
+                await connection.execute(render(dropped, schema))
     for statement in function_statements(schema):
         await connection.execute(statement)
-    applied = Applied(CODE_VERSION, "functions", 1, checksum_of_functions())
-    await _record_applied(connection, schema, FUNCTIONS, applied)
+    record = Applied(CODE_VERSION, "functions", 1, checksum_of_functions())
+    await _record_applied(connection, schema, FUNCTIONS, record)
 
 
 async def _settle_shards(connection: Any, schema: str, shards: int, *, fresh: bool) -> None:
