@@ -56,6 +56,7 @@ class AttemptRow(msgspec.Struct, gc=False):
     number: int = 0
     outcome: str = ""
     ended_at: datetime | None = None
+    node: str = ""
 
 
 class JobRow(msgspec.Struct, gc=False, omit_defaults=True):

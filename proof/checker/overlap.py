@@ -6,7 +6,7 @@ journals, an attempt counts until the first of these:
 - its handler ended;
 - a later attempt of the same job started: what goes on after that has no lease;
 - its process was killed;
-- the database ended it, by the database's time: its lease was over, say;
+- the database ended it, by the database's time: its lease was over, say, and its node declared dead;
 - the job was finished by the database's time: failed because its node was lost, say.
 
 So the place is free when the last attempt of the job doesn't count any more.
@@ -96,11 +96,12 @@ def held_until(facts: Facts, row: JobRow, attempt: Attempt, newer: Sequence[Atte
     ends += [fault.at for fault in facts.faults_of(KILL, start.node) if fault.at >= start.at]
     if attempt.end is not None:
         ends.append(attempt.end.at)
-    ends += [
-        facts.at(entry.ended_at.timestamp()) - facts.meta.clock_error
-        for entry in row.attempts or ()
-        if entry.token == attempt.token and entry.ended_at is not None
-    ]
+    for entry in row.attempts or ():
+        if entry.token == attempt.token and entry.ended_at is not None:
+            node = facts.nodes.get(entry.node)
+            died = node.ended_at if node is not None and node.state == "dead" else None
+            ended = min(entry.ended_at.timestamp(), float("inf") if died is None else died)
+            ends.append(facts.at(ended) - facts.meta.clock_error)
     finished = facts.finished(row)
     # Its own success is written after its last line; any other end may have come from elsewhere.
     own = row.state == SUCCEEDED and row.token == attempt.token and attempt.end is not None

@@ -91,9 +91,12 @@ def test_a_limit_counts_from_before_the_first_line_of_a_real_handler(
     assert broken == (["was stopped after 1.500 s: its limit is 2 s"] if early else [])
 
 
-@pytest.mark.parametrize(("ended", "crowded"), [(1035.0, False), (None, True)])
-def test_a_place_is_free_when_the_database_has_ended_the_attempt(
-    ended: float | None, crowded: bool, tmp_path: Path
+@pytest.mark.parametrize(
+    ("ended", "died", "crowded"),
+    [(1035.0, None, False), (None, None, True), (1037.5, None, True), (1037.5, 1036.0, False)],
+)
+def test_a_place_is_free_when_the_database_has_ended_the_attempt_or_its_node(
+    ended: float | None, died: float | None, crowded: bool, tmp_path: Path
 ):
     """The job that lost its lease waits for its next attempt, and others run meanwhile."""
     story = Story()
@@ -103,6 +106,10 @@ def test_a_place_is_free_when_the_database_has_ended_the_attempt(
     if ended is not None:
         moment = datetime.fromtimestamp(ended + DATABASE_MINUS_AT, UTC)
         entry["ended_at"] = moment.isoformat()
+    if died is not None:
+        entry["node"] = "node-3"
+        node = {"id": "node-3", "name": "w3", "state": "dead", "ended_at": died + DATABASE_MINUS_AT}
+        story.tables["node"].append(node)
     lost["attempts"], lost["crashes"] = [entry], 1
     for _ in range(2):
         story.run(story.submit("few", 1029.0, share="t=few"), 1037.0)
