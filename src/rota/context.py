@@ -16,6 +16,7 @@ from uuid import UUID
 import msgspec
 
 from rota.core.keys import Rate, check_most
+from rota.core.rank import due_of
 from rota.errors import ConfigError, OnceNotKept, StoreUnavailable
 from rota.lib.capture import storable
 from rota.lifecycle import State
@@ -55,18 +56,28 @@ class JobInfo(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int
     max_attempts: int
     token: int
-    due_at: datetime | None = None
     key: str | None = None
     headers: Mapping[str, Any] = {}
+    # The moment, or the rank and the priority that it follows from: most handlers don't ask.
+    _due: datetime | tuple[int, int] | None = None
+
+    @property
+    def due_at(self) -> datetime | None:
+        return due_of(*self._due) if isinstance(self._due, tuple) else self._due
 
     @classmethod
     def of(cls, work: Any) -> JobInfo:
         """Return the description of a claimed job, from a `Work` or from the frame made of it."""
+        rank = getattr(work, "rank", None)
         return cls(
             id=work.id, task=work.task, attempt=work.attempt, max_attempts=work.max_attempts,
-            token=work.token, due_at=work.due_at, key=work.key,
+            token=work.token, key=work.key,
             headers=msgspec.json.decode(work.headers) if work.headers else {},
+            _due=work.due_at if rank is None else (rank, work.priority),
         )  # fmt: skip
+
+    def __repr__(self) -> str:
+        return f"<JobInfo {self.id}: {self.task}, attempt {self.attempt} of {self.max_attempts}>"
 
 
 # Called with the job and the exception of its attempt: see `App.on_error`.
