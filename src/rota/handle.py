@@ -74,16 +74,20 @@ class JobHandle(Generic[R]):
         return self._seen
 
     async def wait(self, timeout: float | None = None) -> Job:
-        """Wait until the job has ended, and return it. `TimeoutError` after `timeout` seconds."""
+        """Wait until the job has ended, and return it. `TimeoutError` after `timeout` seconds; 0 looks
+        once."""
         job, looked = None, False
+        once = timeout is not None and timeout <= 0
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(None if once else timeout):
                 pause = 0.01
                 while True:
                     job, looked = await self._jobs.find(self.id), True
                     if job is not None and job.state in _FINAL:
                         self._seen = job
                         return job
+                    if once:
+                        raise TimeoutError
                     await asyncio.sleep(pause)
                     pause = min(pause * 1.5, 0.5)
         except TimeoutError:

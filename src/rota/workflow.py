@@ -473,10 +473,13 @@ class RunHandle:
             raise TimeoutError(f"run {self.id} has not ended after {timeout:g} s") from None
 
     async def wait(self, timeout: float | None = None) -> Run:
-        """Return the run once it has ended; `TimeoutError` after `timeout` seconds."""
-        async with asyncio.timeout(timeout):
+        """Return the run once it has ended; `TimeoutError` after `timeout` seconds. 0 looks once."""
+        once = timeout is not None and timeout <= 0
+        async with asyncio.timeout(None if once else timeout):
             pause = 0.01
             while not await self._runs.has_ended(self.id):
+                if once:
+                    raise TimeoutError(f"run {self.id} has not ended")
                 await asyncio.sleep(pause)
                 pause = min(pause * 1.5, 0.5)
             return await self.status()
