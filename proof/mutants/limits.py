@@ -24,10 +24,12 @@ counts_in_the_locking_statement = Mutant(
         ("    singles int;\nbegin", "    singles int;\n    stale jsonb := '{}';\nbegin"),
         (
             _LOCK,
-            """
-        select coalesce(jsonb_object_agg(l.name, l.held), '{}') into stale from (
-            select m.name, rota.count_held(space, m.name) as held from rota.meter as m
-            where m.namespace = space and m.name = any(meters) order by m.name for no key update) as l;
+            # As the locking statement's snapshot has it, from before the wait for the lock.
+            f"""
+        select coalesce(jsonb_object_agg(m.name, rota.count_held(space, m.name)), '{{}}') into stale
+        from rota.meter as m
+        where m.namespace = space and m.name = any(meters);
+        {_LOCK}
 """,
         ),
         ("singles := rota.recount(space, each_one.name);", _STALE),

@@ -135,12 +135,12 @@ def endless() -> Any:
 UNSTORABLE = {
     "NUL": ("a\0b", "NUL"),
     "NUL in a name": ({"a\0": 1}, "NUL"),
-    "lone surrogate": ("\ud800", "surrogates"),
+    "lone surrogate": ("\ud800", "half of a surrogate pair"),
     "NaN": (float("nan"), "NaN and infinity"),
     "infinity, deep inside": ({"a": [1, {"b": float("-inf")}]}, "NaN and infinity"),
     "object": (object(), "objects of type builtins.object have no JSON form"),
     "function": (print, "have no JSON form"),
-    "endless": (endless(), "recursion"),
+    "endless": (endless(), "contains itself"),
 }
 
 

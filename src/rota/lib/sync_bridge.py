@@ -8,6 +8,7 @@ is kept, since destroying it would take its sockets out of the epoll set that bo
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import sys
 import threading
@@ -52,11 +53,28 @@ class SyncBridge:
                 f"use `await {instead or f'{verb}()'}`, or call it in a thread (asyncio.to_thread)"
             )
         loop = self._running_loop()
-        future = asyncio.run_coroutine_threadsafe(function(), loop)
+        task: asyncio.Task[T] | None = None
+        given_up = False
+
+        async def run() -> T:
+            nonlocal task
+            if given_up:
+                raise asyncio.CancelledError
+            task = asyncio.current_task()
+            return await function()
+
+        def give_up() -> None:
+            nonlocal given_up
+            given_up = True
+            if task is not None:
+                task.cancel()
+
         try:
-            return future.result()
+            return asyncio.run_coroutine_threadsafe(run(), loop).result()
         except BaseException:
-            future.cancel()  # by Ctrl-C, for one: nobody waits for it any more
+            # By Ctrl-C, for one, which may come at any line: nobody waits for it any more.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(give_up)
             raise
 
     def iterate(
