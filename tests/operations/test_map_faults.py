@@ -154,16 +154,19 @@ async def test_a_chunk_ends_though_its_members_are_being_recorded(
     await sandbox.app.queues.resume("default")
     node, store, database = new_id(), WorkStore(sandbox._database), sandbox._database
     [row] = await claimed(sandbox, node, 1)
-    await database.fetch("open_chunks", node, [row["id"]], [row["token"]], [run.id], [0], [0])
+    key = [[row["id"]], [row["token"]], [run.id], [0], [0]]
+    assert len(await database.fetch("open_chunks", node, *key)) == 1
     async with database.transaction("record") as connection:
         record = (row["id"], row["token"], run.id, 0, 0, 2, None, 0, 0, None, None)
-        await database.fetch("record_members", node, *record, on=connection)
+        assert await database.fetchval("record_members", node, *record, on=connection)
         cancelled = Ended(row["id"], row["token"], State.CANCELLED, None, None, 0, 0, 0)
         ending = asyncio.create_task(store.finish_ended(node, [cancelled], 0))
-        waits = """select count(*) from pg_stat_activity
-            where pg_backend_pid() = any(pg_blocking_pids(pid))"""
-        while not await connection.fetchval(waits):
-            await asyncio.sleep(0.01)
+        holder = await connection.fetchval("select pg_backend_pid()")
+        waits = "select count(*) from pg_stat_activity where $1 = any(pg_blocking_pids(pid))"
+        async with database.connection() as onlooker:
+            while not ending.done() and not await onlooker.fetchval(waits, holder):
+                await asyncio.sleep(0.01)
+        assert not ending.done()
     assert await ending == 1
     assert (await ended(sandbox, run)).state == "succeeded"
     assert (await run.steps())[0].result == {"count": 2, "succeeded": 2, "failed": 0}

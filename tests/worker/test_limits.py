@@ -203,9 +203,12 @@ async def test_a_worker_with_one_slot_does_not_rest_while_jobs_with_keys_wait(
     tick, pauses = worker.tick, []
 
     async def ticking() -> float:
-        before = len(ran)
+        before, shared = len(ran), worker.shared
+        awaited, freed = shared.must_wait, bool(shared._freed)
         pause = await tick()
-        if 0 < before == len(ran) < 8 and worker.slots.free():
+        # A job has ended, or its end was written meanwhile: that wakes the worker.
+        woken = awaited or shared.must_wait or (shared._freed and not freed)
+        if 0 < before == len(ran) < 8 and worker.slots.free() and not woken:
             pauses.append(pause)
         return pause
 
