@@ -15,9 +15,6 @@ class Depth(msgspec.Struct, frozen=True, kw_only=True):
     jobs: int
     max_depth: int | None
     is_full: bool
-    arriving: float  # jobs a second, lately
-    leaving: float
-    drift: int  # what counts have corrected so far
 
 
 class DepthStore(Store):
