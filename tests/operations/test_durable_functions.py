@@ -22,9 +22,9 @@ from rota.errors import (
     WaitTimedOut,
 )
 from rota.model import Run
+from rota.run_handle import RunFailed, RunHandle
 from rota.store.durable_functions import DurableFunctionStore
 from rota.testing import Sandbox
-from rota.workflow import RunFailed, RunHandle
 from tests.support.durable_shop import Shop
 
 DAY = 86_400

@@ -34,6 +34,7 @@ from rota.model import (
 from rota.operations.members import Members, progress_of
 from rota.operations.run_advance import RunAdvance
 from rota.operations.run_explain import explain
+from rota.run_handle import Declared, RunHandle
 from rota.store.changes import Change, changing, current_actor
 from rota.store.drivers import start_through, start_through_sync
 from rota.store.durable_functions import DurableFunctionStore
@@ -43,7 +44,6 @@ from rota.store.rows import NewRun, Submitted
 from rota.store.workflows import WorkflowStore
 from rota.submission import apply_hooks
 from rota.task import Task
-from rota.workflow import Declared, RunHandle
 
 if TYPE_CHECKING:
     from rota.operations.rota import Rota
