@@ -12,8 +12,8 @@ from uuid import UUID
 import msgspec
 
 from rota.config import Settings
-from rota.core.arguments import encode_payload
 from rota.core.explain import Explanation
+from rota.core.payloads import encode_payload
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import CheckpointKind, Definition, Rule, RunState, StepKind, StepState
 from rota.errors import ConfigError, Conflict, InvalidArguments, KeyConflict, NotFound

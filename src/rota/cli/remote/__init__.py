@@ -35,7 +35,7 @@ from rota.cli.remote.services import (
 from rota.client import AsyncClient
 from rota.config import Settings
 from rota.core.administration import Diagnosis
-from rota.core.arguments import Limits
+from rota.core.payloads import Limits
 from rota.core.signature import Signature
 from rota.errors import ConfigError
 from rota.handle import JobHandle
