@@ -21,7 +21,7 @@ def recover(
     ] = False,
     yes: Yes = False,
 ) -> None:
-    """Manage the return of a restored or copied database: show what would run, ask, let nodes start.
+    """Resume on a restored or copied database: show what may have run, ask, and let nodes start.
 
     Nodes refuse such a database until then. Stop them all first. Jobs that may run once at most, and may
     have run after the backup was made, are listed, and their queues are paused.
