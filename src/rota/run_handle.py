@@ -32,7 +32,7 @@ class RunFailed(RotaError):
 
 
 class Declared(Protocol):
-    """What an application declares and starts runs of: a workflow, or a durable function."""
+    """A workflow or a durable function, of which an application starts runs."""
 
     @property
     def name(self) -> str: ...

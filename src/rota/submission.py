@@ -1,4 +1,4 @@
-"""What hooks see of a submit."""
+"""The submit that hooks see."""
 
 from __future__ import annotations
 

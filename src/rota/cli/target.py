@@ -1,4 +1,4 @@
-"""What a command works on: a database, or a server.
+"""The target of a command: a database or a server.
 
 1. `--server` or `--profile`: a server. `--database-url`: a database. Both is an error.
 2. `ROTA_SERVER` or `ROTA_PROFILE`: a server.

@@ -186,7 +186,7 @@ class ScheduleChanges(msgspec.Struct, frozen=True):
 
 
 class TaskSignatures(msgspec.Struct, frozen=True):
-    """What a task takes, by its live releases. Null: no node has registered it."""
+    """The signatures of a task, one for each of its live releases. Null: no node has registered it."""
 
     task: str
     signatures: Sequence[Signature] | None

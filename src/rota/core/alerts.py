@@ -32,7 +32,7 @@ _KINDS = {
 
 
 class QueueFacts(Protocol):
-    """What alerts need to know of a queue."""
+    """The facts about a queue that alerts depend on."""
 
     name: str
     paused_at: datetime | None
@@ -41,7 +41,7 @@ class QueueFacts(Protocol):
 
 
 class NodeFacts(Protocol):
-    """What alerts need to know of a node."""
+    """The facts about a node that alerts depend on."""
 
     @property
     def id(self) -> UUID: ...
@@ -56,7 +56,7 @@ class NodeFacts(Protocol):
 
 
 class Mark(Protocol):
-    """What somebody has said of an alert."""
+    """An acknowledgement or a silence of an alert."""
 
     @property
     def acknowledged_at(self) -> datetime | None: ...

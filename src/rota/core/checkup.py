@@ -30,7 +30,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class ServerFacts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a database server says about itself. None: the role may not see it, or there is none."""
+    """The facts about a database server. None: the role may not see it, or there is none."""
 
     version: str
     number: int

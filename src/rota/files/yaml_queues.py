@@ -35,7 +35,7 @@ from rota.operations.queues import DEFAULTS, check_depth, check_run_time, check_
 
 
 class QueueFile(msgspec.Struct, frozen=True):
-    """What a file says of a queue: its settings, and the weights of its fairness keys."""
+    """A queue in a file: its settings, and the weights of its fairness keys."""
 
     settings: dict[str, Any]
     weights: dict[str, float]

@@ -235,7 +235,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Remedy(msgspec.Struct, frozen=True):
-    """What somebody can do about what an explanation or an alert says.
+    """An action that helps with the subject of an explanation or an alert.
 
     `verb`: ``resume_queue``, ``retry_job``, ``raise_limit``, or ``show_...`` for the place to look at;
     `subject`: the name or id of what it concerns, empty for pages without one.

@@ -89,7 +89,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class MapProgress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a map has come. `under_way`: members that were done in chunks that still run."""
+    """The progress of a map. `under_way`: members that were done in chunks that still run."""
 
     members: int
     succeeded: int

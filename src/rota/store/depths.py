@@ -8,7 +8,7 @@ from rota.store.database import Store
 
 
 class Depth(msgspec.Struct, frozen=True, kw_only=True):
-    """How many jobs of a counted queue have not ended. An empty `queue`: all of its namespace."""
+    """The jobs of a counted queue that have not ended. An empty `queue`: all of its namespace."""
 
     namespace: str
     queue: str

@@ -42,7 +42,7 @@ _LONGEST_SHOWN = 20_000  # bytes of a message's body that are kept in a dead let
 
 
 class Batch(msgspec.Struct):
-    """What becomes of some messages."""
+    """The jobs and dead letters of some messages."""
 
     jobs: list[NewJob] = msgspec.field(default_factory=list)
     dead: list[tuple[NewJob, Failure]] = msgspec.field(default_factory=list)

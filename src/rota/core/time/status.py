@@ -45,7 +45,7 @@ class ScheduleStatus(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def runs(self) -> str:
-        """What it runs, in words: a task's name, or ``workflow orders``."""
+        """The task or the workflow that it runs, in words: a task's name, or ``workflow orders``."""
         return f"workflow {self.workflow}" if self.workflow else self.task
 
     @property
