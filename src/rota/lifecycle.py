@@ -25,7 +25,7 @@ ChildLifespan: TypeAlias = Callable[["State"], Generator[None, None, None]]
 
 
 class State:
-    """Resources that lifespans give to handlers, by name: ``ctx.state.pool``. One per app and process."""
+    """Resources of lifespans for handlers, by name: ``ctx.state.pool``. One per app and process."""
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(

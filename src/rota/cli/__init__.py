@@ -150,7 +150,9 @@ _ORDER = {
     "forecast audit lint apply import declare",
 }
 for _group, _names in _ORDER.items():
-    _group.registered_commands.sort(key=lambda one, names=_names.split(): names.index(one.name))
+    _by_name = {one.name: one for one in _group.registered_commands}
+    _group.registered_commands = [_by_name.pop(name) for name in _names.split()]
+    assert not _by_name, f"without a place in the help text: {', '.join(map(str, _by_name))}"
 
 command(cli, "dev", _DAILY, database_only=True)(run.dev)
 cli.add_typer(jobs_group, name="jobs", rich_help_panel=_DAILY)

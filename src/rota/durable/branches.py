@@ -82,9 +82,8 @@ def _throwing(coroutine: Coroutine[Any, Any, Any], error: BaseException) -> Call
 
 
 class FailedAt(NamedTuple):
-    """The entry of the history that an exception comes from; a resume begins there. `kept`: what has a
-    higher
-    number, and was done beside it: other branches of a gather that did not fail."""
+    """The entry of the history that an exception comes from; a resume begins there. `kept`: entries
+    with a higher number that were made beside it, by other branches of a gather, which did not fail."""
 
     number: int
     kept: frozenset[int] = frozenset()
