@@ -183,7 +183,7 @@ async def test_a_wait_times_out_and_a_later_signal_is_kept_for_the_next(
     assert [each.state for each in await sandbox.app.runs.history(run.id)] == [
         "failed", "succeeded"
     ]  # fmt: skip
-    with pytest.raises(Conflict, match="nobody would take the signal 'go'"):
+    with pytest.raises(Conflict, match="no function would receive the signal 'go'"):
         await run.send("go")
     assert sent.run_id is None
 

@@ -51,7 +51,9 @@ def _show(session: Session, found: Recovery) -> None:
         word for word, is_so in (("copied", found.copied), ("restored", found.restored)) if is_so
     ]
     screen.say(
-        f"this database was {' and '.join(what)}" if what else "this database is in its place"
+        f"this database was {' and '.join(what)}"
+        if what
+        else "this database was neither copied nor restored"
     )
     if found.last_seen is not None:
         gap = format_duration(max((found.now - found.last_seen).total_seconds(), 0))

@@ -481,12 +481,12 @@ class Runs:
     ) -> SignalSent:
         """Send a signal to a run of a durable function, which takes it with ``ctx.wait(signal)``.
 
-        Raises `Conflict` for a run that has ended: nobody would take it.
+        Raises `Conflict` for a run that has ended: no function would receive it.
         """
         run = await self.get(id)
         if run.ended_at is not None:
             raise Conflict(
-                f"run {run.id} has already {run.state}: nobody would take the signal {signal!r}",
+                f"run {run.id} has already {run.state}: no function would receive the signal {signal!r}",
                 code="ended", subject=run.id,
             )  # fmt: skip
         return await self._rota.signals.send(signal, str(run.id), payload, once=once)
