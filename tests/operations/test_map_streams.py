@@ -114,7 +114,7 @@ async def test_explain_says_what_a_map_waits_for(sandbox: Sandbox, sink: Sink) -
     left = next(run for run in await sandbox.app.runs.list() if run.state == "running")
     said = await sandbox.app.runs.explain(left.id, "members")
     assert said.code == "list_open"
-    assert f"`rota runs cancel {left.id}` gives up" in said.sentence
+    assert f"`rota runs cancel {left.id}` ends it" in said.sentence
 
 
 async def test_arguments_may_be_called_as_options_are(sandbox: Sandbox) -> None:

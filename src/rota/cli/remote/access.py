@@ -13,7 +13,6 @@ from rota.core.administration import (
     AddedUser,
     AuditEntry,
     CreatedToken,
-    Limits,
     Namespace,
     OpenSession,
     TokenInfo,
@@ -79,9 +78,6 @@ class RemoteUsers(Noun):
             name, role=role, everywhere=everywhere, password=password
         )
 
-    async def remove(self, name: str) -> None:
-        await self._client.users.remove(name)
-
 
 class RemoteSessions(Noun):
     async def list(self, namespace: str | None) -> Sessions:
@@ -105,15 +101,6 @@ class RemoteNamespaces(Noun):
 
     async def encrypted(self) -> frozenset[str]:
         return frozenset((await self._client.namespaces.list()).encrypted)
-
-    async def set_limits(self, name: str, limits: Limits) -> Namespace:
-        return await self._client.namespaces.set_limits(name, limits)
-
-    async def remove_limits(self, name: str) -> Namespace:
-        return await self._client.namespaces.remove_limits(name)
-
-    async def set_encrypted(self, name: str, encrypted: bool) -> None:
-        await self._client.namespaces.set_encrypted(name, encrypted)
 
 
 class RemoteAudit(Noun):

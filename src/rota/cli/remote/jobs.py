@@ -8,16 +8,11 @@ from typing import Any
 from uuid import UUID
 
 from rota.cli.remote.noun import Noun, collect
-from rota.core.explain import Explanation
 from rota.errors import NotFound
 from rota.model import (
-    Accepted,
     Cancelled,
     DeadCount,
-    Discarded,
-    FairShare,
     Job,
-    LimitStatus,
     LogLine,
     QueueStatus,
     RunStats,
@@ -25,7 +20,6 @@ from rota.model import (
 )
 
 Jobs = list[Job]
-Queues = Sequence[QueueStatus]
 Ids = list[UUID]
 Tasks = Sequence[TaskInfo]
 
@@ -43,9 +37,6 @@ class RemoteJobs(Noun):
     async def list(self, **filters: Any) -> Jobs:
         return await collect(self._client.jobs.list_whole(**filters, page_size=500))
 
-    async def explain(self, id: UUID | str) -> Explanation:
-        return await self._client.jobs.explain(id)
-
     async def logs(
         self, id: UUID | str, *, attempt: int | None = None, follow: bool = False
     ) -> AsyncIterator[LogLine]:
@@ -54,12 +45,6 @@ class RemoteJobs(Noun):
 
     async def cancel(self, id: UUID | str) -> Cancelled:
         return await self._client.jobs.cancel(id)
-
-    async def retry(self, id: UUID | str) -> Accepted:
-        return await self._client.jobs.retry(id)
-
-    async def discard(self, id: UUID | str) -> Discarded:
-        return await self._client.jobs.discard(id)
 
     async def dead_letters(self, **filters: Any) -> Ids:
         return [*await self._client.dead.ids(**filters)]
@@ -87,29 +72,11 @@ class RemoteDead(Noun):
 
 
 class RemoteQueues(Noun):
-    async def list(self) -> Queues:
-        return await self._client.queues.list()
-
     async def pause(self, name: str, *, must_exist: bool = False) -> QueueStatus:
         return await self._client.queues.pause(name, new=not must_exist)
 
-    async def resume(self, name: str) -> QueueStatus:
-        return await self._client.queues.resume(name)
-
     async def configure(self, name: str, **settings: Any) -> QueueStatus:
         return await self._client.queues.configure(name, settings, new=True)
-
-    async def set_weight(self, name: str, key: str, weight: float | None) -> None:
-        await self._client.queues.set_weight(name, key, weight)
-
-    async def shares(self, name: str) -> Sequence[FairShare]:
-        return await self._client.queues.shares(name)
-
-    async def limits(self) -> Sequence[LimitStatus]:
-        return await self._client.queues.limits()
-
-    async def undo(self, name: str, entry: int) -> QueueStatus:
-        return await self._client.queues.undo(name, entry)
 
 
 class RemoteStatistics(Noun):

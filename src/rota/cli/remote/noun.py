@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterable
-from typing import NoReturn, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 from rota.client import AsyncClient
 from rota.errors import ConfigError
@@ -20,15 +20,20 @@ def needs_database(what: str) -> NoReturn:
 
 
 class Noun:
-    """The verbs of a noun, in terms of the client."""
+    """The verbs of a noun, in terms of the client.
+
+    A verb that is not defined is the client's, if that has one with the same arguments and results.
+    """
 
     def __init__(self, client: AsyncClient) -> None:
         self._client = client
 
-    def __getattr__(self, name: str) -> NoReturn:
-        if name.startswith("__"):
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
             raise AttributeError(name)
-        needs_database(f"{type(self).__name__.removeprefix('Remote').lower()}.{name}")
+        noun = type(self).__name__.removeprefix("Remote").lower()
+        verb = getattr(getattr(self._client, noun, None), name, None)
+        return verb or needs_database(f"{noun}.{name}")
 
 
 async def collect(found: AsyncIterable[T]) -> list[T]:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 from uuid import UUID
 
 import msgspec
 
 from rota.cli.remote.noun import PAGE, Noun, collect
-from rota.client.wire import RunStarted
-from rota.core.explain import Explanation
 from rota.core.workflow.graph import Graph
 from rota.core.workflow.model import Definition
 from rota.model import (
     MapMember,
     Run,
-    RunChanged,
     RunCheckpoint,
     RunStep,
     Signal,
-    SignalSent,
     WorkflowInfo,
 )
 
@@ -31,12 +27,6 @@ Signals = Sequence[Signal]
 
 
 class RemoteWorkflows(Noun):
-    async def list(self) -> Workflows:
-        return await self._client.workflows.list()
-
-    async def get(self, name: str, version: int | None = None) -> WorkflowInfo:
-        return await self._client.workflows.get(name, version)
-
     async def definition(self, name: str, version: int | None = None) -> Definition:
         found = await self._client.workflows.get(name, version)
         return msgspec.convert(found.definition, Definition)
@@ -53,22 +43,11 @@ class RemoteWorkflows(Noun):
 
 
 class RemoteRuns(Noun):
-    async def start(
-        self, name: str, given: Mapping[str, Any] | None = None, *, key: str | None = None,
-        priority: int | None = None, deadline: float | None = None,
-    ) -> RunStarted:  # fmt: skip
-        return await self._client.runs.start(
-            name, given, key=key, priority=priority, deadline=deadline
-        )
-
     async def list(
         self, *, workflow: str | None = None, state: str | None = None, limit: int = 50
     ) -> Runs:
         runs = self._client.runs.list(workflow=workflow, state=state, limit=limit, page_size=PAGE)
         return await collect(runs)
-
-    async def get(self, id: Id) -> Run:
-        return await self._client.runs.get(id)
 
     async def steps(self, id: Id, *, limit: int = 1000) -> Sequence[RunStep]:
         return await _pages(lambda **page: self._client.runs.steps(id, **page), -1, limit)
@@ -81,34 +60,6 @@ class RemoteRuns(Noun):
 
     async def history(self, id: Id, *, limit: int = 1000) -> Sequence[RunCheckpoint]:
         return await _pages(lambda **page: self._client.runs.history(id, **page), 0, limit)
-
-    async def explain(self, id: Id, step: str | None = None) -> Explanation:
-        return await self._client.runs.explain(id, step)
-
-    async def cancel(self, id: Id) -> RunChanged:
-        return await self._client.runs.cancel(id)
-
-    async def pause(self, id: Id) -> RunChanged:
-        return await self._client.runs.pause(id)
-
-    async def resume(self, id: Id) -> RunChanged:
-        return await self._client.runs.resume(id)
-
-    async def retry(self, id: Id, step: str) -> RunChanged:
-        return await self._client.runs.retry(id, step)
-
-    async def retry_members(
-        self, id: Id, step: str, numbers: Sequence[int] | None = None
-    ) -> RunChanged:
-        return await self._client.runs.retry_members(id, step, numbers)
-
-    async def skip(self, id: Id, step: str, result: Any = None) -> RunChanged:
-        return await self._client.runs.skip(id, step, result)
-
-    async def send(
-        self, id: Id, signal: str, payload: Any = None, *, once: str | None = None
-    ) -> SignalSent:
-        return await self._client.runs.send(id, signal, payload, once=once)
 
 
 async def _pages(fetch: Callable[..., Awaitable[Any]], after: int, limit: int) -> list[Any]:
@@ -127,8 +78,3 @@ class RemoteSignals(Noun):
         self, *, name: str | None = None, key: str | None = None, limit: int = 100
     ) -> Signals:
         return await self._client.signals.list(name=name, key=key, limit=min(limit, PAGE))
-
-    async def send(
-        self, name: str, key: str, payload: Any = None, *, once: str | None = None
-    ) -> SignalSent:
-        return await self._client.signals.send(name, key, payload, once=once)

@@ -15,12 +15,9 @@ from rota.core.time.recurrence import Recurrence
 from rota.core.time.schedule import ScheduleSpec, compile_schedule
 from rota.core.time.status import (
     Audit,
-    LatestOccurrence,
-    LoadForecast,
     OccurrenceStatus,
     ScheduleStatus,
 )
-from rota.model import Backfilled, Triggered
 from rota.operations.schedules import Saved
 
 Schedules = list[ScheduleStatus]
@@ -29,12 +26,6 @@ Schedules = list[ScheduleStatus]
 class RemoteSchedules(Noun):
     async def list(self) -> Schedules:
         return await collect(self._client.schedules.list(page_size=PAGE))
-
-    async def get(self, name: str) -> ScheduleStatus:
-        return await self._client.schedules.get(name)
-
-    async def latest(self, name: str | None = None, limit: int = 1) -> Sequence[LatestOccurrence]:
-        return await self._client.schedules.latest(name, limit)
 
     async def calendars(self) -> dict[str, NamedCalendar]:
         return {each.name: each for each in await self._client.schedules.calendars()}
@@ -58,9 +49,6 @@ class RemoteSchedules(Noun):
     async def lint(self, herd: int = 100) -> Sequence[Warned]:
         return (await self._client.schedules.lint(herd=herd)).warnings
 
-    async def forecast(self, days: int = 7, **given: Any) -> LoadForecast:
-        return await self._client.schedules.forecast(days, **given)
-
     async def check_tasks(self, specs: Iterable[ScheduleSpec]) -> Sequence[Warned]:
         return (await self._client.schedules.check([_to_request(spec) for spec in specs])).warnings
 
@@ -82,21 +70,6 @@ class RemoteSchedules(Noun):
     ) -> Sequence[str]:
         requests = [_to_request(spec) for spec in specs]
         return await self._client.schedules.apply(requests, delete=delete, source=source)
-
-    async def pause(self, name: str, *, until: datetime | None = None) -> ScheduleStatus:
-        return await self._client.schedules.pause(name, until=until)
-
-    async def resume(self, name: str) -> ScheduleStatus:
-        return await self._client.schedules.resume(name)
-
-    async def trigger(self, name: str) -> Triggered:
-        return await self._client.schedules.trigger(name)
-
-    async def backfill(self, name: str, first: datetime, end: datetime, **given: Any) -> Backfilled:
-        return await self._client.schedules.backfill(name, first, end, **given)
-
-    async def delete(self, name: str) -> None:
-        await self._client.schedules.delete(name)
 
 
 def _to_request(spec: ScheduleSpec) -> dict[str, Any]:

@@ -14,34 +14,21 @@ from rota.client import AsyncClient
 from rota.core.administration import EndpointStatus, NewEndpoint, NewWebhook, TriggerStatus, Webhook
 from rota.handle import JobHandle
 from rota.model import (
-    Alert,
     BulkChange,
     Event,
-    JobSummary,
     NodeStatus,
-    PoolStatus,
     ShardStatus,
     Takeover,
 )
 
 Nodes = Sequence[NodeStatus]
 Events = list[Event]
-Endpoints = Sequence[EndpointStatus]
 Webhooks = Sequence[Webhook]
 
 
 class RemoteNodes(Noun):
     async def list(self, *, ended: bool = False) -> Nodes:
         return (await self._client.nodes.list(ended=ended)).items
-
-    async def drain(self, id: UUID) -> NodeStatus:
-        return await self._client.nodes.drain(id)
-
-    async def undrain(self, id: UUID) -> NodeStatus:
-        return await self._client.nodes.undrain(id)
-
-    async def stop(self, id: UUID) -> NodeStatus:
-        return await self._client.nodes.stop(id)
 
     async def shards(self) -> Sequence[ShardStatus]:
         return (await self._client.nodes.shards()).shards
@@ -51,17 +38,7 @@ class RemoteNodes(Noun):
 
 
 class RemotePools(Noun):
-    async def list(self) -> Sequence[PoolStatus]:
-        return await self._client.pools.list()
-
-    async def get(self, name: str) -> PoolStatus:
-        return await self._client.pools.get(name)
-
-    async def put(self, name: str, **definition: Any) -> PoolStatus:
-        return await self._client.pools.put(name, **definition)
-
-    async def delete(self, name: str) -> PoolStatus:
-        return await self._client.pools.delete(name)
+    """All verbs are those of the client."""
 
 
 class RemoteEvents(Noun):
@@ -70,40 +47,16 @@ class RemoteEvents(Noun):
 
 
 class RemoteEndpoints(Noun):
-    async def list(self) -> Endpoints:
-        return await self._client.endpoints.list()
-
-    async def get(self, name: str) -> EndpointStatus:
-        return await self._client.endpoints.get(name)
-
     async def add(self, name: str, url: str, **settings: Any) -> NewEndpoint:
         return await self._client.endpoints.add(name, url, **msgspec.to_builtins(settings))
 
     async def change(self, name: str, **changes: Any) -> EndpointStatus:
         return await self._client.endpoints.change(name, **msgspec.to_builtins(changes))
 
-    async def remove(self, name: str) -> EndpointStatus:
-        return await self._client.endpoints.remove(name)
-
 
 class RemoteTriggers(Noun):
     async def list(self) -> Sequence[TriggerStatus]:
         return (await self._client.triggers.list()).items
-
-    async def get(self, name: str) -> TriggerStatus:
-        return await self._client.triggers.get(name)
-
-    async def pause(self, name: str) -> TriggerStatus:
-        return await self._client.triggers.pause(name)
-
-    async def resume(self, name: str) -> TriggerStatus:
-        return await self._client.triggers.resume(name)
-
-    async def rewind(self, name: str, to: str | None = None) -> TriggerStatus:
-        return await self._client.triggers.rewind(name, to)
-
-    async def remove(self, name: str) -> TriggerStatus:
-        return await self._client.triggers.remove(name)
 
 
 class RemoteWebhooks(Noun):
@@ -120,20 +73,8 @@ class RemoteWebhooks(Noun):
     async def allowed(self) -> Sequence[str]:
         return (await self._client.webhooks.list()).allowed
 
-    async def remove(self, id: UUID) -> Webhook:
-        return await self._client.webhooks.remove(id)
-
-    async def pause(self, id: UUID) -> Webhook:
-        return await self._client.webhooks.pause(id)
-
-    async def resume(self, id: UUID) -> Webhook:
-        return await self._client.webhooks.resume(id)
-
     async def test(self, id: UUID) -> JobHandle[Any]:
         return JobHandle(self._jobs, (await self._client.webhooks.test(id)).id)
-
-    async def deliveries(self, id: UUID) -> Sequence[JobSummary]:
-        return await self._client.webhooks.deliveries(id)
 
     async def redeliver(self, job_id: UUID) -> JobHandle[Any]:
         return JobHandle(self._jobs, (await self._client.webhooks.redeliver(job_id)).id)
@@ -147,25 +88,9 @@ class RemoteWebhooks(Noun):
 
 
 class RemoteAlerts(Noun):
-    async def list(self, *, active: bool = False) -> Sequence[Alert]:
-        return await self._client.alerts.list(active=active)
-
-    async def acknowledge(self, key: str, *, note: str = "") -> Alert:
-        return await self._client.alerts.acknowledge(key, note=note)
-
-    async def silence(self, key: str, time: str = "1h", *, note: str = "") -> Alert:
-        return await self._client.alerts.silence(key, time, note=note)
-
-    async def restore(self, key: str) -> None:
-        await self._client.alerts.restore(key)
+    """All verbs are those of the client."""
 
 
 class RemoteBulk(Noun):
     async def list(self, limit: int = 20) -> Sequence[BulkChange]:
         return (await self._client.bulk.list())[:limit]
-
-    async def get(self, id: UUID) -> BulkChange:
-        return await self._client.bulk.get(id)
-
-    async def undo(self, id: UUID) -> BulkChange:
-        return await self._client.bulk.undo(id)
