@@ -413,7 +413,7 @@ PASSED_ON = {
     "alerts": "list acknowledge silence restore",
     "bulk": "get undo",
     "workflows": "list get",
-    "runs": "get explain cancel pause resume retry retry_members skip send start",
+    "runs": "get explain cancel pause resume retry retry_members skip send",
     "signals": "send",
     "schedules": "get latest resume trigger pause delete forecast backfill",
     "namespaces": "set_limits remove_limits set_encrypted",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -43,6 +43,9 @@ class RemoteWorkflows(Noun):
 
 
 class RemoteRuns(Noun):
+    async def start(self, name: str, given: Mapping[str, Any] | None = None, **options: Any) -> Any:
+        return await self._client.runs.start(name, given, **options)
+
     async def list(
         self, *, workflow: str | None = None, state: str | None = None, limit: int = 50
     ) -> Runs:
