@@ -269,22 +269,6 @@ async def test_a_debounced_job_runs_at_its_latest_moment_whatever_comes(app, san
     assert ran == [12]
 
 
-@pytest.mark.parametrize("policy", ["fifo", "edf"])
-async def test_a_job_that_is_pushed_back_loses_its_place_in_the_order_of_its_queue(
-    app, greet, sandbox, hot, limits, node, policy
-):
-    await app.queues.set_policy("default", policy)
-    # So short that it lies among those that are due. Its priority counts for nothing here.
-    debounced = greet.options(debounce=0.5, unique_key="one", priority=9)
-    first = await debounced.submit()
-    await sandbox.advance(seconds=0.4)
-    assert (await debounced.submit()).id == first.id
-    other = await greet.options(delay=0.3).submit()
-    await sandbox.advance(seconds=1)
-    rows = await limits.claim_shared(node.id, {BASE: 9}, 9, ["greet"])
-    assert [row["id"] for row in rows] == [other.id, first.id]
-
-
 async def test_explain_says_until_when_a_job_is_debounced_or_throttled(app, greet, sandbox):
     debounced = await greet.options(debounce=90).submit()
     why = await app.jobs.explain(debounced.id)
