@@ -35,7 +35,7 @@ counts_in_the_locking_statement = Mutant(
         ("singles := rota.recount(space, each_one.name);", _STALE),
         ("singles := each_one.held;", _STALE),
     ),
-    moves=frozenset({"keys", "commits"}),
+    moves=_RACES,
 )
 counts_nothing = Mutant(
     name="limits: what runs is not counted",
