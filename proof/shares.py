@@ -23,8 +23,8 @@ def add_tasks(
     attempt: Callable[[Context], AbstractContextManager[None]],
     nap: Callable[[float], Awaitable[None]],
 ) -> None:
-    # The jobs of a fairness key lie in several sublanes, more in all than one claim takes: claims meet at
-    # the limit of the queue.
+    # The jobs of a key lie in several sublanes, in all more than a claim takes: claims may meet at the
+    # limit of the queue.
     @app.task(
         name=SHARED, queue=SHARED, retry=Retry(max_attempts=8, base=0.3), fairness_key="key",
         concurrency_key=lambda key, number: number % _SUBLANES,
